@@ -223,7 +223,9 @@ def matching_checks(word: str) -> list[Check]:
     lowered = word.lower()
     pages = {check: (type(check).__doc__ or "").strip().lower() for check in all_checks().values()}
     heads = {check: f"{check.name} {text.partition(chr(10))[0]}" for check, text in pages.items()}
-    found = [check for check, text in pages.items() if lowered in f"{check.name} {text}"]
+    found = [
+        check for check, text in pages.items() if lowered and lowered in f"{check.name} {text}"
+    ]
     return sorted(found, key=lambda check: lowered not in heads[check])
 
 

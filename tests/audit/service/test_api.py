@@ -499,7 +499,7 @@ def test_what_is_scanned_elsewhere_is_a_line_with_its_history(served: Served) ->
     for wrong in ({"at": "today"}, {"files": "many"}, {"codes": {"X": -1}}, {"more": 1},
                   {"named": [[1]]}, {"codes": 3}):  # fmt: skip
         status, _, body = served.call("POST", path, REVIEWER, {"moment": MOMENT | wrong})
-        assert (status, "no line of history" in json.loads(body)["error"]) == (400, True)
+        assert (status, "not a line of history" in json.loads(body)["error"]) == (400, True)
     status, _, body = served.call("POST", "/datasets/pets/history", REVIEWER, {"moment": MOMENT})
     assert (status, "scanned here" in json.loads(body)["error"]) == (400, True)
 

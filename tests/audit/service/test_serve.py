@@ -246,16 +246,16 @@ def test_what_is_kept_of_a_name_is_forgotten_and_nothing_else(
     assert people.identify(token)
     assert command(str(tmp_path), "--forget", "Ada") == "1 links and browsers\n"
     assert people.identify(token) is None
-    with pytest.raises(UsageError, match="Nothing is kept of Eve"):
+    with pytest.raises(UsageError, match="There are no data of Eve"):
         CliRunner().invoke(app, ["serve", str(tmp_path), "--forget", "Eve"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--address", "0.0.0.0"], "travel in clear"),
-        (["--tls-cert", __file__], "belong together"),
-        (["--behind-proxy", "proxy.example"], "no address"),
+        (["--address", "0.0.0.0"], "would be sent unencrypted"),
+        (["--tls-cert", __file__], "need each other"),
+        (["--behind-proxy", "proxy.example"], "not an IP address"),
         (["--init", "--people"], "one of --init"),
     ],
 )

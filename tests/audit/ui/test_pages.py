@@ -314,7 +314,7 @@ def test_a_link_cannot_open_another_folder(show: Show, scanned: Path, run: Path)
 
 def test_an_image_opens_by_the_ids_of_the_index_only(show: Show, scanned: Path) -> None:
     at = show("explore", scanned, image="/etc/hostname")
-    assert "No file of this run is called" in text(at)
+    assert "This run has no file" in text(at)
     at = show("explore", scanned, image="train/cat/dark.jpg")
     assert "IMG001" in text(at)
 
