@@ -60,6 +60,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 JobsOption = Annotated[int | None, scan_option("jobs", min=1)]
 
 
+def option_group(title: str) -> Callable[..., Any]:
+    """Return a function that declares options of a group of the help: flags, then the text."""
+
+    def declare(*words: str, **more: Any) -> Any:
+        *flags, text = words
+        return typer.Option(*flags, help=text, rich_help_panel=title, **more)
+
+    return declare
+
+
 def quoted(run: Path) -> str:
     """Return a run as a word of a command line."""
     return shlex.quote(str(run))

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, RunArgument, print_lines, quoted, write_note
+from audit.cli.options import (
+    JsonOption,
+    RunArgument,
+    option_group,
+    print_lines,
+    quoted,
+    write_note,
+)
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
@@ -41,7 +48,10 @@ class _Picked:
     new_name: bool
 
 
-SELECT, RECORD, LIST, LABELS = "Selection", "Recording", "Undo and list", "Estimate wrong labels"
+select_option = option_group("Selection")
+record_option = option_group("Recording")
+list_option = option_group("Undo and list")
+labels_option = option_group("Estimate wrong labels")
 
 
 def decide_command(
@@ -52,130 +62,81 @@ def decide_command(
     ] = None,
     verdict: Annotated[
         str | None,
-        typer.Option(
+        select_option(
             "--as",
-            help="keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME, untag:NAME.",
-            rich_help_panel=SELECT,
+            "keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME, untag:NAME.",
         ),
     ] = None,
     code: Annotated[
         list[str] | None,
-        typer.Option(
-            "--code", help="All open findings of a code; repeatable.", rich_help_panel=SELECT
-        ),
+        select_option("--code", "All open findings of a code; repeatable."),
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(
-            "--where",
-            help='SQL over the `images` view, such as "width < 64".',
-            rich_help_panel=SELECT,
-        ),
+        select_option("--where", 'SQL over the `images` view, such as "width < 64".'),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(
-            "--rule",
-            help="Copy to keep: largest, sharpest, least-compressed, split:NAME.",
-            rich_help_panel=SELECT,
-        ),
+        select_option("--rule", "Copy to keep: largest, sharpest, least-compressed, split:NAME."),
     ] = None,
     drop_from: Annotated[
         list[str] | None,
-        typer.Option(
-            "--drop-from",
-            help="Split to drop copies from; repeatable, in order.",
-            rich_help_panel=SELECT,
-        ),
+        select_option("--drop-from", "Split to drop copies from; repeatable, in order."),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            help="Changes made in Label Studio (.json) or CVAT (.xml).",
-            rich_help_panel=SELECT,
-        ),
+        select_option("--from", "Changes made in Label Studio (.json) or CVAT (.xml)."),
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Record conflicts of --from too.", rich_help_panel=RECORD),
+        record_option("--overwrite", "Record conflicts of --from too."),
     ] = False,
     new_name: Annotated[
         bool,
-        typer.Option(
-            "--new-name",
-            help="Allow a class or split that the run does not have.",
-            rich_help_panel=RECORD,
-        ),
+        record_option("--new-name", "Allow a class or split that the run does not have."),
     ] = False,
-    note: Annotated[
-        str, typer.Option("--note", help="Reason, kept in the log.", rich_help_panel=RECORD)
-    ] = "",
+    note: Annotated[str, record_option("--note", "Reason, kept in the log.")] = "",
     by: Annotated[
         str | None,
-        typer.Option("--by", help="Reviewer (default: login name).", rich_help_panel=RECORD),
+        record_option("--by", "Reviewer (default: login name)."),
     ] = None,
     yes: Annotated[
         bool,
-        typer.Option(
-            "--yes",
-            help="Record a bulk decision; without it, only show it.",
-            rich_help_panel=RECORD,
-        ),
+        record_option("--yes", "Record a bulk decision; without it, only show it."),
     ] = False,
     undo: Annotated[
         bool,
-        typer.Option("--undo", help="Undo your last batch of decisions.", rich_help_panel=LIST),
+        list_option("--undo", "Undo your last batch of decisions."),
     ] = False,
     anyone: Annotated[
         bool,
-        typer.Option(
-            "--anyone", help="With --undo: also decisions of other reviewers.", rich_help_panel=LIST
-        ),
+        list_option("--anyone", "With --undo: also decisions of other reviewers."),
     ] = False,
-    log: Annotated[
-        bool, typer.Option("--log", help="List the decisions, newest first.", rich_help_panel=LIST)
-    ] = False,
+    log: Annotated[bool, list_option("--log", "List the decisions, newest first.")] = False,
     stale: Annotated[
         bool,
-        typer.Option(
-            "--stale", help="List only decisions that no longer apply.", rich_help_panel=LIST
-        ),
+        list_option("--stale", "List only decisions that no longer apply."),
     ] = False,
-    tags: Annotated[
-        bool, typer.Option("--tags", help="List the tags with counts.", rich_help_panel=LIST)
-    ] = False,
+    tags: Annotated[bool, list_option("--tags", "List the tags with counts.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "-n",
-            "--limit",
-            min=1,
-            help="Batches to undo (default 1), or decisions to list (50).",
-            rich_help_panel=LIST,
+        list_option(
+            "-n", "--limit", "Batches to undo (default 1), or decisions to list (50).", min=1
         ),
     ] = None,
     draw_labels: Annotated[
         int | None,
-        typer.Option(
-            "--draw-labels", help="Draw N labels at random for review.", rich_help_panel=LABELS
-        ),
+        labels_option("--draw-labels", "Draw N labels at random for review."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="CSV of the drawn labels.", rich_help_panel=LABELS),
+        labels_option("-o", "--output", "CSV of the drawn labels."),
     ] = None,
     reviewed: Annotated[
         Path | None,
-        typer.Option(
-            "--reviewed",
-            help="Estimate from that CSV, with yes or no under `wrong`.",
-            rich_help_panel=LABELS,
-        ),
+        labels_option("--reviewed", "Estimate from that CSV, with yes or no under `wrong`."),
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Seed of --draw-labels.", rich_help_panel=LABELS)
-    ] = 0,
+    seed: Annotated[int, labels_option("--seed", "Seed of --draw-labels.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Keep, drop, relabel, move or waive; undo and list decisions; estimate wrong labels."""

@@ -17,6 +17,7 @@ from audit.cli.options import (
     JsonOption,
     RunArgument,
     global_options,
+    option_group,
     quoted,
     read_config,
     scan_option,
@@ -36,14 +37,11 @@ if TYPE_CHECKING:
     from audit.scanning.measuring import Progress
     from audit.scanning.scanning import ScanRequest, ScanResult
 
-INPUT, CHECKS, OUTPUT, CI = "Input", "Checks", "Output", "CI"  # groups of the help of `scan`
+INPUT, CHECKS = "Input", "Checks"  # groups of the help of `scan`
+output_option, ci_option = option_group("Output"), option_group("CI")
 FailOption = Annotated[
     FailOn,
-    typer.Option(
-        "--fail-on",
-        help="Exit with 1 at this severity; new: not in --baseline.",
-        rich_help_panel=CI,
-    ),
+    ci_option("--fail-on", "Exit with 1 at this severity; new: not in --baseline."),
 ]
 
 
@@ -66,48 +64,34 @@ def scan_command(
     plugins: Annotated[list[Path] | None, scan_option("plugins", "--plugin", panel=CHECKS)] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", help="Run directory (default runs/<dataset name>).", rich_help_panel=OUTPUT
-        ),
+        output_option("--out", "Run directory (default runs/<dataset name>)."),
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT),
+        output_option("--json", "Print one JSON document on stdout."),
     ] = False,
     timing: Annotated[
         bool,
-        typer.Option(
-            "--timing",
-            help="Print the wall and CPU seconds of each stage.",
-            rich_help_panel=OUTPUT,
-        ),
+        output_option("--timing", "Print the wall and CPU seconds of each stage."),
     ] = False,
     fail_on: FailOption = FailOn.ERROR,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", help="Earlier run: also print the changes.", rich_help_panel=CI),
+        ci_option("--baseline", "Earlier run: also print the changes."),
     ] = None,
     expect: Annotated[
         list[str] | None,
-        typer.Option(
-            "--expect",
-            help='Exit with 1 unless met, such as "leaked_share=< 0.01"; repeatable.',
-            rich_help_panel=CI,
-        ),
+        ci_option("--expect", 'Exit with 1 unless met, such as "leaked_share=< 0.01"; repeatable.'),
     ] = None,
     push: Annotated[
         str,
-        typer.Option("--push", help="Send the counts to https://HOST/DATASET.", rich_help_panel=CI),
+        ci_option("--push", "Send the counts to https://HOST/DATASET."),
     ] = "",
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="List what --push would send; send nothing.", rich_help_panel=CI
-        ),
+        ci_option("--dry-run", "List what --push would send; send nothing."),
     ] = False,
-    with_paths: Annotated[
-        bool, typer.Option("--with-paths", help="Let --push send sample ids.", rich_help_panel=CI)
-    ] = False,
+    with_paths: Annotated[bool, ci_option("--with-paths", "Let --push send sample ids.")] = False,
 ) -> None:
     """Index a dataset and report its problems; run it again after any change."""
     config = read_config(expect or ())
