@@ -7,7 +7,7 @@ full set.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from audit.cli.goal_options import (
+    MEAN,
     FromOption,
     GroupOption,
     KeptConfidenceOption,
@@ -59,8 +60,6 @@ BaselineOption = Annotated[
     option("--baseline", "Predictions of an earlier model for the whole set."),
 ]
 
-MEAN = "mean:"
-
 
 @app.command("plan")
 @takes_options
@@ -83,6 +82,8 @@ def plan_command(
     from audit.subset.text import plan_text
 
     if sizes is not None:
+        targets = given_options(options, ("half_width", "detect", "n", "seconds", "throughput"))
+        refuse(targets | {"--output": output, "--baseline": baseline}, "--sizes")
         _print_sizes(options, named_set(run, source), unlabelled, sizes, as_json)
         return
     plan, _ = _planned(options, named_set(run, source), unlabelled, baseline)
@@ -101,6 +102,8 @@ def _print_sizes(
         numbers = None if sizes == "auto" else [int(word) for word in sizes.split(",")]
     except ValueError:
         raise UsageError(f"--sizes is {sizes!r}: write numbers such as 100,200, or auto.") from None
+    if is_of_objects([options.metric]):
+        raise UsageError("--sizes is for metrics of images: plan a metric of objects with --n.")
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     curve = make_curve(
         frame, options.open_goal(), sizes=numbers, predictions=read_models(options.predictions),
@@ -123,7 +126,7 @@ def _planned(
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     tables = read_models(options.predictions)
     earlier = read_models([baseline] if baseline else None)
-    if options.assumptions.deviation is not None:
+    if options.mean_of is not None:
         goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
 
     def make(goal: Goal) -> Plan:
@@ -148,7 +151,7 @@ def _objects_plan(
     from audit.subset.detect import read_objects
     from audit.subset.plan_objects import make_objects_plan
 
-    stated = ("expected", "disagreement", "correlation", "deviation", "label_noise")
+    stated = ("expected", "disagreement", "correlation", "label_noise")
     given = [name for name in stated if getattr(options.assumptions, name) is not None]
     if given:
         raise UsageError(
@@ -203,11 +206,11 @@ def draw_command(
     as_json: JsonOption = False,
 ) -> None:
     """Draw an evaluation subset at random, or choose the next images to label."""
-    check_suffix(output)
+    for path in (output, *(sheet or ())):
+        check_suffix(path)
     if choose is not None:
-        refused = {"--plan": plan, "--baseline": baseline, "--sheet": sheet}
-        _choose(choose, options, run, source, output, unlabelled, exclude_drawn, seed, refused,
-                as_json)  # fmt: skip
+        refuse({"--plan": plan, "--baseline": baseline, "--sheet": sheet}, "--choose")
+        _choose(choose, options, run, source, output, unlabelled, exclude_drawn, seed, as_json)
         return
     drawn = _draw(options, named_set(run, source), plan, seed, unlabelled, baseline, exclude_drawn)
     _write_draw(drawn, output, seed, as_json, sheet or ())
@@ -260,6 +263,8 @@ def _draw(
         then = "--answers SHEET.csv"
     elif is_of_objects([metric]):
         then += f" --from {place} --metric {metric}"
+    elif options.mean_of is not None:
+        then += f" --metric {options.metric}"
     elif baseline is not None:
         then += f" --from {place} --baseline {baseline}"
     return _Drawn(subset, recipe, made, check, then)
@@ -273,13 +278,13 @@ def _write_draw(
     from audit.subset.text import draw_text
 
     subset, made = drawn.subset, drawn.plan
-    write_table(output, subset.rows)
     notes = [_write_sheet(subset.rows, path, copy) for copy, path in enumerate(sheets, 1)]
+    write_table(output, subset.rows)
     content = {
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
         "units": subset.population_units, "seed": seed, "plan": drawn.recipe.hash,
         "notes": subset.notes, "metric_check": drawn.check and asdict(drawn.check),
-        "planned": made and made.document(),
+        "planned": made and made.document(), "sheets": [str(path) for path in sheets],
     }  # fmt: skip
     then = f"audit subset score {output} {drawn.then}"
     print_result(
@@ -294,7 +299,6 @@ def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
     from audit.report.output import write_table
     from audit.subset.labelling import blind_sheet
 
-    check_suffix(output)
     images = output.with_name(f"{output.stem}_images")
     sheet, key = blind_sheet(rows, images, copy)
     write_table(output, sheet)
@@ -311,18 +315,15 @@ def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
 
 def _choose(
     by: Choose, options: PlanOptions, run: Path | None, source: Path | None, output: Path,
-    unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
+    unlabelled: bool, chosen: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Write the next images to label or to evaluate."""
     from audit.choosing.choice import Wanted, select_pictures
     from audit.report.output import write_table
 
-    default = PlanOptions()
-    refused = {f"--{n.replace('_', '-')}": getattr(options, n) != getattr(default, n) for n in (
-        "metric", "group", "confidence", "target", "half_width", "detect", "seconds", "throughput",
-    )} | dict(refused)  # fmt: skip
-    if given := [name for name, value in refused.items() if value]:
-        raise UsageError(f"{given[0]} is for random draws: leave it out, or --choose.")
+    goal = ("metric", "group", "confidence", "target", "half_width", "detect", "seconds",
+            "throughput")  # fmt: skip
+    refuse(given_options(options, goal), "--choose")
     if run is None or options.n is None:
         raise UsageError("--choose takes a run and --n: the number of images to choose.")
     if len(options.predictions or ()) > 1:
@@ -344,13 +345,8 @@ def _choose(
 
 def _check_plan_alone(options: PlanOptions, baseline: Path | None) -> None:
     """Raise UsageError for options that a plan has fixed; only its size may be changed."""
-    fixed = replace(options, split=None, n=None, predictions=None)
-    given = [f.name for f in fields(fixed) if getattr(fixed, f.name) != f.default]
-    given += ["baseline"] if baseline is not None else []
-    if given:
-        raise UsageError(
-            f"--{given[0].replace('_', '-')} is part of the plan: leave it out, or --plan."
-        )
+    fixed = [f.name for f in fields(options) if f.name not in ("split", "n", "predictions")]
+    refuse(given_options(options, fixed) | {"--baseline": baseline}, "--plan")
 
 
 @dataclass(frozen=True)
@@ -412,6 +408,11 @@ class ScoreOptions:
         """Whether the metrics are of objects."""
         return is_of_objects(self.metric or ())
 
+    def allow(self, cause: str, *names: str) -> None:
+        """Raise UsageError for an option that has no effect beside `cause`."""
+        other = [f.name for f in fields(self) if f.name not in (*names, "answers")]
+        refuse(given_options(self, other), cause)
+
 
 @app.command("score")
 @takes_options
@@ -421,10 +422,13 @@ def score_command(
     """Estimate metrics with confidence intervals; compare models, or people."""
     metrics = options.metric or []
     if options.answers:
+        options.allow("--answers", "predictions", "confidence", "unknown")
         document, text = _score_people(subset, options)
     elif not options.files:
         raise UsageError("Name what to score: --predictions FILE, or --answers SHEET.")
     elif any(name.startswith(MEAN) for name in metrics):
+        options.allow(f"--metric {MEAN}COLUMN", "predictions", "metric", "confidence", "baseline",
+                      "source", "plan", "unlabelled", "split", "group")  # fmt: skip
         document, text = _score_mean(subset, options)
     elif options.is_of_objects:
         document, text = _score_objects(subset, options)
@@ -444,6 +448,13 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset.text import score_text
 
     files, labels = options.files, options.labels
+    if len(files) > 2:
+        if options.metric not in (None, ["accuracy"]):
+            raise UsageError(
+                "Three or more models are ranked by accuracy: leave out --metric, or give one or "
+                "two files of --predictions."
+            )
+        refuse(given_options(options, ("baseline", "by_class", "slices")), "a third --predictions")
     rows = read_rows(subset, options, f"--predictions {files[0]}")
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, options.unknown)
@@ -457,7 +468,10 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
     models, names = read_models(files), model_names(files)
     ranked = None
     if len(models) > 1 and (options.metric or ["accuracy"])[0] == "accuracy":
-        ranked = find_winner(rows, models, names=names, confidence=options.confidence)
+        ranked = find_winner(
+            rows, models, names=names, confidence=options.confidence, missing=options.missing,
+            unknown=options.unknown,
+        )  # fmt: skip
     if ranked is not None and len(models) > 2:
         return ranked.document(), winner_text(ranked)
     plan = read_config().plan
@@ -477,8 +491,8 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset import detect, first_units, load_recipe
     from audit.subset.text import score_text
 
-    if options.slices or options.labels:
-        raise UsageError("--slice and --labels are for metrics of images: leave them out.")
+    images_only = ("slices", "labels", "missing", "unknown")
+    refuse(given_options(options, images_only), f"--metric {(options.metric or [''])[0]}")
     recipe = detect.PLAIN if options.plan is None else load_recipe(options.plan)
     rows, objects, frame = _drawn_objects(subset, options, recipe)
     if options.first is not None:
@@ -569,6 +583,27 @@ def _drawn_objects(
 
 
 # ---- what the commands read and write ----
+
+
+FLAGS = {"source": "--from", "slices": "--slice"}
+"""Options that are not called as their field."""
+
+
+def given_options(options: PlanOptions | ScoreOptions, names: Iterable[str]) -> dict[str, bool]:
+    """Return whether each option has another value than its default, by its name."""
+    default = type(options)()
+    return {
+        FLAGS.get(name, f"--{name.replace('_', '-')}"): getattr(options, name)
+        != getattr(default, name)
+        for name in names
+    }
+
+
+def refuse(options: Mapping[str, Any], cause: str) -> None:
+    """Raise UsageError for the first option that is given; `cause` is what it cannot go with."""
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"{name} has no effect with {cause}: leave out one of the two.")
 
 
 def is_of_objects(metrics: Sequence[str]) -> bool:

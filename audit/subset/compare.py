@@ -37,7 +37,7 @@ from audit.subset.metrics import (
     difference_of,
     estimate_share,
 )
-from audit.subset.predictions import match
+from audit.subset.predictions import Missing, Unknown, match
 from audit.subset.sizes import connor_n, noise_bound
 
 
@@ -261,41 +261,55 @@ def find_winner(
     *,
     names: Sequence[str],
     confidence: float | None = None,
+    missing: Missing = "refuse",
+    unknown: Unknown = "refuse",
 ) -> Winner:
-    """Rank models by accuracy on the same rows, with simultaneous intervals."""
+    """Rank models by accuracy on the same rows, with simultaneous intervals.
+
+    `missing`, `unknown`: as for `score_subset`; a row that one model drops is dropped for all.
+    """
     confidence = planned_level(rows, confidence)[0]
     if len(predictions) < 2:
         raise UsageError("A winner needs at least two prediction files: give --predictions twice.")
     design = Design.of(rows)
-    hits = np.array([
-        match(design.rows, t, n).hit
-        for t, n in zip(predictions, names, strict=True)
-    ])  # fmt: skip
-    by_luck, level = selection_alone(error_covariance(design, hits), confidence)
-    ones = np.ones(hits.shape[1])
+    matched = [
+        match(design.rows, table, name, missing, unknown)
+        for table, name in zip(predictions, names, strict=True)
+    ]
+    hits = np.array([one.hit for one in matched])
+    counts = (~np.isnan(hits).any(axis=0)).astype(float)
+    hits = np.nan_to_num(hits)
+    by_luck, level = selection_alone(error_covariance(design, hits, counts), confidence)
     candidates = [
-        Candidate(name, estimate_share(design, hit, ones, level))
+        Candidate(name, estimate_share(design, hit, counts, level))
         for name, hit in zip(names, hits, strict=True)
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
+    confirm = "other data" if design.complete else (
+        "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
+    )  # fmt: skip
     notes = [
         f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
         f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
-        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
-        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --exclude-drawn "
-        "SUBSET`).",
+        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the best "
+        f"model once on {confirm}.",
     ]
+    if k > 2:  # of two models the score has these notes
+        each = zip(matched, names, strict=True)
+        notes += [note for one, name in each for note in one.notes(name, missing)]
     return Winner(candidates, by_luck, confidence, level, notes)
 
 
-def error_covariance(design: Design, hits: Floats) -> Floats:
+def error_covariance(design: Design, hits: Floats, counts: Floats | None = None) -> Floats:
     """Return the covariance of the models' errors of estimation, for new data of the kind.
 
-    `hits`: one row a model. Within strata and between units, as the variance of one share.
+    `hits`: one row a model; `counts`: 1 where a row of the subset counts (default: all of them).
+    Within strata and between units, as the variance of one share.
     """
     k, strata = len(hits), design.population.size
-    weight = design.weight / design.weight.sum()
+    weight = design.weight if counts is None else design.weight * counts
+    weight = weight / weight.sum()
     centred = hits - (hits @ weight)[:, None]
     units = np.array([design.totals(row * weight) for row in centred])
     n = np.bincount(design.stratum, minlength=strata)

@@ -238,7 +238,7 @@ def human_text(found: Human) -> str:
 
 def _lines(metric: MetricScore) -> list[str]:
     percent = metric.metric != "kappa"
-    scale, unit = (100, " %") if percent else (1, "")
+    scale, unit = (100, "%") if percent else (1, "")
     return [
         f"{metric.metric}, {estimand}: {scale * one.value:.4g}{unit} "
         f"({scale * one.low:.4g} to {scale * one.high:.4g})"

@@ -146,7 +146,7 @@ def _run(rng: Random, place: Place) -> list[Call]:
 
 def _readers(run: Path) -> list[Call]:
     out = str(run.parent / "out")
-    plan = ["--split", "all", "--estimand", "full-set", "--half-width", "0.3"]
+    plan = ["--split", "all", "--target", "this-set", "--half-width", "0.3"]
     words = [
         ["report", "RUN"], ["report", "RUN", "--json"], ["log", "RUN"], ["log", "RUN", "--json"],
         ["log", "RUN", "--stale"], ["verify", "RUN"], ["verify", "RUN", "--json"],

@@ -1,4 +1,4 @@
-"""Choices: coverage against brute force, doubt and rarity by hand, `audit select` on a run."""
+"""Choices: coverage against brute force, doubt and rarity by hand, `--choose` on a run."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_doubt_by_predictions_of_either_form(found: audit.Run, tmp_path: Path) -
     ("words", "options", "sentence"),
     [
         ((3, "uncertainty"), {}, "--predictions"),
-        ((3, "rare"), {"split": "pool"}, "no candidate has a class"),
+        ((3, "rare"), {"split": "pool"}, "no candidate has one"),
         ((3,), {"split": "val"}, "no split 'val'"),
         ((0,), {}, "--n is 0"),
         ((3,), {"listed": "other.csv"}, "names no file of this run"),
@@ -237,7 +237,7 @@ def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
     found = audit.open(tmp_path / "run")
     chosen = found.select(2, "rare")
     bought = {row["class"]: (row["free"], row["chosen"]) for row in chosen.classes.to_dicts()}
-    assert bought == {"bus": (2, 1), "car": (5, 1), "tram": (1, 1)}, "two pictures show all three"
+    assert bought == {"bus": (2, 1), "car": (5, 1), "tram": (1, 1)}, "two images show all three"
     assert sorted(chosen.rows["class"].to_list()) == ["bus; tram", "car"]
     known = found.select(1, "coverage", unlabelled=True)
     assert (known.candidates, known.known) == (1, 6), "what has objects is known"
@@ -247,8 +247,8 @@ def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
 def test_the_command_writes_a_list_that_scan_and_plan_read(
     found: audit.Run, tmp_path: Path
 ) -> None:
-    select = ["select", found.path, "--n", 9]
-    words = ["--by", "rare", "--split", "train", "--json", "-o", "next.csv"]
+    select = ["subset", "draw", found.path, "--n", 9, "--choose", "rare"]
+    words = ["--split", "train", "--json", "-o", "next.csv"]
     done = warm_audit(*select, *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["n"] == 9

@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SAMPLE = f"test/cat{EVIL}/0{EVIL}.png"
 COPY = f"train{EVIL}/cat{EVIL}/0{EVIL}.png"
-PLAN = ("--split", "all", "--by", "label", "--estimand", "full-set", "--half-width", "0.2")
+PLAN = ("--split", "all", "--by", "label", "--target", "this-set", "--half-width", "0.2")
 COMMANDS = [
     ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1"),
     ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1"),
@@ -87,7 +87,7 @@ COMMANDS = [
     ("sql", "RUN", "SELECT * FROM images", "--json"),
     ("sql", "RUN", f"SELECT {EVIL}"),
     ("subset", "plan", "RUN", *PLAN),
-    ("subset", "curve", "RUN", "--split", "all", "--estimand", "full-set", "--half-width", "0.2"),
+    ("subset", "plan", "RUN", "--split", "all", "--target", "this-set", "--sizes", "auto"),
     ("subset", "plan", "RUN", "--split", EVIL, "--half-width", "0.2"),
     ("subset", "draw", "RUN", "--plan", EVIL, "--seed", "1", "-o", f"{EVIL}.csv"),
     ("subset", "score", EVIL, "--predictions", EVIL),

@@ -28,7 +28,7 @@ from tests.warm import warm_audit, warm_shell
 pytestmark = pytest.mark.slow
 
 AUDIT = f"{shlex.quote(sys.executable)} -m audit"
-PLAN = "--split all --estimand full-set --half-width 0.3"
+PLAN = "--split all --target this-set --half-width 0.3"
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ CALLERS = [
     "audit subset draw run --plan plan.json --split all --seed 1 -o none/x.parquet",
     "audit subset score run --split all --predictions bad.parquet",
     "audit subset score notes.txt --predictions notes.txt",
-    "audit subset curve run --split none",
+    "audit subset plan run --sizes auto --split none",
 ]
 
 

@@ -105,16 +105,16 @@ def test_several_labels_of_a_list_are_refused(cells, tmp_path):
     rows.sort("sample_id").write_csv(drawn_before)
     table.select("id", prediction=pl.lit("dog"), loss=pl.lit(0.5)).write_csv(model)
     source, models = ["--from", path], ["--predictions", model]
-    measured = ["--values", model, "--number", "loss"]
+    measured = [*models, "--metric", "mean:loss"]
     for words in (
         ["plan", *source, "--n", 4],
         ["draw", *source, "--n", 4, "--seed", 1, "-o", tmp_path / "s.csv"],
-        ["curve", *source],
+        ["plan", *source, "--sizes", "auto"],
         ["score", *source, *models],
-        ["measure", *source, *measured],
+        ["score", *source, *measured],
         ["score", drawn_before, *models],
-        ["measure", drawn_before, *measured],
-        ["winner", drawn_before, *models, *models],
+        ["score", drawn_before, *measured],
+        ["score", drawn_before, *models, *models, *models],
     ):
         assert SEVERAL in call(*words, code=2)
     assert not (tmp_path / "s.csv").exists()
@@ -208,13 +208,12 @@ def test_a_damaged_list_of_classes_is_refused() -> None:
 
 def test_draw_plans_by_itself(folder, tmp_path) -> None:
     source, plan = ["--from", folder / "val.csv"], tmp_path / "plan.json"
-    one, two, saved = (tmp_path / name for name in ("one.csv", "two.csv", "saved.json"))
-    goal = ["--half-width", 0.05, "--by", "camera", "--no-label-strata"]
+    one, two = (tmp_path / name for name in ("one.csv", "two.csv"))
+    goal = ["--half-width", 0.05, "--by", "camera", "--set", "plan.label_strata=false"]
     call("plan", *source, *goal, "--output", plan)
     call("draw", *source, "--plan", plan, "--seed", 0, "-o", two)
-    said = call("draw", *source, *goal, "-o", one, "--save-plan", saved)
+    said = call("draw", *source, *goal, "-o", one)
     assert one.read_text() == two.read_text()
-    assert saved.read_text() == plan.read_text()
     assert "with seed 0" in said.splitlines()[0]
     assert f"`audit subset score {one} --predictions MODEL.csv`" in said
     assert "for accuracy, in points at 0.95" in said
@@ -225,8 +224,8 @@ def test_draw_plans_by_itself(folder, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--plan", "PLAN", "--half-width", 0.1], "--half-width is a matter of the plan"),
-        (["--plan", "PLAN", "--baseline", "x.csv"], "--baseline is a matter of the plan"),
+        (["--plan", "PLAN", "--half-width", 0.1], "--half-width has no effect with --plan"),
+        (["--plan", "PLAN", "--baseline", "x.csv"], "--baseline has no effect with --plan"),
         ([], "exactly one of --half-width"),
     ],
 )
@@ -247,7 +246,7 @@ def test_the_whole_set_and_two_models(folder) -> None:
     answers = pl.read_csv(folder / "a.csv")
     rows = pl.read_csv(folder / "val.csv").join(answers, left_on="id", right_on="sample_id")
     accuracy = 100 * (rows["label"] == rows["prediction"]).mean()
-    assert lines[0].startswith(f"a: accuracy {accuracy:.2f} %: ")
+    assert lines[0].startswith(f"a: accuracy {accuracy:.2f}%: ")
     assert " on new data of the same kind, on this set known: all of it was scored" in lines[0]
     assert lines[1].startswith("b: accuracy ")
     assert lines[2].startswith("b is better than a: +")
@@ -262,8 +261,8 @@ def test_a_list_in_place_of_a_subset_is_told_the_command(folder) -> None:
     said = call("score", folder / "val.csv", "--predictions", folder / "a.csv", code=2)
     val, a = folder / "val.csv", folder / "a.csv"
     assert f"`audit subset score --from {val} --predictions {a}`" in said
-    said = call("measure", val, "--values", a, "--number", "loss", code=2)
-    assert f"`audit subset measure --from {val} --values {a}`" in said
+    said = call("score", val, "--predictions", a, "--metric", "mean:loss", code=2)
+    assert f"`audit subset score --from {val} --predictions {a} --metric mean:loss`" in said
     assert "Name the set once" in call("score", "--predictions", a, code=2)
 
 
@@ -317,12 +316,12 @@ def test_a_plan_uses_the_baseline_and_says_so(tmp_path) -> None:
     frame.select("sample_id", "label").write_csv(listed)
     old.write_csv(before)
     source, baseline = ["--from", listed], ["--baseline", before]
-    goal = [*source, "--half-width", 0.01, "--discordant", 0.04, *baseline]
+    goal = [*source, "--half-width", 0.01, "--set", "plan.disagreement=0.04", *baseline]
     plan = document("plan", *goal)
     reasons = "\n".join(plan["reasons"])
     assert "from the baseline old.csv (20000 files, accuracy 0.9" in reasons
-    assert "the discordant share as stated and the baseline's accuracy, 90.89 %" in reasons
-    plain = document("plan", *source, "--half-width", 0.01, "--p", 0.91)
+    assert "the discordant share as stated and the baseline's accuracy, 90.89%" in reasons
+    plain = document("plan", *source, "--half-width", 0.01, "--set", "plan.expected=0.91")
     assert plan["n"] < 0.65 * plain["n"]
     # 1 - (1 - 0.04 / (2 * 0.91 * 0.09))^2 of the variance is left
     assert "its R-squared is 0.5" in reasons
@@ -348,7 +347,7 @@ def test_a_whole_set_has_no_fresh_draw() -> None:
     frame = made_set(300, 3)
     for rows, fresh in ((census(frame).rows, False), (drawn(frame, 60), True)):
         notes = score_subset(rows, [predicted(frame, 0.8, 1)]).notes
-        assert any("--fresh-from" in note for note in notes) == fresh
+        assert any("--exclude-drawn" in note for note in notes) == fresh
 
 
 @pytest.fixture(scope="module")
@@ -477,13 +476,22 @@ def test_kappa_holds(wrong):
 
 
 def test_the_commands(frame, rows, tmp_path):
-    subset, sheet = tmp_path / "s.parquet", tmp_path / "sheet.csv"
-    rows.write_parquet(subset)
-    assert "400 examples to label" in call("sheet", subset, "-o", sheet)
+    listed, subset, sheet = (tmp_path / n for n in ("set.csv", "s.parquet", "sheet.csv"))
+    frame.select("sample_id", "path", "label").write_csv(listed)
+    sheets = ["--sheet", sheet, "--sheet", tmp_path / "second.csv"]
+    words = ["draw", "--from", listed, "--n", 400, "--seed", 4, "-o", subset]
+    said = call(*words, *sheets)
+    assert "400 examples to label" in said
+    one, two = (pl.read_csv(path)["sample_id"] for path in sheets[1::2])
+    assert one.to_list() != two.to_list()
+    assert set(one) == set(two)
+    assert document(*words, *sheets[:2])["sheets"] == [str(sheet)]
+    rows = pl.read_parquet(subset)
     assert "Fill in" in call("score", subset, "--predictions", sheet, "--labels", sheet, code=2)
     for name, seed in (("ann", 1), ("bob", 2)):
         filled(frame, rows, 0.1, seed).write_csv(tmp_path / f"{name}.csv")
-    said = call("human", subset, "--sheet", tmp_path / "ann.csv", "--sheet", tmp_path / "bob.csv")
+    people = ["--answers", tmp_path / "ann.csv", "--answers", tmp_path / "bob.csv"]
+    said = call("score", subset, *people)
     assert "ann: accuracy, full-set: " in said
     predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
     call("score", subset, "--labels", tmp_path / "ann.csv", "--predictions", tmp_path / "net.csv")
@@ -500,7 +508,7 @@ def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_pat
     refusal = (
         "1 of 400 labels name a class that the set does not have: 'brid' (did you mean 'bird'?)"
     )
-    human = ["human", subset, "--sheet", sheet]
+    human = ["score", subset, "--answers", sheet]
     for words in (human, ["score", subset, "--predictions", net, "--labels", sheet]):
         assert refusal in call(*words, code=2)
     counted = call(*human, "--unknown", "wrong")
@@ -513,20 +521,20 @@ def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_pat
 
 
 def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
-    rows = drawn(frame, 20, 4)
-    paths = [f"{label}/{k}.PNG" for k, label in enumerate(rows["label"])]
-    rows = rows.with_columns(path=pl.Series(paths), sample_id=pl.Series(paths))
-    rows.write_parquet(subset := tmp_path / "s.parquet")
-    sheet, key = tmp_path / "ann.csv", tmp_path / "ann_key.csv"
-    refused = call("sheet", subset, "-o", sheet, code=2)
+    paths = [f"{label}/{k}.PNG" for k, label in enumerate(frame["label"][:20])]
+    table = frame[:20].select("label", path=pl.Series(paths), sample_id=pl.Series(paths))
+    table.write_csv(listed := tmp_path / "set.csv")
+    subset, sheet, key = (tmp_path / name for name in ("s.parquet", "ann.csv", "ann_key.csv"))
+    words = ["draw", "--from", listed, "--n", 20, "-o", subset, "--sheet", sheet]
+    refused = call(*words, code=2)
     assert "20 of 20 images cannot be read" in refused
     assert "show the class" in refused
-    assert sorted(tmp_path.iterdir()) == [subset]
+    assert sorted(tmp_path.iterdir()) == [listed]
     monkeypatch.chdir(tmp_path)
     for path in map(pathlib.Path, paths):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(str(path).encode())
-    assert "ann_key.csv names the originals" in call("sheet", subset, "-o", sheet)
+    assert "ann_key.csv names the originals" in call(*words)
     assert "class" not in sheet.read_text()
     original = dict(pl.read_csv(key).select("name", "path").iter_rows())
     blind = pl.read_csv(sheet)
@@ -536,7 +544,7 @@ def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
         assert copied == f"ann_images/{name}.PNG"
     label = [original[name].split("/")[0] for name in blind["sample_id"]]
     blind.with_columns(label=pl.Series(label)).write_csv(sheet)
-    assert "ann: accuracy, full-set: 100 %" in call("human", subset, "--sheet", sheet)
+    assert "ann: accuracy, full-set: 100%" in call("score", subset, "--answers", sheet)
     score = call("score", subset, "--labels", sheet, "--predictions", "net.csv", code=2)
     assert "net.csv does not exist" in score
-    assert "ann_images exists" in call("sheet", subset, "-o", sheet, code=2)
+    assert "ann_images exists" in call(*words, code=2)

@@ -185,7 +185,7 @@ def test_a_plan_needs_to_know_how_far_models_differ(frame, old):
     def make(goal):
         return make_plan(frame, goal)
 
-    with pytest.raises(UsageError, match="--discordant"):
+    with pytest.raises(UsageError, match=r"\[plan\] disagreement"):
         baseline_plan(frame, make, Goal(half_width=0.02), old, [])
     assert variance_left_of(0.9, 0.0).share == 0
     assert variance_left_of(0.9, 0.18).share == 1
@@ -292,7 +292,9 @@ def test_the_command_reads_what_loops_write(frame, rows, tmp_path):
             print(json.dumps({"sample_id": name, "probabilities": nested}), file=file)
     rows.write_parquet(subset := tmp_path / "s.parquet")
     one, other = (
-        document("measure", subset, "--values", tmp_path / name, "--number", "brier")["measures"]
+        document("score", subset, "--predictions", tmp_path / name, "--metric", "mean:brier")[
+            "measures"
+        ]
         for name in ("a.npz", "a.jsonl")
     )
     assert one == other
@@ -346,7 +348,7 @@ def test_equal_models_are_covered_together_and_the_winner_is_lucky():
 
 def test_the_command_ranks(frame, rows, tmp_path):
     rows.write_csv(tmp_path / "s.csv")
-    words, tables = ["winner", tmp_path / "s.csv"], [predicted(frame, 0.85, s) for s in range(4)]
+    words, tables = ["score", tmp_path / "s.csv"], [predicted(frame, 0.85, s) for s in range(4)]
     for seed, table in enumerate(tables):
         table.write_csv(tmp_path / f"m{seed}.csv")
         words += ["--predictions", tmp_path / f"m{seed}.csv"]

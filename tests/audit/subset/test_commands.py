@@ -1,4 +1,4 @@
-"""The commands on a real run: plan, draw, score, curve, their documents and their errors."""
+"""The commands on a real run: plan, draw, score, their documents and their errors."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_what_a_run_leaves_out(run):
     out = {r["sample_id"]: r["excluded_reason"] for r in frame.iter_rows(named=True)}
     assert {k: v for k, v in out.items() if v} == {
         "test/cat/leak.png": "also in the training split",
-        "test/dog/01.png": "identical pictures with different labels",
-        "test/owl/conflict.png": "identical pictures with different labels",
+        "test/dog/01.png": "identical images with different labels",
+        "test/owl/conflict.png": "identical images with different labels",
         "test/owl/broken.png": "unreadable file",
         "test/owl/near.jpg": "a near-duplicate is in the training split (SPLIT001)",
     }
@@ -72,15 +72,15 @@ def test_plan_draw_score(run, tmp_path):
     rows = pl.read_parquet(subset)
     rows.select("sample_id", prediction="label").write_csv(model)
     models = ["--predictions", model]
-    assert "100.00 %" in call("score", subset, *models)
+    assert "100.00%" in call("score", subset, *models)
     found = document("score", subset, *models, *models, "--metric", "macro-f1")
-    assert found["comparison"]["estimands"]["full-set"]["verdict"] == "cannot tell"
+    assert found["comparison"]["estimands"]["full-set"]["verdict"] == "inconclusive"
     assert "10 units" not in call("score", subset, *models, "--first", 12)
 
     frame_from_run(run, "test").select("sample_id", prediction="label").write_csv(model)
     assert "known: the whole set was scored" in call("score", run, *models)
 
-    words = ["draw", run, "--plan", plan, "--seed", 8, "--n", 15, "--fresh-from", subset]
+    words = ["draw", run, "--plan", plan, "--seed", 8, "--n", 15, "--exclude-drawn", subset]
     assert "fresh draw" in call(*words, "-o", fresh)
     assert not set(pl.read_csv(fresh)["sample_id"]) & set(rows["sample_id"])
     refused = call("draw", run, "--plan", plan, "--seed", 1, "-o", tmp_path / "s.xlsx", code=2)
@@ -92,7 +92,18 @@ def test_confidence_travels_with_the_predictions(run, tmp_path):
     frame = frame_from_run(run, "test")
     confidence = pl.int_range(pl.len()) / len(frame)
     frame.select("sample_id", prediction="label", confidence=confidence).write_csv(model)
-    words = ["plan", run, "--n", 20, "--by", "confidence", "--merge-strata", "--output", plan]
+    words = [
+        "plan",
+        run,
+        "--n",
+        20,
+        "--by",
+        "confidence",
+        "--set",
+        "plan.merge_strata=true",
+        "-o",
+        plan,
+    ]
     call(*words, "--predictions", model)
     draw = ["draw", run, "--plan", plan, "--seed", 1, "-o", tmp_path / "s.csv"]
     assert "as precise as a simple random sample" in call(*draw, "--predictions", model)
@@ -110,20 +121,21 @@ def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
     assert json.loads(plan.read_text())["split"] == "train"
     assert drawn(plan) == {"train"}
     assert drawn(plan, "--split", "test") == {"test"}  # what is named counts more
-    every = "--split", "all", "--estimand", "full-set", "--n", 50
+    every = "--split", "all", "--target", "this-set", "--n", 50
     call("plan", run, *every, "--output", plan)
     assert drawn(plan) == {"train", "test"}
     old.write_text(json.dumps({**json.loads(plan.read_text()), "split": None}))
     assert drawn(old, "--n", 20) == {"test"}  # a plan that does not say
 
 
-def test_curve_session_and_label_noise(run):
-    table = document("curve", run, "--size", 10, "--size", 41)
+def test_sizes_session_and_label_noise(run):
+    table = document("plan", run, "--sizes", "10,41")
     assert [p["n"] for p in table["points"]] == [10, 41]
     session = "sample_data/sessions/torch-healthy.json.gz"
     made = document("plan", run, "--seconds", 0.2, "--throughput", session)
     assert made["n"] == int(0.2 * made["target"]["throughput"]) == 26
-    text = call("plan", run, "--detect", 0.2, "--discordant", 0.4, "--label-noise", "auto")
+    noise = ["--set", "plan.disagreement=0.4", "--set", "plan.label_noise=auto"]
+    text = call("plan", run, "--detect", 0.2, *noise)
     assert "Label noise: not used" in text
 
 
@@ -134,8 +146,8 @@ ERRORS = [
     (["plan", "RUN", "--n", "300"], "the eligible set has 41"),
     (["plan", "nowhere", "--n", "30"], "There is no run at nowhere"),
     (["plan", "RUN", "--seconds", "3", "--throughput", "fast"], "neither a number"),
-    (["plan", "RUN", "--n", "9", "--label-noise", "much"], "give a rate such as 0.03, or auto"),
-    (["plan", "RUN", "--n", "9", "--estimand", "full-set", "--estimand", "generalisation"],
+    (["plan", "RUN", "--n", "9", "--set", "plan.label_noise=much"], "write a number or auto"),
+    (["plan", "RUN", "--n", "9", "--target", "this-set", "--target", "new-data"],
      "names two targets"),
     (["draw", "RUN", "--plan", "none.json", "--seed", "1", "-o", "s.csv"], "cannot be read"),
     (["score", "none.csv", "--predictions", "x.csv"], "none.csv does not exist"),
@@ -160,7 +172,11 @@ def test_images_with_several_labels_are_refused(tmp_path):
     out = tmp_path / "run"
     scan(open_source([str(tmp_path / "set.csv")]), out, jobs=1, checks=["SPLIT001"])
     refusal = "2 of 10 images have several labels, such as '03.png' (sea, tree)"
-    for command, *words in (["plan", "--n", 4], ["curve"], ["score", "--predictions", "x.csv"]):
+    for command, *words in (
+        ["plan", "--n", 4],
+        ["plan", "--sizes", "auto"],
+        ["score", "--predictions", "x.csv"],
+    ):
         assert refusal in call(command, out, *words, code=2)
     with pytest.raises(UsageError, match="2 of 10 images"):
         open_audit(out).subset(n=4)

@@ -163,7 +163,7 @@ def test_duplicates_carry_weight_and_cost():
     assert distinct.n_files == 800
     assert distinct.n < made.n
     assert len(distinct.excluded) == 200
-    assert any("the target is the metric over distinct pictures" in r for r in distinct.reasons)
+    assert any("the target is the metric over distinct images" in r for r in distinct.reasons)
 
 
 @pytest.mark.slow
@@ -257,9 +257,9 @@ BAD_GOALS = [
     (Goal(detect=2.0), {}, "between 0 and 1"),
     (Goal(n=1), {}, "at least 2"),
     (Goal(n=50, confidence=95), {}, "--confidence is 95"),
-    (Goal(detect=0.1, power=1.0), {}, "--power is 1.0"),
-    (Goal(n=50, planning_value=1.2), {}, "--p is 1.2"),
-    (Goal(n=50, rho=-0.1), {}, "--rho is -0.1"),
+    (Goal(detect=0.1, power=1.0), {}, r"\[plan\] power is 1.0"),
+    (Goal(n=50, planning_value=1.2), {}, r"\[plan\] expected is 1.2"),
+    (Goal(n=50, rho=-0.1), {}, r"\[plan\] correlation is -0.1"),
     (Goal(seconds=3), {}, "belong together"),
     (Goal(seconds=3, throughput=-1), {}, "greater than 0"),
     (Goal(seconds=math.inf, throughput=1), {}, "finite"),
@@ -270,7 +270,7 @@ BAD_GOALS = [
     (Goal(n=50), {"by": ["colour"]}, "no column 'colour'"),
     (Goal(n=50), {"group": "hospital"}, "no column 'hospital'"),
     (Goal(n=50), {"allocation": "best"}, "choose proportional, equal or neyman"),
-    (Goal(n=50), {"allocation": "neyman"}, "needs to know where a model errs"),
+    (Goal(n=50), {"allocation": "neyman"}, "needs the errors of a model"),
     (Goal(n=50), {"by": ["confidence"]}, "needs the confidence of an earlier model"),
     (Goal(n=50), {"label_noise": 0.6}, "leaves no signal with 2 classes"),
     (Goal(n=50), {"label_noise": -0.1}, "leaves no signal"),
@@ -334,7 +334,7 @@ def test_giant_groups_are_all_taken() -> None:
     made = make_plan(frame, Goal(n=60, rho=0.3), group="patient")
     giants = next(s for s in made.strata if s.name == "units of more than 33 files")
     assert (giants.n, giants.units, giants.files) == (4, 4, 1000)
-    assert any("4 groups of more than 33 files hold 50 %" in r for r in made.reasons)
+    assert any("4 groups of more than 33 files hold 50%" in r for r in made.reasons)
     assert recipe_from(json.loads(json.dumps(made.document()))) == made.recipe
     rng = np.random.default_rng(2)
     right = rng.beta(0.8 * 7 / 3, 0.2 * 7 / 3, 304)[patient] > rng.uniform(size=2000)
