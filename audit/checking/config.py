@@ -69,12 +69,12 @@ class PlanSettings:
     expected: Expected value of the metric, 0 to 1 (None: 0.5).
     disagreement: Share of examples on which exactly one of two models is right.
     correlation: Correlation of two files of one group.
-    deviation: Standard deviation of a number per example, in its unit.
+    deviation: Standard deviation of a number per example, for `--metric mean:COLUMN`.
     comparisons: Number of planned comparisons, which corrects the confidence level.
     label_noise: Rate of wrong labels, or "auto" for the estimate of the scan.
     label_strata: Whether the label forms strata.
     merge_strata: Join the smallest strata if n is too small for all.
-    min_gain: Least relative gain of a tenth more examples, where `--sizes auto` ends.
+    min_gain: Least reduction of the margin of error by 10% more examples, 0.001 = 0.1 points.
     uncertainty: Measure of `--choose uncertainty`: margin or entropy.
     """
 
@@ -201,7 +201,7 @@ def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
     known_hashes = [column.name for column in LIBRARY_HASHES]
     rule = f"it is a list of {', '.join(known_hashes)}"
     hashes = _hashes(measure.get("hashes", ()), known_hashes, f"{path}: [measure]", rule)
-    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes names"
+    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes lists"
     usable = [name for name in COMPARABLE_HASHES if name in hashes]
     return Config(
         exclude=tuple(_texts(scan, "[scan] exclude", "**/x/**", path)),

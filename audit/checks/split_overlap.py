@@ -19,31 +19,31 @@ KINDS = {
 
 
 class SplitOverlap(Check):
-    """Pictures that occur in several splits: the same bytes, the same pixels or near-duplicates.
+    """Images that occur in several splits: the same bytes, the same pixels or near-duplicates.
 
     ## What it does
-    Treats copies and verified near-duplicates as one picture and reports each picture that is in
-    more than one split; the evidence says how it is the same (bytes, pixels or near). An error
-    unless all that joins the splits are near-duplicates whose score lies within `sure_errors`
-    standard errors above the threshold (a check at full resolution adds 1): those are warnings, for
-    different pictures of one kind come as near. States for each evaluation split the share of its
-    samples that are also in a training split (`train_splits`), with a 95 % Wilson interval.
+    Treats copies and verified near-duplicates as one image and reports each image that is in more
+    than one split. The evidence names the kind of copy (bytes, pixels or near). A finding is an
+    error. It is a warning if all copies are near-duplicates that score less than `sure_errors`
+    standard errors above the threshold (a check at full resolution adds 1), because different
+    images can be as similar. States the share of each evaluation split that is also in a training
+    split (`train_splits`), with a 95% Wilson interval.
 
     ## Why is this bad
-    A model that was trained on the test picture can remember it: the measured accuracy is too high,
+    A model that was trained on the test image can remember it: the measured accuracy is too high,
     and the ranking of models can change.
 
     ## Example
     `test/cat/9.jpg` is `train/cat/4.jpg`, mirrored and saved again with lower quality.
 
     ## What to do
-    Keep the test picture and drop its copies from training, or move all of them into one split;
-    then evaluate again. Report the leaked share together with older results.
+    Keep the test image and drop its copies from training, or move all of them into one split; then
+    evaluate again. Report the leaked share together with older results.
 
     ## Limits
     Only near-duplicates that the scan found are included: see the limits of DUP003. Blank and
-    transparent pictures are left out, because they all look the same. SPLIT002 reports other
-    pictures of one scene or patient.
+    transparent images are left out, because they all look the same. SPLIT002 reports other images
+    of one scene or patient.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
@@ -119,7 +119,7 @@ class SplitOverlap(Check):
             if split not in trained:
                 sentences.append(_leak(store, split, n, others))
         if not sentences:
-            return f"All {len(sizes)} splits are training splits: there is nothing to leak into."
+            return f"All {len(sizes)} splits are training splits: no evaluation split can leak."
         return " ".join(sentences)
 
 

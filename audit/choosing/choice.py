@@ -165,7 +165,7 @@ def _divide(frame: pl.DataFrame, wanted: Wanted) -> Candidates:
     left_out = dict(
         frame.filter(reason.is_not_null()).group_by("excluded_reason").len().sort("len").iter_rows()
     )
-    left_out["a copy of one that is labelled or chosen"] = len(rest) - len(new)
+    left_out["a copy of a labelled or chosen image"] = len(rest) - len(new)
     left_out["a copy of another candidate"] = int(new["listed"].sum()) - len(free)
     return Candidates(free, known_units, {k: n for k, n in left_out.items() if n})
 
@@ -243,7 +243,7 @@ class Choice:
         rarest = self.classes.sort("after", CLASS).head(LISTED).rows(named=True)
         width = max(len(row[CLASS]) for row in rarest)
         lines = [
-            f"Half-width of a class's recall (95%, at a recall of {RECALL:.0%}): before, after, "
+            f"Margin of error of a class's recall (95% CI, at {RECALL:.0%}): before, after, "
             "after a random choice."
         ]
         lines += [
@@ -253,7 +253,7 @@ class Choice:
             for row in rarest
         ]
         more = len(self.classes) - len(rarest)
-        return lines + [f"  and {more:,} more classes, all of them larger"] * bool(more)
+        return lines + [f"  and {more:,} more classes, all larger"] * bool(more)
 
 
 def select_pictures(
@@ -274,8 +274,8 @@ def select_pictures(
     found = find_candidates(run, wanted)
     if found.free.is_empty():
         raise UsageError(
-            f"{run} has no image left to choose: none of these files is new. Check --split, "
-            "--from and --unlabelled."
+            f"{run} has no image left to choose: all are labelled, chosen or excluded. "
+            "Check --split, --from and --unlabelled."
         )
     ordered = found.free[np.argsort(permanent_numbers(_keys(found.free), seed), kind="stable")]
     if by == "coverage":
@@ -326,7 +326,9 @@ def _by_coverage(
     old = np.array([places.get(p, -1) for p in known["pixel_hash"].to_list()], np.int64)
     there = np.flatnonzero(own >= 0)
     if not len(there):
-        raise UsageError("No candidate has a vector: dark, flat and unreadable images have none.")
+        raise UsageError(
+            "No candidate has an embedding: dark, flat and unreadable images have none."
+        )
     centres, points = points[old[old >= 0]], points[own[there]]
     near = likeness_to(points, centres)
     size = min(n, len(points))
@@ -335,11 +337,11 @@ def _by_coverage(
     if size < len(points):
         reach[RANDOM] = random_reach(points, size, near, seed)
     words = [
-        f"Distances by {found.source}, 0 (alike) to 2. Score: the fall of the mean cost of "
-        "distance that it brought, the cost from 0 to 1."
+        f"Distances by {found.source}, 0 (alike) to 2. Score: reduction of the mean distance "
+        "cost, 0 to 1."
     ]
     if len(there) < len(own):
-        words.append(f"{len(own) - len(there):,} candidates have no vector and were passed over.")
+        words.append(f"{len(own) - len(there):,} candidates have no embedding and were left out.")
     return Picked(there[rows], gains, tuple(words), reach)
 
 
@@ -351,11 +353,11 @@ def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
     rows = there[np.argsort(-values[there], kind="stable")][:n]
     typical = float(np.mean(values[there]))
     words = [
-        f"Doubt ({doubt}, 0 to 1): {values[rows].min():.3f} to {values[rows].max():.3f} in the "
-        f"choice, {typical:.3f} in the mean of all candidates."
+        f"Uncertainty ({doubt}, 0 to 1): {values[rows].min():.3f} to {values[rows].max():.3f} in "
+        f"the choice, {typical:.3f} in the mean of all candidates."
     ]
     if missing := len(values) - len(there):
-        words.append(f"{missing:,} candidates have no prediction and were passed over.")
+        words.append(f"{missing:,} candidates have no prediction and were left out.")
     return Picked(rows, values[rows], tuple(words))
 
 
@@ -377,7 +379,7 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     rows = may[fill_rarest([of_each[place] for place in may], counts, n)]
     score, words = [], []
     if len(may) < len(free):
-        words.append(f"{len(free) - len(may):,} candidates have no class and were passed over.")
+        words.append(f"{len(free) - len(may):,} candidates have no class and were left out.")
     for row in rows:
         counts.update(of_each[row])
         score.append(float(min(counts[cell] for cell in of_each[row])))

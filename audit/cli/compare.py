@@ -60,10 +60,8 @@ class FailOn(StrEnum):
 
 
 def diff_command(
-    old: Annotated[
-        Path, typer.Argument(help="Run directory of the earlier audit, or RUN/gen-0003 in it.")
-    ],
-    new: Annotated[Path, typer.Argument(help="Run directory, or generation, of the later audit.")],
+    old: Annotated[Path, typer.Argument(help="Earlier run, or a version of a run: RUN/gen-0003.")],
+    new: Annotated[Path, typer.Argument(help="Later run, or a version of a run.")],
     distributions: Annotated[
         bool,
         typer.Option(
@@ -72,7 +70,8 @@ def diff_command(
         ),
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="List every change, not the first of each kind.")
+        bool,
+        typer.Option("--all", help="List every change, not only the first changes of each kind."),
     ] = False,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Exit with 1 at a new finding of this severity.")
@@ -111,7 +110,7 @@ def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_
     lines += [f"{f.severity.value:<8} {f.code}  {f.message}" for f in drift.findings]
     lines += [f"  {sample}" for finding in drift.findings for sample in finding.sample_ids]
     if not drift.findings:
-        lines.append(f"No difference between {old} and {new} in what was compared.")
+        lines.append(f"No difference found between {old} and {new}.")
     print_answer(as_json, drift.document, lambda: [*lines, *drift.completeness])
     if any(finding.severity in fail_on.counted for finding in drift.findings):
         raise typer.Exit(ExitCode.FINDINGS)
@@ -133,7 +132,7 @@ def print_history(run: Path, since: str | None, as_json: bool) -> None:
         more = " and more" if moment.came.get(since, 1) > len(samples) else ""
         print_lines(
             [
-                f"{moment.came.get(since, 1):,} {since} came with the scan of {moment.at}:",
+                f"{moment.came.get(since, 1):,} {since} first appeared in the scan of {moment.at}:",
                 *(f"  {sample}{more if sample == samples[-1] else ''}" for sample in samples),
             ]
         )
@@ -147,11 +146,11 @@ def _history_lines(history: Sequence[Moment], kept: set[str]) -> Iterator[str]:
     from audit.compare.history import last_change
 
     if not history:
-        yield "This run has no history yet: the next scan that changes it begins one."
+        yield "This run has no history yet. The next scan that changes it starts the history."
         return
     yield (
-        f"{'published, UTC':<20}{'files':>11}{'errors':>9}{'warnings':>10}{'info':>8}{'came':>8}"
-        f"{'went':>8}  kept, for audit diff"
+        f"{'published, UTC':<20}{'files':>11}{'errors':>9}{'warnings':>10}{'info':>8}{'new':>8}"
+        f"{'fixed':>8}  kept, for audit diff"
     )
     for moment in history:
         row = moment.row()

@@ -33,7 +33,7 @@ def export_command(
     ] = None,
     format: Annotated[  # noqa: A002
         ExportFormat,
-        typer.Option("--format", help="Of the tables, annotations or review tasks in --out."),
+        typer.Option("--format", help="Format of --out: tables, annotations or review tasks."),
     ] = "csv",
     annotations: Annotated[
         list[str] | None,
@@ -95,7 +95,7 @@ def export_command(
         write_plan(run, plan, splits, seed, resplit, outside_links, replace)
         return
     if splits or resplit or not outside_links:
-        raise UsageError("--splits, --resplit and --no-outside-links go with --plan PLAN.json.")
+        raise UsageError("--splits, --resplit and --no-outside-links need --plan PLAN.json.")
     if bool(out) == bool(targets):
         raise UsageError(
             "Name the output: --out FOLDER for all tables, or --manifest FILE, --pairs FILE, ..."
@@ -104,9 +104,9 @@ def export_command(
         _export_folder(run, out, format, annotations or (), code or (), replace)
         return
     if annotations:
-        raise UsageError("--annotations goes with --format coco, yolo or voc.")
+        raise UsageError("--annotations needs --format coco, yolo or voc.")
     if code:
-        raise UsageError("--code goes with --format label-studio or cvat.")
+        raise UsageError("--code needs --format label-studio or cvat.")
     if format not in ("csv", "parquet"):
         raise UsageError(f"--format {format} writes a folder: name it with --out FOLDER.")
     result = exports.export_files(run, targets, replace=replace)
@@ -150,7 +150,7 @@ def apply_command(
         typer.Option("--link", help="Link instead of copying; hard links need one disk."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print counts and bytes; make nothing.")
+        bool, typer.Option("--dry-run", help="Print counts and bytes; write nothing.")
     ] = False,
     rollback: Annotated[
         Path | None,
@@ -193,7 +193,7 @@ def _roll_back(folder: Path) -> None:
 
     result = roll_back(folder)
     lines = [f"{result.removed:,} files removed from {folder}."]
-    lines += [f"  kept, because it was edited: {name}" for name in result.kept]
+    lines += [f"  not removed, because it was edited: {name}" for name in result.kept]
     print_lines(lines)
 
 

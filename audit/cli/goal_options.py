@@ -128,11 +128,11 @@ class PlanOptions:
         from audit.subset import Goal
 
         given = self.assumptions
+        looks = 1 if given.comparisons is None else given.comparisons
         return Goal(
             metric="accuracy" if self.mean_of else self.metric, n=2, power=given.power,
-            confidence=self.confidence, estimand=self.estimand, planning_value=given.expected,
-            looks=1 if given.comparisons is None else given.comparisons,
-            discordant=given.disagreement, rho=given.correlation,
+            confidence=self.confidence, looks=looks, estimand=self.estimand,
+            planning_value=given.expected, discordant=given.disagreement, rho=given.correlation,
         )  # fmt: skip
 
     def goal(self, population: int | None = None) -> Goal:

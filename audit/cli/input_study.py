@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def input_study_command(
     run: RunArgument,
     margin: Annotated[
-        float, typer.Option("--margin", help="Loss of accuracy that is acceptable, as a share.")
+        float, typer.Option("--margin", help="Acceptable loss of accuracy, as a share.")
     ] = 0.02,
     images: Annotated[int, typer.Option("--images", min=1, help="Images to open, at most.")] = 2000,
     jobs: JobsOption = None,
@@ -47,19 +47,19 @@ def needs_lines(found: PictureNeeds) -> list[str]:
         return [found.sentence]
     lines = [
         f"{found.pictures:,} images of {found.classes:,} classes, {found.independent:,} of them "
-        f"independent; a cheap classifier on their vectors names {found.accuracy:.1%} rightly "
-        f"(largest class: {found.largest_class:.1%}).",
+        "independent. A simple classifier on their embeddings has an accuracy of "
+        f"{found.accuracy:.1%} (largest class: {found.largest_class:.1%}).",
         "",
         *filter(None, (found.sentence, found.spurious)),
         "",
     ]
     return [
         *lines, *map(_row, (*found.sizes, *found.versions)), "",
-        f"Loss in points of accuracy against the whole image at {found.base} px, 95% CI, "
-        f"paired; a loss below {found.margin:.1%} counts as nothing. Sizes above {found.base} px "
-        "were not tried. A larger network may use detail that this classifier does not.",
-        "", "What varies most in each class, how many times as much as among all images, and the "
-        "images at its two ends:",
+        f"Loss: points of accuracy against the full image at {found.base} px (95% CI, paired). A "
+        f"loss below {found.margin:.1%} counts as none. Sizes above {found.base} px were not "
+        "tested. A larger network may use detail that this classifier does not use.",
+        "",
+        "Largest variation within each class, relative to all images, and the images at both ends:",
         *(f"  {one.label}: {one.what}, {one.ratio:.2f} times: {one.low} | {one.high}"
           for one in found.varying),
     ]  # fmt: skip

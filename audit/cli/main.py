@@ -117,7 +117,7 @@ def serve_app(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
     ] = True,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Nobody can decide.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Allow no decisions.")] = False,
 ) -> None:
     """Review runs and profiles in the browser, and decide."""
     from audit.ui.server import become, command

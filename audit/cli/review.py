@@ -129,7 +129,9 @@ def decide_command(
     ] = False,
     anyone: Annotated[
         bool,
-        typer.Option("--anyone", help="With --undo: whoever decided.", rich_help_panel=LIST),
+        typer.Option(
+            "--anyone", help="With --undo: also decisions of other reviewers.", rich_help_panel=LIST
+        ),
     ] = False,
     log: Annotated[
         bool, typer.Option("--log", help="List the decisions, newest first.", rich_help_panel=LIST)
@@ -167,7 +169,7 @@ def decide_command(
         Path | None,
         typer.Option(
             "--reviewed",
-            help="That CSV with yes or no under `wrong`: estimate.",
+            help="Estimate from that CSV, with yes or no under `wrong`.",
             rich_help_panel=LABELS,
         ),
     ] = None,
@@ -184,7 +186,7 @@ def decide_command(
     }  # fmt: skip
     _check_mode([name for name, given in modes.items() if given], selected=selected)
     if overwrite and source is None:
-        raise UsageError("--overwrite goes with --from FILE.")
+        raise UsageError("--overwrite needs --from FILE.")
     if modes["--undo"]:
         _undo(run, limit or 1, by, anyone=anyone)
     elif modes["--log"]:
@@ -203,7 +205,7 @@ def decide_command(
 def _check_mode(modes: Sequence[str], *, selected: bool) -> None:
     """Raise UsageError for several things to do at once."""
     if len(modes) > 1:
-        raise UsageError(f"{modes[0]} and {modes[1]} do different things: give one of them.")
+        raise UsageError(f"{modes[0]} and {modes[1]} are different actions: use one of them.")
     if modes and selected:
         raise UsageError(f"{modes[0]} takes no selection of findings or samples: leave it out.")
 
@@ -213,7 +215,7 @@ def _decide_selected(
 ) -> None:
     if rule or drop_from:
         if picked.where or verdict or len(picked.codes) != 1:
-            raise UsageError("--rule and --drop-from go with one --code, such as --code DUP003.")
+            raise UsageError("--rule and --drop-from need one --code, such as --code DUP003.")
         _decide_by_rule(run, picked, rule or "largest", drop_from)
         return
     if verdict is None:
@@ -241,7 +243,7 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
         [f"{e.verb}{':' + e.value if e.value else ''}  {_named(e)}" for e in found.entries[:SHOWN]],
         len(found.entries),
     )
-    print_lines(lines + [f"  not understood, {n:,}: {why}" for why, n in found.ignored.items()])
+    print_lines(lines + [f"  ignored, {n:,}: {why}" for why, n in found.ignored.items()])
     if _is_confirmed(picked.yes, len(found.entries)):
         _say_recorded(run, Ledger(run).record(found.entries))
     if found.conflicts:
@@ -381,7 +383,8 @@ def _print_tags(run: Path, as_json: bool) -> None:
         write_note(f"No sample has a tag: `audit decide {quoted(run)} SAMPLE --as tag:NAME`.")
     if stale := stale_tags(run).height:
         write_note(
-            f"{_counted(stale, 'tag')} stale: `audit decide {quoted(run)} --stale` says why."
+            f"{_counted(stale, 'tag')} stale: `audit decide {quoted(run)} --stale` lists the "
+            "reasons."
         )
 
 
@@ -454,8 +457,8 @@ def _proposal_lines(summary: Summary) -> list[str]:
     hint = {SPLIT_NEEDED: " (name it with --drop-from)"}
     dropped = sum(summary.drops.values())
     lines = [
-        f"{_counted(summary.groups, 'open group')}: {_counted(dropped, 'sample')} to drop"
-        f"{_places(summary.drops)}, {summary.stay:,} to stay."
+        f"{_counted(summary.groups, 'open group')}: {_counted(dropped, 'sample')} to "
+        f"drop{_places(summary.drops)}, {summary.stay:,} to keep."
     ]
     return lines + [
         f"  left open, {n:,}: {reason}{hint.get(reason, '')}" for reason, n in summary.open.items()
@@ -476,8 +479,8 @@ def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
         mine = "" if who == whoami() else f" --by {shlex.quote(who)}"
         write_note(
             f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
-            f"`audit decide {quoted(run)} --undo{mine}` undoes them, "
-            f"`audit export {quoted(run)} --manifest kept.csv` writes what stays."
+            f"`audit decide {quoted(run)} --undo{mine}` undoes them, `audit export {quoted(run)} "
+            "--manifest kept.csv` writes the remaining samples."
         )
 
 

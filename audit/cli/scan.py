@@ -86,9 +86,7 @@ def scan_command(
     fail_on: FailOption = FailOn.ERROR,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            "--baseline", help="Earlier run: also print what changed since.", rich_help_panel=CI
-        ),
+        typer.Option("--baseline", help="Earlier run: also print the changes.", rich_help_panel=CI),
     ] = None,
     expect: Annotated[
         list[str] | None,
@@ -201,11 +199,14 @@ def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
     try:
         lines = push_scan(run, url, with_paths=with_paths, dry_run=dry_run)
     except UsageError as error:
-        kept = f"The result is kept in {run}: the same command sends it, and reads no file again."
+        kept = (
+            f"The result is kept in {run}. Run the same command again to send it; it reads no "
+            "file again."
+        )
         terminal.write_message(f"Not pushed: {error} {kept}")
         return
-    said = "would leave" if dry_run else "left"
-    terminal.write_message("\n".join([f"What {said} for {url}:", *lines]))
+    said = "Would send" if dry_run else "Sent"
+    terminal.write_message("\n".join([f"{said} to {url}:", *lines]))
 
 
 def recheck_command(
@@ -214,7 +215,7 @@ def recheck_command(
     plugins: PluginOption = None,
     recall: Annotated[
         bool,
-        typer.Option("--recall", help="Measure what share of edited copies is found (DUP003)."),
+        typer.Option("--recall", help="Measure the recall of DUP003 on edited copies."),
     ] = False,
     write_expectations: Annotated[
         bool,
@@ -280,13 +281,13 @@ def report_command(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="With --section history: the scan that a code came with."),
+        typer.Option(
+            "--since", help="With --section history: the scan that first reported a code."
+        ),
     ] = None,
     reviewed: Annotated[
         Path | None,
-        typer.Option(
-            "--reviewed", help="Answered labels of `audit decide --draw-labels`: their cost."
-        ),
+        typer.Option("--reviewed", help="Reviewed labels of `audit decide --draw-labels`."),
     ] = None,
     licence: Annotated[
         str, typer.Option("--licence", help="Licence of all files, for the data card.")
@@ -301,7 +302,7 @@ def report_command(
     from audit.report import PICTURED, collect_report, write_card, write_report
 
     if since is not None and section is not Section.HISTORY:
-        raise UsageError("--since goes with --section history.")
+        raise UsageError("--since needs --section history.")
     if section is Section.HISTORY:
         print_history(run, since, as_json)
         return
@@ -376,8 +377,8 @@ def _print_card(report: Report, licence: str) -> None:
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
     if fail_on.only_new and baseline is None:
         raise UsageError(
-            f"--fail-on {fail_on.value} counts what an earlier audit did not have: name it with "
-            "`audit scan ... --baseline RUN`."
+            f"--fail-on {fail_on.value} counts findings that an earlier run does not have: name "
+            "it with `audit scan ... --baseline RUN`."
         )
 
 
@@ -456,8 +457,7 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
     for code in wanted:
         if code not in ran:
             raise UsageError(
-                f"--list {code}: no check of this code ran here: `audit report` names those that "
-                "did."
+                f"--list {code}: this check did not run. `audit report RUN` lists the checks."
             )
     for code in wanted:
         terminal.write_parts(finding_lines(report, code))
@@ -491,7 +491,7 @@ def _what_happened(result: ScanResult) -> str:
     said = f"{', '.join(parts)}, in {seconds:.1f} s."
     if unseen := result.edited_unseen:
         named = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-        said += f"\n{len(unseen):,} changed although size and times did not: {named}."
+        said += f"\n{len(unseen):,} changed but kept size and times: {named}."
     return said
 
 

@@ -7,7 +7,7 @@ full set.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -82,8 +82,14 @@ def plan_command(
     from audit.subset.text import plan_text
 
     if sizes is not None:
-        targets = given_options(options, ("half_width", "detect", "n", "seconds", "throughput"))
-        refuse(targets | {"--output": output, "--baseline": baseline}, "--sizes")
+        _refuse(
+            {
+                "half-width": options.half_width, "detect": options.detect, "n": options.n,
+                "seconds": options.seconds, "throughput": options.throughput,
+                "baseline": baseline, "output": output,
+            },
+            "is for a plan of a single size: leave it out, or --sizes.",
+        )  # fmt: skip
         _print_sizes(options, named_set(run, source), unlabelled, sizes, as_json)
         return
     plan, _ = _planned(options, named_set(run, source), unlabelled, baseline)
@@ -104,9 +110,11 @@ def _print_sizes(
         raise UsageError(f"--sizes is {sizes!r}: write numbers such as 100,200, or auto.") from None
     if is_of_objects([options.metric]):
         raise UsageError("--sizes is for metrics of images: plan a metric of objects with --n.")
+    goal = options.open_goal()
+    goal.check()
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     curve = make_curve(
-        frame, options.open_goal(), sizes=numbers, predictions=read_models(options.predictions),
+        frame, goal, sizes=numbers, predictions=read_models(options.predictions),
         minimum_gain=options.assumptions.min_gain, **options.set_options,
     )  # fmt: skip
     print_result(as_json, curve.document, lambda: curve_text(curve))
@@ -119,6 +127,7 @@ def _planned(
     from audit.subset import make_plan
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
+    from audit.subset.strata import Strata, form_units
 
     if is_of_objects([options.metric]):
         return _objects_plan(options, place, baseline)
@@ -127,7 +136,8 @@ def _planned(
     tables = read_models(options.predictions)
     earlier = read_models([baseline] if baseline else None)
     if options.mean_of is not None:
-        goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
+        files = select_eligible(frame, options.set_options["deduplicated"]).files
+        goal = options.goal(len(form_units(files, Strata(), options.group).table))
 
     def make(goal: Goal) -> Plan:
         known: dict[str, Any] = {}
@@ -193,7 +203,7 @@ def draw_command(
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
     exclude_drawn: Annotated[
-        Path | None, option("--exclude-drawn", "Earlier subset, to draw other units.")
+        Path | None, option("--exclude-drawn", "Earlier subset, whose units are not drawn again.")
     ] = None,
     sheet: Annotated[
         list[Path] | None,
@@ -206,13 +216,18 @@ def draw_command(
     as_json: JsonOption = False,
 ) -> None:
     """Draw an evaluation subset at random, or choose the next images to label."""
-    for path in (output, *(sheet or ())):
+    for path in (written := [output, *(sheet or ())]):
         check_suffix(path)
+    if len(set(written)) < len(written):
+        raise UsageError("Two files to write have one name: give each --sheet its own.")
     if choose is not None:
-        refuse({"--plan": plan, "--baseline": baseline, "--sheet": sheet}, "--choose")
-        _choose(choose, options, run, source, output, unlabelled, exclude_drawn, seed, as_json)
+        refused = {"plan": plan, "baseline": baseline, "sheet": sheet}
+        _choose(choose, options, run, source, output, unlabelled, exclude_drawn, seed, refused,
+                as_json)  # fmt: skip
         return
     drawn = _draw(options, named_set(run, source), plan, seed, unlabelled, baseline, exclude_drawn)
+    if unlabelled and sheet:
+        drawn = replace(drawn, then=drawn.then.replace("SHEET.csv", str(sheet[0])))
     _write_draw(drawn, output, seed, as_json, sheet or ())
 
 
@@ -260,7 +275,7 @@ def _draw(
         check = None if hits is None else metric_check(frame, recipe, subset, hits)
     then = "--predictions MODEL.csv"
     if unlabelled:
-        then = "--answers SHEET.csv"
+        then = "--labels SHEET.csv --predictions MODEL.csv"
     elif is_of_objects([metric]):
         then += f" --from {place} --metric {metric}"
     elif options.mean_of is not None:
@@ -315,15 +330,21 @@ def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
 
 def _choose(
     by: Choose, options: PlanOptions, run: Path | None, source: Path | None, output: Path,
-    unlabelled: bool, chosen: Path | None, seed: int, as_json: bool,
+    unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
 ) -> None:  # fmt: skip
     """Write the next images to label or to evaluate."""
     from audit.choosing.choice import Wanted, select_pictures
     from audit.report.output import write_table
 
-    goal = ("metric", "group", "confidence", "target", "half_width", "detect", "seconds",
-            "throughput")  # fmt: skip
-    refuse(given_options(options, goal), "--choose")
+    default = PlanOptions()
+    of_goal = (
+        "metric", "group", "confidence", "target", "half_width", "detect", "seconds", "throughput",
+    )  # fmt: skip
+    _refuse(
+        {name: getattr(options, name) != getattr(default, name) for name in of_goal}
+        | dict(refused),
+        "is for random draws: leave it out, or --choose.",
+    )
     if run is None or options.n is None:
         raise UsageError("--choose takes a run and --n: the number of images to choose.")
     if len(options.predictions or ()) > 1:
@@ -345,8 +366,16 @@ def _choose(
 
 def _check_plan_alone(options: PlanOptions, baseline: Path | None) -> None:
     """Raise UsageError for options that a plan has fixed; only its size may be changed."""
-    fixed = [f.name for f in fields(options) if f.name not in ("split", "n", "predictions")]
-    refuse(given_options(options, fixed) | {"--baseline": baseline}, "--plan")
+    fixed = replace(options, split=None, n=None, predictions=None)
+    given = {f.name: getattr(fixed, f.name) != f.default for f in fields(fixed)}
+    _refuse(given | {"baseline": baseline}, "is part of the plan: leave it out, or --plan.")
+
+
+def _refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raise UsageError for the first of the options that was given; `why` ends the sentence."""
+    for name, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
 @dataclass(frozen=True)
@@ -408,10 +437,11 @@ class ScoreOptions:
         """Whether the metrics are of objects."""
         return is_of_objects(self.metric or ())
 
-    def allow(self, cause: str, *names: str) -> None:
-        """Raise UsageError for an option that has no effect beside `cause`."""
-        other = [f.name for f in fields(self) if f.name not in (*names, "answers")]
-        refuse(given_options(self, other), cause)
+    def refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise UsageError for the first of these options that differs from its default."""
+        default = ScoreOptions()
+        shown = {"source": "from", "slices": "slice"}
+        _refuse({shown.get(n, n): getattr(self, n) != getattr(default, n) for n in names}, why)
 
 
 @app.command("score")
@@ -422,13 +452,10 @@ def score_command(
     """Estimate metrics with confidence intervals; compare models, or people."""
     metrics = options.metric or []
     if options.answers:
-        options.allow("--answers", "predictions", "confidence", "unknown")
         document, text = _score_people(subset, options)
     elif not options.files:
         raise UsageError("Name what to score: --predictions FILE, or --answers SHEET.")
     elif any(name.startswith(MEAN) for name in metrics):
-        options.allow(f"--metric {MEAN}COLUMN", "predictions", "metric", "confidence", "baseline",
-                      "source", "plan", "unlabelled", "split", "group")  # fmt: skip
         document, text = _score_mean(subset, options)
     elif options.is_of_objects:
         document, text = _score_objects(subset, options)
@@ -447,14 +474,16 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
 
-    files, labels = options.files, options.labels
+    files, labels, metrics = options.files, options.labels, options.metric or ["accuracy"]
     if len(files) > 2:
-        if options.metric not in (None, ["accuracy"]):
+        options.refuse(
+            ("baseline", "by_class", "slices"),
+            "is for one model, or two: three or more are ranked by accuracy.",
+        )
+        if metrics != ["accuracy"]:
             raise UsageError(
-                "Three or more models are ranked by accuracy: leave out --metric, or give one or "
-                "two files of --predictions."
+                "Three or more models are ranked by accuracy alone: leave out --metric."
             )
-        refuse(given_options(options, ("baseline", "by_class", "slices")), "a third --predictions")
     rows = read_rows(subset, options, f"--predictions {files[0]}")
     if labels is not None:
         rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, options.unknown)
@@ -467,7 +496,7 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
         rows = first_units(rows, options.first)
     models, names = read_models(files), model_names(files)
     ranked = None
-    if len(models) > 1 and (options.metric or ["accuracy"])[0] == "accuracy":
+    if len(models) > 1 and metrics[0] == "accuracy":
         ranked = find_winner(
             rows, models, names=names, confidence=options.confidence, missing=options.missing,
             unknown=options.unknown,
@@ -477,7 +506,7 @@ def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
     plan = read_config().plan
     noise = plan.label_noise if isinstance(plan.label_noise, float | int) else None
     score = score_subset(
-        rows, models, metrics=options.metric or ["accuracy"], confidence=options.confidence,
+        rows, models, metrics=metrics, confidence=options.confidence,
         missing=options.missing, unknown=options.unknown, looks=plan.comparisons,
         label_noise=noise, names=names, baseline=known, slices=_sliced_by(rows, subset, options),
     )  # fmt: skip
@@ -491,8 +520,10 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset import detect, first_units, load_recipe
     from audit.subset.text import score_text
 
-    images_only = ("slices", "labels", "missing", "unknown")
-    refuse(given_options(options, images_only), f"--metric {(options.metric or [''])[0]}")
+    options.refuse(
+        ("slices", "labels", "missing", "unknown", "unlabelled"),
+        "is for metrics of images: leave it out.",
+    )
     recipe = detect.PLAIN if options.plan is None else load_recipe(options.plan)
     rows, objects, frame = _drawn_objects(subset, options, recipe)
     if options.first is not None:
@@ -509,21 +540,28 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
 
 def _score_mean(subset: Path | None, options: ScoreOptions) -> Printed:
     """Estimate the mean of any number per example: a loss, an IoU, a reward, `brier`."""
+    from audit.subset import first_units
     from audit.subset.baseline import whole_set
     from audit.subset.values import measure_subset, measures_text
 
     metrics = options.metric or []
     if len(metrics) > 1 or len(options.files) > 1:
         raise UsageError(f"--metric {MEAN}COLUMN is scored alone, from one file of --predictions.")
+    options.refuse(
+        ("missing", "unknown", "labels", "by_class", "slices"),
+        f"is for metrics of classes: leave it out for {MEAN}COLUMN.",
+    )
     values, number = options.files[0], metrics[0].removeprefix(MEAN)
     known = None
     if options.baseline is not None:
         whole = whole_set(*read_drawn_from(options))
         known = (whole, _read_file(options.baseline, "baseline"))
+    rows = read_rows(subset, options, f"--predictions {values} --metric {metrics[0]}")
+    if options.first is not None:
+        rows = first_units(rows, options.first)
     found = measure_subset(
-        read_rows(subset, options, f"--predictions {values} --metric {metrics[0]}"),
-        _read_file(values, "values"), number, confidence=options.confidence, baseline=known,
-        name=values.name,
+        rows, _read_file(values, "values"), number, confidence=options.confidence,
+        baseline=known, name=values.name,
     )  # fmt: skip
     return found.document(), measures_text(found)
 
@@ -533,6 +571,13 @@ def _score_people(subset: Path | None, options: ScoreOptions) -> Printed:
     from audit.subset.labelling import compare_people, human_text
 
     sheets = options.answers or []
+    options.refuse(
+        (
+            "metric", "missing", "first", "labels", "baseline", "source", "plan", "unlabelled",
+            "split", "group", "by_class", "slices",
+        ),
+        "does not go with --answers: leave it out.",
+    )  # fmt: skip
     if subset is None or subset.is_dir():
         raise UsageError("--answers needs the drawn subset that the sheet was written for.")
     found = compare_people(
@@ -583,27 +628,6 @@ def _drawn_objects(
 
 
 # ---- what the commands read and write ----
-
-
-FLAGS = {"source": "--from", "slices": "--slice"}
-"""Options that are not called as their field."""
-
-
-def given_options(options: PlanOptions | ScoreOptions, names: Iterable[str]) -> dict[str, bool]:
-    """Return whether each option has another value than its default, by its name."""
-    default = type(options)()
-    return {
-        FLAGS.get(name, f"--{name.replace('_', '-')}"): getattr(options, name)
-        != getattr(default, name)
-        for name in names
-    }
-
-
-def refuse(options: Mapping[str, Any], cause: str) -> None:
-    """Raise UsageError for the first option that is given; `cause` is what it cannot go with."""
-    for name, value in options.items():
-        if value:
-            raise UsageError(f"{name} has no effect with {cause}: leave out one of the two.")
 
 
 def is_of_objects(metrics: Sequence[str]) -> bool:

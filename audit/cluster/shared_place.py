@@ -53,9 +53,7 @@ class SharedPlace:
                 "folder or an address that this machine and every node may write."
             ) from None
         if not whole:
-            raise UsageError(
-                f"[scan] parts {self.address} does not give back what was written there."
-            )
+            raise UsageError(f"[scan] parts {self.address} does not return the written content.")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole; raises MachineError where the place is full."""

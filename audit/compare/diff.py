@@ -308,7 +308,7 @@ def _left(
     """
     number = "old" if side == "before" else "new"
     marks: dict[str, Any] = {
-        REMOVED: "its files are gone", ADDED: "new files", EDITED: "files were edited",
+        REMOVED: "its files were removed", ADDED: "new files", EDITED: "files were edited",
         MOVED: "files were moved", RENAMED: "files changed class or split",
     }  # fmt: skip
     reasons = (
@@ -323,8 +323,8 @@ def _left(
     unlike = pl.col("code").is_in(list(other))
     checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
-    unseen = "the check did not run " + ("in the later audit" if number == "old" else "before")
-    unseen_by = pl.when(unlike).then(pl.lit("the other audit judged by other vectors"))
+    unseen = "the check did not run " + ("in the later run" if number == "old" else "before")
+    unseen_by = pl.when(unlike).then(pl.lit("the other run used other embeddings"))
     why = (
         pl.when(checked)
         .then(pl.col("why").fill_null(""))

@@ -129,11 +129,11 @@ class PictureNeeds:
             return self._why_no_smaller()
         saved = self.pixels / self.smallest**2
         scaled = (
-            f" A loader that decodes JPEGs scaled (Pillow's draft) makes {self.decoded} times "
-            "fewer pixels before it resizes."
+            f" A loader that decodes scaled JPEGs (`draft` of Pillow) decodes {self.decoded} "
+            "times fewer pixels."
         )
         return (
-            f"Images may be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
+            f"Images can be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
             f"the {self.pixels:,} of the median image." + scaled * (self.decoded > 1)
         )
 
@@ -142,13 +142,13 @@ class PictureNeeds:
             (v for v in self.sizes if v.size < self.base and v.verdict != NOTHING_LOST), None
         )
         if lower is None:
-            return f"No size below {self.base} px was tried."
+            return f"No size below {self.base} px was tested."
         if lower.verdict == LOSES:
             return (
                 f"Keep {self.base} px: at {lower.size} px {100 * lower.loss:.1f} points are lost."
             )
         return (
-            f"{lower.size} px are inconclusive: the loss is "
+            f"{lower.size} px is inconclusive: the loss is "
             f"{100 * lower.loss_low:.1f} to {100 * lower.loss_high:.1f} points."
         )
 
@@ -160,9 +160,9 @@ class PictureNeeds:
         if not self.versions:
             return ""
         if not free:
-            return "No variation is shown to be spurious: taking any out may lose accuracy."
+            return "No variation is shown to be spurious: removing a variation may lose accuracy."
         told = " and of ".join(free)
-        return f"The classes do not need differences of {told}: they may be taken out."
+        return f"The classes do not depend on differences of {told}: they can be removed."
 
     def facts(self) -> dict[str, Any]:
         """Return it as a document."""
@@ -281,8 +281,8 @@ def judge_pictures(
     )  # fmt: skip
     if low <= largest:
         reason = (
-            f"a cheap classifier names {whole.mean():.1%} of the images rightly, and the largest "
-            f"class alone gives {largest:.1%}: what the classes hang on is beyond it"
+            f"a simple classifier has an accuracy of {whole.mean():.1%}, and the largest class "
+            f"alone gives {largest:.1%}: the classifier cannot separate the classes"
         )
         return replace(known, reason=reason)
 

@@ -35,7 +35,13 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import MachineError, error_text, find_machine_error
-from audit.machine.fork_server import ForkedProcess, ForkServer, can_fork, count_threads
+from audit.machine.fork_server import (
+    WAIT_S,
+    ForkedProcess,
+    ForkServer,
+    can_fork,
+    count_threads,
+)
 
 PROGRAM = "audit.picture.worker"
 IDLE_S = 300.0
@@ -117,7 +123,7 @@ class Worker:
     def exit_code(self) -> int:
         """Return how the process ended, negative for a signal; waits for it a moment."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(timeout=2.0)
+            return self.process.wait(timeout=WAIT_S)
         return 0
 
     def stop(self) -> None:

@@ -27,8 +27,8 @@ PLACES: tuple[Column, ...] = (
     Column(
         "frame",
         "DOUBLE",
-        "share of the image that an even border of one colour takes which ends in a straight "
-        "edge, 0 (none, or a plain ground) .. 1",
+        "share of the image in a border of one colour that ends in a straight edge, "
+        "0 (none, or a plain background) .. 1",
         version=2,
     ),
     Column(

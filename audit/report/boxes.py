@@ -21,7 +21,7 @@ PAIRS = 12
 GRID = 16  # cells a side of the map of centres
 STEPS = (0, 1, 2, 3, 5, 9, 17, 33, 65, 129)  # where a bar of boxes in a picture begins
 RATIOS: dict[float, str] = {-3: "1:8", -2: "1:4", -1: "1:2", 0: "1:1", 1: "2:1", 2: "4:1", 3: "8:1"}
-HEAD = ("class", "split", "boxes", "pictures", "effective boxes", "effective images", "small",
+HEAD = ("class", "split", "boxes", "images", "effective boxes", "effective images", "small",
         "medium", "large", "side, px", "width : height", "IoU ≥ 0.5")  # fmt: skip
 
 
@@ -43,8 +43,8 @@ def box_sentences(stats: BoxStatistics) -> list[str]:
     touching = sum(b.n for b in stats.overlaps if b.low >= 0)
     close = sum(c.overlapping for c in stats.classes)
     said.append(
-        f"{touching / boxes:.0%} of the boxes touch another one, {close / boxes:.1%} overlap one "
-        "by half (IoU 0.5)."
+        f"{touching / boxes:.0%} of the boxes touch another box, {close / boxes:.1%} have an IoU "
+        "of 0.5 or more with another box."
     )
     return [*said, *_split_sentences(stats)]
 
@@ -57,10 +57,9 @@ def _split_sentences(stats: BoxStatistics) -> Iterator[str]:
             continue
         least = min(rows, key=lambda c: (c.effective_boxes, c.label or ""))
         yield (
-            f"{split}: the class with the fewest boxes is {least.label}: "
-            f"{counted(least.boxes, 'box')} in {counted(least.pictures, 'picture')}; "
-            f"near-duplicates counted once, {counted(least.effective_boxes, 'box')} in "
-            f"{counted(least.effective_pictures, 'picture')}."
+            f"{split}: the rarest class is {least.label}: {counted(least.boxes, 'box')} in "
+            f"{counted(least.pictures, 'image')} ({counted(least.effective_boxes, 'box')} in "
+            f"{counted(least.effective_pictures, 'image')} if near-duplicates count once)."
         )
 
 
@@ -121,8 +120,8 @@ def _drawings(stats: BoxStatistics) -> dict[str, list[Markup]]:
     return {
         "Images by number of boxes": drawn(bars(_counts), stats.counts),
         "Boxes by width : height": drawn(bars(_ratios), stats.ratios),
-        "Boxes by greatest IoU with another box": drawn(bars(_overlaps), stats.overlaps),
-        "Where the centres of boxes lie": drawn(placed, stats.places),
+        "Boxes by largest IoU with another box": drawn(bars(_overlaps), stats.overlaps),
+        "Centres of boxes": drawn(placed, stats.places),
     }
 
 

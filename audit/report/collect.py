@@ -262,7 +262,7 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         [GIVEN_AS_OBJECTS],
     )
     readings = [
-        f"The column of labels {'of ' + row['source'] if row['source'] else ''} was read so: "
+        f"The label column {'of ' + row['source'] if row['source'] else ''} was read as follows: "
         f"{row['reading']}.".replace("  ", " ")
         for row in store.rows("SELECT * FROM label_columns WHERE reading <> '' ORDER BY source")
     ]
@@ -357,18 +357,18 @@ def _completeness(
             yield f"{check.code} {check.name}: {check.completeness}"
     if idle:
         why = ", ".join(check.code for check in idle) if annotated else "no image has annotations"
-        yield f"{len(idle):,} checks of boxes had nothing to judge: {why}."
+        yield f"{len(idle):,} checks of boxes are not applicable: {why}."
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:
-        yield f"{len(silent):,} checks give no statement of their own: {', '.join(silent)}."
+        yield f"{len(silent):,} checks have no statement of their coverage: {', '.join(silent)}."
     if not_run:
-        yield f"{len(not_run):,} checks did not run, so they say nothing: {', '.join(not_run)}."
+        yield f"{len(not_run):,} checks were skipped: {', '.join(not_run)}."
 
 
 def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
     if hidden:
         codes = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
-        yield f"Waived as false positives and left out of the counts: {codes}."
+        yield f"Waived as false positives and not counted: {codes}."
 
 
 def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
@@ -377,15 +377,15 @@ def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
     findings, fixes = count_fixes(run)
     if fixes:
         yield (
-            f"Fixes of annotations decided: {fixes:,}, of {findings:,} findings; `audit export RUN "
-            "--out FOLDER --format coco` writes the annotations with them."
+            f"{fixes:,} fixes of annotations are decided, for {findings:,} findings. `audit "
+            "export RUN --out FOLDER --format coco` writes the fixed annotations."
         )
 
 
 def _read_files(dataset: Dataset) -> str:
     whole, measured = dataset.status.get("ok", 0), sum(dataset.status.values())
     rest = ", ".join(f"{n:,} {status}" for status, n in dataset.status.items() if status != "ok")
-    sentence = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} whole"
+    sentence = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} intact"
     return f"{sentence}, {rest}." if rest else f"{sentence}."
 
 
@@ -394,7 +394,7 @@ def _skipped_files(dataset: Dataset) -> str:
     for skipped in dataset.skipped:
         reasons[skipped.reason] = reasons.get(skipped.reason, 0) + skipped.count
     by_reason = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-    return f"{sum(reasons.values()):,} other files are no samples and were left out: {by_reason}."
+    return f"{sum(reasons.values()):,} other files are not samples and were skipped: {by_reason}."
 
 
 def _timing(

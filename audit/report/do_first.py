@@ -93,6 +93,11 @@ FAMILIES = (
         "{files} have names or contents that decoders treat differently",
     ),
 )  # fmt: skip
+SINGULAR = (
+    ("the labels of ", "the label of "), (" are ", " is "), (" show ", " shows "),
+    (" repeat ", " repeats "), (" belong ", " belongs "), (" have ", " has "),
+    ("not images", "not an image"), ("on them", "on it"),
+)  # fmt: skip
 _REST = 0.1  # harm of every code that no family names; a user's own check is one
 # One row a family: what it found, the share of the split it concerns most, how sure, the worst.
 _COUNTED = f"""
@@ -202,12 +207,8 @@ def _sentence(
         names=", ".join(row["names"][:3]) + (", ..." if len(row["names"]) > 3 else ""),
     )  # fmt: skip
     if row["files"] == 1:
-        said = (
-            said.replace("the labels of ", "the label of ")
-            .replace(" are ", " is ")
-            .replace(" show ", " shows ")
-            .replace(" repeat ", " repeats ")
-        )
+        for plural, singular in SINGULAR:
+            said = said.replace(plural, singular)
     return as_sentence(said + more_said.get(family.name, ""))
 
 
@@ -237,5 +238,5 @@ def _review_said(store: Store, findings: str) -> str:
     """
     for listed, found in store.query(sql).rows():
         if listed and found:
-            return f"; of the first {listed:,.0f} in the order of LABEL007, about {found:,.0f} are"
+            return f"; about {found:,.0f} of the first {listed:,.0f} labels of LABEL007 are wrong"
     return ""

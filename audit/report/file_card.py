@@ -173,8 +173,8 @@ def find_samples(run: Path, words: Sequence[str]) -> list[str]:
 def _several(words: str, ids: Sequence[str]) -> UsageError:
     more = f" and {len(ids) - NEAR:,} more" if len(ids) > NEAR else ""
     return UsageError(
-        f"{words!r} fits {len(ids):,} files: {', '.join(ids[:NEAR])}{more}. "
-        "Give more of the path, or the whole id."
+        f"{words!r} matches {len(ids):,} files: {', '.join(ids[:NEAR])}{more}. Give a longer part "
+        "of the path, or the full id."
     )
 
 
@@ -187,8 +187,8 @@ def _none(store: Store, words: str) -> UsageError:
     """
     last = words.rstrip("/").rsplit("/", 1)[-1]
     near = store.query(sql, [sample_id(words), sample_id(last), NEAR])["id"].to_list()
-    hint = f" The nearest are {', '.join(near)}." if near else " The run has no files at all."
-    return UsageError(f"No file of this run is called {words!r}.{hint}")
+    hint = f" Similar: {', '.join(near)}." if near else " The run has no files at all."
+    return UsageError(f"This run has no file {words!r}.{hint}")
 
 
 def _sample(store: Store, found: str) -> Sample:
@@ -332,7 +332,7 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
     rows += card.held.items()
     if sample.n_bytes >= 0:
         rows.append(("size", bytes_text(sample.n_bytes)))
-    status = card.value("status") or "listed, not measured"
+    status = card.value("status") or "not measured"
     rows.append(("state", f"{status}: {card.value('error')}" if card.value("error") else status))
     if card.on_disk in ON_DISK:
         rows.append(("now", ON_DISK[card.on_disk]))
@@ -341,7 +341,7 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
 
 def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
     total = counted(card.n_findings, "finding") if card.n_findings else "No finding"
-    yield heading(f"{total} about it")
+    yield heading(f"{total} for this image")
     for found in card.findings:
         head = Text(f"{ICONS[found.severity]} {found.code} {found.name} ", STYLES[found.severity])
         head.append(f"(suggested: {found.action}; {found.fingerprint})", style="dim")
@@ -361,7 +361,7 @@ def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
     yield heading(f"{counted(card.n_twins, 'other file')} with the same image")
     for twin in card.twins:
         place = ", ".join(visible(part) for part in (twin.split, twin.label) if part)
-        same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
+        same = "same bytes" if twin.same_bytes else "same pixels, different bytes"
         said = f" ({place}): {same}" if place else f": {same}"
         yield Text("  ").append(visible(twin.id), style="bold").append(said)
     if card.n_twins > len(card.twins):
@@ -380,15 +380,15 @@ def _metadata_lines(card: FileCard) -> Iterator[RenderableType]:
 def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
     label = card.sample.label
     yield heading("Measured")
-    explained = "percentiles: share of files with a smaller value, equal ones counted half"
-    yield Text(f"  {explained}; * outer {EXTREME:g}%", style="dim")
+    explained = "percentile: share of files with a smaller value, where ties count half"
+    yield Text(f"  {explained}; *: in the outer {EXTREME:g}%", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("  column", no_wrap=True)
     table.add_column("value", overflow="fold", max_width=34)
     if label is not None:
         table.add_column("in class", justify="right", no_wrap=True)
     table.add_column("in all", justify="right", no_wrap=True)
-    table.add_column("what it is", style="dim")
+    table.add_column("meaning", style="dim")
     for measured in card.measurements:
         if measured.name in TOLD:
             continue

@@ -146,7 +146,7 @@ def evidence_lines(card: PairCard) -> list[tuple[str, str]]:
         lines.append(("match score", "none: a thumbnail is missing or blank"))
     else:
         bound = "" if card.threshold is None else f" (threshold {card.threshold:.1f})"
-        lines.append(("match score", f"{card.score:.1f}{bound}, log odds"))
+        lines.append(("match score", f"{card.score:.1f}{bound}"))
         lines.append(("similarity", f"{card.similarity:.3f} (correlation of gradients, -1..1)"))
         lines.append(("overlap", f"{card.overlap:.0%} of one image"))
         if card.kind != "different":

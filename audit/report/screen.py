@@ -77,7 +77,7 @@ def not_examined(report: Report) -> list[str]:
         said.append("leaks and drift between splits (needs splits: folders named train, val, test)")
     sizes = [n for label, n in data.by_class().items() if label is not None]
     if not sizes and report.boxes is not None and report.boxes.boxes:
-        said.append("labels of whole images (there are only labels of objects)")
+        said.append("labels of whole images (the dataset has labels of objects only)")
     elif not sizes:
         said.append("labels and classes (needs a folder for each class, or a label column)")
     elif small := sum(0 < n < FEW for n in sizes):
@@ -115,7 +115,7 @@ def _source(report: Report) -> Text:
         facts.append(f"{counted(len(classes), 'class')}")
     if data.several:
         facts.append(
-            f"{counted(data.several, 'file')} with several ({visible(data.label_reading)})"
+            f"{counted(data.several, 'file')} with several labels ({visible(data.label_reading)})"
         )
     elif data.label_reading:
         facts.append(f"labels {visible(data.label_reading)}")
@@ -165,7 +165,7 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
     rest = [check for check in report.checks if check.code not in shown and check.counts.total]
     if rest:
         codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
-        more = f", and {counted(len(rest) - 5, 'check')} more" if len(rest) > 5 else ""
+        more = f", and {counted(len(rest) - 5, 'more check')}" if len(rest) > 5 else ""
         yield (
             "Other findings:",
             f"{severity_counts(total_counts(rest))} ({codes}{more}): audit report {run}",

@@ -52,7 +52,7 @@ def to_text(
     if full:
         parts += list(_dataset(report))
     if report.costs:
-        parts.append(_bullets("What it costs", [cost.message for cost in report.costs]))
+        parts.append(_bullets("Impact on the evaluation", [cost.message for cost in report.costs]))
     parts += [_bullets("Examined", report.completeness), _next(report)]
     return rendered(Group(*parts), width, color)
 
@@ -138,7 +138,7 @@ def _code_table(report: Report) -> RenderableType:
 
 
 def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
-    yield heading("Worst first")
+    yield heading("Worst findings")
     for check in report.checks:
         # Errors get the room: a terminal holds some forty lines.
         grave = check.counts.worst is Severity.ERROR
@@ -161,7 +161,7 @@ def _fold(report: Report, check: CheckSummary, fold: Fold) -> RenderableType:
         who = named_ids(found.sample_ids, found.n_samples)
         lines.append(Padding(Text(f"such as {who}: {visible(found.message)}"), (0, 0, 0, 2)))
     command = visible(list_command(report, check.code))
-    lines.append(Padding(Text(f"all of them: {command}", style="dim"), (0, 0, 0, 2)))
+    lines.append(Padding(Text(f"full list: {command}", style="dim"), (0, 0, 0, 2)))
     return Group(*lines)
 
 

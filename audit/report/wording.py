@@ -26,7 +26,7 @@ VERDICTS = {
     "bytes": "the same bytes",
     "pixels": "the same pixels in different files",
     "near": "near-duplicates (verified)",
-    "different": "the scan found no sign that these are the same image",
+    "different": "no evidence that these are the same image",
 }
 TITLE = "Audit of "  # how a text report starts
 ICONS = {Severity.ERROR: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
@@ -82,7 +82,7 @@ def class_rows(data: Dataset, most: int) -> list[tuple[str, ...]]:
     return [*rows, (f"and {more:,} more", *[""] * len(splits))] if more > 0 else rows
 
 
-OBJECT_HEAD = ("class of objects", "split", "objects", "pictures", "an image", "small", "medium",
+OBJECT_HEAD = ("class of objects", "split", "objects", "images", "per image", "small", "medium",
                "large")  # fmt: skip
 
 
@@ -140,8 +140,8 @@ def number_text(value: object) -> str:
 
 
 def severity_counts(counts: Counts) -> str:
-    """Return `3 errors, 12 warnings, 7 info`, leaving out zeros; `nothing` without findings."""
-    return ", ".join(severity_count(s, n) for s, n in counts.items() if n) or "nothing"
+    """Return `3 errors, 12 warnings, 7 info`, leaving out zeros; `no findings` without any."""
+    return ", ".join(severity_count(s, n) for s, n in counts.items() if n) or "no findings"
 
 
 def severity_count(severity: Severity, n: int) -> str:

@@ -73,14 +73,14 @@ class Progress:
 
 
 PHASE_WORDS = {
-    "take": "taking images from the dataset",
+    "take": "reading images from the dataset",
     "list": "listing files",
-    "verify": "comparing contents with what was read",
+    "verify": "comparing contents with the last scan",
     "measure": "reading images",
-    "prepare": "compiling the search, once after an installation",
+    "prepare": "compiling the search (once per installation)",
     "relate": "comparing images",
     "open": "opening images",
-    "embed": "asking the model for vectors",
+    "embed": "computing embeddings",
     "judge": "running checks",
     "apply": "making files",
 }
@@ -238,8 +238,8 @@ def _answers(
             outcome = read_part(place, outcome, measurer.hashes, measurer.own)
             if outcome is None:
                 raise MachineError(
-                    f"A part that a node wrote cannot be read at {place.address}: look at the "
-                    "place, then run the same command again; what was measured is kept."
+                    f"A part that a node wrote cannot be read at {place.address}: check the path, "
+                    "then run the same command again. Measurements are kept."
                 )
         yield jobs, outcome
 

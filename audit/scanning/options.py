@@ -30,10 +30,10 @@ class ScanOptions:
     """How to scan.
 
     layout: split/class/file, class/file, split/file or flat.
-    exclude: Glob of files to leave out; repeatable.
+    exclude: Glob of files to skip; repeatable.
     roots: OLD=NEW: read a manifest's paths elsewhere.
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
-    embeddings: Your embeddings by path (.npy, .parquet), to judge labels.
+    embeddings: Your embeddings by path (.npy, .parquet), to check labels.
     embedder: Model of embeddings: file.py:make, model.onnx, lite0 (extra), auto.
     predictions: Class probabilities by path, or boxes as COCO results.
     config: Settings (default ./audit.toml).
@@ -148,7 +148,7 @@ def _shared_place(config: Config, roots: Iterable[str]) -> SharedPlace | None:
         folder = None if place.folder is None else Path(os.path.realpath(place.folder))
         if root and folder and folder.is_relative_to(Path(os.path.realpath(root))):
             raise UsageError(
-                f"[scan] parts is {config.parts}, inside {root}, which is to be scanned: choose a "
+                f"[scan] parts is {config.parts}, which is inside the dataset {root}: choose a "
                 "folder outside of the dataset."
             )
     place.prove()
@@ -167,6 +167,6 @@ def _refuse_around(run: Path, roots: Iterable[str]) -> None:
             continue  # pictures that were given as Python objects
         if Path(os.path.realpath(root)).is_relative_to(place):
             raise UsageError(
-                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
-                "outside of the dataset, such as runs/NAME."
+                f"--out {run} contains the dataset {root}: choose a folder for the run outside of "
+                "the dataset, such as runs/NAME."
             )

@@ -177,7 +177,7 @@ def _configured(
     """Return the wanted checks, those of the user's own among them, with their thresholds."""
     known = all_checks().keys() | {check.code for check in own.checks}
     if not own.broken and (unknown := sorted(config.thresholds.keys() - known)):
-        raise UsageError(f"[checks.{unknown[0]}]: no file under [own] has a check of this code.")
+        raise UsageError(f"[checks.{unknown[0]}]: no file of [plugins] has this check.")
     return configure_checks(wanted, config.thresholds, own.checks)
 
 

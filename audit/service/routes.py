@@ -205,7 +205,7 @@ def find_picture(call: ApiCall) -> Any:
     try:
         sent = base64.b64decode(call.words["picture"], validate=True)
     except ValueError:
-        raise UsageError("image, in the body, is the bytes of an image file in base64.") from None
+        raise UsageError("The image file in the body is not base64: encode its bytes.") from None
     with tempfile.TemporaryDirectory(prefix="audit-find-") as folder:
         path = Path(folder) / "the image"
         path.write_bytes(sent)
@@ -339,7 +339,7 @@ def delete_decision(call: ApiCall) -> Any:
     batch, at = call.words["batch"], call.words["at"]
     done = Ledger(call.dataset.run).undo_batch(str(batch), at, call.person.name)
     if not done:
-        raise RefusedError(404, "You have no such batch that holds: it is undone, or another's.")
+        raise RefusedError(404, "No active batch of yours has this id.")
     return {"decisions": [_facts(one) for one in done]}
 
 
@@ -395,7 +395,7 @@ ROUTES = (
         "as in audit-report/1, its first 60 samples, and its status",
     ),
     ApiRoute(
-        "GET", f"{ONE}/pictures", VIEWER, get_pictures, "images, next",
+        "GET", f"{ONE}/pictures", VIEWER, get_pictures, "rows of images; next",
         (
             ApiField("where", 'a filter, as in links of the app: [["width","between",0,64]]'),
             ApiField("sort", "a column, -column for the largest first", default="id"),

@@ -275,7 +275,7 @@ class ManifestReader:
         for name, cell in zip(self._classes, cells, strict=True):
             if cell not in YES | NO:
                 raise UsageError(
-                    f"{self._table.where(number)}: column {name!r} holds {cell!r}, but [scan] "
+                    f"{self._table.where(number)}: column {name!r} contains {cell!r}, but [scan] "
                     "one_hot takes columns of 0 and 1 (-1 and nothing mean no)."
                 )
         names = [n for n, cell in zip(self._classes, cells, strict=True) if cell in YES]

@@ -66,9 +66,9 @@ class PackedReader:
         if self._form.NAMED:
             self.tree_reader = FolderReader(given, self._packed_tree())
         elif given.layout is not None:
-            raise UsageError(f"--layout is for folders; {sample_id(path)} holds rows.")
+            raise UsageError(f"--layout is for folders, but {sample_id(path)} contains rows.")
         elif next(self._rows(self._log), None) is None:
-            raise UsageError(f"{sample_id(path)} holds no images{self._why()}")
+            raise UsageError(f"{sample_id(path)} contains no images{self._why()}")
 
     @property
     def layout(self) -> Layout:
@@ -138,7 +138,7 @@ class PackedReader:
             tree.add(pack, members, split)
         tree.sort()
         if not tree.has_pictures():
-            raise UsageError(f"{sample_id(self.root)} holds no images{self._why()}")
+            raise UsageError(f"{sample_id(self.root)} contains no images{self._why()}")
         return tree
 
     def _why(self) -> str:
@@ -166,7 +166,8 @@ def _only_format(path: str, packs: Sequence[Pack]) -> PackFormat:
     if len(names) > 1:
         counts = ", ".join(f"{n:,} {name}" for name, n in names.most_common())
         raise UsageError(
-            f"{sample_id(path)} holds packs of several formats ({counts}): give one kind at a time."
+            f"{sample_id(path)} contains packs of several formats ({counts}): scan one format at "
+            "a time."
         )
     return packs[0].form
 
@@ -182,7 +183,7 @@ def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
         log.note(
             "unlisted-folder",
             None,
-            f"{name} could not be read ({error.strerror or error}): what it holds is not in this "
+            f"{name} could not be read ({error.strerror or error}): its images are not in this "
             "scan. Grant read permission (chmod u+r) and scan again.",
         )
 

@@ -107,8 +107,8 @@ def judge_cells(
 def say_cells(cells: Sequence[Mapping[str, Any]], recall: float) -> str:
     """Return the cells in words: their pictures, what was expected, and their limits."""
     return "; ".join(
-        f"{c['cell']} has {c['n']:,} images in {c['split']} (expected {c['expected']:,.0f}), "
-        f"where a recall of {recall:.0%} means {c['low']:.0%} to {c['high']:.0%}"
+        f"{c['cell']} has {c['n']:,} images in {c['split']} (expected {c['expected']:,.0f}); a "
+        f"recall of {recall:.0%} then has an interval of {c['low']:.0%} to {c['high']:.0%}"
         for c in cells
     )
 

@@ -28,7 +28,7 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
-from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
+from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import (
     Design,
     Linearised,
@@ -157,17 +157,18 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     gap = f"{100 * result.value:+.2f} points of {pairing.metric}"
     if known:
         than = "to" if verdict == "equal" else "than"
-        return f"{second} is {verdict} {than} {first} on the full set: {gap}, known exactly."
-    limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
+        return f"{second} is {verdict} {than} {first} on this set: {gap}, known exactly."
+    level = f"{100 * pairing.confidence:.4g}% CI"
+    gap += f" ({level} {100 * result.low:+.2f} to {100 * result.high:+.2f})"
     if verdict != "inconclusive":
-        return f"{second} is {verdict} than {first}: {gap}, {limits}."
-    cannot = f"Inconclusive: {second} against {first} at this size: {gap}, {limits}"
+        return f"{second} is {verdict} than {first}: {gap}."
+    cannot = f"Inconclusive: {second} against {first} at this size: {gap}"
     if needed is None:
         return f"{cannot}."
     total = int(pairing.design.population.sum())
     more = f"about {needed} units would detect a difference of this size"
     if estimand == "full-set" and needed >= total:
-        more = "only the full set would decide"
+        more = "only the whole set would decide"
     elif needed > total:
         more += f", more than the {total} that exist"
     return f"{cannot}; {more}."
@@ -176,7 +177,7 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
 def _why_no_mcnemar(design: Design) -> str:
     grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
     why = "units hold or stand for several files" if grouped else "the rows have unequal weights"
-    return f"McNemar's test is not shown: {why}, and it would ignore that."
+    return f"McNemar's test is not applicable: {why}."
 
 
 def noise_sentence(eta: float, differ: float, value: float) -> str:
@@ -266,19 +267,18 @@ def find_winner(
 ) -> Winner:
     """Rank models by accuracy on the same rows, with simultaneous intervals.
 
-    `missing`, `unknown`: as for `score_subset`; a row that one model drops is dropped for all.
+    `missing`, `unknown`: as in `score_subset`; a row dropped for a model is dropped for all models.
     """
     confidence = planned_level(rows, confidence)[0]
     if len(predictions) < 2:
         raise UsageError("A winner needs at least two prediction files: give --predictions twice.")
     design = Design.of(rows)
     matched = [
-        match(design.rows, table, name, missing, unknown)
-        for table, name in zip(predictions, names, strict=True)
+        match(design.rows, t, n, missing, unknown) for t, n in zip(predictions, names, strict=True)
     ]
-    hits = np.array([one.hit for one in matched])
-    counts = (~np.isnan(hits).any(axis=0)).astype(float)
-    hits = np.nan_to_num(hits)
+    hits = np.array([found.hit for found in matched])
+    counts = (~np.isnan(hits)).all(axis=0).astype(float)
+    hits = np.nan_to_num(hits) * counts
     by_luck, level = selection_alone(error_covariance(design, hits, counts), confidence)
     candidates = [
         Candidate(name, estimate_share(design, hit, counts, level))
@@ -286,26 +286,28 @@ def find_winner(
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
-    confirm = "other data" if design.complete else (
-        "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
-    )  # fmt: skip
+    confirm = (
+        "other data"
+        if design.complete
+        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
+    )
     notes = [
-        f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
-        f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
+        f"{best.name} is the best of {k} on these rows. If all {k} were equally good, selection "
+        f"alone would raise the best score by {100 * by_luck:+.2f} points.",
         f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the best "
         f"model once on {confirm}.",
     ]
-    if k > 2:  # of two models the score has these notes
-        each = zip(matched, names, strict=True)
-        notes += [note for one, name in each for note in one.notes(name, missing)]
+    if k > 2:  # the score of two models has these notes
+        pairs = zip(matched, names, strict=True)
+        notes[:0] = [note for found, name in pairs for note in found.notes(name, missing)]
     return Winner(candidates, by_luck, confidence, level, notes)
 
 
 def error_covariance(design: Design, hits: Floats, counts: Floats | None = None) -> Floats:
     """Return the covariance of the models' errors of estimation, for new data of the kind.
 
-    `hits`: one row a model; `counts`: 1 where a row of the subset counts (default: all of them).
-    Within strata and between units, as the variance of one share.
+    `hits`: one row a model; `counts`: 0 for the files that were dropped. Within strata and
+    between units, as the variance of one share.
     """
     k, strata = len(hits), design.population.size
     weight = design.weight if counts is None else design.weight * counts
@@ -339,7 +341,7 @@ def winner_text(found: Winner) -> str:
     for candidate in found.candidates:
         for estimand, one in candidate.estimands.items():
             lines.append(
-                f"  {candidate.name}, {estimand}: {100 * one.value:.2f}% "
+                f"  {candidate.name}, {TARGET_NAMES[estimand]}: {100 * one.value:.2f}% "
                 f"({100 * one.low:.2f} to {100 * one.high:.2f})"
             )
     return "\n".join([*lines, *found.notes])

@@ -233,7 +233,7 @@ def drawn_part(
     if left and metric.label is None and not design.complete:
         notes.append(
             f"{metric.name} is the mean over {len(parts)} of {len(parts) + len(left)} classes: "
-            f"this draw can hardly hold images of the others ({', '.join(left[:5])}"
+            f"this draw has too few images of the remaining classes ({', '.join(left[:5])}"
             f"{', ...' if len(left) > 5 else ''}). Draw more, or stratify by rarest_class."
         )
     return (mean_part(parts) if parts else None), notes

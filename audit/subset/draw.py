@@ -256,8 +256,7 @@ def _check_size(n: int, N: Ints) -> None:
     total, strata = int(N.sum()), int((N > 0).sum())
     if n > total:
         raise UsageError(
-            f"{n} units were asked for and {total} are there to draw from: ask for at most {total} "
-            f"(`--n {total}`)."
+            f"{n} units are more than the {total} of the set: give --n {total} or less."
         )
     floor = int(np.minimum(N, FIRST_UNITS).sum())
     if n < floor:
@@ -294,9 +293,8 @@ def _drawn_before(
         notes.append("The earlier subset was drawn under another plan; its units are left out.")
     before = units.table["unit_id"].is_in(earlier["unit_id"].cast(pl.String).implode()).to_numpy()
     notes.append(
-        f"{int(before.sum())} units of the earlier subset were left out: this is a fresh draw, and "
-        "full-set figures are about the other "
-        f"{int((~before).sum())} units."
+        f"{int(before.sum())} units of the earlier subset were left out: this is a fresh draw. "
+        f"Results for this set are about the {int((~before).sum())} remaining units."
     )
     return before
 

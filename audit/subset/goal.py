@@ -24,6 +24,7 @@ from preflight.files import regular
 
 Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
+TARGET_NAMES: dict[Estimand, str] = {"full-set": "this set", "generalisation": "new data"}
 SIZED_METRICS = ("accuracy", "recall", "specificity", "macro-recall")
 SCORED_METRICS = (*SIZED_METRICS, "precision", "macro-f1", "auroc")
 # How the user gives a field: an option, or a key of the settings.
@@ -121,7 +122,7 @@ class Goal:
         check_level(self.confidence, "--confidence")
         check_level(self.power, "[plan] power")
         if self.estimand not in ESTIMANDS:
-            raise UsageError(f"The estimand is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
+            raise UsageError(f"The target is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
         for name in ("half_width", "detect", "planning_value", "discordant", "rho"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -148,7 +149,7 @@ class Goal:
                 raise UsageError("--seconds and --throughput must be finite and greater than 0.")
             if self.seconds * self.throughput < 2:
                 raise UsageError(
-                    f"{self.seconds:g} s at {self.throughput:g} files/s pay for fewer than 2 "
+                    f"{self.seconds:g} s at {self.throughput:g} files/s are fewer than 2 "
                     "examples: allow more seconds."
                 )
         alpha_for_looks(self.confidence, self.looks)

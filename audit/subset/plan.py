@@ -232,11 +232,11 @@ def budget_units(population: Population) -> int | None:
         return n
     if population.goal.seconds is None:
         raise UsageError(
-            f"{n} units were asked for and the eligible set has {total}: ask for at most "
-            f"{total}, or evaluate the full set (`audit subset score RUN`)."
+            f"{n} units are too many: the eligible set has {total}. Give --n {total} or less, "
+            "or evaluate the whole set (`audit subset score RUN`)."
         )
     population.reasons.append(
-        f"The budget pays for {n} units and the eligible set has {total}: the plan "
+        f"The budget is enough for {n} units and the eligible set has {total}: the plan "
         "takes all of them."
     )
     return total
@@ -290,7 +290,7 @@ def _giants_taken(population: Population) -> str:
     share = population.M[giant] / population.M.sum()
     return (
         f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
-        f"{100 * share:.0f}% of all files: each of them is taken, and the others are drawn."
+        f"{100 * share:.0f}% of all files: the plan takes all of them and draws from the rest."
     )
 
 
@@ -404,7 +404,9 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
     population, n_h = allocation.population, allocation.units_per_stratum(recipe.n)
     goal, eligible = population.goal, population.eligible
     if recipe.n == population.total:
-        population.reasons.append("The plan takes every unit: full-set figures are then known.")
+        population.reasons.append(
+            "The plan takes every unit: the metric of this set is then known."
+        )
     needed = {e: None if goal.is_budget else allocation.size(e) for e in ESTIMANDS}
     effect, files = population.domain().cluster_effect, float(population.M.sum())
     weight_effect = unequal_weights(n_h, population)
@@ -470,7 +472,7 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
     """Return the targets that all units of a domain together do not meet."""
     population, goal = allocation.population, allocation.population.goal
     target = goal.half_width or goal.detect or 0.0
-    kind = "a difference of" if goal.detect else "a half-width of"
+    kind = "a difference of" if goal.detect else "a margin of error of"
     # One answer of n moves a share by 1/n: a finer target is met in the formula only.
     step = math.ceil(1 / target - 1e-9)
     # A full-set share is known at n = N however fine; a difference is still counted in answers.
@@ -522,7 +524,7 @@ def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
     if degrees >= FEW_DEGREES:
         return []
     return [
-        f"Warning: {n} groups of these sizes are worth about {degrees + 1:.0f} equal ones: "
+        f"Warning: {n} groups of these sizes are equivalent to {degrees + 1:.0f} equal groups: "
         f"with fewer than {FEW_DEGREES:g} degrees of freedom intervals and verdicts are rough. "
         "Draw more groups, or group by something finer."
     ]
@@ -538,9 +540,9 @@ def price_of_looks(allocation: Allocation) -> list[str]:
     one = replace(allocation, population=silent).size(goal.estimand)
     many = allocation.size(goal.estimand)
     return [
-        f"{goal.looks} comparisons fixed in advance: Bonferroni at {goal.alpha:.4g} each takes "
-        f"{many} units where one comparison takes {one}. This does not cover models that are "
-        "chosen by their scores on this subset: confirm those on a fresh draw."
+        f"{goal.looks} planned comparisons: Bonferroni at {goal.alpha:.4g} each needs {many} "
+        f"units, a single comparison {one}. This does not cover models that are chosen by their "
+        "scores on this subset: confirm these models on a fresh draw."
     ]
 
 
@@ -621,7 +623,7 @@ def make_curve(
     stops = {e: _stops_paying(population, at, e, minimum_gain) for e in ESTIMANDS}
     reasons = [
         *population.reasons,
-        f"More examples stop paying where 10% more narrow the half-width by less than "
+        "More examples add little where 10% more reduce the margin of error by less than "
         f"{100 * minimum_gain:g} points.",
     ]
     if any(giant_size(population, n) for n in grid):
@@ -651,7 +653,7 @@ def _grid(population: Population, sizes: Sequence[int] | None) -> list[int]:
     if grid[0] < smallest or grid[-1] > total:
         raise UsageError(
             f"Sizes must lie between {smallest} (two units in each of {population.N.size} strata) "
-            f"and {total} (all): {grid[0]} to {grid[-1]} were asked for."
+            f"and {total} (all), not {grid[0]} to {grid[-1]}."
         )
     return grid
 

@@ -44,7 +44,12 @@ from audit.subset.population import Figures
 from audit.subset.precision import ObjectMetric
 from audit.subset.source import select_eligible
 
-OF_SHARES = ("Planning value", "Discordant", "Within-group", "Warning: the rows will have unequal")
+OF_SHARES = (
+    "Planning value",
+    "Disagreement",
+    "Within-group",
+    "Warning: the rows will have unequal",
+)
 OF_CORRELATION = ("rho", "cluster_design_effect", "effective_set_size")
 """What a plan says of shares of right answers alone."""
 DRAWS = 8
@@ -166,12 +171,12 @@ def make_objects_plan(
     untold = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
     reasons = [r for r in plan.reasons if not r.startswith(OF_SHARES)] + notes
     if pilot is None:
-        reasons.append(f"No detections are known, so no width is. {_pilot_needs(objects)}")
+        reasons.append(f"No margin of error: no detections are known. {_pilot_needs(objects)}")
     if untold and wanted.label is None and pilot is not None:
         reasons.append(
-            f"{untold} of {len(classes)} classes are on too few images to be told of at this "
-            f"size ({LEAST:g} must be expected): {metric} is the mean over the others. More "
-            "images, or --by rarest_class --set plan.allocation=equal, bring them in."
+            f"{untold} of {len(classes)} classes are inconclusive at this size: fewer than "
+            f"{LEAST:g} images are expected. {metric} is the mean over the remaining classes. Draw "
+            "more images, or use --by rarest_class --set plan.allocation=equal."
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
@@ -220,7 +225,7 @@ def _with_baseline(
 ) -> tuple[Pilot, list[str]]:
     """Return the pilot with an earlier model known on all pictures."""
     if goal.half_width is None:
-        raise UsageError("--baseline sizes a --half-width: give one, such as 0.01.")
+        raise UsageError("--baseline needs a --half-width, such as 0.01.")
     if pilot is None or len(pilot.frame) < pilot.population:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
@@ -348,7 +353,7 @@ def _unreachable(
     target = goal.half_width or goal.detect or 0.0
     one = figures[goal.estimand]
     reached = one.detectable_difference if goal.detect else one.half_width
-    kind = "a difference of" if goal.detect else "a half-width of"
+    kind = "a difference of" if goal.detect else "a margin of error of"
     sentence = (
         f"the set: {kind} {100 * target:.3g} points is unreachable with {plan.n_units} units; it "
         f"gets {100 * reached:.3g} points, and about {needs - plan.n_units} more units ({needs} in "

@@ -108,32 +108,32 @@ class Prior:
         if not units.whole:
             return 1.0, ""  # a unit is one file, or copies of one picture: one answer
         if stated is not None:
-            return stated, f"Within-group correlation rho = {stated:g} (as stated)."
+            return stated, f"Within-group correlation {stated:g} (as stated)."
         if self.first is not None and units.unit_of_file is not None:
             known = ~np.isnan(self.first)
             rho = intraclass_correlation(self.first[known], units.unit_of_file[known])
             if not np.isnan(rho):
-                return rho, f"Within-group correlation rho = {rho:.3f} (from {self.source})."
+                return rho, f"Within-group correlation {rho:.3f} (from {self.source})."
         return 1.0, (
-            "Within-group correlation rho = 1 (the worst case: files of a group are all right or "
-            "all wrong); --predictions or --set plan.correlation replace it."
+            "Within-group correlation 1 (the worst case: files of a group are all right or "
+            "all wrong). Give --predictions, or --set plan.correlation=VALUE."
         )
 
     def discordant(self, stated: float | None, difference: float, p: float) -> tuple[float, str]:
         """Return psi, the share of examples on which exactly one model is right, and its source."""
         if stated is not None:
-            return stated, f"Discordant share psi = {stated:g} (as stated)."
+            return stated, f"Disagreement of two models {stated:g} (as stated)."
         if self.first is not None and self.second is not None:
             known = ~np.isnan(self.first) & ~np.isnan(self.second)
             psi = float((self.first[known] != self.second[known]).mean())
-            return psi, f"Discordant share psi = {psi:.4f} (from the two prediction files)."
+            return psi, f"Disagreement of two models {psi:.4f} (from the two prediction files)."
         # Shares p - d/2 and p + d/2, one of them right and the other wrong by chance alone.
         d = difference
         low, high = max(p - d / 2, 0.0), min(p + d / 2, 1.0)
         psi = max(low * (1 - high) + high * (1 - low), d)
         return psi, (
-            f"Discordant share psi = {psi:.3f} (two models that err independently). Related models "
-            "differ less and need fewer examples: give two prediction files, or --set "
+            f"Disagreement of two models {psi:.3f} (models with independent errors). Related "
+            "models differ less and need fewer examples: give two prediction files, or --set "
             "plan.disagreement=SHARE."
         )
 

@@ -48,15 +48,14 @@ Place = tuple[Any, ...] | None  # what a function that turns pages gets
 NOT_HERE = (
     "You have no decision to undo. The page Decisions lists the decisions of other reviewers."
 )
-LOOKING = "You look on: decisions need a reviewer's link, which whoever started the app has."
+LOOKING = "You can only look: a decision needs a reviewer's link. Ask who started the app for one."
 BOX_STAYS = (
-    "This finding is about one box. D asks whether the whole image is meant, so it records "
-    "nothing at once; R removes the box alone."
+    "This finding is about one bounding box, so nothing was recorded. R removes the bounding box; "
+    "D drops the whole image after a second press."
 )
 ELSEWHERE = (
-    "This was decided meanwhile, by an earlier key, in another tab or by another person, so "
-    "nothing was recorded: "
-    "look at it as it is now, and decide again."
+    "An earlier key, another tab or another person has decided this already, so nothing was "
+    "recorded: look at it as it is now, and decide again."
 )
 
 
@@ -179,10 +178,10 @@ def decide_keeper(
     if len(chosen) != 1 or chosen[0] not in ids or group is None:
         raise UsageError("This copy is not in the group any more: choose one that is shown.")
     if len(ids) != group.finding.n_samples or not group.finding.code.startswith(COPIES):
-        raise UsageError("This finding is no group that is shown whole: select the files to drop.")
+        raise UsageError("This group is not shown whole: select the files to drop.")
     keeper = chosen[0]
     if now.ledger.by_sample.get(keeper) == Action.DROP.value:
-        raise UsageError(f"{keeper} was dropped, so it cannot be the copy that stays.")
+        raise UsageError(f"{keeper} was dropped: undo that first, or keep another copy.")
     why = note() or f"{keeper} stays, chosen by hand"
     others = [i for i in ids if i != keeper and now.ledger.by_sample.get(i) != Action.DROP.value]
 
@@ -434,7 +433,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
 def explained(why: str) -> str:
     """Return a rule's reason, and where on this page a missing split is chosen."""
     return (
-        f"{why}: choose one above, at Drop duplicates from"
+        f'{why}: choose it above, in "Drop duplicates from"'
         if why == keeper_rules.SPLIT_NEEDED
         else why
     )

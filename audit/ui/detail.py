@@ -184,7 +184,7 @@ def _findings(run: Opened, card: FileCard) -> None:
     if doubt:
         html.notice(doubt)
     if not card.findings and not card.twins and not doubt:
-        html.empty("No check has anything to say about this file.")
+        html.empty("This file has no findings.")
     for found in card.findings:
         html.write_html(
             html.chip(found.severity.value, found.severity.value),
@@ -216,6 +216,6 @@ def _measured(card: FileCard) -> pl.DataFrame:
         "value": pl.String,
         "percentile in class": pl.Float64,
         "percentile in all": pl.Float64,
-        "what it is": pl.String,
+        "description": pl.String,
     }
     return pl.DataFrame(list(rows), schema=schema, orient="row")

@@ -100,7 +100,7 @@ def _for_all(run: Opened) -> None:
         rule_for_all(run, link.get("code"))
     elif counts:
         html.paragraph(
-            "A rule for all groups: choose the kind that it is for above.", "quiet small"
+            "Select a duplicate type above to apply this rule to all groups.", "quiet small"
         )
 
 
@@ -240,13 +240,13 @@ def _group_bar(
     with st.container(horizontal=True, vertical_alignment="bottom"):
         # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(
-            "Keep by the rule `K`",
+            "Keep by the rule (K)",
             "apply rule",
             partial(record_rule, run, proposal, then),
             disabled=not would_drop(proposal),
             help_="Drops the copies marked drop (rule).",
         )
-        label = f"Drop {counted(len(picked), 'selected')} `D`" if picked else "Drop selected `D`"
+        label = f"Drop {counted(len(picked), 'selected')} (D)" if picked else "Drop selected (D)"
         button(
             label,
             "drop selected",
@@ -254,12 +254,12 @@ def _group_bar(
             disabled=not picked,
         )
         button(
-            "False positive `F`",
+            "False positive (F)",
             "waive group",
             lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then, once=True),
         )
-        button("Previous `P`", "previous group", partial(go, back=True))
-        button("Next `N`", "next group", go, primary=True)
+        button("Previous (P)", "previous group", partial(go, back=True))
+        button("Next (N)", "next group", go, primary=True)
     return st.container()
 
 
@@ -319,7 +319,7 @@ def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, s
             f"({shown.covered:.0%} of the first image); transformation of the second: {shown.said}",
         )
     )
-    names = ("hashes", "log odds", "similarity")
+    names = ("hashes", "match score", "similarity")
     return rows + [(name, stored[name]) for name in names if name in stored]
 
 
@@ -336,12 +336,12 @@ def show_overlap(run: Opened) -> None:
     if matrix.is_empty():
         html.empty(
             "This dataset has fewer than two splits with images.",
-            "There is nothing that could leak from one into another.",
+            "No image can leak from one split into another.",
         )
         return
     html.paragraph(
-        "Of the files of a row's split, how many show an image that the column's split "
-        "shows too: by bytes, by pixels, or as a verified near-duplicate."
+        "Share of the files of a row's split whose image is also in the column's split: "
+        "equal bytes, equal pixels or a verified near-duplicate."
     )
 
     def opened(chosen: Mapping[str, Any]) -> None:

@@ -79,8 +79,8 @@ def page() -> None:
     run = open_chosen_run()
     st.title("Decisions")
     html.paragraph(
-        "Decisions are kept in the run's ledger, which is only ever added to. Your files "
-        "are never moved, changed or deleted: an export lists what to use.",
+        "The append-only decision log of the run. Your files are never moved, changed or "
+        "deleted: an export lists the files to use.",
         "quiet",
     )
     log, out = st.columns([3, 2], gap="large")
@@ -144,7 +144,7 @@ def _disagreements(run: Opened) -> None:
     if otherwise.is_empty():
         return
     st.header("Where people disagree")
-    html.paragraph("The latest word counts. Say it once more to settle it.", "quiet small")
+    html.paragraph("The latest decision counts. Decide again to settle it.", "quiet small")
     st.dataframe(visible_frame(otherwise), hide_index=True, width="stretch")
     rows = [
         (f"{visible(pair.first)} and {visible(pair.second)}", _agreed(pair))
@@ -165,7 +165,8 @@ def _stale(run: Opened) -> None:
         return
     st.header("No longer apply")
     html.paragraph(
-        "These are about a file or finding that has changed since. They are kept, and not applied.",
+        "Their file or finding has changed since. The log keeps these decisions but does not "
+        "apply them.",
         "quiet small",
     )
     st.dataframe(

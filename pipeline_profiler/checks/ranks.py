@@ -44,6 +44,7 @@ from pipeline_profiler.checks.loader_subject import (
     set_epoch,
 )
 from pipeline_profiler.checks.opened_files import note_opened
+from pipeline_profiler.checks.runner import PATIENT
 from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
@@ -69,7 +70,8 @@ SPEAKS_OF_RANKS = re.compile(
     r"|DistributedSampler"
 )
 LAUNCHES_ITSELF = re.compile(r"\b(lightning|pytorch_lightning|accelerate|deepspeed|horovod|ray)\b")
-SECONDS = 40.0  # of the clock, for both ranks
+SECONDS = 40.0  # of CPU or of waiting for each other, for both ranks
+POLL_S = 0.2
 Functions = Mapping[str, Callable[..., Any]]
 
 
@@ -150,7 +152,8 @@ def ask_ranks(job: Callable[[int], Any], seed: int = 0, seconds: float = SECONDS
 
 
 @contextlib.contextmanager
-def _started(job: Callable[[int], Any], seed: int) -> Iterator[list[Connection]]:
+def _started(job: Callable[[int], Any], seed: int) -> Iterator[dict[Connection, int]]:
+    """Start the ranks; yield the process id of each by its pipe, in order. They end here alone."""
     context = multiprocessing.get_context("fork")
     pipes, processes = [], []
     meeting = tempfile.mkdtemp(prefix="ranks_")
@@ -162,7 +165,7 @@ def _started(job: Callable[[int], Any], seed: int) -> Iterator[list[Connection]]
             theirs.close()
             pipes.append(ours)
             processes.append(process)
-        yield pipes
+        yield {pipe: process.pid or 0 for pipe, process in zip(pipes, processes, strict=True)}
     finally:
         for process in processes:
             process.kill()
@@ -172,16 +175,16 @@ def _started(job: Callable[[int], Any], seed: int) -> Iterator[list[Connection]]
         shutil.rmtree(meeting, ignore_errors=True)
 
 
-def _collected(pipes: list[Connection], seconds: float) -> list[Any]:
-    answers: dict[int, Any] = {}
-    end = time.monotonic() + seconds
+def _collected(ranks: Mapping[Connection, int], seconds: float) -> list[Any]:
+    """The answers in order; UsersError where one is missing. `ranks`: process ids by pipe."""
+    pipes, answers, began = list(ranks), dict[int, Any](), time.monotonic()
     while len(answers) < len(pipes):
         waiting = [pipe for rank, pipe in enumerate(pipes) if rank not in answers]
-        ready = wait(waiting, max(0.0, end - time.monotonic()))
+        ready = wait(waiting, POLL_S)
         if not ready:
-            raise UsersError(
-                f"{TRIED_RANKS} ranks did not end in {seconds:.0f} s: one waits for the other."
-            )
+            wall = time.monotonic() - began  # first: this process may lose its core in between
+            if why := overdue(wall, [_used_s(ranks[pipe]) for pipe in waiting], seconds):
+                raise UsersError(f"{TRIED_RANKS} ranks {why}.")
         for pipe in ready:
             rank = pipes.index(pipe)  # type: ignore[arg-type]
             try:
@@ -194,6 +197,31 @@ def _collected(pipes: list[Connection], seconds: float) -> list[Any]:
     return [answers[rank] for rank in range(len(pipes))]
 
 
+def overdue(wall: float, used: Sequence[tuple[float, float]], seconds: float) -> str:
+    """Why ranks are waited for no longer after `wall` seconds; '' where they are.
+
+    `used`: seconds of CPU, and seconds that wait for a core, of each rank that has no answer yet.
+    What is ready to run waits for no other rank, however slow the machine.
+    """
+    if wall > PATIENT * seconds:
+        return f"did not end in {wall:.0f} s"
+    if max(cpu for cpu, _ in used) > seconds:
+        return f"did not end in {seconds:.0f} s of CPU time"
+    if min(wall - cpu - queued for cpu, queued in used) > seconds:
+        return f"did not end in {wall:.0f} s: one waits for the other"
+    return ""
+
+
+def _used_s(process: int) -> tuple[float, float]:
+    """Seconds of CPU of all threads of a process, and seconds that they wait for a core."""
+    cpu = queued = 0
+    with contextlib.suppress(OSError, ValueError):  # it ends meanwhile, or the system has no count
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
+            cpu, queued = cpu + ran, queued + waited
+    return cpu / 1e9, queued / 1e9
+
+
 def _run_rank(
     job: Callable[[int], Any], rank: int, seed: int, meeting: str, pipe: Connection
 ) -> None:
@@ -201,17 +229,19 @@ def _run_rank(
     os.dup2(sys.stdout.fileno(), 1)
     os.dup2(sys.stdout.fileno(), 2)
     try:
-        os.environ |= rank_environment(rank, TRIED_RANKS)
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-        if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)
-            _meet_in(meeting)
-        seed_everything(seed + 1 + rank)
-        pipe.send((True, job(rank)))
-    except BaseException as error:  # noqa: BLE001 - the other side turns it into a sentence
-        pipe.send((False, explain_error(f"Rank {rank} of {TRIED_RANKS}", error)))
+        try:
+            os.environ |= rank_environment(rank, TRIED_RANKS)
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+            if "torch" in sys.modules:
+                sys.modules["torch"].set_num_threads(1)
+                _meet_in(meeting)
+            seed_everything(seed + 1 + rank)
+            pipe.send((True, job(rank)))
+        except BaseException as error:  # noqa: BLE001 - the other side turns it into a sentence
+            pipe.send((False, explain_error(f"Rank {rank} of {TRIED_RANKS}", error)))
+        # until it is killed: a rank that ends closes its connections while the other one uses them
+        wait([multiprocessing.parent_process().sentinel])  # type: ignore[union-attr]
     finally:
-        pipe.close()
         os._exit(0)
 
 

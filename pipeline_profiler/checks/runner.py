@@ -1,14 +1,15 @@
 """Run checks one after the other: seeds put back, errors turned into answers, time bounded.
 
-One check cannot stop the others: what the user's code raises is an answer "cannot tell", a check of
-ours that breaks is reported as broken, and a check beyond its limit of time is ended. Ctrl-C ends
-the run with the answers there are.
+A check cannot stop the others: an exception of the user's code makes it inconclusive, a check with
+an internal error is reported as broken, and a check beyond its time limit is ended. Ctrl-C ends the
+run with the results so far.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -21,6 +22,7 @@ from typing import Any
 from pipeline_profiler.checks.check import AbsentError, Answer, Check, Judgement, absent, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.profiling.record.stages import Counters, difference
 
 LEAST_LIMIT_S = 30.0
 PATIENT = 3.0  # times as long on the clock, where others have the cores
@@ -42,7 +44,7 @@ class CheckReport:
     """The results in the order of running; `ended` says why checks are missing, if any are.
 
     places: lines of the user's files by part of the training; unreached: what a run of a script did
-    not come to; grid: a PNG of what enters the model.
+    not come to; grid: a PNG of what enters the model; kind: loader, training, script or log.
     """
 
     results: list[CheckResult] = field(default_factory=list)
@@ -52,6 +54,7 @@ class CheckReport:
     places: Mapping[str, str] = field(default_factory=dict)
     unreached: Sequence[str] = ()
     grid: bytes | None = None
+    kind: str = "training"
 
     @property
     def failed(self) -> list[CheckResult]:
@@ -63,6 +66,32 @@ class CheckReport:
     def broken(self) -> list[CheckResult]:
         """Checks that broke, which is our fault."""
         return [r for r in self.results if r.broken]
+
+
+class ProgressLine:
+    """Shows the running check on stderr: in place on a terminal, else a line each 10 s."""
+
+    EVERY_S = 10.0
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Show the text."""
+        now = time.monotonic()
+        if sys.stderr is None or not (self._live or now - self._shown > self.EVERY_S):
+            return
+        self._shown = now
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._live:
+            self("")
 
 
 def run_checks(
@@ -126,19 +155,22 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
 def ended_after(seconds: float) -> Iterator[None]:
     """Raise TimeoutError inside after so long; in the main thread of Unix only, else no limit.
 
-    Where others have the cores, what has used less than half of its time as CPU goes on for three
-    times as long.
+    Where others have the cores, what has used less than half of its time as CPU, or has waited for
+    a core half of the time, goes on for three times as long.
     """
     main = threading.current_thread() is threading.main_thread()
     if seconds <= 0 or not main or not hasattr(signal, "setitimer"):
         yield
         return
 
-    start, used = time.monotonic(), time.process_time()
+    start, used, counters = time.monotonic(), time.process_time(), Counters()
+    waited = counters.queued_ns()
 
     def end(number: int, frame: FrameType | None) -> None:
         busy = time.process_time() - used
-        if 0.1 * seconds < busy < seconds / 2 and time.monotonic() - start < PATIENT * seconds:
+        starved = difference(counters.queued_ns(), waited) > seconds / 2 * 1e9
+        patient = starved or 0.1 * seconds < busy < seconds / 2
+        if patient and time.monotonic() - start < PATIENT * seconds:
             signal.setitimer(signal.ITIMER_REAL, seconds / 2)
             return
         raise TimeoutError

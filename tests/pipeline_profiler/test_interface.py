@@ -36,12 +36,15 @@ except pipeline_profiler.ProfileError as error:
 
 
 class Slow:
-    """A loader that takes ten times as long as the step."""
+    """A loader that takes ten times as long as the step, and three times where that is late."""
 
     def __iter__(self) -> Iterator[int]:
+        step_s = 0.0
         for number in range(10_000):
-            time.sleep(0.005)
+            time.sleep(0.005 + 3 * step_s)
+            began = time.monotonic()
             yield number
+            step_s = time.monotonic() - began
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import math
 import os
 import pathlib
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -133,7 +134,7 @@ class Utilisation:
 
 # ---- Beside the arms ----
 
-PROBED = 3
+PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
 HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited for
 LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
@@ -244,7 +245,7 @@ def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str
             waits.append(bench.clock() - begin)
             bench.guard.pulse.steps += 1
             time.sleep(pause)
-    return priced | {"hand_over_ns": int(sum(waits[WARMING:]) / max(1, len(waits[WARMING:])))}
+    return priced | {"hand_over_ns": int(statistics.median(waits[WARMING:] or [0]))}
 
 
 def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
@@ -346,7 +347,7 @@ def repeatable(bench: Bench) -> Repeatable:
 
 DRAFTED = 8  # files
 COPIED, ROUNDS = 24, 3  # samples that are loaded from copies, and how often each
-COPIED_NS = 1e9  # after which no further round begins
+COPIED_NS = 1e9  # after which no third round begins
 COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
 
@@ -397,7 +398,7 @@ def _from_copies(bench: Bench) -> dict[str, float]:
         keys = random.Random(0).sample(every, min(COPIED, len(every)))
         copies = {path: _copy_of(path, folder) for key in keys for path in [path_of(loader, key)]}
         walls = np.full((2, len(keys)), np.inf)  # from the files, from the copies
-        for _ in range(ROUNDS):  # the first one warms up
+        for number in range(ROUNDS):  # the first one warms up
             for row, instead in zip(walls, ({}, copies), strict=True):
                 with _opened_instead(instead) as opened:
                     for at, key in enumerate(keys):
@@ -406,7 +407,7 @@ def _from_copies(bench: Bench) -> dict[str, float]:
                         row[at] = min(row[at], (bench.clock() - begin) / 1e6)
             if opened != copies.keys():
                 return {}
-            if bench.clock() > end:
+            if number and bench.clock() > end:
                 break
         files, copied = walls
         part = copied.sum() / files.sum()
@@ -538,19 +539,20 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
         slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
         for window in windows:
             if slow and usual:  # one that is slow again is enough: others may be a busy machine's
-                ratio = 100 * slow[-1] // max(usual[len(usual) // 2], 1)
+                ratio = int(100 * slow[-1] / max(usual[len(usual) // 2], 1))
                 window.run.totals["probe_ratio_percent"] = ratio
     return rows
 
 
-def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[int]:
-    """Sorted nanoseconds of dataset[key] in this process; [] where it cannot be done."""
-    walls = []
-    for key in keys:
-        start = bench.clock()
-        try:
-            dataset[key]
-        except (Exception, SystemExit):  # noqa: BLE001 - it may fail here alone
-            return []
-        walls.append(bench.clock() - start)
-    return sorted(walls)
+def _load_alone(bench: Bench, dataset: Any, keys: list[int]) -> list[float]:
+    """Sorted median nanoseconds of dataset[key] in this process; [] where it cannot be done."""
+
+    def load(key: int) -> None:
+        dataset[key]
+        bench.guard.pulse.steps += 1  # the watchdog sees that something happens
+
+    try:
+        loads = [functools.partial(load, key) for key in keys]
+        return sorted(median_ns(act, bench.clock, LOADED_ALONE) for act in loads)
+    except (Exception, SystemExit):  # noqa: BLE001 - it may fail here alone
+        return []

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import linecache
+import math
 import multiprocessing
 import os
 import re
@@ -42,6 +43,7 @@ from pipeline_profiler.profiling.record.stack_sampler import (
     OUR_THREADS,
     frames_of,
 )
+from pipeline_profiler.profiling.record.stages import Counters
 
 # ---- What went wrong, in a sentence ----
 
@@ -119,7 +121,8 @@ def is_own_code(path: str) -> bool:
 LEAST_LIMIT_S = 30.0
 ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is ended
 MOST_WORKERS, MOST_FRAMES = 8, 12
-DUMP_S = 0.4  # a worker writes its stack within that, if it can
+DUMP_S = 0.2  # between two looks at the stack that a worker writes
+LAST_DUMP_S = 15.0  # all workers write their stacks within that, if they can
 NAME = "watchdog"
 END_WORD, LAST_S = "end", 10.0  # the second process ends within that, if it is given a core
 _STUCK_IN = {
@@ -164,6 +167,7 @@ class Watchdog:
         self.pulse, self.limit_s, self.session, self.rescue = pulse, limit_s, session, rescue
         self.cut_off: dict[str, Any] | None = None
         self._main = threading.get_ident()
+        self._counters = Counters()  # of the main thread, wherever they are read
         self._stop = threading.Event()
         self._dump: IO[bytes] | None = None
         self._undo: list[Callable[[], object]] = []
@@ -204,15 +208,19 @@ class Watchdog:
     # ------------------------------------------------------------------------------- watching
 
     def _loop(self) -> None:
-        key, since = self.pulse.key(), time.monotonic()
+        key, since = self.pulse.key(), self._usable_s()
         while not self._stop.wait(min(1.0, self.limit_s / 4)):
             self.tell()
-            now = time.monotonic()
+            now = self._usable_s()
             if self.pulse.key() != key:
                 key, since = self.pulse.key(), now
-            if now - since > self.limit_s or now > (self.pulse.end_s or now):
+            if now - since > self.limit_s or time.monotonic() > (self.pulse.end_s or math.inf):
                 self._end(now - since)
                 return
+
+    def _usable_s(self) -> float:
+        """Seconds on the clock without those in which the main thread waited for a core."""
+        return time.monotonic() - max(0, self._counters.queued_ns()) / 1e9
 
     def _end(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._main)
@@ -288,22 +296,27 @@ class Watchdog:
 
     def _workers(self) -> list[dict[str, Any]]:
         """Stacks of the processes of multiprocessing, which torch's workers are."""
-        rows = []
+        rows, end_s = [], time.monotonic() + LAST_DUMP_S
         for child in multiprocessing.active_children()[:MOST_WORKERS]:
             if child.pid is not None and self._dump is not None and _takes_signal(child.pid):
-                frames = self._dumped(child.pid)
+                frames = self._dumped(child.pid, end_s)
                 rows.append({"of": f"worker process {child.pid}", "frames": frames})
         return rows
 
-    def _dumped(self, pid: int) -> list[str]:
+    def _dumped(self, pid: int, end_s: float) -> list[str]:
+        """The stack of a worker; one that has no core writes it late."""
         assert self._dump is not None
         path = Path(self._dump.name)
         before = path.stat().st_size
         with contextlib.suppress(OSError):
             os.kill(pid, DUMP_SIGNAL)
-        time.sleep(DUMP_S)
-        text = path.read_bytes()[before:].decode("utf-8", "replace")
-        return parse_dump(text)
+        text, grows = b"", True
+        while grows:
+            time.sleep(DUMP_S)
+            self.tell()
+            last, text = text, path.read_bytes()[before:]
+            grows = (text != last or not text) and time.monotonic() < end_s
+        return parse_dump(text.decode("utf-8", "replace"))
 
     def _start_last(self) -> None:
         script = Path(__file__).with_name("last_watch.py")

@@ -9,15 +9,17 @@ columns when the loop ends, or a thousand steps at a time. Standard library only
 from __future__ import annotations
 
 import _thread
+import functools
 import gc
 import os
 import sys
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any, ClassVar
 
 from pipeline_profiler.profiling.record.arm import EXPOSED, Arm
@@ -367,22 +369,34 @@ class Marked:
         r._rows.append(("step", r.steps, MAIN, r.timeline.at(self._start), wall, cpu, -1, 1))
 
 
-_unraisable = sys.unraisablehook
-
-
 def keep_interrupts() -> None:
     """Let Ctrl-C end the loop where Python would drop it, once for a process.
 
     A signal that comes while the collector works is handled in what Python calls next: a callback
     of the collector, whose exceptions are written and forgotten.
     """
-    global _unraisable
-    if sys.unraisablehook is not _interrupt_again:
-        _unraisable, sys.unraisablehook = sys.unraisablehook, _interrupt_again
+    hook = sys.unraisablehook
+    if not (isinstance(hook, functools.partial) and hook.func is _interrupt_again):
+        sys.unraisablehook = functools.partial(_interrupt_again, hook)
 
 
-def _interrupt_again(raised: Any) -> None:
+def _interrupt_again(before: Callable[[Any], object], raised: Any) -> None:
+    """Interrupt the main thread after this hook; `before` is the hook of all other exceptions."""
     if issubclass(raised.exc_type, KeyboardInterrupt):
-        threading.Timer(0.01, _thread.interrupt_main).start()  # by then the callback is over
+        _thread.start_new_thread(_interrupt_after_hook, ())
     else:
-        _unraisable(raised)
+        before(raised)
+
+
+def _interrupt_after_hook() -> None:
+    """Interrupt the main thread once it has left the hook, in which Python drops what is raised."""
+    while _main_thread_is_in(_interrupt_again.__code__):
+        time.sleep(0.001)
+    _thread.interrupt_main()
+
+
+def _main_thread_is_in(code: CodeType) -> bool:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None

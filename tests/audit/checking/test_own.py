@@ -96,7 +96,7 @@ def test_a_check_and_a_column_of_ones_own_are_like_all_others(mine: Path, tree: 
     assert found["redness"].is_between(0.1, 1.0).all()
     assert "redness" in run.images.columns
     (summary,) = (c for c in collect_report(run.path).checks if c.code == "OWN001")
-    assert "Pictures that are too red." in summary.page
+    assert "Images that are too red." in summary.page
     assert "most = 0.99" in summary.page
     run.decide(found["fingerprint"][0], "false-positive")
     assert set(run.found("OWN001")["status"]) == {"open", "waived"}
@@ -146,7 +146,7 @@ def test_an_error_in_a_file_loses_nothing_that_it_measured(mine: Path, tree: Pat
 def test_a_column_that_fails_has_no_value_and_says_where(
     mine: Path, tree: Path, step: str, words: str
 ) -> None:
-    text = MINE.replace("    return picture[", f"    {step}\n    return picture[")
+    text = MINE.replace("    return image[", f"    {step}\n    return image[")
     (mine / "my_checks.py").write_text(text)
     run = scan(tree, mine)
     assert run.images["redness"].null_count() == 24
@@ -162,7 +162,7 @@ def test_a_column_that_fails_has_no_value_and_says_where(
         ("OWN001", "mine", "three to five capital letters and three digits"),
         ("too-red", "near-duplicate", "the name near-duplicate is taken"),
         ("def find", "def seek", "it needs find"),
-        ("def redness", "def brightness", "a column cannot be called brightness"),
+        ("def redness", "def brightness", "invalid column name brightness"),
     ],
 )
 def test_what_breaks_the_contract_is_refused(mine: Path, old: str, new: str, said: str) -> None:
@@ -177,7 +177,7 @@ def test_no_file_of_the_dataset_is_run(mine: Path, tree: Path, tmp_path: Path) -
     (mine / "link.py").symlink_to(dataset / "evil.py")
     for name in ("set/evil.py", "link.py"):
         (mine / "audit.toml").write_text(f'[own]\nfiles = ["{name}"]\n')
-        with pytest.raises(UsageError, match="lies inside the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             scan(dataset, mine)
     with pytest.raises(UsageError, match="no Python file"):
         own.load_own([mine / "absent.py"])
@@ -243,15 +243,15 @@ CRASHES = (
 
 
 @pytest.mark.parametrize("crash", CRASHES)
-@pytest.mark.parametrize("when", ["True", "picture.mean() > 200"])
+@pytest.mark.parametrize("when", ["True", "image.mean() > 200"])
 def test_a_column_that_crashes_its_process_is_dropped(
     mine: Path, tree: Path, crash: str, when: str
 ) -> None:
     dataset = Path(shutil.copytree(tree, mine / "set"))
     Image.new("RGB", (64, 64), (255, 250, 250)).save(dataset / "train" / "cat" / "white.png")
-    steps = f"    if {when}:\n        {crash}\n    return picture["
+    steps = f"    if {when}:\n        {crash}\n    return image["
     imports = "import ctypes, os, sys, time\n"
-    (mine / "my_checks.py").write_text(imports + MINE.replace("    return picture[", steps))
+    (mine / "my_checks.py").write_text(imports + MINE.replace("    return image[", steps))
     (mine / "more.py").write_text(WARMTH)
     (mine / "audit.toml").write_text('[own]\nfiles = ["more.py", "my_checks.py"]\n')
     for measured in (25, 0):  # the second scan measures nothing again, and names the column

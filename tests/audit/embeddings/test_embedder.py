@@ -33,21 +33,21 @@ LOG = Path(__file__).with_suffix(".log")
 class Model:
     size, batch = 16, 8
 
-    def __call__(self, pictures):
-        assert pictures.dtype == np.uint8 and pictures.shape[1:] == (16, 16, 3)
+    def __call__(self, images):
+        assert images.dtype == np.uint8 and images.shape[1:] == (16, 16, 3)
         print("models print")
-        red, green, blue = (pictures[..., i].mean((1, 2)) for i in range(3))
+        red, green, blue = (images[..., i].mean((1, 2)) for i in range(3))
         pure = [(r > 200) and (g < 30) and (b < 30) for r, g, b in zip(red, green, blue)]
         if any(pure):
-            raise ValueError("no red pictures")
-        dark = pictures.mean((1, 2, 3)) < 3
-        if dark.any() and len(pictures) == 1:
+            raise ValueError("no red images")
+        dark = images.mean((1, 2, 3)) < 3
+        if dark.any() and len(images) == 1:
             return np.ones((1, 5))
         with LOG.open("a") as log:
             log.write(f"{len(pictures)}\\n")
         if dark.any():
             raise ValueError("another length, seen alone")
-        rows = pictures.reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).reshape(len(pictures), -1)
+        rows = images.reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).reshape(len(images), -1)
         rows[(green > 200) & (red < 30) & (blue < 30), 3] = np.nan
         return rows
 
@@ -55,17 +55,17 @@ def make():
     return Model()
 
 def never():
-    return lambda pictures: [][3]
+    return lambda images: [][3]
 
 def stopped():
     model, calls = Model(), []
 
     class Stopped(Model):
-        def __call__(self, pictures):
+        def __call__(self, images):
             calls.append(1)
             if len(calls) == 3 and not LOG.with_suffix(".again").exists():
                 raise KeyboardInterrupt
-            return model(pictures)
+            return model(images)
 
     return Stopped()
 
@@ -127,7 +127,7 @@ def test_a_model_that_fails_on_some_pictures(
     failures = scan(root, run, f"{model_file}:make")
     # the black picture is left out of what vectors are asked for: it looks like any other
     assert failures.keys() == {"0red.png", "0green.png"}
-    assert failures["0red.png"] == "ValueError: no red pictures"
+    assert failures["0red.png"] == "ValueError: no red images"
     assert "NaN" in failures["0green.png"]
     assert "models print" not in capsys.readouterr().out
     model = load_embedder(f"{model_file}:make")
@@ -137,7 +137,7 @@ def test_a_model_that_fails_on_some_pictures(
         assert store.scalar("SELECT count(*) FROM embedding_map") == 30
     vectors, found = VectorParts(run, model.identity).load(hashes["content_hash"].to_list())
     assert (int(found.sum()), vectors.shape[1]) == (30, 48)
-    assert "own_model.py:make (48 numbers), which has none of 2 pictures" in said
+    assert "own_model.py:make (48 numbers), missing for 2 images" in said
     # a vector is that of its own picture
     first = np.asarray(Image.open(root / "07.png").resize((4, 4), Image.Resampling.BOX), float)
     row = vectors[sorted(p.name for p in root.iterdir()).index("07.png")]
@@ -183,7 +183,7 @@ def test_a_scan_that_was_stopped_goes_on(shots: Path, model_file: Path, tmp_path
 
 
 def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="never gave no vector for any of 32 pictures"):
+    with pytest.raises(UsageError, match="never returned no vector for any of 32 images"):
         scan(shots, tmp_path / "run", f"{model_file}:never")
     # what was measured is kept
     result = scanning.scan(open_source([str(shots)]), tmp_path / "run", executor=Serial())

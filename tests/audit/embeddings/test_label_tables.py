@@ -177,4 +177,4 @@ def test_what_was_not_drawn_is_counted_and_said(monkeypatch: pytest.MonkeyPatch)
 def test_more_classes_than_memory_is_for_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_tables, "MOST_CLASSES", 2)
     reason = label_tables.label_pictures(rows(90), np.zeros(90, bool)).reason
-    assert reason.startswith("3 classes are more than the 2 that memory is for")
+    assert reason.startswith("3 classes exceed the memory limit of 2")

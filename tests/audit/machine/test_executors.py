@@ -19,7 +19,7 @@ import pytest
 
 from audit.errors import MachineError, find_machine_error
 from audit.machine import workers
-from audit.machine.executors import Failure, Processes, Serial
+from audit.machine.executors import KILLED, Failure, Processes, Serial
 from audit.picture.measure import warm_up
 from tests.conftest import ROOT
 
@@ -165,6 +165,20 @@ def test_a_file_that_takes_more_than_its_worker_may_is_told_from_a_full_machine(
     assert failed == {3: "memory"}
     with pytest.raises(MachineError, match="no memory left"):
         list(Processes(1, memory=1 << 60).run(greedy, [[3]]))
+
+
+def ending_late(chunk: Sequence[int]) -> list[int]:
+    """Killed by the system, on a machine so busy that the process ends long after its pipe."""
+    os.closerange(3, 1024)
+    time.sleep(2.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+@pytest.mark.slow
+def test_a_worker_that_the_system_kills_is_no_fault_of_its_file_however_late_it_ends() -> None:
+    with pytest.raises(MachineError, match=re.escape(KILLED)):
+        list(Processes(1).run(ending_late, [[1]]))
 
 
 @ONCE

@@ -101,7 +101,7 @@ def test_confidence_travels_with_the_predictions(run, tmp_path):
         "confidence",
         "--set",
         "plan.merge_strata=true",
-        "-o",
+        "--output",
         plan,
     ]
     call(*words, "--predictions", model)
@@ -131,12 +131,64 @@ def test_a_draw_is_from_the_split_that_was_planned(run, tmp_path):
 def test_sizes_session_and_label_noise(run):
     table = document("plan", run, "--sizes", "10,41")
     assert [p["n"] for p in table["points"]] == [10, 41]
+    assert table["worth"] == 0.001
+    words = ["plan", run, "--sizes", "auto", "--set", "plan.min_gain=0.5"]
+    assert document(*words)["worth"] == 0.5
+    assert len(document(*words)["points"]) > 10
+    assert "In points:" in call(*words)
     session = "sample_data/sessions/torch-healthy.json.gz"
     made = document("plan", run, "--seconds", 0.2, "--throughput", session)
     assert made["n"] == int(0.2 * made["target"]["throughput"]) == 26
-    noise = ["--set", "plan.disagreement=0.4", "--set", "plan.label_noise=auto"]
-    text = call("plan", run, "--detect", 0.2, *noise)
+    noise = ["--set", "plan.label_noise=auto"]
+    text = call("plan", run, "--detect", 0.2, "--set", "plan.disagreement=0.4", *noise)
     assert "Label noise: not used" in text
+
+
+def test_assumptions_are_settings_of_a_file_or_of_the_call(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "other.toml"
+    words = ["plan", run, "--half-width", 0.2]
+    plain = document(*words)["n"]
+    config.write_text("[plan]\nexpected = 0.95\nlabel_strata = false\n")
+    by_file = document(*words, "--config", config)
+    assert by_file["n"] < plain
+    assert [s["name"] for s in by_file["strata"]] == ["all"]
+    (tmp_path / "audit.toml").write_text(config.read_text())
+    assert document(*words) == by_file
+    by_call = ["--set", "plan.expected=0.5", "--set", "plan.label_strata=true"]
+    assert document(*words, *by_call)["n"] == plain
+    config.write_text("[plan]\nlooks = 2\n")
+    assert "[plan] has no 'looks'" in call(*words, "--config", config, code=2)
+
+
+def test_the_mean_of_a_column_is_planned_and_drawn_as_it_is_scored(run, tmp_path):
+    subset, losses = tmp_path / "s.csv", tmp_path / "loss.csv"
+    frame = frame_from_run(run, "test")
+    frame.select("sample_id", loss=pl.int_range(pl.len()) * 0.5).write_csv(losses)
+    deviation, mean = ["--set", "plan.deviation=8"], ["--metric", "mean:loss"]
+    goal = [*mean, "--half-width", 4, *deviation]
+    n = document("plan", run, *goal)["n"]
+    assert 17 <= n <= 21  # (1.96 x 8 / 4)^2 = 15.4, and more for Student's quantile
+    assert document("plan", run, *goal, "--target", "this-set")["n"] < n
+    text = call("draw", run, *goal, "-o", subset)
+    assert f"`audit subset score {subset} --predictions MODEL.csv --metric mean:loss`" in text
+    found = document("score", subset, "--predictions", losses, *mean)
+    assert (found["n_units"], found["measures"][0]["what"]) == (n, "mean loss")
+    assert document("plan", run, *mean, "--n", 12)["n"] == 12
+    # the deviation is of no other metric
+    words = ["plan", run, "--half-width", 0.2]
+    assert document(*words, *deviation) == document(*words)
+
+
+def test_a_drawn_subset_keeps_its_planned_comparisons(run, tmp_path):
+    subset, model = tmp_path / "s.csv", tmp_path / "m.csv"
+    frame_from_run(run, "test").select("sample_id", prediction="label").write_csv(model)
+    planned = ["--set", "plan.comparisons=4"]
+    call("draw", run, "--n", 21, *planned, "-o", subset)
+    words = ["score", subset, "--predictions", model]
+    assert document(*words) == document(*words, *planned)
+    other = call(*words, "--set", "plan.comparisons=2", code=2)
+    assert "this subset was planned for 4" in other
 
 
 ERRORS = [
@@ -146,7 +198,31 @@ ERRORS = [
     (["plan", "RUN", "--n", "300"], "the eligible set has 41"),
     (["plan", "nowhere", "--n", "30"], "There is no run at nowhere"),
     (["plan", "RUN", "--seconds", "3", "--throughput", "fast"], "neither a number"),
-    (["plan", "RUN", "--n", "9", "--set", "plan.label_noise=much"], "write a number or auto"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.label_noise=much"],
+     "[plan] label_noise is 'much': write a number or auto"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.power=high"], "[plan] power is 'high'"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.power=1.5"], "[plan] power is 1.5"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.comparisons=0"], "[plan] comparisons is 0"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.comparisons=1.5"], "[plan] comparisons is 1.5"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.merge_strata=2"], "write true or false"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.allocation=best"],
+     "write proportional or equal or neyman"),
+    (["plan", "RUN", "--n", "9", "--set", "plan.looks=2"], "no setting 'plan.looks'"),
+    (["plan", "RUN", "--sizes", "many"], "--sizes is 'many'"),
+    (["plan", "RUN", "--sizes", "10,4000"], "Sizes must lie between"),
+    (["plan", "RUN", "--sizes", "10", "--n", "9"], "--n is for a plan of a single size"),
+    (["plan", "RUN", "--sizes", "10", "-o", "p.json"], "--output is for a plan of a single size"),
+    (["plan", "RUN", "--sizes", "10", "--metric", "map"], "--sizes is for metrics of images"),
+    (["plan", "RUN", "--metric", "mean:loss", "--half-width", "2"], "--set plan.deviation=NUMBER"),
+    (["plan", "RUN", "--metric", "mean:loss", "--detect", "2"], "needs --n, or --half-width"),
+    (["plan", "RUN", "--metric", "mean:loss", "--n", "9", "--half-width", "2"], "exactly one of"),
+    (["score", "RUN"], "Name what to score: --predictions FILE, or --answers SHEET"),
+    (["score", "RUN", "--predictions", "a.csv", "--metric", "mean:loss", "--metric", "accuracy"],
+     "is scored alone"),
+    (["score", "RUN", "--predictions", "a.csv", "--predictions", "b.csv", "--metric", "mean:loss"],
+     "is scored alone"),
+    (["score", "RUN", "--predictions", "a.csv", "--metric", "mean:loss", "--by-class"],
+     "--by-class is for metrics of classes"),
     (["plan", "RUN", "--n", "9", "--target", "this-set", "--target", "new-data"],
      "names two targets"),
     (["draw", "RUN", "--plan", "none.json", "--seed", "1", "-o", "s.csv"], "cannot be read"),

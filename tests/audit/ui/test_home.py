@@ -67,7 +67,7 @@ def test_home_has_a_line_for_each_dataset_of_this_person(
     (service.folder / "datasets.toml").write_text("")
     assert "No dataset is open to you." in text(show("home"))
     (service.folder / "datasets.toml").write_text("x")
-    assert "datasets.toml says nothing that can be served" in text(show("home"))
+    assert "datasets.toml cannot be used" in text(show("home"))
 
 
 def test_a_link_opens_no_dataset_of_others_and_no_run_beside(

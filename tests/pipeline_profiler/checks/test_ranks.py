@@ -21,6 +21,7 @@ from pipeline_profiler.checks.ranks import (
     grouped,
     has_ranks,
     launches_itself,
+    overdue,
     rank_words,
     read_anew,
     redirect_writes,
@@ -82,18 +83,61 @@ def raising(rank: int) -> None:
     time.sleep(600)  # the other one waits for it
 
 
+def working(rank: int) -> None:
+    while True:
+        pass
+
+
 @pytest.mark.parametrize(
     ("job", "seconds", "sentence"),
     [
         (raising, 300.0, "Rank 1 of 2 failed with ValueError: no such shard"),
-        (lambda rank: time.sleep(600), 0.5, "did not end"),
+        (lambda rank: time.sleep(600), 0.5, "one waits for the other"),
+        (working, 1.0, r"did not end in \d+ s( of CPU time)?\.$"),
         (lambda rank: os._exit(3), 300.0, "ended without an answer"),
     ],
-    ids=["raises", "waits for ever", "dies"],
+    ids=["raises", "waits for ever", "works for ever", "dies"],
 )
 def test_ranks_that_fail_are_a_sentence(job: Any, seconds: float, sentence: str) -> None:
     with pytest.raises(UsersError, match=sentence):
         ask_ranks(job, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("wall", "used", "why"),
+    [
+        (80.0, [(1.0, 78.0), (0.5, 0.0)], ""),  # other programs have the cores
+        (80.0, [(25.0, 50.0), (0.5, 0.0)], ""),
+        (91.0, [(1.0, 78.0), (0.5, 0.0)], "did not end in 91 s"),
+        (80.0, [(31.0, 45.0), (0.5, 0.0)], "did not end in 30 s of CPU time"),
+        (32.0, [(1.0, 0.5), (0.5, 0.0)], "did not end in 32 s: one waits for the other"),
+        (29.0, [(0.0, 0.0), (0.0, 0.0)], ""),
+    ],
+)
+def test_ranks_without_a_core_are_not_waiting_for_each_other(
+    wall: float, used: list[tuple[float, float]], why: str
+) -> None:
+    assert overdue(wall, used, 30.0) == why
+
+
+def test_a_rank_with_an_answer_stays_while_the_other_uses_its_connections(tmp_path: Path) -> None:
+    note = tmp_path / "process"
+
+    def job(rank: int) -> str:
+        if not rank:
+            note.with_suffix(".new").write_text(str(os.getpid()))
+            note.with_suffix(".new").rename(note)
+            return ""
+        while not note.exists():
+            time.sleep(0.01)
+        stat = Path("/proc", note.read_text(), "stat")
+        states = ""
+        while not states.endswith(("S" * 50, "Z")):  # asleep after its answer, or ended
+            states += stat.read_text().rpartition(")")[2].split()[0]
+            time.sleep(0.01)
+        return states[-1]
+
+    assert ask_ranks(job, seconds=300.0) == ["", "S"]
 
 
 def test_what_speaks_of_ranks(make_loader: Callable[..., Any]) -> None:

@@ -15,17 +15,20 @@ from tests.conftest import ROOT
 SOURCE = '''
 import itertools, sys, time
 
-DELIVERED = [0]
+EPOCHS = [0]
+# However slow the machine, a profile begins five epochs: the first look, one along the epoch, and
+# in two repeats the loader, once without a recorder. Each takes more than five batches.
+MIDDLE, LATE = 3, 4
 
 
-def counted(limit, then):
-    """Batches of one loader; at the limit, over all epochs, `then` is called."""
+def counted(epoch, then, batch=5):
+    """Batches of one loader; from one in one epoch on, `then` is called."""
     class Loader:
         def __iter__(self):
+            EPOCHS[0] += 1
             for i in range(300):
                 time.sleep(0.002)
-                DELIVERED[0] += 1
-                if DELIVERED[0] >= limit:
+                if (EPOCHS[0], i) >= (epoch, batch):
                     then()
                 yield i
     return Loader()
@@ -54,22 +57,22 @@ def fail():
     raise OSError("disk \\x1b[31m3\\x1b[0m is gone")
 
 def hang_in_next():
-    return counted(230, sleep_for_ever)
+    return counted(LATE, sleep_for_ever)
 
 def hang_at_once():
-    return counted(1, sleep_for_ever)
+    return counted(1, sleep_for_ever, batch=0)
 
 def hang_deaf():
-    return counted(60, swallow_all)
+    return counted(MIDDLE, swallow_all)
 
 def hang_in_c():
-    return counted(60, hold_the_interpreter)
+    return counted(MIDDLE, hold_the_interpreter)
 
 def leave():
-    return counted(60, lambda: sys.exit(0))
+    return counted(MIDDLE, lambda: sys.exit(0))
 
 def broken():
-    return counted(60, fail)
+    return counted(MIDDLE, fail)
 
 def hang_in_close():
     class Loader:
@@ -117,7 +120,10 @@ def make_stuck():
     return DataLoader(Numbers(), 4, num_workers=1, worker_init_fn=wait_at_start)
 """
 
-FAST = ("--quick", "--repeats", "3", "--steps", "20", "--seconds", "2", "--emulate-step-ms", "2")
+FAST = (
+    *("--quick", "--set", "measure.repeats=3", "--set", "measure.steps=20", "--seconds", "2"),
+    *("--emulate-step-ms", "2"),
+)
 
 
 def write_source(folder: Path, text: str = SOURCE) -> Path:

@@ -18,6 +18,7 @@ from pipeline_profiler.precision.sweep import measure_precisions
 from pipeline_profiler.precision.trainer import Recipe
 from pipeline_profiler.profiling.measure.stopping import Guard, StoppedError
 from pipeline_profiler.profiling.record.session import ProfileError, Session
+from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick, refusing
 
 pytestmark = pytest.mark.slow
@@ -25,8 +26,19 @@ cross_entropy = torch.nn.functional.cross_entropy
 CPU = TorchBackend("cpu")
 
 
+class Ticking(FakeClock):
+    """A clock on which every reading comes 1 ms after the last."""
+
+    def __call__(self) -> int:
+        self.advance(1.0)
+        return self.now
+
+
 def run(*jobs: Any, **options: Any) -> dict[str, Any]:
-    session = measure_precisions(CPU, jobs or [job()], quick(**options))
+    """The results on a clock of its own: what other programs delay is in no rate."""
+    clock = Ticking()
+    backend = TorchBackend("cpu", clock)
+    session = measure_precisions(backend, jobs or [job()], quick(**options), clock=clock)
     return dict(session.results["precision"])
 
 
@@ -120,7 +132,7 @@ def test_out_of_memory_is_a_row_and_the_sweep_goes_on(refuse: Callable[[], None]
     assert found["largest"][0]["batch_size"] == 13
     assert not found["largest"][0]["limit_reached"]
     assert any(
-        "largest batch that fits is 13, to 2 %, found in" in text for text in found["sentences"]
+        "largest batch that fits is 13, to 2%, found in" in text for text in found["sentences"]
     )
 
 

@@ -68,7 +68,7 @@ def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
     table = summarise(measurement([curve, plain], [], 900.0))
     part = next(p for p in precision.curves(table))
     assert part.head[3:] == ("step 50", "step 80")
-    assert part.rows[0][3:] == ("2 / 10.00 %", "1 / 50.00 %")
+    assert part.rows[0][3:] == ("2 / 10.00%", "1 / 50.00%")
     assert part.rows[1][3:] == ("2 / n/a", "n/a")
 
 

@@ -308,7 +308,7 @@ def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
 def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
     found = diagnose_session(slow_start(1000.0))
     assert (found.verdict, found.more_repeats) == ("inconclusive", 0)
-    assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
+    assert "5% of an epoch of 960 steps (set it: --set measure.epoch_steps=N)" in found.sentence
     # no shorter than the 40 steps that were seen: 1010 ms before each 800 ms
     assert (found.causes[0].code, found.causes[0].share.low) == ("PIPE011", 0.0)
     assert found.causes[0].share.high == pytest.approx(1010 / 1810, abs=0.01)

@@ -202,6 +202,43 @@ def test_a_step_that_keeps_memory_is_told_of() -> None:
     assert told == [False, True]
 
 
+def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(tmp_path: Path) -> None:
+    from PIL import Image
+    from torch import zeros
+    from torch.utils.data import DataLoader
+
+    class Growing(FakeClock):
+        """Every reading is longer than the last, by a nanosecond: no two ways take the same."""
+
+        step = 0
+
+        def __call__(self) -> int:
+            self.step += 1
+            self.now += self.step
+            return self.now
+
+    late, clock = [5_000.0], Growing()
+
+    class Pictures(list[str]):
+        @property
+        def paths(self) -> list[str]:
+            return list(self)
+
+        def __getitem__(self, index: Any) -> Any:
+            clock.advance(late.pop() if late else 1.0)
+            with Image.open(super().__getitem__(index)) as picture:
+                return picture.convert("L")
+
+    names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
+    for name in names:
+        Image.new("RGB", (640, 480)).save(name)
+    bench = Bench(lambda: DataLoader(Pictures(names)), lambda batch: None, clock)
+    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
+    assert found is not None
+    assert found["sample_ms"] == pytest.approx(1.0, abs=0.01)
+    assert found["copied_ms"] == pytest.approx(1.0, abs=0.01)
+
+
 def test_decoding_is_tried_at_the_size_that_training_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,7 +408,7 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure_arms(bench(FakeClock()), quick(cold=True))
     assert Arm.COLD not in session.plan.arms
-    assert "--files" in reasons_of(session)
+    assert "measure.files" in reasons_of(session)
 
 
 def test_memory_file_systems_are_never_cold() -> None:

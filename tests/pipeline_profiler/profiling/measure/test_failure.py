@@ -1,7 +1,9 @@
 """What stopped a measurement: the sentence, and only the user's frames."""
 
 import multiprocessing
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from pipeline_profiler.profiling.measure import stopping
 from pipeline_profiler.profiling.measure.arms import Bench, drive
 from pipeline_profiler.profiling.measure.stopping import Pulse, Watchdog
 from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.record.stages import Counters
 
 WORKER_TEXT = """Caught ValueError in DataLoader worker process 3.
 Original Traceback (most recent call last):
@@ -106,3 +109,37 @@ def test_a_worker_that_lives_on_does_not_keep_the_second_process() -> None:
     finally:
         worker.kill()
         worker.join()
+
+
+def test_a_process_that_waits_for_a_core_is_not_ended() -> None:
+    watchdog, looks = Watchdog(Pulse(), 0.2, Session()), list[int]()
+
+    class Starved(Counters):
+        """The counters of a thread that other programs leave no core."""
+
+        def queued_ns(self) -> int:
+            looks.append(time.monotonic_ns())
+            return looks[-1]
+
+    watchdog._counters = Starved()
+    with watchdog:
+        while len(looks) < 20:
+            time.sleep(0.01)
+    assert watchdog.cut_off is None
+
+
+def test_the_stack_of_a_worker_that_writes_it_late_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watchdog, here = Watchdog(Pulse(), 60.0, Session()), __file__
+
+    def write(pid: int, number: int) -> None:
+        assert watchdog._dump is not None
+        path, text = Path(watchdog._dump.name), f'  File "{here}", line 1 in load_slowly\n'
+        late = threading.Timer(1.0, lambda: path.write_text(f"Current thread 0x1 (x):\n{text}"))
+        late.start()
+
+    with watchdog:
+        monkeypatch.setattr(stopping.os, "kill", write)
+        (frame,) = watchdog._dumped(4711, time.monotonic() + 300)
+    assert frame.startswith("test_failure.py:1 load_slowly")

@@ -18,7 +18,7 @@ from pipeline_profiler.profiling.measure.kept_batches import (
     parts_of,
     try_step,
 )
-from pipeline_profiler.profiling.measure.probes import recording_ns
+from pipeline_profiler.profiling.measure.probes import hand_over, recording_ns
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
@@ -98,6 +98,12 @@ def test_one_late_reading_of_the_clock_ends_no_look() -> None:
 @pytest.mark.parametrize("reading", range(1, 8))
 def test_what_recording_costs_is_no_single_reading(reading: int) -> None:
     assert recording_ns(Bench(list, float, LateReadings(reading)), 3) == 0
+
+
+def test_what_a_worker_would_cost_is_no_single_reading() -> None:
+    loader = torch.utils.data.DataLoader(list(range(80)), 2)
+    kept, timed = [{"x": torch.ones(2)}], Bench(lambda: loader, float, LateReadings(40))
+    assert hand_over(timed, kept, 0.0)["hand_over_ns"] == 0
 
 
 def test_what_copying_takes_is_in_no_period() -> None:

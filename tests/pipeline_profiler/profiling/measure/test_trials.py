@@ -16,9 +16,10 @@ from pipeline_profiler.profiling.measure import schedule as schedule_module
 from pipeline_profiler.profiling.measure import trials
 from pipeline_profiler.profiling.measure.arms import Bench
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.measure.probes import slow_samples
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
-from tests.pipeline_profiler.fakes import MS, FakeClock, made_session, schedule
+from tests.pipeline_profiler.fakes import MS, FakeClock, LateReadings, made_session, schedule
 
 
 def one_worker() -> Session:
@@ -163,3 +164,45 @@ def test_a_trial_that_does_not_fit_a_fifth_of_the_budget_is_none(
     assert trying(session, 25.0, monkeypatch, budget=9.0) == 0
     cause = diagnose_session(session).causes[0]
     assert "not tried: 2 more seconds" in cause.next
+
+
+class OneSlow:
+    """Samples of 1 ms, and one of `ms` that holds up its batch."""
+
+    def __init__(self, clock: FakeClock, ms: float) -> None:
+        self.clock, self.ms = clock, ms
+
+    def __getitem__(self, index: int) -> int:
+        self.clock.advance(self.ms if index == SLOW_KEY else 1.0)
+        return index
+
+
+SLOW_KEY = 60
+
+
+def probed_percent(clock: FakeClock, ms: float) -> set[int]:
+    """Load time, alone, of the slowest samples of a profile in percent of that of a usual one."""
+    session = made_session(
+        schedule(
+            120,
+            1,
+            2,
+            20.0,
+            lambda j: 400.0 if j == SLOW_KEY else 10.0,
+            slow=lambda j: 390.0 if j == SLOW_KEY else 1.0,
+        ),
+        20.0,
+        repeats=1,
+        workers=1,
+        prefetch=2,
+    )
+    bench = Bench(lambda: SimpleNamespace(dataset=OneSlow(clock, ms)), lambda batch: None, clock)
+    bench._settings = {"kind": "torch", "workers": 1, "iterable_dataset": False}
+    slow_samples(bench, session)
+    return {run.totals["probe_ratio_percent"] for run in session.arm(Arm.WARM)}
+
+
+@pytest.mark.parametrize("reading", range(1, 61))
+def test_one_late_reading_of_the_clock_makes_no_sample_slow_or_fast(reading: int) -> None:
+    assert probed_percent(LateReadings(reading, 1000.0), 1.0) == {100}
+    assert probed_percent(LateReadings(reading, 1000.0), 50.0) == {5000}

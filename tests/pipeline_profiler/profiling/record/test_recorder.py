@@ -1,7 +1,9 @@
 """The recorder on a fake clock: every span exact."""
 
+import _thread
 import gc
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -195,7 +197,25 @@ def test_a_stage_that_ends_while_the_sums_are_handed_out_is_of_the_next_ones() -
     assert [name for name, *_ in timer.collect()] == ["read"]
 
 
-def test_an_interrupt_while_the_collector_works_ends_the_loop() -> None:
+def returning_late(start: Callable[..., Any]) -> Callable[..., Any]:
+    """What starts a thread and loses its core before it returns."""
+
+    def started(*values: Any, **named: Any) -> Any:
+        made = start(*values, **named)
+        time.sleep(0.1)
+        return made
+
+    return started
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "without a core"])
+def test_an_interrupt_while_the_collector_works_ends_the_loop(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if late:
+        monkeypatch.setattr(threading.Timer, "start", returning_late(threading.Timer.start))
+        monkeypatch.setattr(_thread, "start_new_thread", returning_late(_thread.start_new_thread))
+
     class Late:
         """What a signal does: it is raised in the next Python code, a callback."""
 
