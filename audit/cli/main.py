@@ -19,7 +19,7 @@ from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Commands, TextTyper, start
 from audit.cli.input_study import input_study_command
-from audit.cli.options import JobsOption, JsonOption, PluginOption, RunArgument, read_config
+from audit.cli.options import JobsOption, JsonOption, RunArgument, read_config
 from audit.cli.review import decide_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.serve import serve_command
@@ -131,7 +131,6 @@ def explain(
     code: Annotated[
         str | None, typer.Argument(help="Check code, such as DUP001; without it, all are listed.")
     ] = None,
-    plugins: PluginOption = None,
 ) -> None:
     """Print the page of a check, or of the checks that match a word; without CODE, list all."""
     from audit.checking.check import matching_checks, page, select_checks
@@ -139,7 +138,7 @@ def explain(
     from audit.checking.retired import retirement
 
     if code is None:
-        list_checks(plugins)
+        list_checks()
         return
     if note := retirement(code):
         terminal.write_text(note)
@@ -147,8 +146,8 @@ def explain(
     try:
         checks = select_checks([code])
     except UsageError:  # none of ours: only then is code of the user's run
-        files = [*read_config().plugins, *(plugins or ())]
-        checks = matching_checks(code) or select_checks([code], load_own(files).checks)
+        own = load_own(read_config().plugins).checks
+        checks = matching_checks(code) or select_checks([code], own)
         if len(checks) > 1:
             terminal.write_text("\n".join(map(_summary_line, checks)))
             return
@@ -161,12 +160,12 @@ def _summary_line(check: Check) -> str:
     return f"{check.code}  {check.severity:<8} {check.name:<26} {summary}"
 
 
-def list_checks(plugins: list[Path] | None) -> None:
-    """List every check."""
+def list_checks() -> None:
+    """List every check, the user's own too."""
     from audit.checking.check import select_checks
     from audit.checking.own import load_own
 
-    loaded = load_own(plugins or ())
+    loaded = load_own(read_config().plugins)
     for check in select_checks(None, loaded.checks):
         terminal.write_text(_summary_line(check))
     for part in loaded.broken:

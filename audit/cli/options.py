@@ -56,7 +56,6 @@ ChecksOption = Annotated[str | None, scan_option("checks")]
 SeedOption = Annotated[
     int, typer.Option("--seed", help="Any integer; the same seed draws the same rows.")
 ]
-PluginOption = Annotated[list[Path] | None, scan_option("plugins", "--plugin")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 JobsOption = Annotated[int | None, scan_option("jobs", min=1)]
 

@@ -15,7 +15,6 @@ from audit.cli.compare import FailOn, fails, unmet, write_diff, write_outcomes
 from audit.cli.options import (
     ChecksOption,
     JsonOption,
-    PluginOption,
     RunArgument,
     global_options,
     quoted,
@@ -212,7 +211,6 @@ def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
 def recheck_command(
     run: RunArgument,
     checks: ChecksOption = None,
-    plugins: PluginOption = None,
     recall: Annotated[
         bool,
         typer.Option("--recall", help="Measure the recall of DUP003 on edited copies."),
@@ -241,7 +239,6 @@ def recheck_command(
 
     _need_baseline(fail_on, None)
     settings = read_config()
-    settings = replace(settings, plugins=(*settings.plugins, *(plugins or ())))
     parse_expectations(settings.expect)  # a wrong one is refused before the checks run
     for note in settings.notes:
         terminal.write_message(note)
@@ -277,12 +274,8 @@ def report_command(
     ] = None,
     listed: Annotated[
         str | None,
-        typer.Option("--list", help="Print every finding of these checks, one per line."),
-    ] = None,
-    since: Annotated[
-        str | None,
         typer.Option(
-            "--since", help="With --section history: the scan that first reported a code."
+            "--list", help="Print every finding of these checks; of a history, its start."
         ),
     ] = None,
     reviewed: Annotated[
@@ -301,10 +294,8 @@ def report_command(
     from audit.cli.compare import print_history
     from audit.report import PICTURED, collect_report, write_card, write_report
 
-    if since is not None and section is not Section.HISTORY:
-        raise UsageError("--since needs --section history.")
     if section is Section.HISTORY:
-        print_history(run, since, as_json)
+        print_history(run, listed, as_json)
         return
     if section is Section.DECISIONS:
         from audit.cli.review import print_decisions

@@ -105,7 +105,7 @@ class CheckSettings:
 
     classes: int | None = _key(None, _whole(2), "number of classes (labels 0 to classes - 1)")
     mean: tuple[float, ...] = _key((), NUMBERS, "mean per channel that the model expects")
-    std: tuple[float, ...] = _key((), NUMBERS, "standard deviation per channel, likewise")
+    std: tuple[float, ...] = _key((), NUMBERS, "standard deviation per channel that the model expects")
     pretrained: str = _key(
         "",
         TEXT,

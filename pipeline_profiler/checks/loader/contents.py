@@ -542,7 +542,7 @@ class LabelsOfOthers(Check):
         "inputs and labels were shuffled or sorted apart",
         "an index is off by one between two lists",
     )
-    next_step = "Look at --grid; shuffle or sort pairs, never two lists."
+    next_step = "Look at --images; shuffle or sort pairs, never two lists."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if (apart := _mixed_apart(subject)) > MOST_APART:
@@ -575,7 +575,7 @@ class LabelsOfOthers(Check):
                 return self.failed(f"{said}, those for evaluation in {beside}.", **numbers)
         return unclear(
             f"{said}: a hard task, or labels of other images.",
-            "Look at --grid: does each image have its own label?",
+            "Look at --images: does each image have its own label?",
             **numbers,
         )
 

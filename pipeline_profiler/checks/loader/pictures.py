@@ -260,7 +260,7 @@ class Layout(Check):
         "view or reshape instead of permute",
         "the transform that moves channels is missing",
     )
-    next_step = "Use permute(2, 0, 1) on each image; look at --grid."
+    next_step = "Use permute(2, 0, 1) on each image; look at --images."
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs
@@ -336,7 +336,7 @@ class RepeatedPictures(Check):
         "a buffer or cache hands out one image",
         "the index is not used",
     )
-    next_step = "Compare dataset[0] with dataset[1]; look at --grid."
+    next_step = "Compare dataset[0] with dataset[1]; look at --images."
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs

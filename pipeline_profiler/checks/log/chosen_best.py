@@ -138,8 +138,8 @@ def _sentence(row: Selection) -> str:
     return (
         f"The best of {len(row.series.values)} evaluations of {row.series.title} is "
         f"{row.series.values[row.best]:.4g} at step {row.series.steps[row.best]:g}, of which about "
-        f"{row.luck:.2g} is luck ({row.luck / row.gain:.0%} of the gain); the noise does not tell "
-        f"it from {row.near - 1} others."
+        f"{row.luck:.2g} is luck ({row.luck / row.gain:.0%} of the gain); the noise hides "
+        f"the difference to {row.near - 1} other evaluations."
     )
 
 

@@ -160,8 +160,6 @@ def test_a_section_of_a_report_is_printed_alone(
     assert said.out.removeprefix("<!-- audit-report/1 -->\n\n").startswith(begins)
     if section != "card":
         json.loads(audit("report", run, "--section", section, "--json").out)
-    if section != "history":
-        assert audit("report", run, "--section", section, "--since", "DUP001").code == 2
 
 
 def test_a_file_is_shown_by_its_name_without_an_extension(audit: Command, run: Path) -> None:

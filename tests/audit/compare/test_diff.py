@@ -358,7 +358,7 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     assert audit.open(run).history["came"].to_list()[:3] == [0, sum(second.came.values()), 0]
     told, brought, document = (
         warm_audit("report", run, "--section", "history", *more, folder=tmp_path)
-        for more in ([], ["--since", "SPLIT001"], ["--json"])
+        for more in ([], ["--list", "SPLIT001"], ["--json"])
     )
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("\n") >= 7

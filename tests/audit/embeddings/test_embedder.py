@@ -33,21 +33,21 @@ LOG = Path(__file__).with_suffix(".log")
 class Model:
     size, batch = 16, 8
 
-    def __call__(self, images):
-        assert images.dtype == np.uint8 and images.shape[1:] == (16, 16, 3)
+    def __call__(self, pictures):
+        assert pictures.dtype == np.uint8 and pictures.shape[1:] == (16, 16, 3)
         print("models print")
-        red, green, blue = (images[..., i].mean((1, 2)) for i in range(3))
+        red, green, blue = (pictures[..., i].mean((1, 2)) for i in range(3))
         pure = [(r > 200) and (g < 30) and (b < 30) for r, g, b in zip(red, green, blue)]
         if any(pure):
-            raise ValueError("no red images")
-        dark = images.mean((1, 2, 3)) < 3
-        if dark.any() and len(images) == 1:
+            raise ValueError("no red pictures")
+        dark = pictures.mean((1, 2, 3)) < 3
+        if dark.any() and len(pictures) == 1:
             return np.ones((1, 5))
         with LOG.open("a") as log:
             log.write(f"{len(pictures)}\\n")
         if dark.any():
             raise ValueError("another length, seen alone")
-        rows = images.reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).reshape(len(images), -1)
+        rows = pictures.reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).reshape(len(pictures), -1)
         rows[(green > 200) & (red < 30) & (blue < 30), 3] = np.nan
         return rows
 
@@ -55,17 +55,17 @@ def make():
     return Model()
 
 def never():
-    return lambda images: [][3]
+    return lambda pictures: [][3]
 
 def stopped():
     model, calls = Model(), []
 
     class Stopped(Model):
-        def __call__(self, images):
+        def __call__(self, pictures):
             calls.append(1)
             if len(calls) == 3 and not LOG.with_suffix(".again").exists():
                 raise KeyboardInterrupt
-            return model(images)
+            return model(pictures)
 
     return Stopped()
 
@@ -127,7 +127,7 @@ def test_a_model_that_fails_on_some_pictures(
     failures = scan(root, run, f"{model_file}:make")
     # the black picture is left out of what vectors are asked for: it looks like any other
     assert failures.keys() == {"0red.png", "0green.png"}
-    assert failures["0red.png"] == "ValueError: no red images"
+    assert failures["0red.png"] == "ValueError: no red pictures"
     assert "NaN" in failures["0green.png"]
     assert "models print" not in capsys.readouterr().out
     model = load_embedder(f"{model_file}:make")
@@ -191,9 +191,9 @@ def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: 
 
 
 BAD = {
-    "nonsense": ("model.pkl", "is no model"),
-    "no file": ("nowhere.py:make", "is no file"),
-    "no onnx file": ("nowhere.onnx", "is no file"),
+    "nonsense": ("model.pkl", "is not a model"),
+    "no file": ("nowhere.py:make", "does not exist"),
+    "no onnx file": ("nowhere.onnx", "does not exist"),
     "no such function": ("own_model.py:made", "has no function made"),
     "returns nothing": ("own_model.py:none", "returned NoneType"),
     "raises": ("own_model.py:broken", r"failed at own_model\.py:\d+: RuntimeError: no such weig"),
@@ -218,7 +218,7 @@ def test_two_sources_of_vectors_are_refused(model_file: Path, tmp_path: Path) ->
     call = ["scan", str(tmp_path), "--embedder", f"{model_file}:make", "--embeddings"]
     result = CliRunner().invoke(app, [*call, str(tmp_path / "v.npy")])
     assert isinstance(result.exception, UsageError)
-    assert "choose one" in str(result.exception)
+    assert "use one" in str(result.exception)
 
 
 def test_weights_are_part_of_a_torch_model(tmp_path: Path) -> None:

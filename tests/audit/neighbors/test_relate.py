@@ -370,4 +370,4 @@ def test_the_evidence_between_two_files(made: Path) -> None:
     assert (near.kind, near.grouped, far.kind) == ("near", True, "different")
     assert -np.inf < far.score < near.threshold <= near.score < np.inf
     assert near.transformation.startswith("mirrored")
-    assert "near-duplicates, verified" in pair_text(near)
+    assert "near-duplicates (verified)" in pair_text(near)

@@ -227,7 +227,7 @@ def test_the_command_prints_a_table_and_its_exit_code_is_the_verdict(
     code, out, _ = command("verify", run)
     assert code == 1
     assert "gen-0002/measurements.duckdb: lost: nothing; rebuilt by the next `audit scan`" in out
-    assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what can be."
+    assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what it can."
     code, out, _ = command("verify", run, "--json")
     document = json.loads(out)
     assert (code, document["schema"], document["sound"]) == (1, "audit-verify/1", False)
