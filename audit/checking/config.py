@@ -69,7 +69,7 @@ class PlanSettings:
     expected: Expected value of the metric, 0 to 1 (None: 0.5).
     disagreement: Share of examples on which exactly one of two models is right.
     correlation: Correlation of two files of one group.
-    deviation: Standard deviation of a number per example, in its unit.
+    deviation: Standard deviation of a number per example, for `--metric mean:COLUMN`.
     comparisons: Number of planned comparisons, which corrects the confidence level.
     label_noise: Rate of wrong labels, or "auto" for the estimate of the scan.
     label_strata: Whether the label forms strata.

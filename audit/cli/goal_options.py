@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from audit.subset.goal import Estimand
 
 
+MEAN = "mean:"
+"""A metric: the mean of a column with a number per example."""
+
+
 def option(name: str, text: str) -> Any:
     """Return an option with its help text."""
     return typer.Option(name, help=text)
@@ -64,7 +68,8 @@ class PlanOptions:
 
     split: SplitOption = None
     metric: Annotated[
-        str, option("--metric", "accuracy, recall:CLASS, macro-recall, map, map50, miou, ...")
+        str,
+        option("--metric", "accuracy, recall:CLASS, macro-recall, mean:COLUMN, map, miou, ..."),
     ] = "accuracy"
     by: Annotated[
         list[str] | None,
@@ -95,6 +100,11 @@ class PlanOptions:
         return read_config().plan
 
     @property
+    def mean_of(self) -> str | None:
+        """The column whose mean is the metric."""
+        return self.metric.removeprefix(MEAN) if self.metric.startswith(MEAN) else None
+
+    @property
     def estimand(self) -> Estimand:
         """The estimand of the goal; raises UsageError for two of them."""
         targets = set(self.target or ()) - {Target.DEDUPLICATED}
@@ -120,15 +130,15 @@ class PlanOptions:
         given = self.assumptions
         looks = 1 if given.comparisons is None else given.comparisons
         return Goal(
-            metric=self.metric, n=2, power=given.power, confidence=self.confidence,
-            looks=looks, estimand=self.estimand, planning_value=given.expected,
-            discordant=given.disagreement, rho=given.correlation,
+            metric="accuracy" if self.mean_of else self.metric, n=2, power=given.power,
+            confidence=self.confidence, looks=looks, estimand=self.estimand,
+            planning_value=given.expected, discordant=given.disagreement, rho=given.correlation,
         )  # fmt: skip
 
     def goal(self, population: int | None = None) -> Goal:
         """Return the goal, checked; `population` sizes for a mean in a finite set."""
         n, half_width = self.n, self.half_width
-        if self.assumptions.deviation is not None:
+        if self.mean_of and n is None and self.seconds is None:
             n, half_width = self._units_for_mean(population), None
         goal = replace(
             self.open_goal(), half_width=half_width, detect=self.detect, n=n,
@@ -143,7 +153,8 @@ class PlanOptions:
         deviation = self.assumptions.deviation
         if self.half_width is None or deviation is None:
             raise UsageError(
-                "[plan] deviation needs the --half-width of the mean, in the same unit."
+                f"--metric {self.metric} needs --n, or --half-width and --set "
+                "plan.deviation=NUMBER, both in the unit of the column."
             )
         known = population if self.estimand == "full-set" else None
         needed = units_for_mean(deviation, self.half_width, self.confidence, known)

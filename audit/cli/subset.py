@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from audit.cli.goal_options import (
+    MEAN,
     FromOption,
     GroupOption,
     KeptConfidenceOption,
@@ -58,8 +59,6 @@ BaselineOption = Annotated[
     Path | None,
     option("--baseline", "Predictions of an earlier model for the whole set."),
 ]
-
-MEAN = "mean:"
 
 
 @app.command("plan")
@@ -109,6 +108,8 @@ def _print_sizes(
         numbers = None if sizes == "auto" else [int(word) for word in sizes.split(",")]
     except ValueError:
         raise UsageError(f"--sizes is {sizes!r}: write numbers such as 100,200, or auto.") from None
+    if is_of_objects([options.metric]):
+        raise UsageError("--sizes is for metrics of images: plan a metric of objects with --n.")
     goal = options.open_goal()
     goal.check()
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
@@ -134,7 +135,7 @@ def _planned(
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     tables = read_models(options.predictions)
     earlier = read_models([baseline] if baseline else None)
-    if options.assumptions.deviation is not None:
+    if options.mean_of is not None:
         files = select_eligible(frame, options.set_options["deduplicated"]).files
         goal = options.goal(len(form_units(files, Strata(), options.group).table))
 
@@ -160,7 +161,7 @@ def _objects_plan(
     from audit.subset.detect import read_objects
     from audit.subset.plan_objects import make_objects_plan
 
-    stated = ("expected", "disagreement", "correlation", "deviation", "label_noise")
+    stated = ("expected", "disagreement", "correlation", "label_noise")
     given = [name for name in stated if getattr(options.assumptions, name) is not None]
     if given:
         raise UsageError(
@@ -277,6 +278,8 @@ def _draw(
         then = "--labels SHEET.csv --predictions MODEL.csv"
     elif is_of_objects([metric]):
         then += f" --from {place} --metric {metric}"
+    elif options.mean_of is not None:
+        then += f" --metric {options.metric}"
     elif baseline is not None:
         then += f" --from {place} --baseline {baseline}"
     return _Drawn(subset, recipe, made, check, then)
@@ -296,7 +299,7 @@ def _write_draw(
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
         "units": subset.population_units, "seed": seed, "plan": drawn.recipe.hash,
         "notes": subset.notes, "metric_check": drawn.check and asdict(drawn.check),
-        "planned": made and made.document(),
+        "planned": made and made.document(), "sheets": [str(path) for path in sheets],
     }  # fmt: skip
     then = f"audit subset score {output} {drawn.then}"
     print_result(

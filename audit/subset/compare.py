@@ -286,12 +286,16 @@ def find_winner(
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
+    confirm = (
+        "other data"
+        if design.complete
+        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
+    )
     notes = [
         f"{best.name} is the best of {k} on these rows. If all {k} were equally good, selection "
         f"alone would raise the best score by {100 * by_luck:+.2f} points.",
-        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
-        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --exclude-drawn "
-        "SUBSET`).",
+        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the best "
+        f"model once on {confirm}.",
     ]
     if k > 2:  # the score of two models has these notes
         pairs = zip(matched, names, strict=True)

@@ -403,6 +403,9 @@ def test_the_command_ranks(frame, rows, tmp_path):
         words += ["--predictions", tmp_path / f"m{seed}.csv"]
     text = call(*words)
     assert "is the best of 4 on these rows" in text
+    assert "once on a fresh draw" in text
+    frame.write_csv(tmp_path / "set.csv")
+    assert "once on other data" in call("score", "--from", tmp_path / "set.csv", *words[2:])
     assert "comparison" not in document(*words)
     first, both = words[:4], words[:6]
     assert "ranking" not in document(*first)

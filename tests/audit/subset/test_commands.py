@@ -159,9 +159,25 @@ def test_assumptions_are_settings_of_a_file_or_of_the_call(run, tmp_path, monkey
     assert document(*words, *by_call)["n"] == plain
     config.write_text("[plan]\nlooks = 2\n")
     assert "[plan] has no 'looks'" in call(*words, "--config", config, code=2)
-    mean = ["plan", run, "--half-width", 2, "--set", "plan.deviation=8"]
-    assert document(*mean)["n"] > 20
-    assert "needs the --half-width" in call("plan", run, "--n", 9, *mean[4:], code=2)
+
+
+def test_the_mean_of_a_column_is_planned_and_drawn_as_it_is_scored(run, tmp_path):
+    subset, losses = tmp_path / "s.csv", tmp_path / "loss.csv"
+    frame = frame_from_run(run, "test")
+    frame.select("sample_id", loss=pl.int_range(pl.len()) * 0.5).write_csv(losses)
+    deviation, mean = ["--set", "plan.deviation=8"], ["--metric", "mean:loss"]
+    goal = [*mean, "--half-width", 4, *deviation]
+    n = document("plan", run, *goal)["n"]
+    assert 17 <= n <= 21  # (1.96 x 8 / 4)^2 = 15.4, and more for Student's quantile
+    assert document("plan", run, *goal, "--target", "this-set")["n"] < n
+    text = call("draw", run, *goal, "-o", subset)
+    assert f"`audit subset score {subset} --predictions MODEL.csv --metric mean:loss`" in text
+    found = document("score", subset, "--predictions", losses, *mean)
+    assert (found["n_units"], found["measures"][0]["what"]) == (n, "mean loss")
+    assert document("plan", run, *mean, "--n", 12)["n"] == 12
+    # the deviation is of no other metric
+    words = ["plan", run, "--half-width", 0.2]
+    assert document(*words, *deviation) == document(*words)
 
 
 def test_a_drawn_subset_keeps_its_planned_comparisons(run, tmp_path):
@@ -196,7 +212,10 @@ ERRORS = [
     (["plan", "RUN", "--sizes", "10,4000"], "Sizes must lie between"),
     (["plan", "RUN", "--sizes", "10", "--n", "9"], "--n is for a plan of a single size"),
     (["plan", "RUN", "--sizes", "10", "-o", "p.json"], "--output is for a plan of a single size"),
-    (["plan", "RUN", "--sizes", "10", "--metric", "map"], "does not exist here"),
+    (["plan", "RUN", "--sizes", "10", "--metric", "map"], "--sizes is for metrics of images"),
+    (["plan", "RUN", "--metric", "mean:loss", "--half-width", "2"], "--set plan.deviation=NUMBER"),
+    (["plan", "RUN", "--metric", "mean:loss", "--detect", "2"], "needs --n, or --half-width"),
+    (["plan", "RUN", "--metric", "mean:loss", "--n", "9", "--half-width", "2"], "exactly one of"),
     (["score", "RUN"], "Name what to score: --predictions FILE, or --answers SHEET"),
     (["score", "RUN", "--predictions", "a.csv", "--metric", "mean:loss", "--metric", "accuracy"],
      "is scored alone"),

@@ -306,9 +306,9 @@ ERRORS = [
     (["plan", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
     (["plan", "--n", 20, "--group", "film"], "no key 'film'"),
     (["plan", "--n", 20, "--set", "plan.correlation=0.2"], "[plan] correlation is for metrics"),
-    (["score", "GT", "--predictions", "GT"], "holds an object: COCO's results"),
+    (["score", "GT", "--predictions", "GT"], "contains an object, but COCO's results"),
     (["score", "GT", "--metric", "accuracy", "--predictions", "OLD"], "give one kind"),
-    (["score", "OLD", "--predictions", "OLD"], "is no COCO file"),
+    (["score", "OLD", "--predictions", "OLD"], "is not a usable COCO file"),
     (["score", "GT", "--labels", "OLD", "--predictions", "OLD"], "--labels is for metrics"),
     (["score", "GT", "--slice", "scene", "--predictions", "OLD"], "--slice is for metrics"),
 ]  # fmt: skip
