@@ -214,8 +214,8 @@ class OtherReading(BoxCheck):
         fits = ""
         if row["form_fit_share"] is not None and row["fits"] is not None:
             fits = (
-                f"; {row['form_fit_share']:.0%} of the boxes are inside their image in the "
-                f"declared format, {row['fits']:.0%} in this one"
+                f"; read as declared, {row['form_fit_share']:.0%} of the boxes fit their image; "
+                f"read in this format, {row['fits']:.0%} fit"
             )
         return (
             f"The {row['boxes']:,} boxes of {row['file']} ({row['format']}) are "

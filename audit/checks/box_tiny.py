@@ -93,9 +93,9 @@ class TinyBox(BoxCheck):
         for label, boxes, tiny, side in asked(store, sql, params).iter_rows():
             yield self.finding(
                 f"class:{label}",
-                f"{tiny:,} of the {boxes:,} boxes of {label} are smaller than "
-                f"{params.stride / 2:g} px in images of {params.input_px:,} px, half a cell of "
-                f"stride {params.stride}; the median of the longer side is {px(side)} px unscaled.",
+                f"{tiny:,} of the {boxes:,} {label} boxes are under {params.stride / 2:g} px (half "
+                f"of stride {params.stride}) in images scaled to {params.input_px:,} px. Their "
+                f"median longer side is {px(side)} px unscaled.",
                 {"class": label, "tiny": tiny, "boxes": boxes, **size},
             )
         yield from self.worst(store, params)

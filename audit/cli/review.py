@@ -196,7 +196,7 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
     _refuse_new_name(run, found.entries, picked.new_name)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
     lines = [
-        f"{_counted(found.read, 'picture')} read; {found.unchanged:,} unchanged; "
+        f"{_counted(found.read, 'image')} read; {found.unchanged:,} unchanged; "
         f"{_counted(len(found.entries), 'decision')}."
     ]
     lines += [f"{n:>9,}  {verb}" for verb, n in verbs.most_common()]

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def verify_command(
     run: RunArgument,
     repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair", help="Restore damaged files, or set aside what the next scan rebuilds."
-        ),
+        bool, typer.Option("--repair", help="Restore files, or set aside what a scan rebuilds.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -183,10 +183,9 @@ def make_plan(
     if limit is not None and limit < population.smallest:
         if not merge_strata:
             raise UsageError(
-                f"{limit} units cannot give two to each of {population.N.size} strata, and a "
-                "stratum with fewer has no interval: ask for at least "
-                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or "
-                "--set plan.merge_strata=true."
+                f"{limit} units are too few: each of {population.N.size} strata needs two. Use at "
+                f"least {FIRST_UNITS * population.N.size} units, fewer --by columns, or --set "
+                "plan.merge_strata=true."
             )
         population = population.under(
             merged_strata(
@@ -486,7 +485,9 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         figures = allocation.figures(domain, n_h, goal.estimand)
         reached = figures.detectable_difference if goal.detect else figures.half_width
         needs = max(needs, step) if too_fine else needs
-        why = f"; one of {units} units is already {100 / units:.2g} points" if too_fine else ""
+        why = (
+            f" (one unit alone changes the metric by {100 / units:.2g} points)" if too_fine else ""
+        )
         gets = f"it gets {100 * reached:.3g} points"
         sentence = (
             f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
@@ -515,18 +516,16 @@ def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
         return []
     if population.domains[0][0] == "all" and effect > UNEQUAL_WEIGHTS:
         return [
-            f"Warning: the rows will have unequal weights (design effect {effect:.2f}): for "
-            f"{population.goal.metric}, {math.ceil(n / effect)} units in proportion to the strata "
-            "give the same precision."
+            f"Warning: unequal weights (design effect {effect:.2f}). Proportional allocation needs "
+            f"{math.ceil(n / effect)} units for the same precision of {population.goal.metric}."
         ]
     # Single files have as many degrees of freedom as files: only groups can have too few.
     degrees = expected_degrees(population.domain(), n_h)
     if degrees >= FEW_DEGREES:
         return []
     return [
-        f"Warning: {n} groups of these sizes are equivalent to {degrees + 1:.0f} equal groups: "
-        f"with fewer than {FEW_DEGREES:g} degrees of freedom intervals and verdicts are rough. "
-        "Draw more groups, or group by something finer."
+        f"Warning: {n} groups of unequal size give the precision of {degrees + 1:.0f} equal ones. "
+        "Intervals and verdicts are rough. Draw more groups, or group by a finer column."
     ]
 
 
@@ -540,9 +539,9 @@ def price_of_looks(allocation: Allocation) -> list[str]:
     one = replace(allocation, population=silent).size(goal.estimand)
     many = allocation.size(goal.estimand)
     return [
-        f"{goal.looks} planned comparisons: Bonferroni at {goal.alpha:.4g} each needs {many} "
-        f"units, a single comparison {one}. This does not cover models that are chosen by their "
-        "scores on this subset: confirm these models on a fresh draw."
+        f"{goal.looks} planned comparisons (Bonferroni, alpha {goal.alpha:.4g}) need {many} units; "
+        f"one comparison needs {one}. Confirm models that were chosen by their scores on this "
+        "subset on a fresh draw."
     ]
 
 
@@ -623,14 +622,11 @@ def make_curve(
     stops = {e: _stops_paying(population, at, e, minimum_gain) for e in ESTIMANDS}
     reasons = [
         *population.reasons,
-        "More examples add little where 10% more reduce the margin of error by less than "
+        "More examples add little if 10% more examples reduce the margin of error by less than "
         f"{100 * minimum_gain:g} points.",
     ]
     if any(giant_size(population, n) for n in grid):
-        reasons.append(
-            "Groups of more files than a group of the draw stands for are all taken, as a plan of "
-            "that size takes them."
-        )
+        reasons.append("Groups larger than the sampling interval are always included.")
     bought = {n: {e: at(n, e) for e in ESTIMANDS} for n in grid}
     points = [
         CurvePoint(

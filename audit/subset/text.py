@@ -54,7 +54,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     )
     yield ""
     level = level_text(plan.confidence)
-    yield f"Precision of {plan.n} {unit} for {plan.metric}, in points at {level}:"
+    yield f"Margin of error of {plan.metric} with {plan.n} {unit}, in points at {level}:"
     yield from table(
         (
             "",
@@ -134,10 +134,10 @@ def _excluded_lines(plan: Plan) -> Iterator[str]:
 def _design_lines(plan: Plan) -> Iterator[str]:
     if plan.design["mean_unit_size"] > 1 and math.isfinite(plan.design["rho"]):
         yield (
-            f"  Units hold {plan.design['mean_unit_size']:.2f} files on average; design effect "
-            f"{plan.design['cluster_design_effect']:.3f} at correlation {plan.design['rho']:.3g}: "
-            f"the effective sample size of the {plan.n_files} files is "
-            f"{plan.design['effective_set_size']:.0f}."
+            f"  Effective sample size of the {plan.n_files} files: "
+            f"{plan.design['effective_set_size']:.0f} ({plan.design['mean_unit_size']:.2f} files "
+            f"in a unit, design effect {plan.design['cluster_design_effect']:.3f} at correlation "
+            f"{plan.design['rho']:.3g})."
         )
 
 
@@ -269,8 +269,8 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield "\nComparison:"
     if parse_object_metric(comparison.metric) is not None:
         yield (
-            f"  the second model finds the objects of {comparison.second_only} images better, the "
-            f"first those of {comparison.first_only}"
+            f"  better detections: second model on {comparison.second_only} images, first model "
+            f"on {comparison.first_only}"
         )
     else:
         yield (
@@ -299,6 +299,6 @@ def curve_text(curve: Curve) -> str:
     )  # fmt: skip
     lines = ["In points:", *table(header, rows)]
     for name, n in curve.stops_paying.items():
-        when = "at no size up to the whole set" if n is None else f"from about {n} units on"
-        lines.append(f"More examples add little for {TARGET_NAMES[name]}: {when}.")
+        adds = "help at every size" if n is None else f"add little from about {n} units on"
+        lines.append(f"More examples {adds} for {TARGET_NAMES[name]}.")
     return "\n".join([*lines, *curve.reasons])

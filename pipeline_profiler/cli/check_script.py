@@ -73,23 +73,23 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
 def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool) -> int:
     """Run it with its changes held back by the system; by hooks of Python's where it cannot."""
     say(
-        f"Runs {shlex.join(command)} in {os.getcwd()} until its first evaluation and the first "
-        f"step of its second epoch, for {order.seconds:.0f} s of CPU at most with the checks. "
-        "Trackers are set offline; the network stays open."
+        f"Runs {shlex.join(command)} in {os.getcwd()} until its first evaluation and second epoch, "
+        f"for at most {order.seconds:.0f} s of CPU with the checks. Trackers (wandb, mlflow, ...) "
+        "are offline; other network access is not blocked."
     )
     say(SHORTENED)
     if sys.platform == "linux":
-        say("What it writes, deletes and renames is held back in scratch and thrown away.")
+        say("Its file changes go to a temporary layer and are discarded.")
         around = [sys.executable, "-I", str(Path(held_back.__file__)), order.folder]
         code = _run([*around, *command], order)
         if code != held_back.REFUSED:
             return code
     say(
-        "This system offers no overlay of its files: only what Python itself opens, renames and "
-        "deletes is held back, not what compiled code or a program does that it starts."
+        "Only file changes by Python are discarded here. Changes by compiled code and by other "
+        "programs are real."
     )
     if not agreed and not _agreed():
-        raise ProfileError("It was not run: --yes runs it with what can be held back.")
+        raise ProfileError("It was not run: --yes runs it although some changes would be real.")
     hold = f"{order.folder}/scratch-by-hooks"
     return _run(command, CheckOrder(**{**vars(order), "hold": hold}))
 
@@ -149,17 +149,16 @@ def _shortest(change: str) -> str:
 
 def _nothing_caught(code: int, words: Sequence[str]) -> str:
     return (
-        f"{words[0]} ended with exit code {code}, and no step of an optimizer of torch and no fit "
-        "of Keras was seen in it. Factories give a training to the checks instead: a file with "
-        "make_loader, make_model, make_loss and make_optimizer(model), for "
-        "`pipeline-profiler check FILE.py`."
+        f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
+        "(Keras) was seen. Write a file with make_loader, make_model, make_loss and "
+        "make_optimizer(model), then run `pipeline-profiler check FILE.py`."
     )
 
 
 # ---- a file of factories ----
 
-FACTORIES = '''"""Factories for `pipeline-profiler check {file}`, begun from what a run of
-{script} showed: move there what makes each part, without training."""
+FACTORIES = '''"""Template for `pipeline-profiler check {file}`, made from a run of {script}:
+move the code that builds each part here."""
 
 # from {module} import ...  (what the parts below need)
 

@@ -51,11 +51,11 @@ TRAINING_PARTS = (
 SCRIPT_FORM = "pipeline-profiler check -- {} --its-options"
 LOG_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".log", ".txt")
 TARGET_HELP = (
-    "FILE.py:FUNCTION that returns a loader or a training, a FILE.py of make_* functions, or logs "
-    "of metrics (CSV, JSON lines, TensorBoard files, folders); a script follows after --"
+    "FILE.py:FUNCTION (returns a loader or a training), FILE.py with make_* functions, or logs "
+    "(CSV, JSON lines, TensorBoard files, folders). Put a script after `--`"
 )
 IMAGES_HELP = "write images of real batches as they enter the model, with labels"
-OUTPUT_HELP = "write the document checks/1; X.html or X.md: a page"
+OUTPUT_HELP = "write the results as JSON (checks/1), or as a page (X.html, X.md)"
 LOADER_OPTIONS = ("eval", "evaluation", "split")
 TRAINING_OPTIONS = ("model", "loss", "optimizer", "schedule", "loader")
 
@@ -65,7 +65,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p = commands.add_parser("check", help="test a loader, a training loop, a script or a log")
     p.add_argument("target", nargs="*", metavar="TARGET", help=TARGET_HELP)
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
-    group = p.add_argument_group("of a loader")
+    group = p.add_argument_group("for a loader")
     group.add_argument("--eval", metavar="FILE.py:FUNCTION", help="makes the evaluation loader")
     group.add_argument(
         "--evaluation", action="store_true", help="the loader itself is for evaluation"
@@ -73,12 +73,12 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument(
         "--split", metavar="FILE.py:FUNCTION", help="split_batch(batch): inputs, targets"
     )
-    group = p.add_argument_group("of a training")
+    group = p.add_argument_group("for a training")
     for name in PARTS:
         group.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
-    group = p.add_argument_group("of a script after --")
+    group = p.add_argument_group("for a script after --")
     group.add_argument(
-        "--yes", action="store_true", help="run it although only Python can hold its writes back"
+        "--yes", action="store_true", help="run it even if not all its writes can be discarded"
     )
     group.add_argument("--init", metavar="X.py", help="write factories, to be filled in")
     group = p.add_argument_group("checks and output")
@@ -172,7 +172,9 @@ def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
     given = [f"--{option}" for option in TRAINING_OPTIONS if getattr(args, option)]
     for_loader = [f"--{option}" for option in LOADER_OPTIONS if getattr(args, option)]
     if given and for_loader:
-        raise ProfileError(f"{given[0]} is of a training and {for_loader[0]} of a loader.")
+        raise ProfileError(
+            f"{given[0]} is for trainings and {for_loader[0]} for loaders: use one kind."
+        )
     if given or for_loader:
         return bool(for_loader)
     if name:

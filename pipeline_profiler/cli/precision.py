@@ -109,7 +109,7 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--memory-limit",
         metavar="SIZE",
-        help="let training have no more GPU memory, such as 21GiB: what a smaller card does",
+        help="limit GPU memory to this size, such as 21GiB, to simulate a smaller card",
     )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
     p.add_argument("-o", "--output", default="precision.json", help="session file")

@@ -80,23 +80,25 @@ class MeasureSettings:
     """`[measure]`: how `run`, `watch` and `precision` measure; None is the command's default."""
 
     steps: int | None = _key(
-        None, _whole(1), "timed steps of a configuration (default: run 300, precision 50)"
+        None,
+        _whole(1),
+        "timed steps of a configuration (default: 300 for `run`, 50 for `precision`)",
     )
     repeats: int = _key(5, _whole(1), "interleaved repeats of each configuration")
     seed: int = _key(0, _whole(0, MAX_SEED), "order of the configurations, and initial weights")
     limit: float | None = _key(
         None,
         SECONDS,
-        "end a measurement after this time without a step (default: run the time budget, at least "
-        "30 s; precision 2 time budgets)",
+        "stop if no step finishes in this time (default: the time budget of `run`, at least 30 s; "
+        "twice that of `precision`)",
     )
     cold: bool = _key(False, SWITCH, "also measure with the files evicted from the page cache")
     files: str = _key("", TEXT, "pattern of the files to evict, such as data/**/*.jpg")
     epoch_steps: int = _key(0, _whole(0), "steps of an epoch, where the loader has no length")
     parity_steps: int | None = _key(
-        None, _whole(1), "first steps whose losses precision compares (default: 50; on a CPU 8)"
+        None, _whole(1), "first steps whose losses `precision` compares (default: 50; on a CPU 8)"
     )
-    every: float = _key(60.0, SECONDS, "time between two saves of watch")
+    every: float = _key(60.0, SECONDS, "time between two saves of `watch`")
 
 
 @dataclass(frozen=True, slots=True)
