@@ -76,7 +76,7 @@ TABLE = (
     Row(
         "audit scan clean --out new-run --jobs 1 TO_NOBODY && ls new-run/CURRENT",
         0,
-        "kept in new-run: the same command sends it",
+        "kept in new-run. Run the same command again to send it",
     ),
     Row(
         f"profile run train.py:make_loader {QUICK} -o new.json TO_NOBODY && ls new.json",

@@ -427,8 +427,9 @@ def _proposal_lines(summary: Summary) -> list[str]:
 
 
 def _is_confirmed(yes: bool, n: int) -> bool:
-    if not yes and n:
-        write_note("Nothing was recorded: add --yes to record it.")
+    if not (yes and n):
+        why = "add --yes to record it" if n else "there is nothing to decide"
+        write_note(f"Nothing was recorded: {why}.")
     return yes and n > 0
 
 

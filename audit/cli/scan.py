@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from audit.checking.config import Config
-    from audit.compare.diff import RunDiff, Snapshot
+    from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
     from audit.report import Report
     from audit.scanning.measuring import Progress
@@ -100,13 +100,15 @@ def scan_command(
 
         if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
             fork_ahead()
+    from audit.compare.diff import Snapshot, compare_snapshots
     from audit.compare.expectations import parse_expectations
     from audit.report import collect_report
 
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)
     expected = parse_expectations(config.expect)
-    earlier = _snapshot(baseline)  # before the scan, which may be of the same run
+    # before the scan, which may be of the same run
+    earlier = None if baseline is None else Snapshot.of(baseline)
     options = ScanOptions(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
@@ -118,8 +120,6 @@ def scan_command(
     terminal.write_message(_what_happened(result))
     diff = None
     if earlier is not None:
-        from audit.compare.diff import Snapshot, compare_snapshots
-
         diff = compare_snapshots(earlier, Snapshot.of(request.run))
     report = collect_report(request.run, laps=result.laps)
     if timing:
@@ -127,12 +127,6 @@ def scan_command(
     if push:
         _push(request.run, push, with_paths, dry_run)
     _finish(report, fail_on, as_json, diff, _judged(request.run, config) if expected else ())
-
-
-def _snapshot(baseline: Path | None) -> Snapshot | None:
-    from audit.compare.diff import Snapshot
-
-    return None if baseline is None else Snapshot.of(baseline)
 
 
 def _carry_out(request: ScanRequest, source: Sequence[str], jobs: int | None) -> ScanResult:

@@ -23,6 +23,7 @@ from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.records import Column, Sample, sample_id
 from audit.report.contents import FINDING_COLUMNS, ReportedFinding
+from audit.report.cost import TRAIN_SPLITS
 from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.report.wording import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
 from audit.run.generations import open_run
@@ -422,7 +423,10 @@ def _rank(rank: Rank | None) -> Text:
 def _next(card: FileCard) -> Iterator[RenderableType]:
     run = shlex.quote(card.run)
     commands = [f"audit explain {found.code}" for found in card.findings]
-    if card.findings:
+    trained = card.sample.split in (None, *TRAIN_SPLITS)
+    if not trained and any(found.code == "SPLIT001" for found in card.findings):
+        commands.append(f"audit decide {run} --code SPLIT001 --drop-from train")
+    elif card.findings:
         commands.append(f"audit decide {run} {shlex.quote(card.sample.id)} --as drop")
     if card.on_disk == "changed":
         commands.append(f"audit scan SOURCE --out {run}")

@@ -90,7 +90,7 @@ def test_a_healthy_training_passes(healthy: KerasSubject, code: str) -> None:
 def test_what_is_read_from_torch_only_cannot_be_told(healthy: KerasSubject) -> None:
     answer = judged("TRAIN028", healthy).answer
     assert answer.judgement == "inconclusive"
-    assert answer.sentence.startswith("Trainings of Keras are not examined here: ")
+    assert answer.sentence.startswith("Trainings of Keras are not supported: ")
 
 
 DEFECTS: dict[str, tuple[str, dict[str, Any]]] = {

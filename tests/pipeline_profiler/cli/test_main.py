@@ -138,8 +138,8 @@ def test_the_ceiling_is_an_option_of_run(train: Path, capsys: pytest.CaptureFixt
     [
         ("nothing.py:make", "is not FILE.py:FUNCTION"),
         ("{}:absent", "has no function absent"),
-        ("{}:make_nothing", "No adapter knows how to iterate"),
-        ("{}:make_none", "No adapter knows how to iterate"),
+        ("{}:make_nothing", "No adapter can iterate"),
+        ("{}:make_none", "No adapter can iterate"),
         ("{}", "is not FILE.py:FUNCTION"),
     ],
 )

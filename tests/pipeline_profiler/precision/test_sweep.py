@@ -185,7 +185,7 @@ def not_a_number() -> Any:
         (flat_model, lambda size: Batches(8), "gives 8 samples per batch, not 4"),
         (flat_model, lambda size: [(1, 2, 3)], "gave a batch of type tuple"),
         (flat_model, lambda size: 1 / 0, "the loader failed with ZeroDivisionError"),
-        (flat_model, lambda size: 3, "No adapter knows how to iterate"),
+        (flat_model, lambda size: 3, "No adapter can iterate"),
         (lambda: refusing(0, lambda: {}["head"]), Batches, "KeyError: 'head'"),
         (lambda: None, Batches, "make_model returned NoneType"),
     ],

@@ -340,11 +340,11 @@ def test_a_start_that_comes_too_rarely_leaves_the_all_clear(
 
 def test_a_stream_measured_in_part_says_which() -> None:
     found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
-    said = "seen were steps 9 to 40 of an epoch's 5000: cannot tell beyond step 40"
+    said = "seen were steps 9 to 40 of an epoch's 5000: nothing is known beyond step 40"
     assert found.sentence.endswith(said)
-    assert "cannot tell" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+    assert "nothing is known beyond" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
     unknown = diagnose_session(slow_start(0.0, iterable_dataset=True))
-    assert unknown.sentence.endswith("seen were steps 9 to 40: cannot tell beyond step 40")
+    assert unknown.sentence.endswith("seen were steps 9 to 40: nothing is known beyond step 40")
 
 
 def test_a_shuffle_buffer_that_fills_is_named() -> None:

@@ -80,7 +80,7 @@ def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
 
 def test_the_plan_says_why(exact: Session) -> None:
     text = schedule.announcement(exact.plan)
-    assert "Host batches are n/a: no GPU" in text
+    assert "Host-to-device copy: not measured (no GPU)" in text
     assert "GPU starvation" not in text
 
 

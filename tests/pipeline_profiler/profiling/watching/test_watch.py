@@ -115,7 +115,7 @@ def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: P
         """    raise RuntimeError("the script's own")\n"""
         "RuntimeError: the script's own"
     )
-    # beside other programs it may be "cannot tell", never an accusation
+    # beside other programs it may be "inconclusive", never an accusation
     results = results_of(tmp_path / "out" / "p.json")
     assert not Verdict(results["verdict"]).bound
     assert not [cause for cause in results["causes"] if cause["about"] == "input"]
