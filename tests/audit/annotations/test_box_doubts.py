@@ -138,10 +138,10 @@ def test_results_may_name_pictures_and_classes(tmp_path: Path) -> None:
 
 GOOD: dict[str, Any] = {"image_id": 1, "category_id": 1, "bbox": [5, 6, 20, 10], "score": 0.9}
 BAD: list[tuple[str, Any, str]] = [
-    ("an object", {"images": []}, "holds an object"),
-    ("nothing", [], "holds no prediction"),
+    ("an object", {"images": []}, "contains an object"),
+    ("nothing", [], "contains no predictions"),
     ("five numbers", [GOOD, {**GOOD, "bbox": [1, 2, 3, 4, 5]}], "entry 1 has 5 numbers instead"),
-    ("a NaN score", [GOOD, {**GOOD, "score": float("nan")}], "1 of 2 predictions have numbers"),
+    ("a NaN score", [GOOD, {**GOOD, "score": float("nan")}], "1 of 2 predictions have NaN"),
     ("a logit", [{**GOOD, "score": 3.2}], "outside 0 to 1"),
     ("no area", [{**GOOD, "bbox": [5, 6, 0, 10]}], "without width or height"),
     ("a text", [{**GOOD, "bbox": [5, 6, "7", 10]}], "is a text, null or a list"),
@@ -149,7 +149,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("not an object", [GOOD, 7], "entry 1 is not an object"),
     ("an unknown class", [{**GOOD, "category_id": 0}], "category_id 0 is not a class"),
     ("unknown images", [{**GOOD, "image_id": 77}], "No image_id"),
-    ("a huge number", [{**GOOD, "bbox": [5, 6, 10**400, 10]}], "numbers that are none"),
+    ("a huge number", [{**GOOD, "bbox": [5, 6, 10**400, 10]}], "NaN or infinite numbers"),
 ]  # fmt: skip
 
 

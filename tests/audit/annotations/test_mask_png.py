@@ -88,7 +88,7 @@ DAMAGE: dict[str, tuple[str, str]] = {
     "a class beyond the list": ("BOX003", "the class 9"),
     "truncated": ("BOX013", "cannot be read"),
     "sixteen bits": ("BOX013", "mode I;16"),
-    "objects of another size": ("BOX013", "that of classes"),
+    "objects of another size": ("BOX013", "the class mask is"),
     "an object without class": ("BOX013", "object 3 lies where"),
 }
 

@@ -69,7 +69,7 @@ def test_what_is_given_by_mistake_is_named(tmp_path: Path, monkeypatch: pytest.M
     rows = [f"https://example.invalid/{name}.jpg?key=1,{name}" for name in ("a", "b")]
     Path("urls.csv").write_text("\n".join(["url,label", *rows]) + "\n")
     screen = " ".join(run("scan", "urls.csv", "--out", "r", "--jobs", "1").output.split())
-    assert "This image could not be fetched" in screen
+    assert "This image could not be downloaded" in screen
     assert "https://example.invalid/a.jpg has a query, which may contain a key" in screen
     assert "key=1" not in screen
     assert "damaged" not in screen

@@ -159,7 +159,7 @@ def test_boxes_come_back_in_other_forms_and_the_rest_is_counted(trip: Path, form
     place = slice(0, 6)
     assert Counter(k[place] for k in after["boxes"]) == Counter(k[place] for k in upright)
     said = " ".join(lost)
-    for word in ("1 crowd", "1 turned", "2 outlines"):
+    for word in ("1 crowd", "1 rotated", "2 outlines"):
         assert word in said, said
     assert ("keypoints of 1" in said) == (form == "voc"), said
     assert "mask" not in said  # that of the crowd is counted with it
@@ -278,8 +278,8 @@ def test_small_files_that_nothing_was_decided_of_are_copied_whole(tmp_path: Path
     decide_findings(run, ["BOX001"], Action.FIX)
     result = export_annotations(run, out, "voc")
     assert result.fixed == 1
-    assert result.lost == ["1 files are written anew for what was decided: parts of them that are "
-                           "not read are gone."]  # fmt: skip
+    assert result.lost == ["1 files are rewritten because of decisions: parts that audit does not "
+                           "read are lost."]  # fmt: skip
     assert "<xmax>64</xmax>" in (out / "Annotations" / "0.xml").read_text()
     assert "by anna" in (out / "Annotations" / "1.xml").read_text()
 

@@ -170,7 +170,7 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run:
     at = show("duplicates", run, code="SPLIT001")
     assert at.button(key="apply rule").disabled
     assert (
-        'no split to drop copies from is named: choose it above, in "Drop duplicates from"'
+        'the split to drop copies from is not named: choose it above, in "Drop duplicates from"'
         in text(at)
     )
     at.selectbox(key="choice from").set_value("train").run()
