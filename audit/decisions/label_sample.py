@@ -228,7 +228,7 @@ def reviewed_rates(
         low, high = (float(limit) for limit in clopper_pearson(wrong, n))
         rest = "" if n == first else f"; {first - n:,} of the first {first:,} are not reviewed"
         sentences.append(
-            f"{code} {name}: {wrong:,} of {n:,} reviewed labels were wrong, {wrong / n:.0%} (95% "
+            f"{code} {name}: {wrong:,} of {n:,} reviewed were wrong, {wrong / n:.0%} (95% "
             f"CI {100 * low:.0f} to {100 * high:.0f}){rest}."
         )
     return sentences

@@ -410,9 +410,9 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
     ]
     reasons = dict(now.stale.select("subject", "reason").iter_rows())
     assert reasons == {
-        "train/dog/2.jpg": "it is gone, and 2 samples have its content",
+        "train/dog/2.jpg": "file deleted; 2 samples have its content",
         "train/dog/3.jpg": "its content changed since",
-        "test/dog/1.jpg": "it is gone, and nothing has its content",
+        "test/dog/1.jpg": "file deleted; no other file has its content",
     }
     decide_samples(run, ["train/dog/3.jpg"], Action.KEEP)
     assert "train/dog/3.jpg" not in apply_decisions(run).stale["subject"], "decided again"
@@ -424,7 +424,7 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
 def test_a_sample_without_a_hash_is_known_by_its_id(run: Path) -> None:
     Ledger(run).record([Entry("sample", "train/cat/gone.jpg", None, Action.DROP, None, "", "anna")])
     assert apply_decisions(run).stale["reason"].to_list() == [
-        "it is gone, and nothing has its content"
+        "file deleted; no other file has its content"
     ]
 
 

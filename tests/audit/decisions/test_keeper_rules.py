@@ -225,7 +225,7 @@ def test_a_drop_is_stale_once_its_keeper_is_gone(tmp_path: Path) -> None:
     now = apply_decisions(run)
     assert now.effective.is_empty(), "b is the last copy of the image"
     (reason,) = now.stale["reason"]
-    assert reason == "its copy a.jpg, which was to stay: it is gone, and nothing has its content"
+    assert reason == "the copy to keep, a.jpg: file deleted; no other file has its content"
 
 
 def test_blank_pictures_are_no_group_of_copies(tmp_path: Path) -> None:

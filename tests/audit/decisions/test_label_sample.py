@@ -97,7 +97,7 @@ def test_the_rate_has_an_interval_and_says_what_is_not_reviewed(tmp_path: Path) 
     decide_findings(run, prints[9:10], Action.KEEP, by="anna")
     [said] = reviewed_rates(run)
     assert said == (
-        "BOX027 overlooked-object: of 10 reviewed of the first 12, 7 were wrong, 70% "
+        "BOX027 overlooked-object: 7 of 10 reviewed were wrong, 70% "
         "(95% CI 35 to 93); 2 of the first 12 are not reviewed."
     )
     assert said in collect_report(run).completeness

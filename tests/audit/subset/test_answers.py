@@ -216,7 +216,7 @@ def test_draw_plans_by_itself(folder, tmp_path) -> None:
     assert one.read_text() == two.read_text()
     assert "with seed 0" in said.splitlines()[0]
     assert f"`audit subset score {one} --predictions MODEL.csv`" in said
-    assert "for accuracy, in points at 0.95" in said
+    assert "in points at 0.95" in said
     found = document("draw", *source, *goal, "-o", one, "--sheet", tmp_path / "sheet.csv")
     assert found["sheets"] == [str(tmp_path / "sheet.csv")]
     assert found["planned"] == json.loads(plan.read_text())

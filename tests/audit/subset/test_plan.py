@@ -67,7 +67,7 @@ def test_an_unreachable_target_says_how_many_more():
     # a difference finer than one example
     finer = make_plan(made_set(90, 3), Goal(metric="recall", detect=0.01, discordant=0.2))
     assert len(finer.unreachable) == 3
-    assert "one of" in finer.unreachable[0].sentence
+    assert "one unit alone" in finer.unreachable[0].sentence
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_few_or_unequal_groups_are_warned_about():
     assert not any("Warning" in r for r in plain.reasons)
     few = make_plan(frame, Goal(n=8, rho=0.3), group="patient")
     assert any("rough" in r and "Draw more groups" in r for r in few.reasons)
-    assert any("equivalent to" in r for r in heavy.reasons)
+    assert any("give the precision of" in r for r in heavy.reasons)
     even, uneven = (p.estimands["generalisation"] for p in (plain, heavy))
     assert uneven.half_width > stats.wilson_share(0.5, uneven.effective_n)[1] - 0.5
     assert even.half_width < uneven.half_width
@@ -174,7 +174,7 @@ def test_looks_have_a_price():
     )
     assert one.n == math.ceil(sizes.connor_n(0.04, 0.2)) < five.n
     assert five.n == math.ceil(sizes.connor_n(0.04, 0.2, 0.01))
-    assert any(f"{five.n} units, a single comparison {one.n}" in r for r in five.reasons)
+    assert any(f"need {five.n} units; one comparison needs {one.n}" in r for r in five.reasons)
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_strata_that_an_earlier_model_gets_right_get_units_too() -> None:
 
 def test_strata_are_merged_on_request_only():
     frame = made_set(500, 5)
-    with pytest.raises(UsageError, match=r"two to each of 10 strata.*at least 20"):
+    with pytest.raises(UsageError, match=r"each of 10 strata needs two.*at least 20"):
         make_plan(frame, Goal(n=12), by=["camera"])
     made = make_plan(frame, Goal(n=12), by=["camera"], merge_strata=True)
     assert [s.n for s in made.strata] == [2] * 6
@@ -501,9 +501,9 @@ def test_the_curve_takes_giant_groups_as_a_plan_of_that_size_does():
         made = make_plan(frame, Goal(n=point.n, rho=0.3), group="patient")
         for estimand, width in point.half_width.items():
             assert made.estimands[estimand].half_width == width
-    assert sum("are all taken" in r for r in curve.reasons) == 1
+    assert sum("are always included" in r for r in curve.reasons) == 1
     plain = make_curve(made_set(400, 4), sizes=[40])
-    assert not any("are all taken" in r for r in plain.reasons)
+    assert not any("are always included" in r for r in plain.reasons)
 
 
 def test_the_curve_is_the_plans_arithmetic():
