@@ -23,7 +23,7 @@ from audit.cli.options import (
     scan_option,
 )
 from audit.errors import UsageError
-from audit.scanning.options import PROCESSES, RUNS, ScanOptions
+from audit.scanning.options import RUNS, ScanOptions
 from preflight import terminal
 from preflight.ending import ExitCode, strongest
 
@@ -94,8 +94,7 @@ def scan_command(
     with_paths: Annotated[bool, ci_option("--with-paths", "Let --push send sample ids.")] = False,
 ) -> None:
     """Index a dataset and report its problems; run it again after any change."""
-    config = read_config(expect or ())
-    if config.executor == PROCESSES and all(map(os.path.isdir, source)):
+    if all(map(os.path.isdir, source)):  # before the settings, whose libraries start threads
         from audit.machine.workers import fork_ahead
 
         if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
@@ -104,6 +103,7 @@ def scan_command(
     from audit.compare.expectations import parse_expectations
     from audit.report import collect_report
 
+    config = read_config(expect or ())
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)
     expected = parse_expectations(config.expect)
