@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -94,7 +94,7 @@ class PlanOptions:
         str | None, option("--throughput", "Files per second, or a saved profiler session.")
     ] = None
 
-    @property
+    @cached_property
     def assumptions(self) -> PlanSettings:
         """The table `[plan]` of the settings."""
         return read_config().plan

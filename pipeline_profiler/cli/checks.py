@@ -57,7 +57,6 @@ TARGET_HELP = (
 IMAGES_HELP = "write images of real batches as they enter the model, with labels"
 OUTPUT_HELP = "write the results as JSON (checks/1), or as a page (X.html, X.md)"
 LOADER_OPTIONS = ("eval", "evaluation", "split")
-TRAINING_OPTIONS = ("model", "loss", "optimizer", "schedule", "loader")
 
 
 def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -158,7 +157,7 @@ def check_command(args: argparse.Namespace) -> int:
 
 def _is_log(target: str) -> bool:
     """Whether a target is a log of metrics: no Python file, and a log by its name or a folder."""
-    path = Path(target.split(".py:")[0])
+    path = Path(target)
     if path.suffix == ".py" or ".py:" in target:
         return False
     return path.is_dir() or path.suffix in LOG_SUFFIXES or "tfevents" in path.name
@@ -169,7 +168,7 @@ def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
 
     A training has a model: `returns_training` decides for a function, the names for a file.
     """
-    given = [f"--{option}" for option in TRAINING_OPTIONS if getattr(args, option)]
+    given = [f"--{option}" for option in PARTS if getattr(args, option)]
     for_loader = [f"--{option}" for option in LOADER_OPTIONS if getattr(args, option)]
     if given and for_loader:
         raise ProfileError(
