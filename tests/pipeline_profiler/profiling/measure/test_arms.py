@@ -360,18 +360,18 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
 
 @pytest.mark.parametrize(
     ("error", "interrupted", "note"),
-    [(KeyboardInterrupt(), True, ""), (RuntimeError("boom"), False, "Traceback")],
+    [(KeyboardInterrupt, True, ""), (RuntimeError, False, "Traceback")],
     ids=["interrupt", "error"],
 )
 def test_a_step_that_stops_the_measurement_leaves_a_partial_session(
-    error: BaseException, interrupted: bool, note: str
+    error: type[BaseException], interrupted: bool, note: str
 ) -> None:
     clock, calls = FakeClock(), itertools.count(1)
 
     def step(batch: Any) -> None:
         clock.advance(20)
         if next(calls) == 500:
-            raise error
+            raise error("boom")
 
     loader = SlowList(clock, [10.0] * 400)
     said = r"Interrupted\." if interrupted else r"The step raised RuntimeError after \d+ bat"
