@@ -92,8 +92,10 @@ def test_what_stands_between_marks_is_written_again() -> None:
     assert rewritten("without marks", "<b>", "new", "<c>") == "without marks"
 
 
-def test_the_picture_and_the_table_of_rooms_are_current() -> None:
-    for path, text in imported(ROOT / "docs" / "make_rooms.py", "make_rooms").documents().items():
+def test_the_map_and_the_table_of_modules_are_current() -> None:
+    for path, text in (
+        imported(ROOT / "docs" / "make_modules.py", "make_modules").documents().items()
+    ):
         assert path.read_text() == text, "run `make docs`"
 
 
