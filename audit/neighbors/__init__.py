@@ -1,4 +1,4 @@
-"""Near-duplicates: complete candidates, aligned verification, groups that never chain.
+"""Near-duplicates: complete candidates, verification by alignment, groups without chains.
 
 The room finds which pictures show the same thing. In come signatures (1.2 kB a picture), content
 keys and perceptual hashes; out go verified pairs with scores, groups, and sentences on how sure and
