@@ -30,7 +30,7 @@ MODULES = {
     ),
     "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
 }
-# Rooms within a room, in the same way.
+# Packages within a package, in the same way.
 WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, watching"}
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
