@@ -40,6 +40,7 @@ from tests.conftest import ROOT, make_tree, picture
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "audit/checks/README.md")]
+DOCUMENTS += [ROOT / "pipeline_profiler" / "checks" / "README.md"]
 DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 TOOLS = ("audit", "pipeline-profiler")
 
@@ -263,14 +264,15 @@ def prepare_subsets(folder: Path) -> dict[str, Any]:
     return EvaluationLoop(frame["sample_id"].to_list()).names()
 
 
-def prepare_session(folder: Path) -> dict[str, Any]:
-    session: Session = made_session(schedule(20, 1, 2, 5.0, lambda j: 3.0), 5.0, workers=1)
-    session.save(folder / "profile.json")
-    return {}
-
-
 def prepare_loop(folder: Path) -> dict[str, Any]:
     return {"loader": [1, 2, 3], "train": lambda batch: None}
+
+
+def prepare_profile(folder: Path) -> dict[str, Any]:
+    """Write a session, and return the names of a training loop."""
+    session: Session = made_session(schedule(20, 1, 2, 5.0, lambda j: 3.0), 5.0, workers=1)
+    session.save(folder / "profile.json")
+    return prepare_loop(folder)
 
 
 def prepare_recorder(folder: Path) -> dict[str, Any]:
@@ -307,11 +309,10 @@ def prepare_own_check(folder: Path) -> dict[str, Any]:
 # What the examples need that stands outside of them, by document.
 SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "subsets.md": prepare_subsets,
-    "profiler-session.md": prepare_session,
-    "profiler.md": prepare_loop,
+    "profile.md": prepare_profile,
     "python.md": prepare_pictures,
     "acting.md": prepare_pictures,
-    "profiler-watch.md": prepare_recorder,
+    "watch.md": prepare_recorder,
     "README.md": prepare_scan,
     "vectors.md": lambda folder: {},
     "own-checks.md": prepare_own_check,
