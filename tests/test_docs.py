@@ -308,7 +308,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "profiler-session.md": prepare_session,
     "profiler.md": prepare_loop,
     "python.md": prepare_pictures,
-    "acting.md": prepare_pictures,
+    "review.md": prepare_pictures,
     "profiler-watch.md": prepare_recorder,
     "README.md": prepare_scan,
     "vectors.md": lambda folder: {},
