@@ -311,7 +311,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "acting.md": prepare_pictures,
     "profiler-watch.md": prepare_recorder,
     "README.md": prepare_scan,
-    "vectors.md": lambda folder: {},
+    "embeddings.md": lambda folder: {},
     "own-checks.md": prepare_own_check,
 }
 EXAMPLES = [
