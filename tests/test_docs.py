@@ -314,7 +314,7 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "review.md": prepare_pictures,
     "watch.md": prepare_recorder,
     "README.md": prepare_scan,
-    "vectors.md": lambda folder: {},
+    "embeddings.md": lambda folder: {},
     "ci.md": prepare_own_check,
 }
 EXAMPLES = [
