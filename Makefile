@@ -145,7 +145,7 @@ dist/.tools/ready:
 # A wheel and a source distribution in dist/, with metadata that a package index accepts.
 wheel: dist/.tools/ready
 	rm -f dist/*.whl dist/*.tar.gz
-	dist/.tools/bin/python -m build --outdir dist . >dist/build.log || { cat dist/build.log; exit 1; }
+	dist/.tools/bin/python -m build --outdir dist . >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
 	dist/.tools/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
 # The same, then the commands of the README from the wheel, in an empty environment outside the tree.
