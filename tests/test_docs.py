@@ -301,7 +301,7 @@ def prepare_pictures(folder: Path) -> dict[str, Any]:
 
 def prepare_own_check(folder: Path) -> dict[str, Any]:
     path = folder / "my_checks.py"
-    path.write_text(blocks(ROOT / "docs" / "own-checks.md")[0])
+    path.write_text(blocks(ROOT / "docs" / "ci.md")[0])
     imported(path, "my_checks")
     return {}
 
@@ -311,11 +311,11 @@ SETTINGS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "subsets.md": prepare_subsets,
     "profile.md": prepare_profile,
     "python.md": prepare_pictures,
-    "acting.md": prepare_pictures,
+    "review.md": prepare_pictures,
     "watch.md": prepare_recorder,
     "README.md": prepare_scan,
-    "vectors.md": lambda folder: {},
-    "own-checks.md": prepare_own_check,
+    "embeddings.md": lambda folder: {},
+    "ci.md": prepare_own_check,
 }
 EXAMPLES = [
     pytest.param(document.name, text, id=f"{document.name}-{number}")

@@ -327,6 +327,19 @@ class Allocation:
         limit = population.total if everything and estimand == "full-set" else None
         return max(population.smallest, smallest_for_good(meets, population.total, limit))
 
+    def units_needed(self, estimand: Estimand) -> int:
+        """Return the units that meet the target; more than the set has if it is unreachable.
+
+        For a target per class, the number is at most the units of the set.
+        """
+        population = self.population
+        domain = population.domains[0][1]
+        if len(population.domains) == 1 and domain.total == population.total:
+            units = population.units_for(domain, estimand)
+            if units > population.total:
+                return units
+        return self.size(estimand)
+
     def figures(
         self, domain: Domain, n_h: Ints, estimand: Estimand, needed: int | None = None
     ) -> Figures:
@@ -393,7 +406,7 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
         population.reasons.append(
             "The plan takes every unit: the metric of this set is then known."
         )
-    needed = {e: None if goal.is_budget else allocation.size(e) for e in ESTIMANDS}
+    needed = {e: None if goal.is_budget else allocation.units_needed(e) for e in ESTIMANDS}
     effect, files = population.domain().cluster_effect, float(population.M.sum())
     weight_effect = unequal_weights(n_h, population)
     warned = cautions(population, n_h, weight_effect)
