@@ -68,14 +68,14 @@ class EvaluationAugmented(Check):
     Makes 48 samples of the evaluation dataset three times each, and compares the results.
 
     ## Why is this bad
-    The images change at each evaluation, so the metric is noisy and mostly too low. Chance then
-    selects the best checkpoint. `random_split` of a dataset with a training transform causes this.
+    The metric is noisy and mostly too low, and chance selects the best checkpoint. `random_split`
+    of a dataset with a training transform causes this.
 
     ## How it decides
-    Fails if at least six images change while all labels stay, and the new draws still resemble
-    their own sample. They must be nearest to it 4.5 deviations more often than by chance (4 x 4
-    means, quantiles). The comparison is with samples of the same label, or with all samples if the
-    dataset has a `transform` or `augment`. Other random samples are inconclusive.
+    Fails if at least six images change, all labels stay, and new draws resemble their own sample.
+    They must be nearest to it 4.5 deviations more often than by chance, among samples of the same
+    label. With a `transform` or `augment`, all samples are compared. Other random samples are
+    inconclusive.
 
     ## Limits
     One image and one label per sample. Noise to be removed, masked patches and pairs of views may
@@ -157,9 +157,8 @@ class EvaluationInTraining(Check):
     """Evaluation samples that are in the training set as well.
 
     ## What it does
-    Compares the datasets of both loaders by the indices of subsets, else by files, else by bytes.
-    Bytes are those of up to 200 evaluation inputs and of the training samples read in about four
-    seconds.
+    Compares both datasets by the indices of subsets, else by files, else by bytes. Bytes cover up
+    to 200 evaluation inputs, and about four seconds of training inputs.
 
     ## Why is this bad
     Memorised samples count as generalisation, so the metric is too high for new data.
@@ -172,8 +171,8 @@ class EvaluationInTraining(Check):
     - tf.data applies take() and skip() after a shuffle that changes each epoch.
     - 5% of the inputs, and at least three, equal a training input byte for byte.
 
-    Inconclusive are fewer copies, augmented training inputs, a loader over the training set itself,
-    and a second evaluation loader (training accuracy).
+    Inconclusive: fewer copies, augmented training inputs, the training set itself, or a second
+    evaluation loader (training accuracy).
 
     ## Limits
     Near-duplicates, other frames of one video, and other images of one patient are not seen.
@@ -310,9 +309,9 @@ class AugmentedOnce(Check):
     Cached augmentation has no effect: the model sees one crop of each image in all epochs.
 
     ## How it decides
-    Fails if at least six samples drew random numbers only the first time, and the dataset has a
-    `transform` or `augment`. Inconclusive without these attributes, because generated data may be
-    drawn once. For tf.data, fails if cache() follows a map() with random numbers. Exact.
+    Fails if at least six samples drew random numbers only the first time. Inconclusive if the
+    dataset has no `transform` or `augment`. For tf.data, fails if cache() follows a map() with
+    random numbers. Exact.
 
     ## Limits
     A dataset that augments all samples at construction or earlier is not seen.
@@ -371,8 +370,7 @@ class ChangedInPlace(Check):
     """A dataset that changes its stored data each time a sample is read.
 
     ## What it does
-    Takes digests of the stored arrays of 8 samples (rows of an array, entries of a list) before and
-    after reading the samples.
+    Takes digests of the stored arrays of 8 samples before and after reading them.
 
     ## Why is this bad
     `image -= mean` on a cached array applies again in every epoch: the images fade. Each worker has
@@ -382,8 +380,8 @@ class ChangedInPlace(Check):
     Fails if an array of 16 numbers or more has other bytes after its sample was read. Exact.
 
     ## Limits
-    Datasets with indices that hold arrays themselves. A list whose stored arrays become decoded
-    images at first access fails too: read each sample once before.
+    Datasets with indices that hold arrays. A list whose arrays become decoded images at first
+    access fails too: read each sample once before.
     """
 
     code = "LOAD027"
@@ -515,27 +513,22 @@ class LabelsOfOthers(Check):
     """Labels in another order than the inputs.
 
     ## What it does
-    Predicts labels from colours and coarse regions with a cross-validated ridge regression. Tests
-    the given labels, neighbouring labels, the reversed order, and numbers sorted as text (1, 10,
-    11, 2). Does the same for the evaluation dataset. If your step mixes images (mixup) or reorders
-    them, finds the source images of each input by least squares, and compares their labels.
+    Predicts labels from colours and coarse regions (cross-validated ridge regression). Tests given
+    labels, neighbouring labels, the reversed order, and numbers sorted as text. If your step mixes
+    or reorders images (mixup), finds the source images by least squares.
 
     ## Why is this bad
-    Two lists that are shuffled or sorted separately give wrong labels. Nothing can be learned, and
-    the loss stays at its start.
+    Two lists that are shuffled or sorted separately give wrong labels, so nothing can be learned.
 
     ## How it decides
     Fails on any of these:
 
-    - Labels in another order are predicted 6 deviations better than the given labels, which stay
-      below 6 deviations from chance.
-    - Evaluation labels exceed 6 deviations and training labels stay below 2.5, with the same
-      classes and at most twice as many images.
-    - A tenth of the reordered labels in the loss belong to none of the source images of their
-      input.
+    - Another order predicts labels 6 deviations better than the given order, which stays below 6.
+    - Evaluation labels exceed 6 deviations, while training labels of the same classes stay below
+      2.5. The evaluation has at most twice as many images.
+    - A tenth of the reordered labels in the loss match no source image of their input.
 
-    Other labels that this classifier cannot predict are inconclusive: the task may be hard, or the
-    order random.
+    Other unpredictable labels are inconclusive: the task may be hard, or the order random.
 
     ## Limits
     Images of one size and whole-number labels of up to 50 classes, without random augmentation.

@@ -37,22 +37,20 @@ class FilesBeside(Check):
     """Channels in another order than in the file, or pixels that are normalised twice.
 
     ## What it does
-    Finds the image file that each of 40 samples opens, decodes it, and compares the channels. The
-    order comes from red minus blue over the files, the scale from the steps between values, the
-    mean from the remaining difference.
+    Decodes the image file that each of 40 samples opens, and compares the channels. Red minus blue
+    gives the order, the steps between values the scale, the rest the mean.
 
     ## Why is this bad
     OpenCV reads BGR, while pretrained weights and the ImageNet numbers expect RGB. Images
     normalised twice by 0.5 range from -3 to 1.
 
     ## How it decides
-    Fails if red minus blue of at least 12 samples and their files correlate below -0.8, and RGB
-    numbers are used. These are declared numbers of a checkpoint, or deviations of ImageNet, CLIP or
-    CIFAR in RGB order. BGR without such numbers is inconclusive: Caffe weights need it, and new
-    models learn it.
+    Fails if red minus blue of at least 12 samples and files correlates below -0.8, and RGB numbers
+    are used: declared, or deviations of ImageNet, CLIP or CIFAR. Otherwise BGR is inconclusive, as
+    for Caffe weights or new models.
 
-    Fails if each channel has the mean and deviation of two known normalisations in sequence (to
-    0.05 and 1%). Numbers of one normalisation, or of the files themselves, pass.
+    Fails if mean and deviation of each channel equal two known normalisations in sequence (to 0.05
+    and 1%). One normalisation, or the numbers of the files, pass.
 
     ## What to do
     `cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` after `imread`. Normalise once.

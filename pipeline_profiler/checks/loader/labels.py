@@ -107,10 +107,9 @@ class LabelHistogram(Check):
     With one label there is nothing to learn, and the loss falls to zero at once.
 
     ## How it decides
-    Fails if at least 64 samples have one target, 64 masks have one value, or 64 images have no
-    bounding box. Fails if masks have values of 0..1 in steps of 1/255: they were scaled like
-    pixels, and become 0 as integers. Two classes cause a false alarm less than once in 7,000 random
-    orders, if the rarer class has 13% or more.
+    Fails if all of 64 samples have one target, all of 64 masks one value, or 64 images no bounding
+    box. Fails if masks have values of 0..1 in steps of 1/255, as scaled pixels do. A random order
+    of two classes (13% or more each) fails less than once in 7,000.
 
     ## Limits
     A loader for rare objects can have batches of one class: skip this check there.
@@ -203,21 +202,20 @@ class MaskInterpolated(Check):
     """Masks resized with interpolation, which adds wrong classes along every edge.
 
     ## What it does
-    Follows rows and columns of the masks across edges between classes with non-adjacent numbers.
-    Counts direct edges, and edges with one or two pixels of a number in between.
+    Follows rows and columns of the masks across edges between non-adjacent class numbers. Counts
+    direct edges, and edges with one or two pixels of a number in between.
 
     ## Why is this bad
     Halfway between class 0 and class 2 is class 1. Bilinear resizing draws a rim of another class
     around each object.
 
     ## How it decides
-    Needs at least 8 masks with 50 such edges. Fails if more than half of the edges have a number in
-    between, and these are three or more numbers, or one covers 4 x 4 pixels. A class that is a thin
-    border everywhere (trimaps) does not.
+    Needs 8 masks with 50 such edges. Fails if over half of the edges have a number in between.
+    These must be three or more numbers, or one that covers 4 x 4 pixels, so borders (trimaps) pass.
 
-    Fails above a quarter if two pairs of classes have several numbers in between, ten times each.
-    Thin lines of other numbers must then be four times rarer. Inconclusive if gaps of 3 to 5 pixels
-    are more than half as frequent: one class surrounds another.
+    Also fails above a quarter if two pairs of classes have several numbers in between, ten times
+    each. Thin lines of other numbers must be four times rarer. Inconclusive if gaps of 3 to 5
+    pixels are half as frequent: one class surrounds another.
 
     ## Limits
     Masks of whole numbers with three values or more. Masks of classes 0 and 1 show nothing.
@@ -329,9 +327,8 @@ class FlippedAlone(Check):
     Half of the masks then belong to another position, and the model learns the mean of both.
 
     ## How it decides
-    Fails if in at least three pairs the image is mirrored and the mask is not. Symmetric masks do
-    not count. A mirrored image must explain three quarters of the difference, so chance matches do
-    not occur.
+    Fails if in at least three pairs the image is mirrored and its asymmetric mask is not. A
+    mirrored image must explain three quarters of the difference.
 
     ## What to do
     Transform image and mask in one call (`v2` with tv_tensors, or albumentations).

@@ -42,34 +42,30 @@ class Shuffling(Check):
     """A training order that follows the storage, repeats, or comes class by class.
 
     ## What it does
-    Compares the order of indices with random permutations, and the batches of two epochs with each
-    other. Compares neighbouring labels and the label entropy of each batch with permutations of the
-    same labels.
+    Compares the index order, the batches of two epochs, and the labels with random permutations.
 
     ## Why is this bad
-    Batches of one class give gradients that cancel each other, unusual batch statistics, and a loss
-    that oscillates.
+    Batches of one class give gradients that cancel each other and a loss that oscillates.
 
     ## How it decides
     Fails on any of these:
 
-    - The index order, the equal neighbours or the entropy of a batch lies 5.5 deviations beyond
-      random permutations.
+    - Index order, equal neighbours or batch entropy is 5.5 deviations beyond random permutations.
     - Two epochs have the same order.
     - Half of the pairs in a batch meet again in the next epoch.
-    - The sample orders of two epochs of a stream correlate by 0.9 or more, and differ.
-    - The order changes only with `set_epoch()`, and the file loops over epochs without that call.
+    - The orders of two epochs of a stream correlate by 0.9 or more, and differ.
+    - The order changes only with `set_epoch()`, and the file loops over epochs without it.
 
-    Equal orders of a stream are inconclusive. So are fewer than 64 samples, and a needed
-    `set_epoch()` if no epoch loop is visible. Weighted and balanced sampling pass.
+    Inconclusive: equal orders of a stream, fewer than 64 samples, or a needed `set_epoch()` without
+    a visible loop. Weighted and balanced sampling pass.
 
     ## What to do
     Set `shuffle=True`. For streams, use shuffled shards or a buffer larger than the runs of one
     class.
 
     ## Limits
-    A stream has no indices: bytes and labels are compared. An order by an attribute without labels
-    (scene, hour) shows only in indices. Evaluation loaders are inconclusive.
+    Streams have no indices: bytes and labels are compared. Orders by other attributes (scene, hour)
+    show only in indices. Evaluation loaders are inconclusive.
     """
 
     code = "LOAD002"
@@ -251,14 +247,14 @@ class Coverage(Check):
     the samples of two passes.
 
     ## Why is this bad
-    Omitted samples are neither trained nor tested. Repeated samples get extra weight. If four
-    workers each read a whole stream, one epoch contains four.
+    Omitted samples are neither trained nor tested. If four workers each read a whole stream, one
+    epoch contains four.
 
     ## How it decides
-    Fails if indices are missing or repeated without declared replacement, or two epochs differ in
-    length. Fails if `len(loader)` differs from the number of batches, or more than half of the
-    samples of two stream workers have equal bytes. If bytes differ and labels agree, the workers
-    are read again with equal generator states. Counting is exact.
+    Fails if indices are missing, or repeated without declared replacement. Fails if two epochs
+    differ in length, or `len(loader)` from the number of batches. Fails if more than half of the
+    samples of two stream workers have equal bytes. If only labels agree, both are read again with
+    equal generator states. Exact.
 
     ## What to do
     In `__iter__` of a stream, take every n-th sample by `get_worker_info()`. Draw without
@@ -446,14 +442,13 @@ class LastBatch(Check):
     Reads the sizes of all batches of an epoch from the sampler or the tf.data graph.
 
     ## Why is this bad
-    With `drop_last`, an evaluation never sees some samples. An unshuffled training always omits the
-    same samples. A batch of one breaks batch norm. A mean over batches weights the samples of the
-    last batch differently.
+    With `drop_last`, an evaluation or unshuffled training never sees some samples. A batch of one
+    breaks batch norm. A mean over batches weights the last samples differently.
 
     ## How it decides
-    Fails if an evaluation drops samples, an unshuffled training drops the same samples each epoch,
-    or the last training batch has one sample. Reports the bias of a mean over batches: |1/batches -
-    r/samples| for a last batch of r.
+    Fails if an evaluation drops samples, or an unshuffled training drops the same samples each
+    epoch. Fails if the last training batch has one sample. Reports the bias of a mean over batches:
+    |1/batches - r/samples| for a last batch of r.
 
     ## What to do
     Evaluation: keep the last batch, and weight batches by size (or sum, then divide). Training: set

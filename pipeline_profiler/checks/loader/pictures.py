@@ -93,8 +93,7 @@ class InputScale(Check):
     model receives them.
 
     ## Why is this bad
-    Default initialisations expect inputs of about unit size. Pixels up to 255 saturate the first
-    layer. Pixels divided twice vanish beside its bias.
+    Pixels up to 255 saturate the first layer. Pixels divided twice vanish beside its bias.
 
     ## How it decides
     Fails for floating-point images on any of these:
@@ -113,7 +112,7 @@ class InputScale(Check):
 
     ## Limits
     Floating-point images with 1, 3 or 4 channels. A model that scales its own input expects 0..255.
-    This is seen if a script's `fit` runs (Rescaling, Normalization of Keras). Else skip this check.
+    Only a script's `fit` shows this (Rescaling, Normalization of Keras). Else skip this check.
     """
 
     code = "LOAD008"
@@ -246,8 +245,7 @@ class Layout(Check):
 
     ## How it decides
     Fails if only the last axis has 1, 3 or 4 entries. Fails if pixels three columns apart are more
-    alike than neighbours in more than 80% of at least 12 coloured images. That happens if colours
-    alternate along a row.
+    alike than neighbours in over 80% of at least 12 coloured images.
 
     ## Limits
     torch tensors only, because torch convolutions expect CHW. Grey images show no mixing.
@@ -383,22 +381,21 @@ class DeclaredScale(Check):
     """Images that are not normalised with the declared mean and deviation of the model.
 
     ## What it does
-    Undoes the declared normalisation, and reads the range of the pixels. The numbers come from the
-    setting `check.pretrained`, from `make_model` in the loader's file, or from `check.mean` and
-    `check.std`. Sources are timm's `pretrained_cfg`, torchvision's `weights.transforms()`, and
-    preprocessor_config.json of transformers.
+    Undoes the declared normalisation and reads the pixel range. Sources are the setting
+    `check.pretrained`, `make_model` in the loader's file (timm, torchvision, transformers), or
+    `check.mean` and `check.std`.
 
     ## Why is this bad
-    A pretrained network with inputs of another scale still works, but worse.
+    A pretrained network with inputs of another scale works, but worse.
 
     ## How it decides
-    If channels keep the 256 levels of a byte, the scale is exact. Then fails if it differs from the
-    declared deviation by more than 0.5%, or pixels lie more than a tenth of a level off. In all
-    cases, fails if pixels lie beyond 0..1 by more than 5%, or fill less than half of that range.
+    Fails if pixels exceed 0..1 by more than 5%, or fill less than half of it. If values keep the
+    256 levels of a byte, the scale is exact. It must then agree to 0.5%, and pixels to a tenth of a
+    level.
 
     ## Limits
     Not applicable without declared numbers. Images without contrast (fog, scans) may fill less than
-    half of the range. A mean that is off by whole levels shows only in the range.
+    half of the range. A mean off by whole levels shows only in the range.
     """
 
     code = "LOAD014"

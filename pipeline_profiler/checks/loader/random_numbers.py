@@ -16,17 +16,17 @@ class RandomStreams(Check):
     """Workers, epochs or samples that get the same random numbers.
 
     ## What it does
-    Reads the state of each random generator before and after each sample, in its worker. This
-    covers `random`, numpy, torch, and generator objects of the dataset and its parts.
+    Reads the state of each random generator before and after each sample, in its worker: `random`,
+    numpy, torch, and those of the dataset.
 
     ## Why is this bad
-    Repeated random numbers give repeated augmentations. Workers that share a stream draw the same
-    values. A stream that restarts each epoch never changes the data.
+    Repeated random numbers give repeated augmentations. A stream that restarts each epoch never
+    changes the data.
 
     ## How it decides
-    Fails if a used generator had the same state in two workers, in one worker at the start of both
-    epochs, or after samples with different indices. Equal states give equal numbers, so the result
-    is exact. A loader without random numbers passes.
+    Fails if a used generator had the same state in two workers, or at the start of both epochs.
+    Fails if it had the same state after samples with different indices. Exact. A loader without
+    random numbers passes.
 
     ## What to do
     Draw from torch's generator, which torch seeds by worker and epoch. Seed other generators in
@@ -125,12 +125,12 @@ class Reproducible(Check):
 
     ## How it decides
     Fails if one seed gives different bytes. Exact. Inconclusive if the script sets no seed, or
-    draws random numbers before it sets one. Inconclusive for random numbers in a parallel map of
-    tf.data if the targets keep their order. Reports whether another seed changes the order.
+    draws random numbers before it. Inconclusive for random numbers in a parallel map of tf.data if
+    the targets keep their order.
 
     ## Limits
-    The first four batches. All loaders run in one process, so effects of the process (hash order of
-    strings) are not seen.
+    The first four batches, in one process: effects of the process (hash order of strings) are not
+    seen.
     """
 
     code = "LOAD006"

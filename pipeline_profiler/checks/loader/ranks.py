@@ -37,26 +37,21 @@ class Shards(Check):
     Copies the sampler for each rank, collects the indices of one epoch, and counts them.
 
     ## Why is this bad
-    Overlapping shards make an epoch shorter than it seems. Shards of different length block a
-    collective operation at the end of the epoch. Padded samples count twice in an evaluation.
+    Overlapping shards shorten the epoch. Shards of different length block collective operations.
+    Padded samples count twice.
 
     ## How it decides
-    Fails if tf.data shuffles without a seed before `shard()`, or ranks share more indices than
-    padding explains (fewer than the number of ranks). Fails if more indices are missing than
-    `drop_last` explains, or lengths differ. Exact.
+    Fails if tf.data shuffles without a seed before `shard()`, or lengths differ. Fails if as many
+    indices as ranks are repeated or missing: more than padding and `drop_last` explain. Exact.
 
     ## What to do
     Use `DistributedSampler`, or `indices[rank::world_size]` cut to one length. Call `set_epoch`.
 
     ## Limits
-    Needs one of these:
-
-    - a sampler with `rank` and `num_replicas`,
-    - `make_loader(rank=0, world_size=1)`, or a factory that reads RANK and WORLD_SIZE,
-    - `shard()` in a tf.data graph.
-
-    A factory is read as two ranks, tf.data as up to 8. Samples are identified by their bytes, so
-    turn augmentation off. `augment=False` is passed if the factory accepts it.
+    Needs a sampler with `rank` and `num_replicas`, `make_loader(rank=0, world_size=1)`, a factory
+    that reads RANK and WORLD_SIZE, or tf.data with `shard()`. Factories are read as two ranks,
+    tf.data as up to 8. They are compared by bytes, so turn augmentation off (`augment=False` is
+    passed if accepted).
     """
 
     code = "LOAD004"
@@ -212,8 +207,7 @@ class RanksReadAlike(Check):
     index or by digest.
 
     ## Why is this bad
-    The mean of equal gradients is the gradient of one rank. The other ranks do no useful work, and
-    the effective batch is smaller than the learning rate assumes.
+    The mean of equal gradients is the gradient of one rank, so the other ranks do no useful work.
 
     ## How it decides
     Fails if both ranks read the same samples in the same order, at least 16 of them. Exact.
@@ -260,13 +254,11 @@ class RanksAugmentAlike(Check):
     their first samples use.
 
     ## Why is this bad
-    Each random number is used once per rank, so eight ranks give an eighth of the expected
-    augmentations.
+    Each random number is used once per rank: eight ranks give an eighth of the augmentations.
 
     ## How it decides
     Fails if a generator has the same state on both ranks before and after a sample, in the same
-    worker. Equal states give equal numbers, so the result is exact. Samples that seed themselves
-    from their index pass.
+    worker. Exact. Samples that seed themselves from their index pass.
 
     ## What to do
     Seed by rank (`seed + rank`), except for the initialisation: the DataLoader's generator, the
@@ -316,8 +308,8 @@ class RanksOpenAll(Check):
     If each rank reads all data and discards most of it, eight ranks read the data eight times.
 
     ## How it decides
-    Fails if two ranks return different samples but share nine of ten opened files, with more than
-    1.5 files per sample. Exact.
+    Fails if two ranks return different samples but share nine of ten opened files. They must open
+    more than 1.5 files per sample. Exact.
 
     ## Limits
     Files that Python, OpenCV or torchvision opens in the process of the rank, not in workers. Files

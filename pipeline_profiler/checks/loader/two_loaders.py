@@ -28,18 +28,17 @@ class TrainAndEval(Check):
     """Evaluation inputs with other colours, scales or types than training inputs.
 
     ## What it does
-    If both datasets have files and a `transform`, passes the same 40 files through both and
-    compares the pairs. Else compares the images of both loaders: type, channels, mean and deviation
-    by channel.
+    Passes 40 files through both transforms if both datasets have files and a `transform`. Else
+    compares type, channels, mean and deviation of the images of both loaders.
 
     ## Why is this bad
     Inputs unlike the training inputs lower the metric, and nothing else reveals it.
 
     ## How it decides
-    Fails if types or numbers of channels differ. Fails if means of images differ by one deviation
-    of images (99.99% interval), or deviations within images by a factor above 1.5. For pairs, fails
-    if means differ by 0.05 deviations of pixels beyond 5.5 standard errors. For pairs, also fails
-    if reversed channels agree better in nine of ten coloured files. Usual crops and flips pass.
+    Fails if types or numbers of channels differ. Fails if deviations within images differ by a
+    factor above 1.5, or means by one deviation of images (99.99% interval). With pairs, means may
+    differ by 0.05 deviations of pixels beyond 5.5 standard errors. With pairs, also fails if
+    reversed channels agree better in nine of ten coloured files.
 
     ## Limits
     Without pairs, small differences are not seen (one channel divided by 1.1). Strong colour
@@ -156,9 +155,9 @@ class LabelNumbers(Check):
     """Training and evaluation that number one class differently.
 
     ## What it does
-    Reads the number of each class name from both datasets, also inside `Subset` and similar
-    wrappers. Sources are `class_to_idx`, `label2id`, `id2label`, `classes`, `class_names`,
-    `label_names`, and `features` of Hugging Face.
+    Reads the number of each class name from both datasets and their wrappers (`Subset`):
+    `class_to_idx`, `label2id`, `id2label`, `classes`, `class_names`, `label_names`, `features` of
+    Hugging Face.
 
     ## Why is this bad
     Folders are numbered alphabetically. If one class is missing, all later numbers shift by one,

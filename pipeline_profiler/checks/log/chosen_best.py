@@ -38,18 +38,16 @@ class ChosenBest(Check):
     """A best evaluation that is better than the model by chance.
 
     ## What it does
-    Estimates the noise from neighbouring evaluations, and simulates the run 400 times. Measures how
-    much the choice of the best evaluation adds. Lists the five best checkpoints, and the number
-    that the noise cannot separate from the best.
+    Estimates the noise from neighbouring evaluations. Simulates the run 400 times, to measure what
+    the choice of the best adds. Lists the five best checkpoints.
 
     ## Why is this bad
     The best of N noisy evaluations is biased: 2.5 deviations for 100 equal evaluations. The result
     cannot be reproduced, and runs with more evaluations win.
 
     ## How it decides
-    Fails if the choice alone adds more than 10% of the reported gain, and noise explains the
-    difference between best and last. Inconclusive with fewer than 10 evaluations, or without a gain
-    beyond the noise.
+    Fails if the choice alone adds more than 10% of the reported gain, and noise explains best minus
+    last. Inconclusive with fewer than 10 evaluations, or without a gain beyond the noise.
 
     ## Limits
     Only held-out losses and scores, by name. Real differences between neighbouring checkpoints
@@ -162,16 +160,16 @@ class EqualBudget(Check):
     """A run that wins because it trained longer.
 
     ## What it does
-    Compares each common loss and score of several logs at the end of each log, and at the largest
-    common step (means of the last five rows).
+    Compares common losses and scores of several logs at their ends and at the largest common step
+    (means of five rows).
 
     ## Why is this bad
     A better curve with more steps shows the value of the steps, not of the change.
 
     ## How it decides
-    Fails if the best run at its end has 5% more steps than the shortest, and does not lead at the
-    common step beyond the noise (4.5 standard errors). Passes if one run leads at both.
-    Inconclusive with one log, fewer than 8 rows, or no difference beyond the noise.
+    Fails if the best run at its end has 5% more steps than the shortest, but does not lead at the
+    common step. Passes if one run leads at both. A lead is 4.5 standard errors. Inconclusive with
+    one log, fewer than 8 rows, or no lead.
 
     ## What to do
     Compare at the same number of steps (or samples, or hours, if you pay for these). Train each

@@ -34,9 +34,8 @@ class Periodic(Check):
 
     ## How it decides
     Fails if the strongest line exceeds its surroundings (about 40 times) with a chance below one in
-    a million. The swing must reach a quarter of the noise, or a fiftieth of the range. The period
-    is the fundamental. Settings, clocks and counts (learning rate, epoch, time, memory, loss scale)
-    and columns without noise are ignored.
+    a million. It must swing by a quarter of the noise, or a fiftieth of the range. Settings,
+    clocks, counts and columns without noise are ignored.
 
     ## What to do
     Shuffle anew in each epoch, and compare the period with the steps of an epoch. For a held-out
@@ -241,18 +240,17 @@ class Plateau(Check):
     nothing.
 
     ## How it decides
-    Fails if the whole gain exceeds the noise, and the upper limit of the late gain (one-sided
-    99.995%) is below 5% of it. Passes if the lower limit is above 5%. Inconclusive in between, with
-    fewer than 96 rows, without improvement, or if rows correlate over more than a twelfth of the
-    half.
+    Fails if the whole gain exceeds the noise, and the late gain is below 5% of it (upper limit,
+    one-sided 99.995%). Passes if the lower limit is above 5%. Inconclusive in between, with fewer
+    than 96 rows, without improvement, or with long correlations (over a twelfth of the half).
 
     ## What to do
     Lower the learning rate at the bend, or stop there. Regularise less if the training loss is flat
     too, more if only the held-out loss is.
 
     ## Limits
-    Only metrics named as losses or scores. A schedule that ends with a small rate is flat at its
-    end by design, but for less than half of the run.
+    Only metrics named as losses or scores. A schedule with a small final rate is flat at its end by
+    design.
     """
 
     code = "LOG004"
@@ -342,17 +340,16 @@ class FirstFall(Check):
     """A loss whose first fall only learns a constant.
 
     ## What it does
-    Finds a training loss with most of its gain in the first rows, and reads the scores at the same
-    steps.
+    Finds a training loss with most of its gain in the first rows, and reads the scores there.
 
     ## Why is this bad
     A last layer far from the mean of the targets learns that mean first (imbalanced classes,
     targets near 100). This costs steps, and its scale hides the rest of the curve.
 
     ## How it decides
-    Fails if the first 2% of the rows make three quarters of the gain and divide the loss by 2.5,
-    while no score makes a quarter of its own gain. Without a score, the result is inconclusive,
-    because an easy task falls as fast.
+    Fails if the first 2% of the rows make three quarters of the gain and divide the loss by 2.5.
+    Scores must make less than a quarter of their gain there. Inconclusive without a score, because
+    an easy task falls as fast.
 
     ## Limits
     Needs 200 rows of a loss. A score averaged over the epoch hides when it rose.

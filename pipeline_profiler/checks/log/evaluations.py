@@ -39,10 +39,9 @@ class SubsetChoosesOtherwise(Check):
     worse model.
 
     ## How it decides
-    Fails if the selected checkpoint is behind the best by more than 10% of the gain and three
-    deviations of the noise. Both are read from the smoothed curve of the whole set. Inconclusive
-    with fewer than 8 common steps, or fewer than 10 pairs that differ by three deviations. Not
-    applicable without both metrics.
+    Fails if the selected checkpoint is behind the best by more than 10% of the gain. The difference
+    must exceed three deviations of the noise, on the smoothed curve. Inconclusive with fewer than 8
+    common steps, or 10 pairs that differ by three deviations. Not applicable without both metrics.
 
     ## Limits
     The names must be equal except for a word such as subset, small, mini or quick.
@@ -178,18 +177,17 @@ class Overfitted(Check):
 
     ## What it does
     Pairs training and held-out metrics by name (`train/loss`, `val_loss`). Measures the loss after
-    the held-out best, and the gap at the end. For several logs, prints their regularisation
-    settings beside the gaps (constant columns such as `weight_decay` or `dropout`).
+    the held-out best, and the gap at the end. Prints constant columns such as `weight_decay` beside
+    the gaps of several logs.
 
     ## Why is this bad
     After the best evaluation, the model memorises the training set. At its end, the run looks worse
     than with more regularisation or an earlier stop.
 
     ## How it decides
-    Fails if the held-out curve ends below its best by half of its whole gain and five deviations of
-    its noise. The training must gain five deviations of its own noise after that step. Inconclusive
-    if a held-out score keeps nine tenths of its gain: the model only becomes more confident. Needs
-    8 evaluations.
+    Fails if the held-out curve ends below its best by half of its gain and five deviations of its
+    noise. The training must gain five deviations of its own meanwhile. Inconclusive if a held-out
+    score keeps nine tenths of its gain: the model only becomes more confident. Needs 8 evaluations.
 
     ## Limits
     Losses and scores whose names are equal except for train, val, test and similar words. A wide

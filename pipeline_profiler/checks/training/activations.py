@@ -156,7 +156,7 @@ class HiddenOverflow(Check):
     ## How it decides
     Fails if modules return NaN or +infinity in half precision while the loss is finite, in two
     steps or more. Fails if gradients of half of the last 8 steps are not finite while the loss is.
-    A loss scaler settles within the first 16 steps. -infinity passes, because masks use it. Exact.
+    -infinity (masks) passes. Exact.
 
     ## What to do
     Scale the inputs, keep sums and norms in float32, and use bfloat16. Remove nan_to_num. Let the

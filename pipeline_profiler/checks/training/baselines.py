@@ -35,21 +35,19 @@ class Baselines(Check):
     """A model that is worse than simple baselines.
 
     ## What it does
-    Trains the model up to 60 steps on three quarters of the batches. Trains three baselines on the
-    same batches: the largest class (or mean), a ridge regression on the pixels, and a network of
-    two convolutions. Trains the model again on inputs exchanged between samples. Compares all
-    models on the last quarter, sample by sample.
+    Trains the model up to 60 steps on three quarters of the batches, and again on inputs exchanged
+    between samples. Trains three baselines: the largest class (or mean), a ridge regression on
+    pixels, and a small network. Compares them on the last quarter, sample by sample.
 
     ## Why is this bad
     If a linear model finds more in the same data, the pipeline loses information: wrong inputs, a
     wrong loss, or a wrong rate.
 
     ## How it decides
-    Counts samples that one model has right and the other wrong (for regression, nearer). Fails if
-    the model is behind the largest class with p < 1e-5, and its loss is no better. Fails in the
-    same way behind the linear model, if both fit the training batches equally well. Passes if it is
-    ahead of the largest class with p < 1e-5. Otherwise inconclusive: a large model may need more
-    steps.
+    Counts samples that one model has right and the other wrong (regression: nearer). Fails if the
+    model is behind the largest class with p < 1e-5, and its loss is no better. Fails in the same
+    way behind a linear model that fits the training batches no better. Passes if it leads the
+    largest class with p < 1e-5. Otherwise inconclusive.
 
     ## Limits
     One label or one set of numbers per sample. Held-out samples come from the training loader, so

@@ -38,7 +38,7 @@ class InputIgnored(Check):
 
     ## How it decides
     Fails if outputs of different samples agree to one part in a million at the start and after the
-    steps. Fails if exchanged tokens change no output by that much. Rounding is smaller.
+    steps. Fails if exchanged tokens change no output by that much.
 
     ## Limits
     A model that uses part of its input passes. TRAIN003 checks whether it learns.
@@ -202,8 +202,8 @@ class OneByOne(Check):
     """Outputs of a batch that differ from outputs of its samples one by one.
 
     ## What it does
-    In eval mode, compares the first four samples as a batch, one by one, and with
-    `reference(model, sample)` if your file has it.
+    In eval mode, compares the first four samples as a batch and one by one. Uses
+    `reference(model, sample)` too, if your file has it.
 
     ## Why is this bad
     Code that is vectorised wrongly, or squeezes a batch of one, trains but fails for single
@@ -310,9 +310,8 @@ class SeesTheFuture(Check):
 
     ## How it decides
     Needs 90% of the positions to predict the same offset, else not applicable. Fails if the offset
-    is two or more. Fails if it is zero and outputs do not depend on later tokens (the model
-    copies). Fails if it is one and an output of the first half changes by more than a thousandth of
-    the deviation.
+    is two or more, or zero without dependence on later tokens (the model copies). With offset one,
+    fails if an output of the first half changes by a thousandth of the deviation.
 
     ## What to do
     Use a causal mask (`is_causal=True`, or -inf above the diagonal) and no bidirectional

@@ -152,8 +152,8 @@ class BestWeightsLive(_Loop):
     so early stopping restores nothing.
 
     ## How it decides
-    Fails if a state is still held after a later step, shares memory with the model, and no torch
-    function has read it. Exact.
+    Fails if a state is held after a later step, shares memory with the model, and was never read.
+    Exact.
 
     ## Limits
     Needs `check -- train.py` and a second epoch. A held state without use fails too.
@@ -283,9 +283,9 @@ class MomentumUnwritten(_Loop):
     Records whether that step overflows.
 
     ## Why is this bad
-    If the first step overflows, the fused kernel leaves the momentum buffer uninitialised (torch
-    2.11 and 2.13). The second step adds arbitrary memory to the weights, so the loss becomes NaN or
-    runs differ.
+    If the first step overflows, the fused kernel leaves the momentum uninitialised (torch 2.11 and
+    2.13). The next step adds arbitrary memory to the weights, so the loss becomes NaN or runs
+    differ.
 
     ## How it decides
     Fails if the first step overflows, which is common at the default scale of 65,536. Exact.

@@ -34,25 +34,25 @@ class LossAtStart(Check):
     """A first loss unlike that of an untrained model.
 
     ## What it does
-    Computes the first loss of new models (three seeds) with your loss. Compares it with zero
-    outputs (log K for K classes), the best constant output, and the best possible outputs.
+    Computes the first loss of new models (three seeds). Compares it with your loss of zero outputs
+    (log K for K classes), the best constant output and the best outputs.
 
     ## Why is this bad
-    A far higher start costs many steps. A far lower start means that the loss omits most of its
-    terms, or the input contains the target.
+    A far higher start costs many steps. With a far lower start, the loss omits terms, or the input
+    contains the target.
 
     ## How it decides
     Fails on any of these:
 
     - The loss is NaN or infinite.
-    - Classes: the loss exceeds zero outputs by more than 1 nat and half of log K, per summed term.
-    - Regression: the loss is more than 10 times that of the best constant, both above the minimum.
-      A likelihood may use zero outputs instead.
+    - Classes: it exceeds zero outputs by more than 1 nat and half of log K, per summed term.
+    - Regression: it is over 10 times the best constant, both above the minimum. A likelihood may
+      use zero outputs.
     - All seeds are below 0.3 times the best constant, above the minimum.
 
-    Inconclusive without finite reference losses or a minimum. Weights equal for all seeds are
-    pretrained: then only NaN or infinity fails. If the factory seeds itself, or a script loads no
-    weights, a high start fails too.
+    Inconclusive without finite reference losses or a minimum. If all seeds give the same weights
+    (pretrained), only NaN or infinity fails. A high start also fails if the factory seeds itself,
+    or a script loads no weights.
 
     ## What to do
     Set the last bias to the base rates (or mean), shrink the last weights, and standardise the
@@ -166,8 +166,8 @@ class SoftmaxTwice(Check):
     """Probabilities where the loss expects logits, or logits where it expects log-probabilities.
 
     ## What it does
-    Identifies the loss (cross-entropy, log-likelihood, binary cross-entropy with or without
-    sigmoid) and the outputs (logits, probabilities, log-probabilities) from their values.
+    Identifies the loss (cross-entropy, log-likelihood, binary cross-entropy) and the outputs
+    (logits, probabilities, log-probabilities) from their values.
 
     ## Why is this bad
     With two softmaxes, the loss cannot fall below about log(K) - 1, and training is slow.
@@ -177,13 +177,12 @@ class SoftmaxTwice(Check):
     Fails on any of these:
 
     - Cross-entropy of logits gets values in 0..1 that sum to 1 (to 1 in 10,000).
-    - Outputs sum to 1 along another axis than the classes (softmax over the batch).
+    - Outputs sum to 1 along another axis than the classes.
     - Binary cross-entropy of logits gets sigmoid outputs.
-    - Log-likelihood gets values that are not log-probabilities.
-    - torch's `kl_div` gets probabilities as first argument.
+    - Log-likelihood gets no log-probabilities, or torch's `kl_div` gets probabilities first.
     - The single output of a two-class model is always 1.
-    - Regression outputs stay in 0..1 for inputs a thousand times larger, and a quarter of the
-      targets lie outside.
+    - Regression outputs stay in 0..1 for inputs times a thousand, and a quarter of the targets lie
+      outside.
 
     Log-softmax before cross-entropy passes, because it changes nothing.
 
@@ -418,17 +417,17 @@ class BaseRate(Check):
     """Outputs that start far from the mean of the targets.
 
     ## What it does
-    Computes the gain of a better last bias. For regression, measures the distance of the outputs
-    from the mean in deviations. For classes, compares log K with the entropy of the labels.
+    Computes the gain of a better last bias: the distance of the outputs from the mean (regression),
+    or log K minus the label entropy (classes).
 
     ## Why is this bad
     Hundreds of steps learn a mean, and their large gradients disturb all other weights.
 
     ## How it decides
     Regression fails if the mean is more than 10 deviations from the first outputs. Classes fail if
-    a bias at the base rates saves more than 0.6 nats and a third of log K. Both your loss and the
-    corrected label counts must show this. Needs one label per sample, and ten labels per class.
-    Tokens and masks pass with their numbers, because they are imbalanced by nature.
+    a bias at the base rates saves more than 0.6 nats and a third of log K. Your loss and the label
+    counts must agree, with one label per sample and ten per class. Tokens and masks only get a
+    report.
 
     ## Limits
     The base rates of a few batches are rough. Compute them on the training set.
@@ -542,9 +541,9 @@ class WeightsInverted(Check):
 
     ## How it decides
     Applies to cross-entropy of logits. Fails if weights differ by a factor above 1.5 and follow the
-    counts as a power between 0.5 and 1.5 (two classes: 0.75 to 1.25). The logarithms must correlate
-    by 0.95. Counts must differ by more than 2 times and 3 standard errors, with eight samples of
-    each class.
+    counts as a power of 0.5 to 1.5. Two classes: 0.75 to 1.25. The logarithms must correlate by
+    0.95. Counts must differ by more than 2 times and 3 standard errors, with eight samples of each
+    class.
 
     ## What to do
     `weight = counts.sum() / (K * counts)`. For two classes, `pos_weight = negatives / positives`.
@@ -758,17 +757,17 @@ class LossWants(Check):
     With a wrong sign, exchanged arguments or shifted labels, the training optimises another goal.
 
     ## How it decides
-    Fails if fewer than 90% of the best outputs have the target's class. Ignored targets do not
-    count, and the label of the next token is accepted. Regression fails if neither values nor ranks
-    correlate with the targets by 0.9. Fails if the model returns corners for eight draws of
-    weights, and a tenth of its targets are not corners. Labels from K on fail.
+    Fails if fewer than 90% of the best outputs have the target's class, or that of the next token.
+    Regression fails if neither values nor ranks correlate with the targets by 0.9. Fails if eight
+    draws of weights give corners, and a tenth of the targets are not corners. Labels from K on
+    fail.
 
     ## What to do
     Call loss(outputs, targets), minimise it, and number classes from 0.
 
     ## Limits
-    Inconclusive for losses on several tensors, losses that compare samples (ranking, survival,
-    contrast), rates, and mixed targets. Robust losses on targets of very different sizes may not
+    Inconclusive for losses on several tensors or that compare samples (ranking, survival,
+    contrast), for rates and for mixed targets. Robust losses on very different targets may not
     converge in these steps.
     """
 
@@ -945,9 +944,8 @@ class PaddingCounted(Check):
     The model learns to predict padding. The loss looks low, and depends on the amount of padding.
 
     ## How it decides
-    Padding is a value that fills the ends of at least four rows and a quarter of all rows, and
-    never precedes another value. Fails if the loss has a gradient there. Not applicable without
-    padding.
+    Padding is a value that fills the ends of four rows and a quarter of all, and never precedes
+    another value. Fails if the loss has a gradient there. Not applicable without padding.
 
     ## What to do
     Use `ignore_index=pad`, or multiply by a mask and divide by its sum.

@@ -32,19 +32,16 @@ class OverfitsOneBatch(Check):
     """A batch of 16 that the training cannot memorise.
 
     ## What it does
-    Trains on the first 16 samples for up to 400 steps, with your step, optimizer and learning rate.
-    Optimises free outputs to find the lowest possible loss. If the training fails, tries Adam at
-    0.001.
+    Trains on the first 16 samples for up to 400 steps with your settings. Optimises free outputs to
+    find the lowest possible loss. If the training fails, tries Adam at 0.001.
 
     ## Why is this bad
-    A training that cannot memorise 16 samples has a defect or far too little capacity. All later
-    results depend on this check.
+    Such a training has a defect or far too little capacity. All later results depend on this check.
 
     ## How it decides
-    Passes if 90% of the way to the lowest loss is done, in train or eval mode, or all predictions
-    equal the labels. Inconclusive if 200 more steps at the last pace would be enough, or all labels
-    are equal. Inconclusive if the loss has no minimum, or a likelihood or unknown loss beats every
-    constant output.
+    Passes if 90% of the way to the lowest loss is done, or all predictions are right. Inconclusive
+    if 200 more steps at the last pace suffice, all labels are equal, or the loss has no minimum.
+    Inconclusive if a likelihood or unknown loss beats every constant output.
 
     ## What to do
     If Adam at 0.001 succeeds, check the optimizer and the learning rate. Else check the causes

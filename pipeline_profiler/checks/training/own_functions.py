@@ -33,29 +33,28 @@ class WrongMode(Check):
 
     ## Why is this bad
     Evaluation in train mode is noisy and depends on the batch. Training in eval mode disables
-    dropout and freezes running statistics. Without train() after eval(), all later epochs train in
-    eval mode.
+    dropout and freezes running statistics.
 
     ## How it decides
     Fails on any of these (exact):
 
     - A model with dropout or batch norm is evaluated in train mode.
     - Your training step runs the model in eval mode.
-    - Your evaluate leaves eval mode on, and no line of the file calls train().
+    - Your evaluate leaves eval mode on, and its file never calls train().
     - In a script, a module that trained at first does not train in a later step.
     - In Keras, predictions change statistics, or differ.
 
     Passes if no module has a mode. Inconclusive if no evaluation, or no step after it, is reached.
-    Submodules in eval mode (frozen batch norm) are ignored.
+    Frozen submodules are ignored.
 
     ## What to do
     Call model.train() at the start of each training epoch, and model.eval() at the start of each
     evaluation.
 
     ## Limits
-    Needs `check -- train.py`, or `train_step` or `evaluate` in your file. Loops around these
-    functions are not seen: if evaluate leaves eval mode on and the file calls train(), the result
-    is inconclusive. Intended dropout in evaluation (Monte Carlo) fails.
+    Needs `check -- train.py`, or `train_step` or `evaluate` in your file. If evaluate leaves eval
+    mode on and the file calls train(), the result is inconclusive. Intended dropout in evaluation
+    (Monte Carlo) fails.
     """
 
     code = "TRAIN009"
@@ -218,16 +217,16 @@ class StaleGradients(Check):
     """A training step that adds its gradients to those of earlier steps.
 
     ## What it does
-    Marks the gradients with NaN in a copy after each optimizer step, and looks for the mark at the
-    next step. In a script, reads the gradients at the first backward() after a step.
+    Marks the gradients with NaN in a copy after each optimizer step. Looks for the mark at the next
+    step. In a script, reads the gradients at the first backward() after a step.
 
     ## Why is this bad
     Without zero_grad, each update is the sum of all gradients so far.
 
     ## How it decides
-    Fails if the mark reaches a later optimizer step. Accumulation passes if gradients are cleared
-    after each step. Fails if a call without a step loses its gradients. A script fails if every
-    backward() after a step starts with old gradients, in at least three steps. Exact.
+    Fails if the mark reaches a later optimizer step, or a call without a step loses its gradients.
+    Accumulation passes if gradients are cleared after each step. A script fails if every backward()
+    after a step, at least three, starts with old gradients. Exact.
 
     ## Limits
     Needs `check -- train.py`, or `train_step` in your file. Else the profiler's own step runs,
@@ -324,9 +323,9 @@ class Evaluation(Check):
     uses the test set.
 
     ## How it decides
-    Fails if a parameter or buffer changes, or two runs differ. Fails if other batch sizes change
-    the metric beyond rounding (one in 100,000). Fails if no returned number is best or worst for
-    perfect answers, compared with the other orders.
+    Fails if a parameter or buffer changes, two runs differ, or other batch sizes change the metric
+    beyond rounding (1e-5). Fails if no returned number is best or worst for perfect answers among
+    the orders.
 
     ## Limits
     Needs `evaluate` in your file, which accepts any iterable of batches. It must return a number,
@@ -509,8 +508,8 @@ class EvaluationSet(Check):
     """An evaluation loader that omits or repeats samples.
 
     ## What it does
-    Collects the indices of one pass over `eval_loader`, and counts missing and repeated samples.
-    Computes the bias of a mean over batches, the bias of padding, and the interval of a metric.
+    Counts missing and repeated indices of one pass over `eval_loader`. Computes the bias of a mean
+    over batches and of padding, and the interval of a metric.
 
     ## Why is this bad
     A metric of a subset, or of a random draw, varies more between runs than most changes do. Padded
@@ -518,13 +517,12 @@ class EvaluationSet(Check):
 
     ## How it decides
     Fails if samples are omitted (drop_last, a subset) or repeated. Padding of a rank sampler is
-    inconclusive, with its maximal bias. Exact. Prints the margin of error (95%) of a share near one
-    half, 1.96 sqrt(1/4n). Prints the bias of a mean over batches, |1/batches - r/n| for a last
-    batch of r.
+    inconclusive. Exact. Prints the margin of error (95%) of a share near one half, 1.96 sqrt(1/4n).
+    Prints the bias of a mean over batches, |1/batches - r/n| for a last batch of r.
 
     ## What to do
-    Set drop_last=False and use no random sampler. Sum over samples, then divide once. Evaluation
-    needs no gradients, so use at least the training batch size.
+    Set drop_last=False and use no random sampler. Sum over samples, then divide once. Use at least
+    the training batch size.
 
     ## Limits
     Needs `eval_loader` over a dataset with indices. The interval is valid for shares only.

@@ -94,18 +94,17 @@ class Resume(Check):
 
     ## What it does
     Trains three steps (more with accumulation), saves the state_dict() of model, optimizer,
-    schedule and loss, and trains three more. Loads the file into new objects with the same seeds,
-    and repeats these steps. Removes the file. Compares the next batch of a loader with state_dict()
-    (StatefulDataLoader) too.
+    schedule and loss, and trains three more. Repeats these with new objects that load the file,
+    with the same seeds. Compares the next batch of a loader with state_dict() too.
 
     ## Why is this bad
     A resumed run becomes another run: the loss jumps, the learning rate restarts, or averages are
     lost.
 
     ## How it decides
-    Fails if a loss after loading differs by more than 1e-4 of its size, the state does not load, or
-    the loader continues elsewhere. Names the differences: learning rates, and module attributes
-    without state_dict(). Inconclusive if uninterrupted trainings differ too (TRAIN008).
+    Fails if a loss after loading differs by more than 1e-4 of its size, or the state does not load.
+    Fails if the loader continues elsewhere. Names the differences: learning rates, and module
+    attributes without state_dict(). Inconclusive if uninterrupted trainings differ too (TRAIN008).
 
     ## What to do
     Use `register_buffer` for changing tensors and `get_extra_state` for other values. Save

@@ -26,20 +26,22 @@ class OptimizerParameters(Check):
     """Parameters of the model and the optimizer that do not match.
 
     ## What it does
-    Compares the parameters of the optimizer and the model by identity, and reads requires_grad.
-    Finds modules and tensors that the model does not register.
+    Compares the parameters of optimizer, model and loss by identity, and reads requires_grad.
 
     ## Why is this bad
     A parameter outside the optimizer never changes. A parameter listed twice changes twice as much.
-    A parameter of another model changes without effect.
 
     ## How it decides
-    Fails if a trainable parameter is missing in the optimizer or listed twice, or the optimizer has
-    parameters of another model. Fails if nothing is trainable, or the last layer is frozen at
-    random weights. Fails if modules or tensors with requires_grad are unregistered, or random
-    parameters of the loss are missing. Earlier frozen layers pass if their weights ignore the seed,
-    as pretrained weights do. They are inconclusive if their weights change with the seed, or no
-    weight does. Exact.
+    Fails on any of these (exact):
+
+    - A trainable parameter is missing in the optimizer or listed twice.
+    - The optimizer has parameters of another model.
+    - Nothing is trainable, or the last layer is frozen at random weights.
+    - Modules, or tensors with requires_grad, are unregistered.
+    - Random parameters of the loss are not in the optimizer.
+
+    Earlier frozen layers pass if their weights do not depend on the seed (pretrained). Inconclusive
+    if they do, or no weight does.
 
     ## What to do
     Create the optimizer after the model is complete and on its device:
@@ -240,10 +242,9 @@ class DecayedNorms(Check):
     than the gradient shrinks weights whatever the data are.
 
     ## How it decides
-    Fails if decoupled decay of norms or biases reaches the size of a step on noise: 1 for Lion,
-    else sqrt((1 - b) / (1 + b)), 0.23 at b = 0.9. Fails if L2 in the gradient is 0.03 or more.
-    Other decay above 0.5 is inconclusive. AdamW's default 0.01, 0.05 and 0.1, and 5e-4 of SGD pass.
-    The result names decayed norms and biases.
+    Fails if decoupled decay of norms or biases reaches the step size on noise: 1 for Lion, else
+    sqrt((1 - b) / (1 + b)), 0.23 at b = 0.9. Fails if L2 in the gradient is 0.03 or more. Other
+    decay above 0.5 is inconclusive. Usual values pass (0.01 to 0.1 for AdamW, 5e-4 for SGD).
 
     ## What to do
     Use two groups: weights of two or more axes with decay, the rest without.
@@ -320,7 +321,7 @@ class Schedule(Check):
     the schedule, reads up to 100 of your steps.
 
     ## Why is this bad
-    A schedule that counts epochs but is stepped per batch, or the reverse, leaves the rate at zero
+    A schedule that counts epochs but is stepped per batch, or the reverse, keeps the rate at zero
     or drives it there.
 
     ## How it decides
@@ -328,12 +329,11 @@ class Schedule(Check):
 
     - The rate is negative, or zero in the first ten steps.
     - It falls below 1e-5 of its maximum for good, within 10 counts or 100 of your own steps.
-    - It never changes in 2,000 steps, and neither does the state of the torch schedule.
-    - The largest factor of a LambdaLR is the learning rate itself, so its function returns rates.
+    - The rate and the state of the torch schedule never change in 2,000 steps.
+    - The largest factor of a LambdaLR is the learning rate: its function returns rates.
 
-    Such a fall within 100 counts is inconclusive, because stepping per epoch may be intended. A
-    constant rate with a moving counter is inconclusive too: the step size may be longer. Not
-    applicable without a schedule.
+    Inconclusive: such a fall within 100 counts (stepping per epoch may be intended), or a constant
+    rate with a moving counter. Not applicable without a schedule.
 
     ## Limits
     Schedules that need a metric (ReduceLROnPlateau) are inconclusive.
@@ -635,8 +635,8 @@ class DropoutRate(Check):
     classes at random.
 
     ## How it decides
-    Fails with a rate above 0.8, or if more than 2% of the outputs are exactly zero in train mode
-    and none in eval mode. Fails if dropout called as a function acts in eval mode. Exact.
+    Fails with a rate above 0.8. Fails if more than 2% of the outputs are exactly zero in train mode
+    only. Fails if dropout called as a function acts in eval mode. Exact.
 
     ## Limits
     Intended dropout in eval mode (Monte Carlo dropout) fails: skip this check there.

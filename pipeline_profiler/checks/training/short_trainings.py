@@ -170,17 +170,16 @@ class LearningRate(Check):
     """The learning rate compared with rates from 0.01 to 1000 times it.
 
     ## What it does
-    Trains 20 steps from one start with the learning rate times 0.01, 0.1, 1, 10, 100 and 1000, on
-    the same batches. Tries more factors if no rate changes the loss.
+    Trains 20 steps with 0.01 to 1000 times the learning rate, from one start and on the same
+    batches. Tries more factors if no rate changes the loss.
 
     ## Why is this bad
     If the rate is too high, the loss jumps or grows. If it is too low, the budget ends before
     anything is learned.
 
     ## How it decides
-    Too high: the loss ends at or above its start, or is not finite, and a smaller rate gains 10% of
-    it. Too low: the loss falls by less than 2%, and by less than 10% in 100 steps, while a higher
-    rate gains 20%. Otherwise passes.
+    Too high: the loss ends at or above its start, and a smaller rate gains 10%. Too low: the loss
+    falls by under 2% (under 10% in 100 steps), while a higher rate gains 20%. Otherwise passes.
 
     ## What to do
     Try the best of the printed factors, then tune around it.

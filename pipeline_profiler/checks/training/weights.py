@@ -92,8 +92,8 @@ class UpdateSizes(Check):
     eight steps, or 24 if nothing changes. Looks for NaN and infinite gradients.
 
     ## Why is this bad
-    About a thousandth per step is usual. A third erases the start in three steps. A millionth needs
-    a million steps. Without any change, nothing is learned.
+    About a thousandth per step is usual. A third erases the start in three steps, and a millionth
+    needs a million steps.
 
     ## How it decides
     Fails if no weight changes, or a gradient is not finite while the loss is. Fails if the median
