@@ -369,7 +369,10 @@ ROUTES = (
         "name, images, open errors and warnings with their change since the scan before, when it "
         "was scanned, decisions by person, problem",
     ),
-    ApiRoute("GET", f"{ONE}/history", VIEWER, get_history, "moments, as in RUN/history.jsonl"),
+    ApiRoute(
+        "GET", f"{ONE}/history", VIEWER, get_history,
+        "moments: the lines of RUN/history.jsonl, one per scan",
+    ),
     ApiRoute(
         "GET", f"{ONE}/diff", VIEWER, get_diff, "a document audit-diff/1",
         (
@@ -392,7 +395,7 @@ ROUTES = (
     ),
     ApiRoute(
         "GET", f"{ONE}/findings/{{fingerprint}}", VIEWER, get_finding,
-        "as in audit-report/1, its first 60 samples, and its status",
+        "one finding with the fields of audit-report/1, its first 60 samples and its status",
     ),
     ApiRoute(
         "GET", f"{ONE}/pictures", VIEWER, get_pictures, "rows of images; next",
@@ -407,7 +410,8 @@ ROUTES = (
     ApiRoute("GET", f"{ONE}/groups", VIEWER, get_groups, "groups, next", (AFTER, _limit())),
     ApiRoute(
         "GET", f"{ONE}/labels", VIEWER, get_labels,
-        "labels with chance, suggested class and nearest images; total, next",
+        "suspicious labels: `chance` (probability that the label is wrong), suggested class, "
+        "nearest images; total, next",
         (ApiField("after", AFTER.meaning, kind="integer", default=0), _limit()),
     ),
     ApiRoute(
@@ -451,7 +455,8 @@ ROUTES = (
         most_body=MOST_LARGE,
     ),
     ApiRoute(
-        "POST", f"{ONE}/history", REVIEWER, post_history, "the moment, which is added once",
+        "POST", f"{ONE}/history", REVIEWER, post_history,
+        "the stored line; a repeat of the last line adds nothing",
         (ApiField("moment", "a line of RUN/history.jsonl", "body", "object", needed=True),),
     ),
     ApiRoute("GET", "/profiles", VIEWER, get_profiles, "profiles by name", (_limit(),)),

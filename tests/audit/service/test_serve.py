@@ -300,7 +300,7 @@ def table() -> str:
     """The routes, as the page of docs lists them."""
     rows = []
     for r in ROUTES:
-        names = ", ".join(f"{f.name}{'' if f.needed else '?'}" for f in r.own)
+        names = ", ".join(f"`{f.name}`{'' if f.needed else '?'}" for f in r.own)
         rows.append(f"| {r.method} | `{r.path}` | {r.role} | {names} | {r.gives} |\n")
     return "".join(rows)
 
