@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 ROOMS = {
     "preflight": "check_contract cores files progress push terminal text charts, ending pages",
     "audit": (
-        "errors records, machine sources statistics, picture run,"
+        "errors kernels records, machine sources statistics, picture run,"
         "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
         "browse choosing compare exports, scanning, interface, service, ui, cli, __main__ testing"
     ),

@@ -1,0 +1,141 @@
+"""The library of C kernels, and the table of its functions with types and shapes.
+
+C reads and writes whatever memory it is pointed at, so every call is checked against the table: an
+array of another type, order or shape is a ValueError. Where the library is missing, or was built
+from other sources, `find_kernel` returns None, and the caller takes its plain form.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from audit.kernels.build import LIBRARY, source_hash
+
+Kernel = Callable[..., Any]
+PATH_VARIABLE = "AUDIT_KERNELS"  # the path of another library, or `off`
+NUMBERS: dict[str, tuple[type[Any], Any]] = {
+    "u8": (np.uint8, ctypes.c_uint8),
+    "bool": (np.bool_, ctypes.c_bool),
+    "u16": (np.uint16, ctypes.c_uint16),
+    "i16": (np.int16, ctypes.c_int16),
+    "i32": (np.int32, ctypes.c_int32),
+    "u32": (np.uint32, ctypes.c_uint32),
+    "i64": (np.int64, ctypes.c_int64),
+    "u64": (np.uint64, ctypes.c_uint64),
+    "f32": (np.float32, ctypes.c_float),
+    "f64": (np.float64, ctypes.c_double),
+}
+ENTRIES: dict[str, str] = {
+    "fill_statistics": (
+        "u8 stack n h w 3, out u8 luma n h w, out f64 numbers n 13, out i64 counts n 256, "
+        "out i64 spreads n 256, out i16 scratch 4 w"
+    ),
+}
+"""Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
+
+A size is a number, a name, or an expression of names that stand before it. C gets the arguments,
+then every named size as int64, in the order of their first use. `-> type` is what it returns.
+"""
+
+
+class Argument(NamedTuple):
+    """One argument of a kernel: `sizes` are numbers, names or compiled expressions of names."""
+
+    name: str
+    dtype: np.dtype[Any]
+    written: bool
+    sizes: tuple[int | str | CodeType, ...]
+
+
+def find_kernel(name: str) -> Kernel | None:
+    """Return a function of the library, None without one: the caller takes its plain form."""
+    return load_kernels().get(name)
+
+
+def available() -> bool:
+    """Say whether the library is there and was built from the sources beside it."""
+    return bool(load_kernels())
+
+
+@cache
+def load_kernels() -> dict[str, Kernel]:
+    """Return the functions of the library by name, none where there is no library."""
+    path = os.environ.get(PATH_VARIABLE) or str(LIBRARY)
+    try:
+        library = ctypes.CDLL(str(Path(path).resolve()))
+        library.source_hash.restype = ctypes.c_char_p
+        if library.source_hash().decode() != source_hash():
+            return {}
+        return {name: _checked(library, name, entry) for name, entry in ENTRIES.items()}
+    except (OSError, AttributeError):
+        return {}
+
+
+def _parse(entry: str) -> tuple[list[Argument], str]:
+    """Return the arguments of an entry of the table, and the type that it returns."""
+    texts, _, returned = entry.partition(" -> ")
+    arguments = []
+    for text in texts.split(", "):
+        words = text.split()
+        written = words[0] == "out"
+        kind, name, *sizes = words[written:]
+        parsed = (int(s) if s.isdigit() else s if s.isidentifier() else _compile(s) for s in sizes)
+        arguments.append(Argument(name, np.dtype(NUMBERS[kind][0]), written, tuple(parsed)))
+    return arguments, returned
+
+
+def _compile(expression: str) -> CodeType:
+    return compile(expression, "<size>", "eval")
+
+
+def _checked(library: ctypes.CDLL, name: str, entry: str) -> Kernel:
+    """Return a function that checks its arguments and calls the one in C."""
+    arguments, returned = _parse(entry)
+    names = dict.fromkeys(s for a in arguments for s in a.sizes if isinstance(s, str))
+    function = library[name]
+    by_dtype = {np.dtype(kind): in_c for kind, in_c in NUMBERS.values()}
+    numbers = [ctypes.c_void_p if a.sizes else by_dtype[a.dtype] for a in arguments]
+    function.argtypes = [*numbers, *[ctypes.c_int64] * len(names)]
+    function.restype = NUMBERS[returned][1] if returned else None
+
+    def call(*values: Any) -> Any:
+        if len(values) != len(arguments):
+            raise ValueError(f"{name}: {len(values)} arguments for {len(arguments)}")
+        sizes: dict[str, int] = {}
+        passed = [
+            _address(name, argument, value, sizes) if argument.sizes else value
+            for argument, value in zip(arguments, values, strict=True)
+        ]
+        return function(*passed, *sizes.values())
+
+    return call
+
+
+def _address(kernel: str, argument: Argument, array: Any, sizes: dict[str, int]) -> int:
+    """Return where an array's numbers lie; sizes with a new name are added to `sizes`.
+
+    Raises ValueError for another type, order or shape, or a read-only array to be written.
+    """
+    if not isinstance(array, np.ndarray) or array.dtype != argument.dtype:
+        raise ValueError(f"{kernel}: {argument.name} must be an array of {argument.dtype}")
+    if not array.flags.c_contiguous or (argument.written and not array.flags.writeable):
+        raise ValueError(f"{kernel}: {argument.name} must be contiguous, and writable if written")
+    shape = array.shape
+    fits = len(shape) == len(argument.sizes)
+    for size, length in zip(argument.sizes, shape, strict=False):
+        if isinstance(size, str):
+            size = sizes.setdefault(size, length)
+        elif isinstance(size, CodeType):
+            size = eval(size, {"__builtins__": {}}, sizes)
+        fits = fits and size == length
+    if not fits:
+        raise ValueError(f"{kernel}: {argument.name} has the shape {shape}, which does not fit")
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,34 @@
+"""The library of these tests: that of the tree, else one that is built for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from audit.kernels.build import build_library, find_compilers
+from audit.kernels.library import PATH_VARIABLE, available, load_kernels
+
+
+@pytest.fixture(scope="session")
+def _library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    if available():
+        return None
+    if not any(find_compilers()):
+        pytest.skip("no C compiler")
+    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    assert not build_library(path)
+    return path
+
+
+@pytest.fixture
+def kernels(_library: Path | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels are there, whatever the tree holds."""
+    if _library:
+        monkeypatch.setenv(PATH_VARIABLE, str(_library))
+    load_kernels.cache_clear()
+    assert available()
+    yield
+    monkeypatch.undo()
+    load_kernels.cache_clear()
