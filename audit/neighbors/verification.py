@@ -22,7 +22,7 @@ Cauchy weights so that a caption does not drag the rest. What is then compared a
 over the overlap, whole and in 4x4 blocks: brightness, contrast and recolouring cancel, and the
 median over textured blocks does not mind a caption either.
 
-The price is about 0.1 ms a pair on one core, in numba over all cores; cv2.findTransformECC alone
+The price is about 0.1 ms a pair on one core, compiled; cv2.findTransformECC alone
 takes 0.9 ms. Maps act on coordinates in [-1, 1]: x' = (1+p0) x + p1 y + p2, y' = p3 x + (1+p4) y
 + p5 takes a place in the template to the same place in the other picture.
 
@@ -43,8 +43,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import one_thread, usable_threads
-from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
+from audit.machine.sharing import (
+    Advance,
+    RowTable,
+    Share,
+    at_once,
+    ignore_share,
+    in_threads,
+    one_thread,
+    row_blocks,
+    thread_count,
+)
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate
 from audit.neighbors.kernels.registration import align_batch
@@ -415,7 +424,6 @@ def align_pairs(
     maps = np.zeros((len(pairs), 6))
     # -1 is below every correlation that is reported: what was never reached stays recognisable
     scores = np.full((len(pairs), len(FEATURES)), -1.0)
-    rows = [slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK)]
 
     def align(part: slice) -> None:
         align_batch(
@@ -423,8 +431,7 @@ def align_pairs(
             maps[part], scores[part],
         )  # fmt: skip
 
-    with ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(align, rows))
+    in_threads(align, row_blocks(len(pairs), CHUNK))
     return maps, scores
 
 
@@ -517,7 +524,7 @@ def _each_in_a_thread(
 
     Sharing the pairs of each part leaves what lies between the kernels to one core.
     """
-    threads = usable_threads()
+    threads = thread_count()
     if len(parts) < 2 * threads:
         yield from ((part, look(part)) for part in parts)
         return
