@@ -38,6 +38,18 @@ ENTRIES: dict[str, str] = {
         "u8 stack n h w 3, out u8 luma n h w, out f64 numbers n 13, out i64 counts n 256, "
         "out i64 spreads n 256, out i16 scratch 4 w"
     ),
+    "align_batch": (
+        "u8 grey n 32 32, u8 colour n 8 8 3, i64 pairs m 2, i64 orientations m, f64 starts s 6, "
+        "i64 margins s, f64 abandon, out f64 maps m 6, out f64 scores m 14"
+    ),
+    "lay_gradients": (
+        "u8 grey n 32 32, i64 rows m, i64 orientations m, f64 maps m 6, i64 soft m, "
+        "out f32 gradients m 2 32 32, out bool reach m 32 32"
+    ),
+    "pass_batch": (
+        "u8 grey n 32 32, i64 pairs m 2, i64 orientations m, f64 starts s 6, i64 n_steps, "
+        "f64 needed m, out bool passed m"
+    ),
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 
