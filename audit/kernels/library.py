@@ -50,6 +50,14 @@ ENTRIES: dict[str, str] = {
         "u8 grey n 32 32, i64 pairs m 2, i64 orientations m, f64 starts s 6, i64 n_steps, "
         "f64 needed m, out bool passed m"
     ),
+    "best_orientation": "f32 parts 8 n, out f32 similarity n",
+    "offer_rows": (
+        "f32 table h w, i64 rows h, i64 columns w, out f32 best n k, out i64 index n k, "
+        "bool distinct"
+    ),
+    "merge_offers": (
+        "i64 rows m, f32 other m o, i64 other_index m o, out f32 best n k, out i64 index n k"
+    ),
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 
