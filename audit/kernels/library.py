@@ -58,6 +58,15 @@ ENTRIES: dict[str, str] = {
     "merge_offers": (
         "i64 rows m, f32 other m o, i64 other_index m o, out f32 best n k, out i64 index n k"
     ),
+    "compare_rows": (
+        "u64 codes n, u64 others o, bool later, i64 radius, i64 bounds b, i64 tasks t, "
+        "i64 edges t+1, out i32 first h, out i32 second h, out u8 distance h, out i64 count t"
+    ),
+    "compare_buckets": (
+        "i64 radius, u64 shifts c, u64 fields c, i64 reach c, u64 codes n, i32 rows n, "
+        "i32 starts s, i64 masks m, i64 chunk, i64 bounds b, i64 tasks t, i64 edges t+1, "
+        "out i32 first h, out i32 second h, out u8 distance h, out i64 count t"
+    ),
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 
