@@ -1,4 +1,4 @@
-"""numba's decorators with types: `@compiled()` is `@njit`, and mypy still sees the function.
+"""numba's decorators with types: mypy still sees the function that is compiled.
 
 Compilation takes a few seconds once; the result is cached for every later process: beside the
 package, in the user's cache folder where that cannot be written, else in a folder of this user in
@@ -6,9 +6,7 @@ the temporary files. Where nothing at all can be written, every process compiles
 
 Importing numba takes half a second and a hundred modules, so this file imports it where it is used
 (`load_numba`, without SciPy, which would take as long again):
-`@compiled()` compiles when its module is imported, which is right for modules that are kernels
-and nothing else; `@compiled_on_first_call` waits for the first call, which is right beside
-ordinary code.
+`@compiled_on_first_call` waits for the first call, which is right beside ordinary code.
 
 In a kernel, arrays are copied number by number: an array assigned to a slice makes numba compile
 the message of its ValueError as well, three to five seconds on an empty cache.
@@ -21,8 +19,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import RLock, get_ident
@@ -33,8 +30,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-MOST_THREADS = 16
-"""Beyond that the tables that each thread keeps cost more than it saves."""
 _LINKING = RLock()
 
 
@@ -64,34 +59,6 @@ class _Refusal:
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "scipy.linalg" and get_ident() == self._thread:
             raise ImportError("scipy.linalg is not needed to compile")
-
-
-def usable_threads() -> int:
-    """Return how many Python threads to share work among: as many as numba would use."""
-    numba = load_numba()
-    return max(1, min(int(numba.get_num_threads()), MOST_THREADS))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let kernels and shared loops use one thread: where processes are what is parallel."""
-    numba = load_numba()
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
-
-
-def compiled_kernel(
-    *, parallel: bool = False, fastmath: bool = False, nogil: bool = False
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compile a function; `parallel` and `nogil` kernels are entry points and cached on disk."""
-    settings = {"parallel": parallel, "fastmath": fastmath, "nogil": nogil}
-    if parallel or nogil:
-        return lambda function: _compile_cached(function, settings)
-    return lambda function: _compile(function, settings)
 
 
 def _compile(
@@ -203,16 +170,3 @@ def plain_functions(names: Mapping[str, Any], **replaced: Any) -> dict[str, Any]
         if isinstance(value, FirstCallKernel) and name not in replaced:
             space[name] = value.plain(space)
     return space
-
-
-def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function into its callers."""
-    return cast(Callable[P, R], load_numba().njit(inline="always")(function))
-
-
-def emitted(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Let a function write the instructions itself (numba's `intrinsic`)."""
-    load_numba()
-    from numba.extending import intrinsic
-
-    return cast(Callable[[Any], Any], intrinsic(function))

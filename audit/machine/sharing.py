@@ -78,7 +78,7 @@ def one_thread() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[Part], Made], parts: Sequence[Part]) -> list[Made]:
-    """Return what `work` makes of each part, on all cores: kernels run without the interpreter lock."""
+    """Return what `work` makes of each part, on all cores."""
     if len(parts) < 2 or thread_count() == 1:
         return [work(part) for part in parts]
     with ThreadPoolExecutor(thread_count()) as pool:

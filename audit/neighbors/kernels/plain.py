@@ -104,7 +104,7 @@ def move(maps: Array, steps: Array) -> Array:
     return np.where(lost, -1.0, np.abs(steps).max(axis=1))
 
 
-def errors(templates: Array, warped: Array, valid: Array) -> Array:
+def residuals(templates: Array, warped: Array, valid: Array) -> Array:
     """Return the errors (m, n * n) of images brought to the mean and spread of their templates."""
     seen = np.maximum(valid.sum(axis=1), 1)
     mean_t, mean_w = (templates * valid).sum(axis=1) / seen, warped.sum(axis=1) / seen
@@ -135,7 +135,7 @@ def descend(
         active, warped, valid = active[enough], warped[enough], valid[enough]
         if not len(active):
             break
-        error = errors(templates[active].reshape(len(active), n * n), warped, valid)
+        error = residuals(templates[active].reshape(len(active), n * n), warped, valid)
         typical = 1.5 * (error**2).sum(axis=1) / valid.sum(axis=1)
         cut = 1 / np.maximum(typical, 1e-6) if step >= 2 else np.zeros_like(typical)
         weight = valid * trust[active] / (1 + error**2 * cut[:, None])
@@ -274,7 +274,7 @@ def opponents(colour: Array) -> Array:
     return np.stack([r - g, np.float32(0.5) * (r + g) - b], axis=-1)
 
 
-def lay_gradients(
+def find_gradients(
     grey: Array,
     rows: Array,
     orientations: Array,
@@ -321,7 +321,7 @@ def pass_pairs(
             if step == n_steps or not len(left):
                 break
             flat = (p.reshape(len(left), templates[0].size) for p in (chosen, warped, valid))
-            moves = (steps[which[left]] @ errors(*flat)[:, :, None])[:, :, 0].astype(np.float64)
+            moves = (steps[which[left]] @ residuals(*flat)[:, :, None])[:, :, 0].astype(np.float64)
             stays = move(maps, moves) >= 0
             left, maps = left[stays], maps[stays]
         if len(left):

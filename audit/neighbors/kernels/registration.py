@@ -33,5 +33,5 @@ def lay_gradients(
     """Lay images `rows` of grey (n, 32, 32) over their templates, softened `soft` times; write
     gradients (m, 2, 32, 32) and where they are known (m, 32, 32), which come in as zeros.
     """
-    kernel = find_kernel("lay_gradients") or plain.lay_gradients
+    kernel = find_kernel("lay_gradients") or plain.find_gradients
     kernel(grey, rows, orientations, maps, soft, out, reach)
