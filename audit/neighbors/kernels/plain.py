@@ -31,7 +31,7 @@ def lay_down(planes: Array, orientations: Array) -> Array:
 def halve(full: Array) -> Array:
     """Average 2 x 2 pixels."""
     m, n, _ = full.shape
-    return full.reshape(m, n // 2, 2, n // 2, 2).mean(axis=(2, 4), dtype=np.float32)
+    return np.asarray(full.reshape(m, n // 2, 2, n // 2, 2).mean((2, 4), dtype=np.float32))
 
 
 def soften(planes: Array) -> Array:
@@ -171,7 +171,7 @@ def sum_blocks(a: Array, b: Array, valid: Array) -> Array:
         seen * (ax * bx + ay * by), seen * (ax**2 + ay**2), seen * (bx**2 + by**2), seen,
     ]  # fmt: skip
     side = n // BLOCKS
-    return products.reshape(4, m, BLOCKS, side, BLOCKS, side).sum(axis=(3, 5))
+    return np.asarray(products.reshape(4, m, BLOCKS, side, BLOCKS, side).sum(axis=(3, 5)))
 
 
 def correlation(ab: Array, aa: Array, bb: Array) -> Array:
@@ -250,8 +250,8 @@ def align(
     out[:, 0] = correlation(*sums[:3].sum(axis=(2, 3)))
     out[:, 1], out[:, 2], out[:, 7], out[:, 11] = correlate_blocks(sums, one.shape[1])
     out[:, 10] = correlate_inner(sums)
-    planes = (p.reshape(len(fine), -1, 1) for p in (softer, warped))
-    out[:, 4] = correlate_over(*planes, valid.reshape(len(fine), -1), 1e-6)[0]
+    a, b = (p.reshape(len(fine), -1, 1) for p in (softer, warped))
+    out[:, 4] = correlate_over(a, b, valid.reshape(len(fine), -1), 1e-6)[0]
     p = found.T
     out[:, 5] = valid.mean(axis=(1, 2))
     out[:, 6] = np.minimum(out[:, 5] * np.abs((1 + p[0]) * (1 + p[4]) - p[1] * p[3]), 1.0)
