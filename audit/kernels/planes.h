@@ -10,15 +10,10 @@ enum { FINE = 32, FINE_SIZE = FINE * FINE, COARSE = 16, COARSE_SIZE = COARSE * C
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t places __attribute__((vector_size(LANES * sizeof(int32_t))));
 
-/* A pixel, and what bilinear interpolation between it and its neighbours adds to it. */
-typedef struct {
-    float level, across, down, both;
-} corner;
-
 /* A template, the image to be laid over it, and the planes of one step of the search. */
 typedef struct {
     float template[FINE_SIZE], across[FINE_SIZE], down[FINE_SIZE];
-    corner corners[FINE_SIZE];
+    lanes corners[FINE_SIZE]; /* a pixel, its steps across and down, the step of the step */
     float warped[FINE_SIZE], valid[FINE_SIZE], weight[FINE_SIZE], error[FINE_SIZE];
 } planes;
 
@@ -32,6 +27,25 @@ static inline lanes load(const float *from)
 static inline void store(float *to, lanes values)
 {
     memcpy(to, &values, sizeof values);
+}
+
+/* Return a0 b0 a1 b1, and a2 b2 a3 b3. */
+static inline lanes low_halves(lanes a, lanes b)
+{
+#ifdef __clang__
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+#else
+    return __builtin_shuffle(a, b, (places){0, 4, 1, 5});
+#endif
+}
+
+static inline lanes high_halves(lanes a, lanes b)
+{
+#ifdef __clang__
+    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#else
+    return __builtin_shuffle(a, b, (places){2, 6, 3, 7});
+#endif
 }
 
 static inline float sum(lanes values)
@@ -118,11 +132,11 @@ static inline void soften(const float *source, float *out)
 }
 
 /* Prepare a plane for `sample`: one load then brings a pixel and its three neighbours. */
-static inline void find_corners(const float *plane, corner *corners, const int n)
+static inline void find_corners(const float *plane, lanes *corners, const int n)
 {
     for (int k = 0; k < n * n - n - 1; k++) {
         float across = plane[k + 1] - plane[k], below = plane[k + n + 1] - plane[k + n];
-        corners[k] = (corner){plane[k], across, plane[k + n] - plane[k], below - across};
+        corners[k] = (lanes){plane[k], across, plane[k + n] - plane[k], below - across};
     }
 }
 
@@ -136,30 +150,28 @@ static inline int sample(planes *s, const double *p, const int n)
     const float yx = (float)p[3], yy = (float)(1.0 + p[4]), y0 = (float)(p[5] + 1.0);
     places count = {0};
     for (int y = 0; y < n; y++) {
-        float ty = y + 0.5f - half, right[FINE], down[FINE], *valid = s->valid + y * n;
+        float ty = y + 0.5f - half;
         float u0 = xy * ty + x0 * half - 0.5f, v0 = yy * ty + y0 * half - 0.5f;
-        int32_t offset[FINE];
-        corner found[FINE];
         for (int x = 0; x < n; x += LANES) {
             lanes tx = offsets(x, n), u = u0 + xx * tx, v = v0 + yx * tx;
             places inside = (u > -0.5f) & (v > -0.5f) & (u < edge) & (v < edge);
             u = clamp(u, last);
             v = clamp(v, last);
             places column = __builtin_convertvector(u, places);
-            places row = __builtin_convertvector(v, places);
-            store(right + x, u - __builtin_convertvector(column, lanes));
-            store(down + x, v - __builtin_convertvector(row, lanes));
-            column += row * n;
-            memcpy(offset + x, &column, sizeof column);
-            store(valid + x, __builtin_convertvector(-inside, lanes));
+            places row = __builtin_convertvector(v, places), offset = row * n + column;
+            lanes right = u - __builtin_convertvector(column, lanes);
+            lanes down = v - __builtin_convertvector(row, lanes);
+            lanes valid = __builtin_convertvector(-inside, lanes);
+            /* turn the corners of four pixels into four levels, four steps across, and so on */
+            lanes one = s->corners[offset[0]], two = s->corners[offset[1]];
+            lanes three = s->corners[offset[2]], four = s->corners[offset[3]];
+            lanes even = low_halves(one, three), odd = low_halves(two, four);
+            lanes level = low_halves(even, odd) + right * high_halves(even, odd);
+            even = high_halves(one, three), odd = high_halves(two, four);
+            lanes below = low_halves(even, odd) + right * high_halves(even, odd);
+            store(s->warped + y * n + x, valid * (level + down * below));
+            store(s->valid + y * n + x, valid);
             count -= inside;
-        }
-        for (int x = 0; x < n; x++)
-            found[x] = s->corners[offset[x]];
-        for (int x = 0; x < n; x++) {
-            float level = found[x].level + right[x] * found[x].across;
-            float below = found[x].down + right[x] * found[x].both;
-            s->warped[y * n + x] = valid[x] * (level + down[x] * below);
         }
     }
     return count[0] + count[1] + count[2] + count[3];

@@ -99,7 +99,7 @@ static inline double try_start(planes *s, float steps[6][COARSE_SIZE], double *p
 /* Set `passed` where some start leads to the correlation that a pair needs; -1 or less passes
  * without a search. Pairs with the same first image share the work on it.
  */
-CLONES __attribute__((flatten)) void pass_batch(
+__attribute__((flatten)) void pass_batch(
     const uint8_t *grey, const int64_t *pairs, const int64_t *orientations, const double
     *starts, int64_t n_steps, const double *needed, bool *passed, int64_t n_images, int64_t
     n_pairs, int64_t n_starts)
