@@ -92,6 +92,10 @@ static inline void to_floats(const uint8_t *source, float *out)
 /* Copy a plane in orientation k. */
 static inline void orient(const float *source, int k, float *out, const int n)
 {
+    if (k == 0) {
+        memcpy(out, source, n * n * sizeof(float));
+        return;
+    }
     /* every orientation reads the plane in constant steps */
     int start = source_offset(0, 0, n, k);
     int across = source_offset(0, 1, n, k) - start, down = source_offset(1, 0, n, k) - start;

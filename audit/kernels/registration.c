@@ -171,7 +171,7 @@ __attribute__((flatten)) void align_batch(
 }
 
 /* Lay images over their templates, softened `soft` times; write their gradients (n, 2, 32, 32) and
- * where these are known (n, 32, 32); both come in as zeros.
+ * where these are known (n, 32, 32); both come in as zeros, which the edges keep.
  */
 __attribute__((flatten)) void lay_gradients(
     const uint8_t *grey, const int64_t *rows, const int64_t *orientations, const double *maps,
@@ -192,11 +192,10 @@ __attribute__((flatten)) void lay_gradients(
             for (int x = 1; x < FINE - 1; x++) {
                 int k = y * FINE + x;
                 const float *w = s.warped + k, *v = s.valid + k;
-                if (v[-1] * v[1] * v[-FINE] * v[FINE] == 0.0f)
-                    continue;
-                out[k] = w[1] - w[-1];
-                out[FINE_SIZE + k] = w[FINE] - w[-FINE];
-                reach[k] = true;
+                float seen = v[-1] * v[1] * v[-FINE] * v[FINE];
+                out[k] = seen * (w[1] - w[-1]);
+                out[FINE_SIZE + k] = seen * (w[FINE] - w[-FINE]);
+                reach[k] = seen > 0.0f;
             }
     }
 }
