@@ -17,8 +17,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from audit.kernels.library import find_kernel
 from audit.machine.sharing import in_threads, row_blocks
-from audit.neighbors.kernels.gate import pass_batch
+from audit.neighbors.kernels import plain
 
 Floats = npt.NDArray[np.float64]
 Pairs = npt.NDArray[np.int64]
@@ -57,10 +58,10 @@ def pass_gate(
     needed = 1.02 - np.exp(CONTRAST_WEIGHT * contrast - LEAST_EVIDENCE)
     passed = np.zeros(len(pairs), np.bool_)
 
+    kernel = find_kernel("pass_batch") or plain.pass_pairs
+
     def work(part: slice) -> None:
-        pass_batch(
-            grey, pairs[part], orientations[part], STARTS, N_STEPS, needed[part], passed[part]
-        )
+        kernel(grey, pairs[part], orientations[part], STARTS, N_STEPS, needed[part], passed[part])
 
     in_threads(work, row_blocks(len(pairs), CHUNK))
     return passed

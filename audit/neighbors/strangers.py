@@ -25,10 +25,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from audit.kernels.library import find_kernel
 from audit.machine.sharing import RowTable
 from audit.neighbors.dense import similarity_table
 from audit.neighbors.descriptor import compare_orientations
-from audit.neighbors.kernels.registration import lay_gradients
+from audit.neighbors.kernels import plain
 from audit.neighbors.pair_cache import MIX_1, MIX_2, Fingerprints
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -261,7 +262,7 @@ def _lay(
     out = np.zeros((m, 2, GREY_SIDE, GREY_SIDE), np.float32)
     reach = np.zeros((m, GREY_SIDE, GREY_SIDE), np.bool_)
     grey, matrix = np.ascontiguousarray(part["grey"]), np.ascontiguousarray(matrix)
-    # of arrays with other strides the kernel would be compiled again: seconds each
     rows, orientation, soft = map(np.ascontiguousarray, (rows, orientation, soft))
-    lay_gradients(grey, rows, orientation, matrix, soft, out, reach)
+    kernel = find_kernel("lay_gradients") or plain.find_gradients
+    kernel(grey, rows, orientation, matrix, soft, out, reach)
     return out.reshape(m, 2, GREY_SIDE**2), reach.reshape(m, GREY_SIDE**2)

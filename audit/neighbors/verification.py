@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audit.kernels.library import find_kernel
 from audit.machine.sharing import (
     Advance,
     RowTable,
@@ -56,7 +57,7 @@ from audit.machine.sharing import (
 )
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate
-from audit.neighbors.kernels.registration import align_batch
+from audit.neighbors.kernels import plain
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
 from audit.picture.signatures import GREY_SIDE, Signatures, is_comparable
 
@@ -425,8 +426,10 @@ def align_pairs(
     # -1 is below every correlation that is reported: what was never reached stays recognisable
     scores = np.full((len(pairs), len(FEATURES)), -1.0)
 
+    kernel = find_kernel("align_batch") or plain.align
+
     def align(part: slice) -> None:
-        align_batch(
+        kernel(
             grey, colour, pairs[part], orientations[part], STARTS, MARGINS, ABANDON,
             maps[part], scores[part],
         )  # fmt: skip

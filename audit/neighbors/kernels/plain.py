@@ -220,7 +220,7 @@ def align(
     grey: Array, colour: Array, pairs: Array, orientations: Array, starts: Array, margins: Array,
     abandon: float, maps: Array, scores: Array,
 ) -> None:  # fmt: skip
-    """Do what `align_batch` does."""
+    """Align every pair, the coarse search first; see `align_pairs` for arguments and results."""
     one = grey[pairs[:, 0]].astype(np.float32)
     other = lay_down(grey[pairs[:, 1]], orientations)
     small, small_other = halve(one), halve(other)
@@ -283,7 +283,9 @@ def find_gradients(
     out: Array,
     reach: Array,
 ) -> None:
-    """Do what `lay_gradients` of `registration` does."""
+    """Lay images `rows` of grey (n, 32, 32) over their templates, softened `soft` times; write
+    gradients (m, 2, 32, 32) and where they are known (m, 32, 32).
+    """
     planes = lay_down(grey[rows], orientations)
     for round_ in range(int(soft.max(initial=0))):
         planes[soft > round_] = soften(planes[soft > round_])
@@ -300,7 +302,10 @@ def pass_pairs(
     grey: Array, pairs: Array, orientations: Array, starts: Array, n_steps: int, needed: Array,
     passed: Array,
 ) -> None:  # fmt: skip
-    """Do what `pass_batch` does."""
+    """Set `passed` where some start leads to the gradient correlation that the pair needs.
+
+    The template of a pair is its first image; -1 or less in `needed` passes without a search.
+    """
     passed[:] = needed <= -1.0
     first, which = np.unique(pairs[:, 0], return_inverse=True)
     templates = halve(grey[first].astype(np.float32))

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from audit.kernels.library import PATH_VARIABLE, find_kernel, load_kernels
 from audit.neighbors.gate import N_STEPS
 from audit.neighbors.gate import STARTS as GATE_STARTS
 from audit.neighbors.hamming import _masks
-from audit.neighbors.kernels import gate, offers, popcount, registration
+from audit.neighbors.kernels import offers, plain, popcount
 from audit.neighbors.verification import ABANDON, MARGINS, STARTS
 
 Arrays = list[npt.NDArray[Any]]
@@ -23,9 +24,10 @@ Run = Callable[[], Arrays]
 @contextmanager
 def no_library() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (gate, offers, popcount, registration):
-            patch.setattr(module, "find_kernel", lambda name: None)
+        patch.setenv(PATH_VARIABLE, "off")
+        load_kernels.cache_clear()
         yield
+    load_kernels.cache_clear()
 
 
 def both(run: Run) -> tuple[Arrays, Arrays]:
@@ -55,20 +57,20 @@ def test_aligned_pairs(kernels: None, signatures: tuple[Arrays, Arrays]) -> None
 
     def run() -> Arrays:
         maps, scores = np.zeros((len(pairs), 6)), np.zeros((len(pairs), 14))
-        registration.align_batch(
-            grey, colour, pairs, orientations, STARTS, MARGINS, ABANDON, maps, scores
-        )
+        align = find_kernel("align_batch") or plain.align
+        align(grey, colour, pairs, orientations, STARTS, MARGINS, ABANDON, maps, scores)
         return [maps, scores]
 
-    compiled, plain = both(run)
+    compiled, in_numpy = both(run)
     assert (compiled[1][:, 0] > 0.9).sum() >= 8
-    for one, other in zip(compiled, plain, strict=True):
+    for one, other in zip(compiled, in_numpy, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
 
 
 def test_no_pair_and_maps_that_are_no_numbers(kernels: None) -> None:
     grey, none = np.zeros((1, 32, 32), np.uint8), np.zeros(0, np.int64)
-    registration.align_batch(
+    align = find_kernel("align_batch") or plain.align
+    align(
         grey, np.zeros((1, 8, 8, 3), np.uint8), np.zeros((0, 2), np.int64), none, STARTS, MARGINS,
         ABANDON, np.zeros((0, 6)), np.zeros((0, 14)),
     )  # fmt: skip
@@ -78,12 +80,13 @@ def test_no_pair_and_maps_that_are_no_numbers(kernels: None) -> None:
     def run() -> Arrays:
         out, reach = np.zeros((4, 2, 32, 32), np.float32), np.zeros((4, 32, 32), np.bool_)
         with np.errstate(all="ignore"):
-            registration.lay_gradients(grey, zero, zero, maps, zero, out, reach)
+            lay = find_kernel("lay_gradients") or plain.find_gradients
+            lay(grey, zero, zero, maps, zero, out, reach)
         return [reach]
 
-    compiled, plain = both(run)
+    compiled, in_numpy = both(run)
     assert not compiled[0].any()
-    assert not plain[0].any()
+    assert not in_numpy[0].any()
 
 
 def test_gradients(kernels: None, signatures: tuple[Arrays, Arrays]) -> None:
@@ -95,12 +98,13 @@ def test_gradients(kernels: None, signatures: tuple[Arrays, Arrays]) -> None:
 
     def run() -> Arrays:
         out, reach = np.zeros((m, 2, 32, 32), np.float32), np.zeros((m, 32, 32), np.bool_)
-        registration.lay_gradients(grey, rows, orientations, maps, soft, out, reach)
+        lay = find_kernel("lay_gradients") or plain.find_gradients
+        lay(grey, rows, orientations, maps, soft, out, reach)
         return [out, reach]
 
-    (out, reach), (plain_out, plain_reach) = both(run)
-    np.testing.assert_array_equal(reach, plain_reach)
-    np.testing.assert_allclose(out, plain_out, atol=1e-2)
+    (out, reach), (numpy_out, numpy_reach) = both(run)
+    np.testing.assert_array_equal(reach, numpy_reach)
+    np.testing.assert_allclose(out, numpy_out, atol=1e-2)
 
 
 def test_pairs_that_pass(kernels: None, signatures: tuple[Arrays, Arrays]) -> None:
@@ -109,12 +113,13 @@ def test_pairs_that_pass(kernels: None, signatures: tuple[Arrays, Arrays]) -> No
 
     def run() -> Arrays:
         passed = np.zeros(len(pairs), np.bool_)
-        gate.pass_batch(grey, pairs, orientations, GATE_STARTS, N_STEPS, needed, passed)
+        find = find_kernel("pass_batch") or plain.pass_pairs
+        find(grey, pairs, orientations, GATE_STARTS, N_STEPS, needed, passed)
         return [passed]
 
-    (compiled,), (plain,) = both(run)
+    (compiled,), (in_numpy,) = both(run)
     assert 0 < compiled.sum() < len(pairs)
-    np.testing.assert_array_equal(compiled, plain)
+    np.testing.assert_array_equal(compiled, in_numpy)
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 50])
@@ -133,8 +138,8 @@ def test_nearest_neighbours(kernels: None, width: int) -> None:
         offers.merge_offers(rows, other, other_index, best, index)
         return [table, best, index]
 
-    compiled, plain = both(run)
-    for one, other in zip(compiled, plain, strict=True):
+    compiled, in_numpy = both(run)
+    for one, other in zip(compiled, in_numpy, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -177,9 +182,9 @@ def test_hits_beyond_the_room_are_counted_and_not_written(kernels: None) -> None
         popcount.compare_rows(codes, codes, True, 0, np.array([0, 1, 50]), *out)
         return [out[-1], out[2][:7]]
 
-    compiled, plain = both(run)
-    assert compiled[0].tolist() == plain[0].tolist() == [49, 49 * 48 // 2]
-    np.testing.assert_array_equal(compiled[1], plain[1])
+    compiled, in_numpy = both(run)
+    assert compiled[0].tolist() == in_numpy[0].tolist() == [49, 49 * 48 // 2]
+    np.testing.assert_array_equal(compiled[1], in_numpy[1])
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 2])
