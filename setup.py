@@ -40,9 +40,10 @@ class PlatformWheel(bdist_wheel):
     """Names the platform where the wheel holds a library, which serves every Python."""
 
     def finalize_options(self) -> None:
-        """Take over the options."""
+        """Take over the options; with a library the packages go where compiled ones do."""
+        built = build_kernels()
+        self.distribution.has_ext_modules = lambda: built
         super().finalize_options()
-        self.root_is_pure = not build_kernels()
 
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tags of Python, of its binary interface and of the platform."""

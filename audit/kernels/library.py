@@ -42,11 +42,18 @@ ENTRIES: dict[str, str] = {
     ),
     "reduce_rows": "u8 luma h w, i64 bounds target 2, i32 weights target taps, "
     "out u8 reduced target w",
+    "cut_patches": "f32 pictures n h w channels, i64 side, i64 stride, f32 floor, "
+    "out f32 patches n*((h-side)//stride+1)*((w-side)//stride+1) side*side*channels",
+    "pool_codes": "out f32 pooled n 2 2 words, i64 places, "
+    "out f32 products n*places*places words, f32 white n*places*places length, f32 norms words",
+    "offer_neighbours": "f32 block rows columns, i64 groups rows, i64 owners all, i64 start, "
+    "out i64 index rows k, out f32 similarity rows k",
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 
-A size is a number, a name, or an expression of names that stand before it. C gets the arguments,
-then every named size as int64, in the order of their first use. `-> type` is what it returns.
+A size is a number, a name, or an expression of names and whole arguments that stand before it. C
+gets the arguments, then every named size as int64, in the order of their first use. `-> type` is
+what it returns.
 """
 
 
@@ -105,13 +112,14 @@ def _checked(library: ctypes.CDLL, name: str, entry: str) -> Kernel:
     arguments, returned = _parse(entry)
     names = dict.fromkeys(s for a in arguments for s in a.sizes if isinstance(s, str))
     function = library[name]
-    by_dtype = {np.dtype(kind): in_c for kind, in_c in NUMBERS.values()}
-    numbers = [ctypes.c_void_p if a.sizes else by_dtype[a.dtype] for a in arguments]
-    function.argtypes = [*numbers, *[ctypes.c_int64] * len(names)]
+    by_dtype = {np.dtype(kind): c_type for kind, c_type in NUMBERS.values()}
+    in_c = [ctypes.c_void_p if a.sizes else by_dtype[a.dtype] for a in arguments]
+    function.argtypes = [*in_c, *[ctypes.c_int64] * len(names)]
     function.restype = NUMBERS[returned][1] if returned else None
 
-    known: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
+    known: dict[tuple[Any, ...], tuple[int, ...]] = {}
     places = [at for at, argument in enumerate(arguments) if argument.sizes]
+    whole = [at for at, a in enumerate(arguments) if not a.sizes and a.dtype.kind == "i"]
 
     def call(*values: Any) -> Any:
         if len(values) != len(arguments):
@@ -119,13 +127,14 @@ def _checked(library: ctypes.CDLL, name: str, entry: str) -> Kernel:
         passed = list(values)
         for at in places:
             passed[at] = _address(name, arguments[at], values[at])
-        shapes = tuple([values[at].shape for at in places])
-        sizes = known.get(shapes)
+        key = (*[values[at].shape for at in places], *[values[at] for at in whole])
+        sizes = known.get(key)
         if sizes is None:
-            sizes = _match_sizes(name, [arguments[at] for at in places], shapes)
+            numbers = {arguments[at].name: int(values[at]) for at in whole}
+            sizes = _match_sizes(name, [arguments[at] for at in places], key, numbers)
             if len(known) >= MOST_SHAPES:
                 known.clear()
-            known[shapes] = sizes
+            known[key] = sizes
         return function(*passed, *sizes)
 
     return call
@@ -146,18 +155,26 @@ def _address(kernel: str, argument: Argument, array: Any) -> int:
 
 
 def _match_sizes(
-    kernel: str, arguments: Sequence[Argument], shapes: Sequence[tuple[int, ...]]
+    kernel: str, arguments: Sequence[Argument], shapes: Sequence[Any], numbers: dict[str, int]
 ) -> tuple[int, ...]:
     """Return the named sizes of arrays of these shapes; ValueError where they disagree."""
     sizes: dict[str, int] = {}
-    for argument, shape in zip(arguments, shapes, strict=True):
+    for argument, shape in zip(arguments, shapes, strict=False):
         fits = len(shape) == len(argument.sizes)
         for size, length in zip(argument.sizes, shape, strict=False):
             if isinstance(size, str):
                 size = sizes.setdefault(size, length)
             elif isinstance(size, CodeType):
-                size = eval(size, {"__builtins__": {}}, sizes)
+                size = _evaluate(size, numbers | sizes)
             fits = fits and size == length
         if not fits:
             raise ValueError(f"{kernel}: {argument.name} does not fit with the shape {shape}")
     return tuple(sizes.values())
+
+
+def _evaluate(expression: CodeType, sizes: dict[str, int]) -> int:
+    """Return a size, -1 where it divides by zero: no array has it."""
+    try:
+        return int(eval(expression, {"__builtins__": {}}, sizes))
+    except ZeroDivisionError:
+        return -1

@@ -27,9 +27,10 @@ NAMES = list(ENTRIES)
 
 def arguments(name: str) -> list[Any]:
     """Arguments that fit: every size is 4 where the table has a name."""
-    sizes: dict[str, int] = {}
+    table = _parse(ENTRIES[name])[0]
+    sizes = {argument.name: 1 for argument in table if not argument.sizes}
     values: list[Any] = []
-    for argument in _parse(ENTRIES[name])[0]:
+    for argument in table:
         shape = []
         for size in argument.sizes:
             if isinstance(size, str):
