@@ -48,6 +48,20 @@ ENTRIES: dict[str, str] = {
     "out f32 products n*places*places words, f32 white n*places*places length, f32 norms words",
     "offer_neighbours": "f32 block rows columns, i64 groups rows, i64 owners all, i64 start, "
     "out i64 index rows k, out f32 similarity rows k",
+    "fill_pairs": "f64 corners boxes 4, i64 codes boxes, out i64 counts boxes, i64 offsets rows, "
+    "out i64 found room 2 -> i64",
+    "fill_cover": "f64 corners boxes 4, out f64 cover pictures, i64 offsets pictures+1, "
+    "out f64 overlap boxes, out f64 scratch 28 most",
+    "ring_facts": "f64 flat numbers, out f64 facts rings 6, i64 offsets rings+1",
+    "unpack_runs": "u8 text length, out i64 runs length+1 -> i64",
+    "run_extent": "i64 runs n, i64 height, out f64 box 5",
+    "assign_detections": "i64 low pictures, i64 high pictures, i64 begin pictures+1, "
+    "f64 found detections 4, f64 truth objects 4, bool crowd objects, bool counts sizes objects, "
+    "bool far sizes detections, f64 thresholds levels, out u16 hit sizes detections, "
+    "out u16 skip sizes detections, out f64 overlap cells, out i64 order most, out bool taken most",
+    "walk_ranking": "f64 weight n, u16 hit n, u16 skip n, i64 bits levels, f64 total, "
+    "f64 recalls recall_count, out f64 value levels, out f64 gain gains, out f64 found gains, "
+    "out f64 scratch 5 n, out i64 place n",
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 

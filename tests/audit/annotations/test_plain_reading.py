@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from audit.annotations import coco as coco_reader
-from audit.annotations.geometry import ring_facts
 from tests.audit.annotations.datasets import coco, coco_tree
 from tests.audit.annotations.test_annotation_fuzz import FUZZ, KEYS, ODD
 from tests.conftest import ROOT
@@ -74,18 +73,6 @@ def test_lines_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert coco_reader.lines_before(text, positions, 0, 1).tolist() == [4, 6, 6, 7]
     assert coco_reader.lines_before(text, positions[2:], 8, 4).tolist() == [6, 7]
     assert coco_reader.count_lines(text, 0, len(text)) == 7
-
-
-COORDINATE = st.floats() | st.integers(-9, 9).map(float)
-
-
-@FUZZ
-@given(rings=st.lists(st.lists(COORDINATE, max_size=24), max_size=5))
-@example(rings=[[0, 0, 4, 4, 4, 0, 0, 4], [], [1.0]])
-def test_rings_have_one_set_of_facts(rings: list[list[float]]) -> None:
-    flat = np.array([v for ring in rings for v in ring], np.float64)
-    offsets = np.cumsum([0, *map(len, rings)]).astype(np.int64)
-    np.testing.assert_array_equal(ring_facts(flat, offsets), ring_facts(flat, offsets, few=-1))
 
 
 def test_small_files_load_no_compiled_code(tmp_path: Path) -> None:
