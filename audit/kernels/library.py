@@ -55,6 +55,11 @@ ENTRIES: dict[str, str] = {
     "ring_facts": "f64 flat numbers, out f64 facts rings 6, i64 offsets rings+1",
     "unpack_runs": "u8 text length, out i64 runs length+1 -> i64",
     "run_extent": "i64 runs n, i64 height, out f64 box 5",
+    "skip_space": "u8 text n, i64 at -> i64",
+    "skip_string": "u8 text n, i64 at -> i64",
+    "skip_value": "u8 text n, i64 at, out i64 end 1 -> i64",
+    "split_list": "u8 text n, i64 at, out i64 starts room, out i64 ends room, "
+    "out bool repeats room, i64 most, out i64 reached 2 -> i64",
     "assign_detections": "i64 low pictures, i64 high pictures, i64 begin pictures+1, "
     "f64 found detections 4, f64 truth objects 4, bool crowd objects, bool counts sizes objects, "
     "bool far sizes detections, f64 thresholds levels, out u16 hit sizes detections, "
