@@ -326,7 +326,8 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     white -= words.mean @ words.axes
     products = (white @ words.centroids.T).reshape(-1, k)
     white = white.reshape(len(patches), -1)
-    pooled = pool_codes(products, white, (words.centroids**2).sum(1), places)
+    norms = np.asarray((words.centroids**2).sum(1), np.float32)
+    pooled = pool_codes(products, white, norms, places)
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
     return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))
@@ -368,7 +369,7 @@ def pool_codes(products: Floats, white: Floats, norms: Floats, places: int) -> F
     distances = np.sqrt(np.maximum(squares, 0))
     active = np.maximum(distances.mean(1, keepdims=True) - distances, 0)
     parts = np.arange(places) * 2 // places
-    halves = np.zeros((n, 2, places, k), np.float32)
-    np.add.at(halves, (slice(None), parts), active.reshape(n, places, places, k))
-    np.add.at(pooled, (slice(None), slice(None), parts), halves)
+    grid = active.reshape(n, places, places, k)
+    for u, v in np.ndindex(2, 2):
+        pooled[:, u, v] = grid[:, parts == u][:, :, parts == v].sum((1, 2))
     return pooled

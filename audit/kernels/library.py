@@ -169,8 +169,10 @@ def _address(kernel: str, argument: Argument, array: Any) -> int:
     flags = array.flags
     if not flags.c_contiguous or (argument.written and not flags.writeable):
         raise ValueError(f"{kernel}: {argument.name} must be contiguous, and writable if written")
-    # a quarter of the time of `array.ctypes`, which serves what is read-only
-    return ctypes.addressof(START.from_buffer(array)) if flags.writeable else array.ctypes.data
+    if not flags.writeable:
+        return int(array.ctypes.data)
+    buffer: Any = array
+    return ctypes.addressof(START.from_buffer(buffer))  # a quarter of the time of `array.ctypes`
 
 
 def _match_sizes(
