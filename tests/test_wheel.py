@@ -24,7 +24,7 @@ from tests.conftest import ROOT, make_tree
 pytestmark = pytest.mark.slow
 PATIENCE_S = 300.0
 BUILT = ("audit", "pipeline_profiler", "preflight")
-BESIDE = ("pyproject.toml", "README.md", "LICENSE", "preflight_app.py")
+BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "preflight_app.py")
 LOADER = "def make_loader():\n    return [[i] * 8 for i in range(64)]\n"
 
 

@@ -13,36 +13,32 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.kernels.library import find_kernel
 
 MOST_NEXT = 1000  # boxes that a box is compared with
 MOST_PAIRS = 16  # pairs that are kept of one box
-FEW = 20_000  # boxes times those of their picture up to which compiled code is not worth loading
 Integers = NDArray[np.int64]
 
 
 def sweep(
-    corners: NDArray[np.float64], offsets: Integers, codes: Integers, few: int = FEW
+    corners: NDArray[np.float64], offsets: Integers, codes: Integers
 ) -> tuple[Integers, Integers, int]:
     """Return pairs of positions in `corners`, and how many boxes reached a limit.
 
     `corners` (boxes, 4) are left, top, right, bottom; picture p has offsets[p] to offsets[p + 1],
-    sorted by top; `codes` (boxes) are classes. With up to `few` comparisons nothing is compiled.
+    sorted by top; `codes` (boxes) are classes.
     """
-    fill = _fill_pairs
-    if np.diff(offsets).astype(np.float64) @ np.diff(offsets) <= few:
-        fill = _PLAIN["_fill_pairs"]
-    corners = np.ascontiguousarray(corners)
+    fill = find_kernel("fill_pairs") or _fill_pairs
+    corners, codes = np.ascontiguousarray(corners), np.ascontiguousarray(codes, np.int64)
     counts = np.zeros(len(corners), np.int64)
     none = np.zeros((0, 2), np.int64)
-    limited = fill(corners, offsets, codes, counts, none)
+    limited = fill(corners, codes, counts, offsets, none)
     found = np.zeros((int(counts.sum()), 2), np.int64)
     if len(found):
-        fill(corners, offsets, codes, counts, found)
+        fill(corners, codes, counts, offsets, found)
     return found[:, 0], found[:, 1], int(limited)
 
 
-@compiled_on_first_call
 def area_in_common(corners: NDArray[np.float64], i: int, j: int) -> float:
     """Return the area that two boxes have in common, 0 without one."""
     wide = min(corners[i, 2], corners[j, 2]) - max(corners[i, 0], corners[j, 0])
@@ -52,9 +48,8 @@ def area_in_common(corners: NDArray[np.float64], i: int, j: int) -> float:
     return float(wide * tall) if tall > 0 else 0.0
 
 
-@compiled_on_first_call
 def _fill_pairs(
-    corners: NDArray[np.float64], offsets: Integers, codes: Integers, counts: Integers,
+    corners: NDArray[np.float64], codes: Integers, counts: Integers, offsets: Integers,
     found: Integers,
 ) -> int:  # fmt: skip
     """Fill how many pairs each box has with those that begin below it, then the pairs themselves.
@@ -84,6 +79,3 @@ def _fill_pairs(
                     own += 1
             counts[i] = own
     return limited
-
-
-_PLAIN = plain_functions(globals())

@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.annotations.box_pairs import MOST_NEXT, area_in_common
-from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.kernels.library import find_kernel
 from audit.run.annotation_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store
 
@@ -188,10 +188,8 @@ def _measure_cover(store: Store) -> None:
 
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
-FEW = 100_000  # pairs of boxes up to which loading the compiled code takes longer
 
 
-@compiled_on_first_call
 def _sort(values: Numbers) -> None:
     """Sort a few numbers in place: an insertion, because a library's sort costs more to begin."""
     for i in range(1, len(values)):
@@ -202,7 +200,6 @@ def _sort(values: Numbers) -> None:
         values[k] = value
 
 
-@compiled_on_first_call
 def _fill_overlap(boxes: Numbers, overlap: Numbers, touching: NDArray[np.bool_]) -> None:
     """Fill each box's greatest IoU with another one, and whether it touches one."""
     for i in range(len(boxes)):
@@ -222,7 +219,6 @@ def _fill_overlap(boxes: Numbers, overlap: Numbers, touching: NDArray[np.bool_])
             touching[i] = touching[j] = True
 
 
-@compiled_on_first_call
 def _union_by_tree(boxes: Numbers) -> float:
     """Return the same: left and right edges in order, and in a tree how far y is covered."""
     n = len(boxes)
@@ -256,7 +252,6 @@ def _union_by_tree(boxes: Numbers) -> float:
     return total
 
 
-@compiled_on_first_call
 def _recount(times: Integers, covered: Numbers, rows: Numbers, node: int, size: int) -> None:
     """Set what a node of the tree covers: its rows where a box spans it, else its halves'."""
     if times[node] > 0:
@@ -272,7 +267,6 @@ def _recount(times: Integers, covered: Numbers, rows: Numbers, node: int, size: 
         covered[node] = 0.0
 
 
-@compiled_on_first_call
 def _union(boxes: Numbers, edges: Numbers) -> float:
     """Return the area of the union; `boxes` are sorted by their upper edge."""
     n, total = len(boxes), 0.0
@@ -293,7 +287,6 @@ def _union(boxes: Numbers, edges: Numbers) -> float:
     return total
 
 
-@compiled_on_first_call
 def _fill(corners: Numbers, offsets: Integers, cover: Numbers, overlap: Numbers) -> None:
     """Fill the union of each picture (squared units), and of each box its greatest IoU.
 
@@ -319,22 +312,20 @@ def _fill(corners: Numbers, offsets: Integers, cover: Numbers, overlap: Numbers)
         cover[p] = alone + _union(some[:n], edges)
 
 
-_PLAIN = plain_functions(globals())
-
-
-def cover_and_overlap(
-    corners: Numbers, offsets: Integers, few: int = FEW
-) -> tuple[Numbers, Numbers]:
+def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Numbers]:
     """Return the area that the boxes of each picture cover, and each box's greatest IoU.
 
     `corners` (boxes, 4) are left, top, right, bottom, cut to the picture; picture p has the boxes
-    offsets[p] to offsets[p + 1], sorted by their upper edge. Up to `few` pairs of boxes are
-    compared without compiled code, with the same result.
+    offsets[p] to offsets[p + 1], sorted by their upper edge.
     """
     cover, overlap = np.zeros(len(offsets) - 1), np.zeros(len(corners))
-    counts = np.diff(offsets).astype(np.float64)
-    fill = _fill if counts @ counts > few else _PLAIN["_fill"]
-    fill(np.ascontiguousarray(corners), np.ascontiguousarray(offsets), cover, overlap)
+    corners = np.ascontiguousarray(corners, np.float64)
+    offsets = np.ascontiguousarray(offsets, np.int64)
+    if kernel := find_kernel("fill_cover"):
+        scratch = np.empty((28, int(np.diff(offsets).max(initial=0))))
+        kernel(corners, cover, offsets, overlap, scratch)
+    else:
+        _fill(corners, offsets, cover, overlap)
     return cover, overlap
 
 

@@ -17,9 +17,8 @@ import json
 import mmap
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.geometry import RINGS, add_keypoints, add_segmentations, loads, number
 from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
-from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.kernels.library import find_kernel
 from audit.run.store import Store
 from preflight.files import regular
 
@@ -44,7 +43,6 @@ OK, TRUNCATED, WRONG, DEEP, MORE = 0, 1, 2, 3, 4
 DEPTH = 100  # a deeper nesting is a mistake or an attack: COCO needs five levels
 CHUNK = 1 << 15  # elements
 CHUNK_BYTES = 8 << 20
-SMALL = 2 << 20  # bytes of a document up to which it is read without compiled code
 LINE_BLOCK = 16 << 20  # bytes in which line ends are looked for together
 KEYS = 64  # keys of one element that are compared with each other
 
@@ -77,15 +75,13 @@ class Value:
     end: int
 
 
-@compiled_on_first_call
-def _skip_space(text: Bytes, at: int) -> int:
+def _skip_space(text: bytes, at: int) -> int:
     while at < len(text) and (text[at] == 32 or (9 <= text[at] <= 13 and text[at] not in (11, 12))):
         at += 1
     return at
 
 
-@compiled_on_first_call
-def _skip_string(text: Bytes, at: int) -> int:
+def _skip_string(text: bytes, at: int) -> int:
     """Return the position after the string that begins at `at`, -1 if it does not end."""
     at += 1
     n = len(text)
@@ -99,16 +95,7 @@ def _skip_string(text: Bytes, at: int) -> int:
     return -1
 
 
-@compiled_on_first_call
-def _string_hash(text: Bytes, start: int, end: int) -> int:
-    value = np.uint64(1469598103934665603)
-    for at in range(start, end):
-        value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
-    return int(np.int64(value))
-
-
-@compiled_on_first_call
-def _skip_nested(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
+def _skip_nested(text: bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
     """Skip the object or list at `at`; returns its end, a status, whether a key repeats in it."""
     n, depth, n_seen, repeats, expects_key = len(text), 0, 0, False, False
     while at < n:
@@ -118,7 +105,7 @@ def _skip_nested(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]
             if end < 0:
                 return n, 1, repeats
             if depth == 1 and expects_key and n_seen < len(seen):
-                value = _string_hash(text, at, end)
+                value = hash(text[at:end])
                 for k in range(n_seen):
                     repeats = repeats or seen[k] == value
                 seen[n_seen] = value
@@ -141,8 +128,7 @@ def _skip_nested(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]
     return n, 1, repeats
 
 
-@compiled_on_first_call
-def _skip_value(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
+def _skip_value(text: bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
     """Skip any value at `at`; returns its end, a status, whether a key repeats in an object."""
     n = len(text)
     if at >= n:
@@ -163,9 +149,8 @@ def _skip_value(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
     return at, (2 if at == start else 0), False
 
 
-@compiled_on_first_call
 def _split_list(
-    text: Bytes, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
+    text: bytes, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
 ) -> tuple[int, int, int]:
     """Fill the boundaries of elements from `at` on, which follows `[` or a comma.
 
@@ -198,25 +183,53 @@ def _split_list(
             return count, at, 2
 
 
-# The same functions for small documents, where loading compiled code takes longer than reading.
-_PLAIN = plain_functions(globals(), _string_hash=lambda text, start, end: hash(text[start:end]))
+class Outline:
+    """Finds where values of a text begin and end: kernels, or their plain forms on `bytes`."""
+
+    def __init__(self, text: Bytes) -> None:
+        self._text, self._plain = text, b"" if find_kernel("split_list") else text.tobytes()
+        names = ("skip_space", "skip_string", "skip_value", "split_list")
+        self._space, self._string, self._value, self._list = map(find_kernel, names)
+
+    def skip_space(self, at: int) -> int:
+        """Return the first position from `at` on that is no white space."""
+        return self._space(self._text, at) if self._space else _skip_space(self._plain, at)
+
+    def skip_string(self, at: int) -> int:
+        """Return the position after the string that begins at `at`, -1 if it does not end."""
+        return self._string(self._text, at) if self._string else _skip_string(self._plain, at)
+
+    def skip_value(self, at: int) -> tuple[int, int]:
+        """Return the end of any value at `at`, and a status."""
+        if self._value is None:
+            return _skip_value(self._plain, at, np.empty(0, np.int64))[:2]
+        end = np.empty(1, np.int64)
+        status = self._value(self._text, at, end)
+        return int(end[0]), status
+
+    def split_list(
+        self, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
+    ) -> tuple[int, int, int]:
+        """Fill the boundaries of elements from `at` on, which follows `[` or a comma.
+
+        Returns how many, the position reached, and a status: OK the list ended, MORE there are
+        more, which begin beyond `most` bytes.
+        """
+        if self._list is None:
+            return _split_list(self._plain, at, starts, ends, repeats, most)
+        reached = np.empty(2, np.int64)
+        status = self._list(self._text, at, starts, ends, repeats, most, reached)
+        return int(reached[0]), int(reached[1]), status
 
 
-def scan_document(
-    text: Bytes, lists: Collection[str], small: int = SMALL
-) -> Iterator[Elements | Value | Broken]:
+def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Value | Broken]:
     """Yield the members of the object `text`: those in `lists` cut into elements, some at a time.
 
-    Ends with a `Broken` where the document is not whole. A text of up to `small` bytes is read
-    without compiled code, with the same result.
+    Ends with a `Broken` where the document is not whole.
     """
-    is_small = len(text) <= small
-    names: Mapping[str, Any] = _PLAIN if is_small else globals()
-    given: Any = text.tobytes() if is_small else text
-    skip_space, skip_string, skip_value, split_list = (
-        partial(names[f"_{name}"], given)
-        for name in ("skip_space", "skip_string", "skip_value", "split_list")
-    )
+    text = np.ascontiguousarray(text)
+    outline = Outline(text)
+    skip_space = outline.skip_space
     at = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
     at = skip_space(at)
     if at >= len(text) or text[at] != ord("{"):
@@ -224,16 +237,16 @@ def scan_document(
         return
     at = skip_space(at + 1)
     while at < len(text) and text[at] == ord('"'):
-        end = skip_string(at)
+        end = outline.skip_string(at)
         colon = len(text) if end < 0 else skip_space(end)
         if colon >= len(text) or text[colon] != ord(":"):
             yield Broken(TRUNCATED if colon >= len(text) else WRONG, colon)
             return
         key, start = _text_of(text, at, end), skip_space(colon + 1)
         if key in lists and start < len(text) and text[start] == ord("["):
-            at, status = yield from _elements(split_list, start + 1, key)
+            at, status = yield from _elements(outline, start + 1, key)
         else:
-            at, status, _ = skip_value(start, np.empty(0, np.int64))
+            at, status = outline.skip_value(start)
             if status == OK:
                 yield Value(key, start, at)
         if status != OK:
@@ -253,14 +266,12 @@ def scan_document(
         yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
 
 
-def _elements(
-    split_list: Callable[..., tuple[int, int, int]], at: int, key: str
-) -> Generator[Elements, None, tuple[int, int]]:
+def _elements(outline: Outline, at: int, key: str) -> Generator[Elements, None, tuple[int, int]]:
     first, status = 0, MORE
     while status == MORE:
         starts, ends = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
         repeats = np.empty(CHUNK, np.bool_)
-        n, at, status = split_list(at, starts, ends, repeats, CHUNK_BYTES)
+        n, at, status = outline.split_list(at, starts, ends, repeats, CHUNK_BYTES)
         if n or first == 0:  # an empty list is a list as well
             yield Elements(key, first, starts[:n], ends[:n], repeats[:n])
         first += n

@@ -17,21 +17,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.annotations.sink import Reading
-from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.kernels.library import find_kernel
 
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_SIDES = 3000
-FEW_SIDES, FEW_RUNS = 100_000, 1000  # pairs of sides, numbers of one mask
 FACTS = ("area", "x", "y", "width", "height", "crossings")
 
 
-@compiled_on_first_call
 def _turn(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> float:
     return (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
 
 
-@compiled_on_first_call
 def _count_crossings(ring: Numbers) -> int:
     """Count pairs of sides of one ring that cross properly: each divides the other."""
     n, count = len(ring) // 2, 0
@@ -57,7 +54,6 @@ def _count_crossings(ring: Numbers) -> int:
     return count
 
 
-@compiled_on_first_call
 def _ring_facts(flat: Numbers, offsets: Integers, facts: Numbers) -> None:
     for r in range(len(offsets) - 1):
         ring = flat[offsets[r] : offsets[r + 1] - (offsets[r + 1] - offsets[r]) % 2]
@@ -76,24 +72,22 @@ def _ring_facts(flat: Numbers, offsets: Integers, facts: Numbers) -> None:
         facts[r, 5] = _count_crossings(ring) if finite and n <= 3000 else np.nan
 
 
-def ring_facts(flat: Numbers, offsets: Integers, few: int = FEW_SIDES) -> Numbers:
+def ring_facts(flat: Numbers, offsets: Integers) -> Numbers:
     """Return (rings, 6): area, x, y, width, height, crossing pairs of sides; NaN: not known.
 
     `offsets` (rings + 1) are positions in `flat`, where ring r is flat[offsets[r]:offsets[r + 1]].
-    Up to `few` pairs of sides are compared without compiled code, with the same result.
     """
     facts = np.empty((len(offsets) - 1, len(FACTS)))
     flat = np.ascontiguousarray(flat, np.float64)
     offsets = np.ascontiguousarray(offsets, np.int64)
-    if (np.diff(offsets) // 2).astype(np.float64) @ (np.diff(offsets) // 2) > few:
-        _ring_facts(flat, offsets, facts)
+    if kernel := find_kernel("ring_facts"):
+        kernel(flat, facts, offsets)
     else:
         with np.errstate(all="ignore"):
-            _PLAIN["_ring_facts"](flat, offsets, facts)
+            _ring_facts(flat, offsets, facts)
     return facts
 
 
-@compiled_on_first_call
 def _unpack_runs(text: NDArray[np.uint8], runs: Integers) -> int:
     """Read COCO's short form: 5 bits a character, differences to the run before the last."""
     n, at = 0, 0
@@ -122,11 +116,10 @@ def unpack_runs(text: str) -> Integers | None:
     """Return the run lengths of COCO's compressed text, None if it is none."""
     raw = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
     runs = np.zeros(len(raw) + 1, np.int64)
-    n = (_unpack_runs if len(raw) > FEW_RUNS else _PLAIN["_unpack_runs"])(raw, runs)
+    n = (find_kernel("unpack_runs") or _unpack_runs)(raw, runs)
     return None if n < 0 else runs[:n]
 
 
-@compiled_on_first_call
 def _run_extent(runs: Integers, height: int, box: Numbers) -> None:
     """Fill area, x, y, width, height of a mask; runs go down the columns, background first."""
     at, area = 0, 0
@@ -151,13 +144,9 @@ def _run_extent(runs: Integers, height: int, box: Numbers) -> None:
 def run_extent(runs: Integers, height: int) -> Numbers:
     """Return area, x, y, width, height of a mask in px; NaN for the extent of an empty one."""
     box = np.zeros(5)
-    fill = _run_extent if len(runs) > FEW_RUNS else _PLAIN["_run_extent"]
+    fill = find_kernel("run_extent") or _run_extent
     fill(np.ascontiguousarray(runs, np.int64), max(int(height), 1), box)
     return box
-
-
-# For the few shapes of a small file, where loading compiled code takes longer.
-_PLAIN = plain_functions(globals())
 
 
 # ---- cut at the edge of the picture ----

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.embeddings.ridge import Decomposition
-from audit.machine.compiled import compiled_on_first_call
+from audit.kernels.library import find_kernel
 from audit.machine.sharing import by_rows
 from audit.neighbors.pair_cache import MIX_1, Fingerprints, KnownNeighbours, find_contained
 
@@ -227,29 +227,24 @@ def _search(
     return index, similarity
 
 
-@compiled_on_first_call
 def offer_neighbours(
-    block: Array, groups: Array, owners: Array, start: int, index: Array, similarity: Array
+    block: Floats, groups: Ints, owners: Ints, start: int, index: Ints, similarity: Floats
 ) -> None:
     """Put the entries of `block` (rows, columns) among the best of each row, largest first.
 
     Columns are numbered from `start`; those of a row's own group are passed over. Equal values go
     to the smaller number.
     """
-    k = index.shape[1]
-    for i in range(block.shape[0]):
-        worst = similarity[i, k - 1]
-        for j in range(block.shape[1]):
-            x = block[i, j]
-            if x > worst and owners[start + j] != groups[i]:
-                place = k - 1
-                while place > 0 and similarity[i, place - 1] < x:
-                    similarity[i, place] = similarity[i, place - 1]
-                    index[i, place] = index[i, place - 1]
-                    place -= 1
-                similarity[i, place] = x
-                index[i, place] = start + j
-                worst = similarity[i, k - 1]
+    if kernel := find_kernel("offer_neighbours"):
+        kernel(block, groups, owners, start, index, similarity)
+        return
+    columns = np.arange(start, start + block.shape[1])
+    values = np.where(owners[columns] == groups[:, None], -np.inf, block)
+    numbers = np.where(values > -np.inf, columns, -1)
+    values, numbers = np.hstack([similarity, values]), np.hstack([index, numbers])
+    order = np.argsort(-values, axis=1, kind="stable")[:, : index.shape[1]]
+    similarity[:] = np.take_along_axis(values, order, 1)
+    index[:] = np.take_along_axis(numbers, order, 1)
 
 
 def compared_points(decomposition: Decomposition) -> Floats:

@@ -41,6 +41,14 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
+def is_current(library: Path = LIBRARY) -> bool:
+    """Say whether a library was built from the sources beside this file."""
+    try:
+        return source_hash().encode() in library.read_bytes()
+    except OSError:
+        return False
+
+
 def find_compilers() -> Iterator[list[str]]:
     """Yield the commands of the compilers here: $CC, then cc, gcc, clang, ziglang."""
     if chosen := os.environ.get("CC"):

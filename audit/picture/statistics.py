@@ -119,4 +119,4 @@ def median_of(counts: Counts) -> npt.NDArray[np.float64]:
     rows = np.arange(len(counts))
     own = counts[rows, at]
     inside = (totals / 2 - (cumulated[rows, at] - own)) / np.maximum(own, 1)
-    return np.maximum(0.0, at - 0.5 + inside)
+    return np.asarray(np.maximum(0.0, at - 0.5 + inside))

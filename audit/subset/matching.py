@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.machine.compiled import compiled_on_first_call
+from audit.kernels.library import find_kernel
 from audit.statistics.intervals import Floats, Ints
 
 Bits = NDArray[np.uint16]
@@ -137,7 +137,6 @@ def match_boxes(
     )  # fmt: skip
 
 
-@compiled_on_first_call
 def assign(
     begin: Ints, low: Ints, high: Ints, found: Floats, truth: Floats, crowd: Flags, counts: Flags,
     far: Flags, thresholds: Floats, hit: Bits, skip: Bits,
@@ -146,6 +145,24 @@ def assign(
 
     Within a picture and class detections lie best first, objects as the file has them.
     """
+    kernel = find_kernel("assign_detections")
+    if kernel is None:
+        _assign(begin, low, high, found, truth, crowd, counts, far, thresholds, hit, skip)
+        return
+    most = int((high - low).max(initial=0))
+    table = np.empty(int((np.diff(begin) * (high - low)).max(initial=0)))
+    order, taken = np.empty(most, np.int64), np.empty(most, np.bool_)
+    numbers = (np.ascontiguousarray(boxes, np.float64) for boxes in (found, truth))
+    kernel(
+        low, high, begin, *numbers, crowd, counts, far, thresholds, hit, skip, table, order, taken
+    )
+
+
+def _assign(
+    begin: Ints, low: Ints, high: Ints, found: Floats, truth: Floats, crowd: Flags, counts: Flags,
+    far: Flags, thresholds: Floats, hit: Bits, skip: Bits,
+) -> None:  # fmt: skip
+    """Do the same in plain Python."""
     most = 1
     for k in range(low.size):
         most = max(most, high[k] - low[k])
@@ -189,7 +206,6 @@ def assign(
                         skip[a, first + i] |= bit
 
 
-@compiled_on_first_call
 def _overlap(d: Floats, g: Floats, crowd: bool) -> float:
     w = min(d[0] + d[2], g[0] + g[2]) - max(d[0], g[0])
     h = min(d[1] + d[3], g[1] + g[3]) - max(d[1], g[1])

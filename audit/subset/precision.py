@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit.machine.compiled import compiled_on_first_call
+from audit.kernels.library import find_kernel
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.matching import MOST, SIZES, THRESHOLDS, Bits, Flags, Matches
 from audit.subset.metrics import uniforms
@@ -58,7 +58,6 @@ class Part:
     excess: float = 0.0
 
 
-@compiled_on_first_call
 def walk(
     weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, recalls: Floats,
     value: Floats, gain: Floats, found: Floats,
@@ -266,7 +265,15 @@ def _curve(
     """Return AP, and of each detection its gain and the precision where it is right."""
     value = np.zeros(bits.size)
     gain, found = (np.zeros(weight.size if parts else 0) for _ in range(2))
-    walk(weight, hit, skip, bits, total, RECALLS, value, gain, found)
+    hit, skip = np.ascontiguousarray(hit), np.ascontiguousarray(skip)
+    weight = np.ascontiguousarray(weight, np.float64)
+    if kernel := find_kernel("walk_ranking"):
+        scratch, place = np.empty((5, weight.size)), np.empty(weight.size, np.int64)
+        kernel(
+            weight, hit, skip, bits, float(total), RECALLS, value, gain, found, scratch, place
+        )  # fmt: skip
+    else:
+        walk(weight, hit, skip, bits, total, RECALLS, value, gain, found)
     return float(value.mean()), gain, found
 
 

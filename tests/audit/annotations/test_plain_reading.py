@@ -1,12 +1,14 @@
-"""Small files are read without compiled code, large ones with it: the rows are the same."""
+"""Documents have one outline, whether a kernel or its plain form finds it; nothing is compiled."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from audit.annotations import coco as coco_reader
-from audit.annotations.geometry import ring_facts
+from audit.kernels.library import find_kernel
 from tests.audit.annotations.datasets import coco, coco_tree
 from tests.audit.annotations.test_annotation_fuzz import FUZZ, KEYS, ODD
 from tests.conftest import ROOT
@@ -22,12 +24,18 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.slow
 
 
-def parts(raw: bytes, small: int) -> list[Any]:
+def no_kernel(_: str) -> None:
+    """Find no kernel: the plain form runs."""
+
+
+def parts(raw: bytes, kernel: Callable[[str], Any] = find_kernel) -> list[Any]:
     """What the outline of a document is, in plain values."""
     found: list[Any] = []
-    for part in coco_reader.scan_document(
-        np.frombuffer(raw, np.uint8), ("images", "annotations"), small
-    ):
+    with patch.object(coco_reader, "find_kernel", kernel):
+        members = list(
+            coco_reader.scan_document(np.frombuffer(raw, np.uint8), ("images", "annotations"))
+        )
+    for part in members:
         if isinstance(part, coco_reader.Elements):
             arrays = (part.starts.tolist(), part.ends.tolist(), part.repeats.tolist())
             found.append((part.key, part.first, *arrays))
@@ -55,15 +63,15 @@ def test_documents_have_one_outline(
         "whole": raw, "cut": raw[:at], "flip": raw[:at] + bytes([byte]) + raw[at + 1 :],
         "insert": raw[:at] + bytes([byte] * 3) + raw[at:],
     }[kind]  # fmt: skip
-    assert parts(made, 1 << 20) == parts(made, 0)
+    assert parts(made) == parts(made, no_kernel)
 
 
 @FUZZ
 @given(text=st.text(alphabet='{}[],:"\\01e.- \nnultrfasimge', max_size=60))
 def test_any_text_has_one_outline(text: str) -> None:
     raw = f'{{"images": [{text}'.encode()
-    found = parts(raw, 1 << 20)
-    assert found == parts(raw, 0)
+    found = parts(raw)
+    assert found == parts(raw, no_kernel)
     assert len(found) <= len(raw)
 
 
@@ -74,18 +82,6 @@ def test_lines_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert coco_reader.lines_before(text, positions, 0, 1).tolist() == [4, 6, 6, 7]
     assert coco_reader.lines_before(text, positions[2:], 8, 4).tolist() == [6, 7]
     assert coco_reader.count_lines(text, 0, len(text)) == 7
-
-
-COORDINATE = st.floats() | st.integers(-9, 9).map(float)
-
-
-@FUZZ
-@given(rings=st.lists(st.lists(COORDINATE, max_size=24), max_size=5))
-@example(rings=[[0, 0, 4, 4, 4, 0, 0, 4], [], [1.0]])
-def test_rings_have_one_set_of_facts(rings: list[list[float]]) -> None:
-    flat = np.array([v for ring in rings for v in ring], np.float64)
-    offsets = np.cumsum([0, *map(len, rings)]).astype(np.int64)
-    np.testing.assert_array_equal(ring_facts(flat, offsets), ring_facts(flat, offsets, few=-1))
 
 
 def test_small_files_load_no_compiled_code(tmp_path: Path) -> None:

@@ -22,13 +22,23 @@ def _library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
     return path
 
 
+def _use(library: Path | None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if library:
+            patch.setenv(PATH_VARIABLE, str(library))
+        load_kernels.cache_clear()
+        assert available()
+        yield
+    load_kernels.cache_clear()
+
+
 @pytest.fixture
-def kernels(_library: Path | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def kernels(_library: Path | None) -> Iterator[None]:
     """Kernels are there, whatever the tree holds."""
-    if _library:
-        monkeypatch.setenv(PATH_VARIABLE, str(_library))
-    load_kernels.cache_clear()
-    assert available()
-    yield
-    monkeypatch.undo()
-    load_kernels.cache_clear()
+    yield from _use(_library)
+
+
+@pytest.fixture(scope="module")
+def kernels_of_module(_library: Path | None) -> Iterator[None]:
+    """The same for all tests of a module."""
+    yield from _use(_library)

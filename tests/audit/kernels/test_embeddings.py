@@ -1,0 +1,64 @@
+"""Kernels of embeddings against their plain forms: patches nearly, neighbours exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.embeddings.nearest import offer_neighbours
+from audit.embeddings.patches import cut_patches, pool_codes
+from audit.kernels.library import PATH_VARIABLE, find_kernel, load_kernels
+
+
+def plain_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, "off")
+    load_kernels.cache_clear()
+    assert not load_kernels()
+
+
+@pytest.mark.parametrize(("n", "side", "stride"), [(0, 8, 2), (1, 6, 2), (3, 7, 3), (5, 32, 2)])
+def test_patches(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, n: int, side: int, stride: int
+) -> None:
+    pictures = np.random.default_rng(n).uniform(0, 255, (n, side, side, 3)).astype(np.float32)
+    pictures[:1] = 128  # a flat picture
+    ours = cut_patches(pictures, stride)
+    plain_forms(monkeypatch)
+    np.testing.assert_allclose(ours, cut_patches(pictures, stride), atol=1e-3)
+
+
+@pytest.mark.parametrize(("n", "places", "k"), [(0, 2, 3), (1, 1, 4), (2, 3, 5), (3, 14, 40)])
+def test_codes(kernels: None, monkeypatch: pytest.MonkeyPatch, n: int, places: int, k: int) -> None:
+    rng = np.random.default_rng(n)
+    white = rng.normal(size=(n * places**2, 24)).astype(np.float32)
+    words = rng.normal(size=(k, 24)).astype(np.float32)
+    norms = (words**2).sum(1)
+    ours = pool_codes(white @ words.T, white, norms, places)
+    plain_forms(monkeypatch)
+    np.testing.assert_allclose(ours, pool_codes(white @ words.T, white, norms, places), atol=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "columns", "k"), [(0, 4, 2), (3, 0, 2), (9, 4, 6), (40, 300, 7)])
+def test_neighbours(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, k: int
+) -> None:
+    rng = np.random.default_rng(columns)
+    block = rng.integers(0, 30, (rows, columns)).astype(np.float32)  # many ties
+    block[block == 3] = np.nan
+    groups, owners = rng.integers(0, 5, rows), rng.integers(0, 5, columns + 2)
+    found = []
+    for _ in range(2):
+        index, similarity = np.full((rows, k), -1), np.full((rows, k), -np.inf, np.float32)
+        for start in (0, 2):
+            offer_neighbours(block, groups, owners, start, index, similarity)
+        found.append((index, similarity))
+        plain_forms(monkeypatch)
+    for ours, plain in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, plain)
+
+
+def test_a_stride_of_nothing_is_refused(kernels: None) -> None:
+    kernel = find_kernel("cut_patches")
+    assert kernel
+    with pytest.raises(ValueError, match="patches"):
+        kernel(np.zeros((1, 9, 9, 3), np.float32), 6, 0, 1.0, np.zeros((4, 108), np.float32))
