@@ -33,7 +33,7 @@ WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, wa
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.
-SLOW = {"scipy", "cv2", "numba", "imagehash", "yaml"}
+SLOW = {"scipy", "cv2", "imagehash", "yaml"}
 
 
 # What a training's own Python has for the profiler, and what it may lack: for pages alone, or asked

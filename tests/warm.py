@@ -77,7 +77,7 @@ def _server() -> Path:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.warm", str(place), str(owner)], cwd=ROOT,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_THREADING_LAYER": "workqueue"},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
             STARTED.append(process)
             assert process.stdout is not None
