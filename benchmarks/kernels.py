@@ -133,6 +133,7 @@ def annotation_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
 
     names = ("geometry", "coco", "box_pairs", "box_statistics")
     shapes, outline, pairs, covers = (load(f"audit/annotations/{name}.py") for name in names)
+    covers.area_in_common = pairs.area_in_common  # the kernel that it called
     counts = rng.integers(0, 30, 5000)
     offsets = np.concatenate([[0], counts.cumsum()])
     low = rng.random((offsets[-1], 2))
@@ -168,7 +169,7 @@ def annotation_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
     text = np.frombuffer(f'{{"annotations": [{", ".join([entry] * 20_000)}]}}'.encode(), np.uint8)
 
     def elements(members: Any) -> Any:
-        return [x for part in members for x in (part.starts, part.ends, part.repeats)]
+        return [x for part in members for x in (part.starts, part.ends, part.repeats * 1)]
 
     yield Case(
         "split_list", "1.5 MB",
@@ -183,7 +184,9 @@ def detection_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
     old_matching, old_precision = (load(f"audit/subset/{n}.py") for n in ("matching", "precision"))
     each, objects = rng.integers(0, 20, 300), rng.integers(0, 9, 300)
     begin, ends = np.concatenate([[0], each.cumsum()]), objects.cumsum()
-    found, truth = (rng.random((int(k), 4)) + [0, 0, 0.5, 0.5] for k in (begin[-1], ends[-1]))
+    found, truth = (
+        np.add(rng.random((int(k), 4)), [0, 0, 0.5, 0.5]) for k in (begin[-1], ends[-1])
+    )
     crowd = rng.random(len(truth)) < 0.05
     counts, far = (rng.random((4, len(x))) < 0.7 for x in (truth, found))
     given = (begin, ends - objects, ends, found, truth, crowd, counts, far, matching.THRESHOLDS)

@@ -102,6 +102,7 @@ def scan_command(
         if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
             fork_ahead()
     from audit.compare.expectations import judge_expectations, parse_expectations
+    from audit.kernels.library import missing_sentence
     from audit.report import collect_report
     from audit.scanning.estimate import Forecast
     from audit.scanning.measuring import PHASE_WORDS
@@ -129,7 +130,9 @@ def scan_command(
     )  # fmt: skip
     request = options.prepare(source, out)
     expected = parse_expectations(request.config.expect)
-    terminal.write_message("\n".join([request.source.describe(), *request.config.notes]))
+    missing = [sentence] if (sentence := missing_sentence()) else []
+    notes = [request.source.describe(), *request.config.notes, *missing]
+    terminal.write_message("\n".join(notes))
     try:
         with ProgressBar(PHASE_WORDS) as bar:
             forecast = Forecast(bar.say, jobs or usable_cores())

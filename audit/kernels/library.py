@@ -124,6 +124,16 @@ def available() -> bool:
     return bool(load_kernels())
 
 
+def missing_sentence() -> str:
+    """Return what a user should know of a library that is missing, empty where it is there."""
+    if available():
+        return ""
+    return (
+        "The compiled kernels are missing or outdated: this scan takes several times as long. "
+        "Install a C compiler (or `pip install ziglang`) and run `python -m audit.kernels.build`."
+    )
+
+
 @cache
 def load_kernels() -> dict[str, Kernel]:
     """Return the functions of the library by name, none where there is no library."""
