@@ -324,9 +324,9 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     # a product a picture: of all at once, sums would hang on where in the table a picture stands
     white = patches.reshape(n, places * places, -1) @ words.axes
     white -= words.mean @ words.axes
-    products = (white @ words.centroids.T).reshape(-1, k)
+    products = np.asarray(white @ words.centroids.T, np.float32).reshape(-1, k)
     white = white.reshape(len(patches), -1)
-    norms = np.asarray((words.centroids**2).sum(1), np.float32)
+    norms = (words.centroids**2).sum(1)
     pooled = pool_codes(products, white, norms, places)
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
