@@ -76,10 +76,10 @@ demo: $(VENV)/core $(KERNELS)
 	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 4 \
 		-o runs/sample_data/profile.json
 	$(BIN)/pipeline-profiler report runs/sample_data/profile.json -o runs/sample_data/profile.html
-	$(BIN)/pipeline-profiler check-loader sample_data/loader.py:make_loader --quick \
+	$(BIN)/pipeline-profiler check sample_data/loader.py:make_loader --quick \
 		-o runs/sample_data/check-loader.json
 	if $(BIN)/python -c "import torch" 2>/dev/null; then \
-		$(BIN)/pipeline-profiler check-training sample_data/training.py --quick \
+		$(BIN)/pipeline-profiler check sample_data/training.py --quick \
 		-o runs/sample_data/check-training.json; fi
 	@echo
 	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"

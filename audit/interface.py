@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from audit.neighbors.pairs.overlap import Finder
 
 GIVEN = (
-    "The pictures were given by a Python object. Where it had pixels, they are stored as PNG, and "
+    "The images were given by a Python object. Where it had pixels, they are stored as PNG, and "
     "what the FILE checks say is said of these files."
 )
 
@@ -80,19 +80,13 @@ def scan_dataset(
     layout: str | None = None,
     exclude: Sequence[str] = (),
     roots: Mapping[str, str] | None = None,
-    label_separator: str | None = None,
-    one_hot: str | None = None,
     checks: Sequence[str] | None = None,
     embeddings: Place | None = None,
     embedder: str | None = None,
     predictions: Place | None = None,
     config: Place | Config | None = None,
-    own: Sequence[Place] = (),
+    plugins: Sequence[Place] = (),
     jobs: int | None = None,
-    executor: str = "processes",
-    address: str = "auto",
-    parts: Place | None = None,
-    lock: bool = True,
     verify: bool = False,
     progress: bool | ProgressCallback = True,
 ) -> Run:
@@ -110,9 +104,8 @@ def scan_dataset(
     """
     options = ScanOptions(
         layout=layout, exclude=exclude, roots=roots, checks=checks, embeddings=embeddings,
-        embedder=embedder, predictions=predictions, config=config, own=own, jobs=jobs,
-        executor=executor, address=address, parts=parts, lock=lock, verify=verify,
-        label_separator=label_separator, one_hot=one_hot,
+        embedder=embedder, predictions=predictions, config=config, plugins=plugins, jobs=jobs,
+        verify=verify,
     )  # fmt: skip
     place = None if run is None else Path(run)
     with _shown(progress) as call:

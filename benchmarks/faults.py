@@ -392,7 +392,7 @@ def other_user(scene: Scene, rights: str) -> bool:
     codes = [
         scene.end(scene.start(*words, prefix=become)).code
         for words in (
-            ("report", run), ("log", run), ("verify", run), ("recheck", run),
+            ("report", run), ("decide", run, "--log"), ("verify", run), ("recheck", run),
             ("decide", run, "x", "--as", "keep"), ("scan", scene.data, "--out", run),
         )
     ]  # fmt: skip

@@ -39,20 +39,24 @@ import json, sys, typer
 from audit.cli.main import app
 from pipeline_profiler.cli.main import parser
 commands, options = [], 0
+SHELL = ("help", "install_completion", "show_completion")  # of every program of typer
 def walk(command, path):
     global options
     if getattr(command, "hidden", False):
         return
+    options += sum(p.param_type_name == "option" and not p.hidden and p.name not in SHELL
+                   for p in command.params)
     if hasattr(command, "commands"):
         for name, inner in command.commands.items():
             walk(inner, [*path, name])
         return
     commands.append(" ".join(path))
-    options += sum(p.param_type_name == "option" and not p.hidden and p.name != "help"
-                   for p in command.params)
 walk(typer.main.get_command(app), ["audit"])
 def dig(parser, path):
     global options
+    hidden = "==SUPPRESS=="
+    options += sum(bool(a.option_strings) and a.help != hidden and a.dest != "help"
+                   for a in parser._actions)
     inner = [a for a in parser._actions if hasattr(a, "choices") and isinstance(a.choices, dict)]
     for action in inner:
         shown = {a.dest for a in action._choices_actions}
@@ -61,9 +65,6 @@ def dig(parser, path):
                 dig(below, [*path, name])
     if not inner:
         commands.append(" ".join(path))
-        hidden = "==SUPPRESS=="
-        options += sum(bool(a.option_strings) and a.help != hidden and a.dest != "help"
-                       for a in parser._actions)
 dig(parser(), ["pipeline-profiler"])
 print(json.dumps([len(commands), options]))
 """
@@ -72,7 +73,9 @@ import dataclasses, json
 from audit.checking.check import all_checks
 from audit.checking import config
 from audit.compare import expectations as e
+from pipeline_profiler.cli.settings import setting_fields
 keys = sum(map(len, getattr(config, "SETTINGS", {}).values()))
+keys += len(setting_fields())
 keys += len(e.NUMBERS) + len(e.SEVERITIES) + len(e.NAMES)
 print(json.dumps([keys, sum(len(dataclasses.fields(c.Params)) for c in all_checks().values())]))
 """

@@ -186,10 +186,11 @@ def precision_table(device: Device, seconds: float, data: Path | None, out: Path
     words += ["--precisions", "fp32,tf32,fp16,bf16", "--loss-scale", "dynamic,128"]
     if device.pretend:
         words = ["--batch-sizes", "4", "--precisions", "fp32,bf16", "--device", "cpu"]
-        words += ["--steps", "3", "--repeats", "2", "--parity-steps", "2"]
+        for key in ("steps=3", "repeats=2", "parity_steps=2"):
+            words += ["--set", f"measure.{key}"]
     words += ["--data", str(data)] if data else []
     each = max(90 if device.pretend else 30, seconds / 2)
-    words += ["--seconds", str(int(each)), "--replace", "--no-record"]
+    words += ["--seconds", str(int(each)), "--set", "record.enabled=false"]
     whole: Session | None = None
     for network in SMALL_NETWORKS if device.pretend else NETWORKS:
         line = [sys.executable, "-m", "pipeline_profiler", "precision", network, *words]

@@ -298,7 +298,7 @@ def counted(p: Pipeline, repeats: int, draws: int, steps: int, rng: Any) -> dict
         inconclusive += verdict == "inconclusive"
         false += verdict.bound != (p.stall > 0.05) and verdict != "inconclusive"
         if before is not None:
-            told += not tune.compare(before, session)["sentence"].startswith("no difference")
+            told += not tune.compare(before, session)["sentence"].startswith("inconclusive")
         before = session
     rates = {"held": held, "false_verdicts": false, "inconclusive": inconclusive}
     return {k: v / draws for k, v in rates.items()} | {"told_apart": told / (draws - 1)}

@@ -61,8 +61,8 @@ class Profile:
             return render.to_text(self.session)
         place = os.fspath(path)
         render.check_format(place)
-        check_output(place, replace=False)
-        return write_report(lambda: render.make_report(self.session, place), place, replace=False)
+        check_output(place)
+        return write_report(lambda: render.make_report(self.session, place), place)
 
     def __repr__(self) -> str:
         return f"Profile: {self.sentence}"

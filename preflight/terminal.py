@@ -9,7 +9,7 @@ stdout belongs to the answer. Where nobody reads it any more (`| head`), the com
 ends as it would have; where it cannot be written (closed, or a full disk), there is no answer, and
 that is `OutputError`. stderr is for the person: a sentence that cannot be written there is lost.
 
-Help is one screen: commands in groups, rare options behind `--help-all` (`without_help_all`).
+Help is one screen: commands in groups (`grouped_help`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 # C0 and C1 controls, bidirectional marks and embeddings, line separators, lone surrogates.
@@ -155,7 +155,6 @@ def _discard(stream: TextIO) -> None:
 # ---- help ----
 
 
-HELP_ALL = "--help-all"
 Groups = Mapping[str, Mapping[str, str]]
 """{title of a group: {command: what it is for}}, the commands that a newcomer needs first."""
 
@@ -165,19 +164,11 @@ def grouped_help(program: str, about: str, groups: Groups) -> str:
     wide = max(len(name) for group in groups.values() for name in group)
     lines = [f"usage: {program} COMMAND ...", "", about]
     for title, group in groups.items():
-        lines += ["", title, *(f"  {name:<{wide}}  {text}" for name, text in group.items())]
-    lines += ["", f"{program} COMMAND --help tells its options, --help-all the rare ones too."]
+        lines += ["", *([title] if title else [])]
+        lines += (f"  {name:<{wide}}  {text}" for name, text in group.items())
+    lines += ["", f"{program} COMMAND --help lists its options. Every command takes --config FILE,"]
+    lines += ["--set TABLE.KEY=VALUE (a key of that file) and --trace."]
     return "\n".join(lines) + "\n"
-
-
-def without_help_all(words: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the words of a command line with `--help` for `--help-all`, and whether it was there.
-
-    What follows `--` belongs to another program and stays.
-    """
-    end = words.index("--") if "--" in words else len(words)
-    asked = HELP_ALL in words[:end]
-    return [("--help" if w == HELP_ALL and i < end else w) for i, w in enumerate(words)], asked
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str:

@@ -118,7 +118,7 @@ def make_loader() -> Loader:
 
 
 def make_faster_loader() -> Loader:
-    """Two threads, for `pipeline-profiler compare`."""
+    """Two threads, for `pipeline-profiler report --against`."""
     return Loader(threads=2)
 
 

@@ -1,9 +1,9 @@
-"""A tiny training on the images of this folder, for `pipeline-profiler check-training --quick`.
+"""A tiny training on the images of this folder, for `pipeline-profiler check --quick`.
 
 What is checked is the loop, not the accuracy::
 
-    pipeline-profiler check-loader sample_data/training.py:make_loader --quick
-    pipeline-profiler check-training sample_data/training.py --quick
+    pipeline-profiler check sample_data/training.py:make_loader --quick
+    pipeline-profiler check sample_data/training.py --quick
 
 Needs torch (`pip install 'dataset-preflight[torch]'`). Pictures are reduced to 32 x 32 and kept in
 memory: loading all of them takes about a second.

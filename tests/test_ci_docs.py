@@ -55,7 +55,7 @@ def test_the_steps_of_the_action_run_and_the_hook_is_the_first(tmp_path: Path) -
     assert installed.startswith("pip install tools/dataset_preflight-*.whl")
     tree = make_tree(tmp_path / "images")
     first, *rest = sorted(file for file in tree.rglob("*") if file.is_file())
-    first.write_text("no picture")  # an error: the step fails, the report comes
+    first.write_text("no image")  # an error: the step fails, the report comes
     for file in rest[5:]:
         file.unlink()
     codes = []

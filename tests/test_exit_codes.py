@@ -52,7 +52,11 @@ TABLE = (
     Row("profile report failed.json", 3, "The rule r failed"),
     Row("profile report sound.json >&-", 4, "stdout is closed"),
     Row("profile report sound.json > /dev/full", 4, "cannot be printed"),
-    Row("profile compare stalled.json stalled.json --json > /dev/full", 4, "cannot be printed"),
+    Row(
+        "profile report stalled.json --against stalled.json --json > /dev/full",
+        4,
+        "cannot be printed",
+    ),
     Row(f"profile run train.py:make_loader {QUICK} -o new.json >&-", 4, "stdout is closed"),
     Row(f"profile run train.py:make_loader {QUICK} -o new.json FULL_DISK", 4, "follows on stdout"),
     Row("profile report sound.json -o new.html FULL_DISK", 2, "cannot be written"),
@@ -72,7 +76,7 @@ TABLE = (
     Row(
         "audit scan clean --out new-run --jobs 1 TO_NOBODY && ls new-run/CURRENT",
         0,
-        "kept in new-run: the same command sends it",
+        "kept in new-run. Run the same command again to send it",
     ),
     Row(
         f"profile run train.py:make_loader {QUICK} -o new.json TO_NOBODY && ls new.json",

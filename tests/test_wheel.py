@@ -86,8 +86,8 @@ def test_it_profiles_a_loader(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "loader.py").write_text(LOADER)
     said = run(
         installed, tmp_path, "pipeline_profiler", "run", "loader.py:make_loader",
-        "--emulate-step-ms", 1, "--steps", 20, "--repeats", 2, "--seconds", 3, "--json",
-        "-o", "profile.json",
+        "--emulate-step-ms", 1, "--set", "measure.steps=20", "--set", "measure.repeats=2",
+        "--seconds", 3, "--json", "-o", "profile.json",
     )  # fmt: skip
     assert json.loads(said)["schema"] == "profile/1"
     run(installed, tmp_path, "pipeline_profiler", "report", "profile.json", "-o", "profile.html")

@@ -309,9 +309,9 @@ def load_results(store: Store, path: Path) -> BoxResults:
     """Read a file of results and find its images and classes; raises UsageError."""
     frame = read_results(path)
     if frame.is_empty():
-        raise UsageError(f"{path} holds no prediction: an empty list says nothing.")
+        raise UsageError(f"{path} contains no predictions.")
     number = pl.col("score")
-    _refuse(path, frame, (number < 0) | (number > 1), "a score outside 0 to 1, no probability")
+    _refuse(path, frame, (number < 0) | (number > 1), "a score outside 0 to 1")
     sides = pl.col("width", "height")
     _refuse(path, frame, pl.any_horizontal(sides <= 0), "a box without width or height")
     file, keys = _find_file(store, path, frame["image"].unique().to_list())
@@ -321,7 +321,7 @@ def load_results(store: Store, path: Path) -> BoxResults:
     if strange := sorted(set(frame["category"].unique()) - set(labels)):
         known = ", ".join(list(labels)[:8]) + (", ..." if len(labels) > 8 else "")
         raise UsageError(
-            f"{path}: category_id {strange[0]} is no class of {file}, whose classes are {known}"
+            f"{path}: category_id {strange[0]} is not a class of {file} (classes: {known})"
             + (f" ({len(strange):,} such ids)" if len(strange) > 1 else "")
             + ": write the ids of the annotation file, not the detector's own numbers."
         )
@@ -337,26 +337,26 @@ def read_results(path: Path) -> pl.DataFrame:
     """Return COCO's results: image, category, x, y, width, height, score; raises UsageError."""
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path} is larger than {MOST_BYTES >> 30} GB: give the best 100 a "
-                             "picture, as evaluation does.")  # fmt: skip
+            raise UsageError(f"{path} is larger than {MOST_BYTES >> 30} GB: keep the best 100 per "
+                             "image, as evaluation does.")  # fmt: skip
         document = json.loads(read_regular(path).decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error}).") from None
     except (ValueError, RecursionError) as error:
         said = "it nests too deep" if isinstance(error, RecursionError) else str(error)[:120]
-        raise UsageError(f"{path} is no JSON ({said}): write {FORMAT}.") from None
+        raise UsageError(f"{path} is not valid JSON ({said}): write {FORMAT}.") from None
     if not isinstance(document, list):
-        raise UsageError(f"{path} holds an object: COCO's results are {FORMAT}.")
+        raise UsageError(f"{path} contains an object, but COCO's results are {FORMAT}.")
     rows = [_row(path, number, entry) for number, entry in enumerate(document)]
     frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     finite = pl.all_horizontal(pl.col("x", "y", "width", "height", "score").is_finite())
-    _refuse(path, frame, ~finite, "numbers that are none (NaN or infinite)")
+    _refuse(path, frame, ~finite, "NaN or infinite numbers")
     return frame
 
 
 def _row(path: Path, number: int, entry: Any) -> tuple[Any, ...]:
     if not isinstance(entry, dict):
-        raise UsageError(f"{path}: entry {number:,} is no object: write {FORMAT}.")
+        raise UsageError(f"{path}: entry {number:,} is not an object: write {FORMAT}.")
     outline = entry.get("segmentation") or None
     cut = None if outline is None else segment(outline)
     if outline is not None and cut is None:
@@ -420,13 +420,13 @@ def _find_file(store: Store, path: Path, images: Sequence[str]) -> tuple[str, di
         if listed is None:
             raise UsageError(f"{path}: the dataset has no annotations to compare with.")
         raise UsageError(
-            f"No image_id of {path} is a picture of the annotation files: it has {images[0]!r}, "
+            f"No image_id of {path} is an image of the annotation files: it has {images[0]!r}, "
             f"they have {listed!r}."
         )
     if rival and rival != best[2]:
         raise UsageError(
-            f"The image ids of {path} fit {rival} and {best[2]} alike, which list other pictures: "
-            "scan the split that was predicted alone, or leave a file out with --exclude."
+            f"The image ids of {path} match both {rival} and {best[2]}, which list different "
+            "images: scan only the predicted split, or exclude a file with --exclude."
         )
     return best[2], best[3]
 

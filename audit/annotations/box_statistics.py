@@ -501,17 +501,17 @@ def annotation_sentences(store: Store) -> list[str]:
     for row in store.rows(_SQL):
         more = f" and {row['groups'] - 1:,} more" if row["groups"] > 1 else ""
         said = (
-            f"{row['format']} annotations: {_count(row['pictures'], 'picture')}, "
+            f"{row['format']} annotations: {_count(row['pictures'], 'image')}, "
             f"{_count(row['objects'], 'box', 'boxes')}, "
             f"{_count(row['classes'], 'class', 'classes')} (from {row['first']}{more})"
         )
         missing = int(row["pictures"] - row["matched"])
         if missing:
-            said += f"; {_count(missing, 'picture')} of these could not be found"
+            said += f"; {_count(missing, 'image')} could not be found"
         if row["broken"]:
-            said += f"; {_count(row['broken'], 'file')} could not be read whole"
+            said += f"; {_count(row['broken'], 'file')} could not be read completely"
         if row["rest"]:
-            said += f"; not examined: {row['rest']}"
+            said += f"; skipped: {row['rest']}"
         sentences.append(f"{said}.")
     return sentences
 

@@ -101,10 +101,10 @@ def note_texts(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> 
     for i, column in enumerate(columns, 1):
         bad = rows.filter(pl.col(f"v{i}").is_null())
         for row in bad.head(20).iter_rows(named=True):
-            said = f"`{column}` is {str(row[column])[:40]!r}, no number"
+            said = f"`{column}` is {str(row[column])[:40]!r}, not a number"
             reading.note("wrong-type", said, f"line {row['line']}", row["image_key"])
         if bad.height > 20:
-            reading.note("wrong-type", f"`{column}` is no number", count=bad.height - 20)
+            reading.note("wrong-type", f"`{column}` is not a number", count=bad.height - 20)
 
 
 def add_rows(rows: pl.DataFrame, reading: Reading) -> None:

@@ -24,7 +24,7 @@ MOST_BYTES = 4 << 20  # of one file
 MOST_NODES = 200_000  # lists, mappings and scalars; each alias counts all that it stands for
 DEEPEST = 50  # lists and mappings in each other
 MOST_TAGS = 100  # lines `%TAG`: libyaml compares each with all before it
-_TWICE = "a key is given twice: readers take the last"
+_TWICE = "a key occurs twice: readers use the last"
 _OWN = "tag:yaml.org,2002:"
 _PLAIN_TAG = re.compile(rf"!|{_OWN}(?:str|int|float|bool|null|seq|map)")
 # Files of other programs are no problem of ours: a key at the margin makes one of YOLO.
@@ -63,7 +63,7 @@ def load_names(tree: Tree, folder: str, problems: ProblemLog) -> StatedNames:
             listed = content.get("names", "")
             names = numbered_texts(listed)
             if 0 < len(names) < len(listed):
-                problems.add("malformed", "an entry of `names` is no text with a number", path)
+                problems.add("malformed", "an entry of `names` is not a text with a number", path)
             for kind, said, line in faults:
                 problems.add(kind, said, f"{path}, line {line}")
             if not names and any(kind == "malformed" for kind, *_ in faults):
@@ -177,7 +177,7 @@ def read_yaml(text: str, whole: bool = True) -> tuple[dict[str, Value], list[Fau
             if kind == "DocumentStartEvent" and opened[0].items:
                 raise ValueError("a second document begins")
             if not _PLAIN_TAG.fullmatch(tag):
-                raise ValueError(f"`{tag.replace(_OWN, '!!')[:60]}` is no tag of plain YAML")
+                raise ValueError(f"`{tag.replace(_OWN, '!!')[:60]}` is not a tag of plain YAML")
             if kind in ("SequenceStartEvent", "MappingStartEvent"):
                 opened.append(_Part(kind == "MappingStartEvent", anchor, nodes))
                 nodes += 1
@@ -189,11 +189,11 @@ def read_yaml(text: str, whole: bool = True) -> tuple[dict[str, Value], list[Fau
                 nodes += 1
             elif kind == "AliasEvent":
                 if anchor not in anchors:
-                    raise ValueError(f"`*{anchor[:60]}` stands for nothing that ended before it")
+                    raise ValueError(f"`*{anchor[:60]}` refers to nothing defined before it")
                 value, size = anchors[anchor]
                 nodes += size
             if nodes > MOST_NODES:
-                raise ValueError(f"it has more than {MOST_NODES:,} entries, with those of aliases")
+                raise ValueError(f"it has more than {MOST_NODES:,} entries, including aliases")
             if len(opened) > DEEPEST + 1:
                 raise ValueError(f"its lists and mappings are more than {DEEPEST} deep")
             if value is not None:
@@ -204,12 +204,12 @@ def read_yaml(text: str, whole: bool = True) -> tuple[dict[str, Value], list[Fau
         why, line = error.reason, text.encode()[: error.position].count(b"\n") + 1
     except yaml.MarkedYAMLError as error:
         tab = text[error.problem_mark.index :][:1] == "\t"
-        why = "a tab stands where YAML takes blanks only" if tab else error.problem
+        why = "a tab is used where YAML allows only spaces" if tab else error.problem
         line = error.problem_mark.line + 1
     except (ValueError, OverflowError) as error:  # of PyYAML too: escapes, without libyaml
         why = str(error)
     if why:
-        faults.append(("malformed", f"a file of class names is not read to its end: {why}", line))
+        faults.append(("malformed", f"a file of class names is only partly read: {why}", line))
     if len(opened) > 1:
         # What has not ended; of its values, those count that a further key shows to have ended.
         del opened[1].items[(len(opened[1].items) - 1) // 2 * 2 :]

@@ -358,10 +358,10 @@ def parse_entries(document: Document, part: Elements, lines: Positions) -> pl.Da
             entry = loads(bytes(document.text[start:end]))
         except ValueError as error:
             said = str(error).split(": line")[0]
-            document.reading.note("malformed", f"an entry is no JSON ({said})", place)
+            document.reading.note("malformed", f"an entry is not valid JSON ({said})", place)
             entry = None
         if entry is not None and not isinstance(entry, dict):
-            document.reading.note("malformed", "an entry is no object", place)
+            document.reading.note("malformed", "an entry is not an object", place)
             entry = None
         rows.append(_row(document.reading, part.key, entry, place))
     schema = {**SCHEMAS[part.key], "present": pl.Boolean}
@@ -408,12 +408,12 @@ def _numbers(
     if value is None:
         return None
     if not isinstance(value, list):
-        reading.note("wrong-type", f"`{name}` is no list of numbers", place, image)
+        reading.note("wrong-type", f"`{name}` is not a list of numbers", place, image)
         return None
     converted = [number(item) for item in value]
     wrong = sorted({what for _, what in converted if what})
     if wrong:
-        said = f"`{name}` has {wrong[0]} where a number belongs"
+        said = f"`{name}` has {wrong[0]} in place of a number"
         reading.note("wrong-type", said, place, image)
     return [item for item, _ in converted]
 
@@ -458,7 +458,7 @@ def add_categories(document: Document, part: Elements) -> None:
         except ValueError:
             entry = None
         if not isinstance(entry, dict):
-            reading.note("malformed", "a class is no JSON object", place)
+            reading.note("malformed", "a class is not a JSON object", place)
             continue
         key, label = _text(entry.get("id")), _text(entry.get("name"))
         if key is None or label is None:
@@ -477,8 +477,8 @@ def add_categories(document: Document, part: Elements) -> None:
 
 LISTS = ("images", "annotations", "categories")
 STATUS = {
-    TRUNCATED: ("truncated", "the file ends inside its JSON: it was not written whole"),
-    WRONG: ("not-json", "what is here is no JSON: a comma, colon or bracket is wrong"),
+    TRUNCATED: ("truncated", "the file is truncated: it ends inside its JSON"),
+    WRONG: ("not-json", "invalid JSON: a comma, colon or bracket is wrong"),
     DEEP: ("nesting", f"lists or objects nest deeper than {DEPTH} levels"),
 }
 
@@ -533,7 +533,7 @@ def read_coco_alone(store: Store, path: Path) -> pl.DataFrame:
     for row in reading.problems.rows:
         if row["kind"] in LEFT_UNREAD:
             place = f" ({row['place']})" if row["place"] else ""
-            raise UsageError(f"{path} is no COCO file that can be used: {row['detail']}{place}.")
+            raise UsageError(f"{path} is not a usable COCO file: {row['detail']}{place}.")
     rows = [pl.read_ndjson(io.BytesIO(part), infer_schema_length=None) for part in pictures]
     frame = pl.concat(rows, how="diagonal_relaxed") if rows else pl.DataFrame()
     return frame.select(~(pl.selectors.nested() | pl.selectors.by_name("id", require_all=False)))
@@ -543,7 +543,7 @@ def _read_mapped(reading: Reading, mapped: mmap.mmap, pictures: list[bytes] | No
     text: Bytes | None = np.frombuffer(mapped, np.uint8)
     try:
         if mapped[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            said = "the file is UTF-16, which JSON readers refuse: save it as UTF-8"
+            said = "the file is UTF-16, which JSON readers reject: save it as UTF-8"
             reading.note("encoding", said)
             short = len(mapped) <= 256 << 20
             recoded = bytes(mapped).decode("utf-16", "replace").encode() if short else b""
@@ -559,13 +559,13 @@ def _read_text(document: Document) -> None:
     for part, frame in look_ahead(parts, lambda part: _parse_fast(document.text, part)):
         if isinstance(part, Elements):
             if part.first == 0 and part.key in document.lists:
-                said = f"the key `{part.key}` is given twice: most readers keep the last alone"
+                said = f"the key `{part.key}` occurs twice: most readers keep only the last"
                 document.reading.note("duplicate-key", said, f"key {part.key}")
             document.lists.add(part.key)
             _read_elements(document, part, frame)
         elif isinstance(part, Value):
             if part.key in LISTS:
-                what = f"`{part.key}` is no list, so it was not read"
+                what = f"`{part.key}` is not a list, so it was not read"
                 document.reading.note("wrong-type", what, f"byte {part.start}")
         else:
             kind, said = STATUS[part.status]
@@ -588,10 +588,10 @@ def _read_elements(document: Document, part: Elements, frame: pl.DataFrame | Non
     document.at, document.line = int(part.starts[-1]), int(lines[-1])
     for k in np.flatnonzero(part.repeats)[:NAMED].tolist():
         place = f"{part.key}[{part.first + k}], line {lines[k]}, byte {part.starts[k]}"
-        document.reading.note("duplicate-key", "a key is given twice in one entry", place)
+        document.reading.note("duplicate-key", "a key occurs twice in one entry", place)
     more = int(part.repeats.sum()) - NAMED
     if more > 0:
-        document.reading.note("duplicate-key", "a key is given twice in one entry", count=more)
+        document.reading.note("duplicate-key", "a key occurs twice in one entry", count=more)
     chunk = bytes(document.text[int(part.starts[0]) : int(part.ends[-1])])
     _note_id_types(document, part.key, chunk)
     if part.key == "categories":
@@ -637,7 +637,7 @@ def _add_images(document: Document, frame: pl.DataFrame) -> None:
     bad = frame.filter(pl.col("id").is_null() | pl.col("file_name").is_null())
     for row in bad.head(NAMED).iter_rows(named=True):
         what = "id" if row["id"] is None else "file_name"
-        said = f"a picture's entry has no `{what}`"
+        said = f"an image's entry has no `{what}`"
         _note_entry(document, "images", row, "missing-key", said)
     columns = ("entry", "line", "byte", "file_name", "width", "height", "attributes")
     document.reading.add_frame("annotated_images", frame.select(*columns, image_key="id"))
@@ -736,7 +736,7 @@ def _compare_id_types(document: Document) -> None:
     types = set[str]().union(*document.id_types.values())
     if len(types) > 1:
         where = json.dumps({k: sorted(v) for k, v in document.id_types.items()})
-        said = f"ids are numbers in one place and texts in another ({where}): readers compare them"
+        said = f"ids are both numbers and texts ({where}): readers compare them"
         document.reading.note(
             "wrong-type", said.replace('"', ""), "images.id, annotations.image_id"
         )

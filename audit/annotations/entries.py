@@ -257,22 +257,20 @@ def attributes_of(text: str) -> Any:
 class Losses:
     """What a format cannot hold, counted by sentence, in which `{n}` stands for the number."""
 
-    NO_NUMBERS = "{n} annotations have a box whose numbers are none (BOX007), and are left out."
-    NO_BOX = "{n} annotations without a box (points, lines) are left out: {form} holds boxes."
-    CROWDS = "{n} crowd regions are left out: {form} has no mark for them."
-    NO_CLASS = "{n} annotations of a class that has no name (BOX003) are left out."
-    NO_SIZE = "{n} pictures of unknown size are left out: their shares cannot be computed."
-    POLYGONS = "{n} outlines are not written: {form} holds the boxes."
-    MASKS = "{n} masks are not written: {form} holds the boxes."
-    KEYPOINTS = "The keypoints of {n} objects are not written: {form} holds the boxes."
-    ANGLES = "{n} turned boxes are written upright: {form} holds no angle."
-    TRACKS = "The tracks of {n} annotations are not written: {form} has no place for them."
-    ATTRIBUTES = "Attributes of {n} annotations are not written: {form} has no place for them."
-    PICTURE_ATTRIBUTES = "Attributes of {n} pictures are not written: {form} has no place for them."
-    MOVED = "{n} pictures that were moved to another split stay in the file of their annotations."
-    ANEW = (
-        "{n} files are written anew for what was decided: parts of them that are not read are gone."
-    )
+    NO_NUMBERS = "{n} annotations without finite numbers (BOX007) are left out."
+    NO_BOX = "{n} annotations without a box (points, lines) are left out: {form} stores boxes only."
+    CROWDS = "{n} crowd regions are left out: {form} has no crowd flag."
+    NO_CLASS = "{n} annotations of an unnamed class (BOX003) are left out."
+    NO_SIZE = "{n} images of unknown size are left out: their boxes cannot be normalised."
+    POLYGONS = "{n} outlines are not written: {form} stores boxes only."
+    MASKS = "{n} masks are not written: {form} stores boxes only."
+    KEYPOINTS = "The keypoints of {n} objects are not written: {form} stores boxes only."
+    ANGLES = "{n} rotated boxes are written upright: {form} stores no angle."
+    TRACKS = "The tracks of {n} annotations are not written: {form} cannot store them."
+    ATTRIBUTES = "Attributes of {n} annotations are not written: {form} cannot store them."
+    PICTURE_ATTRIBUTES = "Attributes of {n} images are not written: {form} cannot store them."
+    MOVED = "{n} images moved to another split stay in the same annotation file."
+    ANEW = "{n} files are rewritten because of decisions: parts that audit does not read are lost."
     UNITS = "{n} boxes that were in another unit than their file are written in its unit (BOX009)."
 
     def __init__(self) -> None:

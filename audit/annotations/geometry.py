@@ -257,7 +257,9 @@ def add_segmentations(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     polygons = given.filter(pl.col("segmentation").str.starts_with("["))
     masks = given.filter(pl.col("segmentation").str.starts_with("{"))
     for row in given.filter(~pl.col("segmentation").str.contains(r"^[\[{]")).iter_rows(named=True):
-        reading.note("wrong-type", "`segmentation` is no outline", _place(row), row["image_key"])
+        reading.note(
+            "wrong-type", "`segmentation` is not an outline", _place(row), row["image_key"]
+        )
     decoded = polygons.with_columns(points=_decoded(reading, polygons))
     return pl.concat([_add_polygons(reading, decoded), _add_masks(reading, masks)])
 
@@ -295,7 +297,7 @@ def _rings(row: dict[str, Any], reading: Reading) -> list[list[float | None]]:
         wrong = wrong or not isinstance(ring, list) or any(what for _, what in items)
         rings.append([item for item, _ in items])
     if wrong:
-        said = "`segmentation` is no list of rings of numbers"
+        said = "`segmentation` is not a list of rings of numbers"
         reading.note("wrong-type", said, _place(row), row["image_key"])
     return rings
 
@@ -357,7 +359,7 @@ def _mask(value: dict[str, Any], row: dict[str, Any], reading: Reading) -> dict[
         runs = np.array(numbers, np.float64).astype(np.int64) if good else None
     whole = len(sides) == 2 and all(s is not None and 0 <= s < 1e9 for s in sides)
     if runs is None or not whole or (runs < 0).any():
-        said = "`segmentation` is no mask: it needs `size` [height, width] and `counts`"
+        said = "`segmentation` is not a mask: it needs `size` [height, width] and `counts`"
         reading.note("malformed-mask", said, _place(row), row["image_key"])
         return None
     return mask_shape(runs, int(sides[1] or 0), int(sides[0] or 0))

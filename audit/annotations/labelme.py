@@ -87,7 +87,7 @@ def _xml_object(reading: Reading, entry: int, thing: Node, key: str) -> dict[str
         pairs = [(float_of(p.value("x")), float_of(p.value("y"))) for p in polygon.all("pt")]
         points = [(x, y) for x, y in pairs if x is not None and y is not None]
         if len(points) < len(pairs):
-            reading.note("wrong-type", "a point has no two numbers", place, key)
+            reading.note("wrong-type", "a point does not have two numbers", place, key)
     elif box is not None and (corners := box.first("box")) is not None:
         sides = [float_of(corners.value(side)) for side in ("xmin", "ymin", "xmax", "ymax")]
         if None not in sides:
@@ -119,7 +119,7 @@ def _read_json(reading: Reading, name: str) -> Found | None:
         reading.note("unreadable", f"a file cannot be read: {error.strerror}", key, key)
         return None
     except ValueError as error:
-        reading.note("malformed", f"a file is no JSON ({str(error)[:80]})", key, key)
+        reading.note("malformed", f"a file is not valid JSON ({str(error)[:80]})", key, key)
         return None
     shapes = document.get("shapes") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(shapes, list):
@@ -137,7 +137,7 @@ def _read_json(reading: Reading, name: str) -> Found | None:
 def _json_object(reading: Reading, entry: int, shape: Any, key: str) -> dict[str, Any] | None:
     place = f"{key}, shapes[{entry}]"
     if not isinstance(shape, dict):
-        reading.note("malformed", "a shape is no object", place, key)
+        reading.note("malformed", "a shape is not an object", place, key)
         return None
     given = shape.get("points")
     points: list[Point] = []
@@ -146,7 +146,7 @@ def _json_object(reading: Reading, entry: int, shape: Any, key: str) -> dict[str
         if len(values) == 2 and values[0] is not None and values[1] is not None:
             points.append((values[0], values[1]))
     if not isinstance(given, list) or len(points) < len(given) or not points:
-        reading.note("wrong-type", "a shape has points that are no two numbers", place, key)
+        reading.note("wrong-type", "a shape has points without two numbers", place, key)
     kind = shape.get("shape_type") or "polygon"
     if kind == "circle" and len(points) == 2:
         (x, y), edge = points[0], points[1]

@@ -65,7 +65,7 @@ def _masks(
     objects = _indices(reading, path, {}, key) if os.path.isfile(path) else None
     if objects is not None and objects.shape != classes.shape:
         h, w = objects.shape
-        said = f"the mask of objects is of {w} x {h} px, that of classes of {classes.shape[1]} x "
+        said = f"the object mask is {w} x {h} px, the class mask is {classes.shape[1]} x "
         reading.note("malformed-mask", f"{said}{classes.shape[0]}", key, key)
         objects = None
     if objects is None:
@@ -78,7 +78,7 @@ def _masks(
         inside[VOID] = 0
         number = int(inside.argmax())
         if number == 0:
-            said = f"the object {thing} lies where the mask of classes has none"
+            said = f"object {thing} lies where the class mask is empty"
             reading.note("malformed-mask", said, key, key)
             continue
         found.append((number, mask))
@@ -134,9 +134,9 @@ def _indices(reading: Reading, path: str, colours: Colours, key: str) -> Indices
                     return np.asarray(image.convert("L") if image.mode == "1" else image, np.uint8)
                 if image.mode in ("RGB", "RGBA"):
                     return _by_colour(reading, np.asarray(image.convert("RGB")), colours, key)
-                said = f"the mask has pixels of mode {image.mode}, no numbers of classes"
+                said = f"the mask has pixels of mode {image.mode}, not class numbers"
     except OSError as error:
-        said = f"a mask cannot be read: {error.strerror or 'it is no whole PNG'}"
+        said = f"a mask cannot be read: {error.strerror or 'it is not a complete PNG'}"
     except Exception as error:  # noqa: BLE001 - a decoder raises what it likes on damage
         said = f"a mask cannot be read: {type(error).__name__}"
     reading.note("unreadable" if "cannot" in said else "malformed-mask", said, key, key)
@@ -153,7 +153,7 @@ def _by_colour(
     values, inverse = np.unique(packed, return_inverse=True)
     strange = [v for v in values.tolist() if v not in known]
     if strange:
-        said = f"{len(strange):,} colours of the mask stand for no class, such as {strange[0]:06x}"
+        said = f"{len(strange):,} colours of the mask have no class, such as {strange[0]:06x}"
         reading.note("malformed-mask", said, key, key)
         return None
     numbers = np.array([known[v] for v in values.tolist()], np.uint8)

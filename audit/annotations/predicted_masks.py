@@ -60,7 +60,7 @@ def read_png(path: Path) -> NDArray[np.uint8]:
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(read_regular(path)), formats=("PNG",)) as image:
                 if image.mode not in ("P", "L"):
-                    problem = f"has pixels of mode {image.mode}, not one number of a class (P, L)"
+                    problem = f"has pixels of mode {image.mode}, not class numbers (P, L)"
                 elif image.width * image.height > MOST_PIXELS:
                     problem = f"has over {MOST_PIXELS // 10**6} megapixels"
                 else:

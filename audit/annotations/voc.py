@@ -56,11 +56,13 @@ def read_annotation_xml(reading: Reading, name: str) -> Node | None:
             node = parse_xml(file.read())
         if node.name == "annotation":
             return node
-        reading.note("malformed", f"a file is a <{node.name[:40]}>, no <annotation>", key, key)
+        reading.note("malformed", f"a file is a <{node.name[:40]}>, not <annotation>", key, key)
     except OSError as error:
         reading.note("unreadable", f"a file cannot be read: {error.strerror}", key, key)
     except XmlError as error:
-        reading.note("malformed", f"a file is no XML ({error})", f"{key}, line {error.line}", key)
+        reading.note(
+            "malformed", f"a file is not valid XML ({error})", f"{key}, line {error.line}", key
+        )
     reading.complete = False
     return None
 
@@ -70,12 +72,12 @@ def _add_picture(reading: Reading, key: str, position: int, node: Node | None) -
     named, stem = node.value("filename"), key.rpartition(".")[0]
     given = os.path.basename((named or "").replace("\\", "/")).rpartition(".")[0] or named
     if named and given != stem:
-        said = f"the file names the picture {named[:200]}, another name than its own"
+        said = f"the file names the image {named[:200]}, not the image of its own name"
         reading.note("name-differs", said, key, key)
     sides = [node.value("size", side) for side in ("width", "height")]
     for side in sides:
         if side is not None and float_of(side) is None:
-            reading.note("wrong-type", f"the size {side[:40]!r} is no number", key, key)
+            reading.note("wrong-type", f"the size {side[:40]!r} is not a number", key, key)
     extension = os.path.splitext(named or "")[1]
     # Most readers go from the picture to the file of its name, whatever that file says.
     file_name = stem + (extension if 1 < len(extension) < 6 else ".jpg")
@@ -117,7 +119,7 @@ def _corner(reading: Reading, box: Node, name: str, place: str, key: str) -> flo
     text = box.value(name)
     value = float_of(text)
     if value is None:
-        what = "is missing" if text is None else f"is {text[:40]!r}, no number"
+        what = "is missing" if text is None else f"is {text[:40]!r}, not a number"
         reading.note("wrong-type", f"`{name}` {what}", place, key)
     return value
 
@@ -197,7 +199,7 @@ def parse_xml(raw: bytes) -> Node:
     except (UnicodeDecodeError, LookupError, ValueError) as error:
         if isinstance(error, XmlError):
             raise
-        raise XmlError("its encoding is not what it declares", 1) from None
+        raise XmlError("its encoding differs from its declaration", 1) from None
     return top.inside[0]
 
 

@@ -47,7 +47,7 @@ def read_yolo(reading: Reading) -> None:
         numbers = sorted(used, key=lambda key: (len(key), key))
         names = {key: f"class {key}" for key in numbers}
         why = f"{stated.unread} cannot be read" if stated.unread else "no file names the classes"
-        reading.remark = f"{why}, so they go by their numbers"
+        reading.remark = f"{why}, so classes are named by number"
     for entry, (key, label) in enumerate(names.items()):
         points = pose.point_names(key) if pose else None
         reading.add_class(entry, key, label, declared=bool(stated.named_by), keypoints=points)
@@ -111,11 +111,11 @@ def _text(raw: bytes, key: str, reading: Reading) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        said = "a file is UTF-16" if utf16 else f"byte {error.start} of a file is no UTF-8"
+        said = "a file is UTF-16" if utf16 else f"byte {error.start} of a file is not UTF-8"
         reading.note("encoding", said, key, key)
         text = raw.decode("utf-16" if utf16 else "latin-1", "replace")
     if raw.startswith(b"\xef\xbb\xbf"):
-        said = "a file begins with a byte-order mark, which makes its first class no number"
+        said = "a file begins with a byte-order mark, so its first class is not a number"
         reading.note("encoding", said, key, key)
     return text
 
@@ -124,7 +124,7 @@ def _add_objects(reading: Reading, frame: pl.DataFrame, pose: PoseForm | None) -
     """Add the objects of lines; returns the classes that they use."""
     commas = frame["text"].str.contains(",", literal=True)
     if commas.any():
-        said = "a line has commas, which readers of YOLO refuse"
+        said = "a line has commas, which YOLO readers reject"
         _note(frame.filter(commas), "malformed", said, reading)
     parts = frame["text"].str.replace_all(",", " ", literal=True).str.replace_all(r"\s+", " ")
     frame = frame.with_columns(parts=parts.str.split(" "))
@@ -170,16 +170,18 @@ def _checked(frame: pl.DataFrame, reading: Reading, pose: PoseForm | None) -> pl
     """Note lines that are no labels; returns those that are."""
     n = pl.col("numbers").list.len()
     few = frame.filter((n < 4) | ((n > 5) & (n < 6)))
-    _note(few, "malformed", "a line has not 5 columns (class and 4 numbers)", reading)
+    _note(few, "malformed", "a line does not have 5 columns (class and 4 numbers)", reading)
     if pose is not None:
         _note(frame.filter((n >= 4) & (n != pose.columns)), "malformed", pose.misfit(), reading)
         # The box of a line without keypoints is one; what other lines mean cannot be told.
         frame = frame.filter((n <= 5) | (n == pose.columns))
     whole = pl.col("category_key").str.contains(r"^\d+$")
     odd = frame.filter((n >= 4) & ~whole)
-    _note(odd, "malformed", "the class of a line is no whole number", reading)
+    _note(odd, "malformed", "the class of a line is not an integer", reading)
     texts = pl.col("numbers").list.eval(pl.element().is_null()).list.any()
-    _note(frame.filter((n >= 4) & texts), "malformed", "a line has a text for a number", reading)
+    _note(
+        frame.filter((n >= 4) & texts), "malformed", "a line has text in place of a number", reading
+    )
     keys = pl.col("category_key").str.replace(r"\.0+$", "")
     return frame.filter(n >= 4).with_columns(category_key=keys)
 
@@ -240,7 +242,7 @@ class PoseForm:
     def misfit(self) -> str:
         """Return what is wrong with a line of another length."""
         why = f"`kpt_shape` [{self.points}, {self.numbers}]" if self.stated_by else "other lines"
-        return f"a line has not the {1 + self.columns} columns that {why} ask for"
+        return f"a line does not have the {1 + self.columns} columns of {why}"
 
     def point_names(self, key: str) -> list[str] | None:
         """Return the names of the keypoints of a class, None where nothing tells them apart."""
@@ -280,7 +282,9 @@ def _flip(value: Value, points: int, path: str, problems: ProblemLog) -> tuple[i
     flip = _whole(given)
     back = sorted(flip) == list(range(points)) and all(flip[j] == i for i, j in enumerate(flip))
     if given and not back:
-        said = f"`flip_idx` does not pair the {points:,} keypoints: mirrored twice, each is itself"
+        said = (
+            f"`flip_idx` does not pair the {points:,} keypoints: mirroring twice must restore all"
+        )
         problems.add("malformed", said, path)
     return tuple(flip) if back else ()
 

@@ -14,7 +14,7 @@ from audit.statistics.intervals import kappa_parts, z_value
 @dataclass(frozen=True, slots=True)
 class PairAgreement:
     """Two people: how many things both decided, in how many they agree, and Cohen's kappa with its
-    95 % interval (None where one answer is all that was given).
+    95% CI (None where one answer is all that was given).
     """
 
     first: str

@@ -26,8 +26,8 @@ NUMBERS = ("DOUBLE", "FLOAT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "HUGEI
 CODED = frozenset({"phash", "dhash", "mtime_ns", "ctime_ns"})
 HIDDEN = frozenset({"subject", "phash256", "content_hash", "pixel_hash", "uri", *CODED})
 DERIVED = {
-    "pixels": "width x height of the shown picture, px",
-    "aspect": "width / height of the shown picture",
+    "pixels": "width x height of the shown image, px",
+    "aspect": "width / height of the shown image",
 }
 DOCS = {c.name: c.doc for c in (*SAMPLES, *MEASURED, *BOX_STATISTICS_TABLES["box_images"])}
 DOCS |= DERIVED
@@ -255,7 +255,7 @@ def words_of(condition: Condition) -> str:
         case Contains(name, text):
             return f"{name} has {text}"
         case Among(ids):
-            return f"{len(ids):,} chosen pictures"
+            return f"{len(ids):,} chosen images"
 
 
 # Lists, not objects: each quote and brace takes three characters in a link.

@@ -191,8 +191,8 @@ class Reviewed:
             )
         elif self.labels < LEAST_REVIEWED:
             said.append(
-                f"How many are wrong cannot be told: look at the first {LEAST_REVIEWED}, and go on "
-                "while many are."
+                f"No reliable estimate of wrong labels: review the first {LEAST_REVIEWED}, and "
+                "continue while many are wrong."
             )
         return " ".join(said)
 

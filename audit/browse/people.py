@@ -156,9 +156,9 @@ class People:
             )
             row = con.execute(sql, [digest]).fetchone()
             if row is None:
-                raise UsageError("This link is no longer open: ask for another one.")
+                raise UsageError("This link is no longer valid: ask for a new link.")
             if row[0]:
-                raise UsageError(f"This link is {row[0]}'s: others need links of their own.")
+                raise UsageError(f"This link is {row[0]}'s: ask for a link of your own.")
             _refuse_taken(con, name, digest)
             con.execute("UPDATE people SET name = ? WHERE digest = ?", [name, digest])
 
@@ -256,7 +256,7 @@ def _is_taken(con: sqlite3.Connection, name: str, digest: str = "") -> bool:
 def _refuse_taken(con: sqlite3.Connection, name: str, digest: str) -> None:
     """Raise UsageError where another has the name: an undo goes by it."""
     if _is_taken(con, name, digest):
-        raise UsageError(f"Somebody here is called {name} already: choose another name.")
+        raise UsageError(f"The name {name} is taken: choose another name.")
 
 
 def _servers(con: sqlite3.Connection) -> list[str]:

@@ -21,10 +21,10 @@ from audit.subset import Curve, Plan, Subset, score_subset
 from audit.subset.metrics import MetricEstimate
 from audit.subset.predictions import match, standard_columns
 
-MEANING = {"full-set": "full set", "generalisation": "new data"}
+MEANING = {"full-set": "this set", "generalisation": "new data"}
 EXPLAINED = (
-    "In percentage points. Full set: how far the subset's number may be from the number on all of "
-    "the set. New data: from the number on more data of the same kind."
+    "In percentage points. This set: compared with the result on the whole set. New data: compared "
+    "with the result on more data of the same kind."
 )
 POINTS = 100.0
 

@@ -64,7 +64,7 @@ class BoxCheck(QueryCheck):
             return super().completeness(store, params)
         n = f"count(*) FILTER (WHERE sample_id IS NOT NULL AND ({self.judged}))"
         found = asked(store, f"SELECT {n}, count(*) FROM boxes", params).row(0)
-        return "{:,} of {:,} boxes judged{}.".format(*found, self.how.format(params=params))
+        return "{:,} of {:,} boxes were checked{}.".format(*found, self.how.format(params=params))
 
     def about_box(self, row: Row, message: str, evidence: Evidence) -> Finding:
         """Return the finding about a picture; `message` is about its worst box, others count.
@@ -74,7 +74,7 @@ class BoxCheck(QueryCheck):
         """
         more = row["n"] - 1
         boxes = "box" if more == 1 else "boxes"
-        also = f" {more:,} more {boxes} of this picture likewise." if more else ""
+        also = f" {more:,} more {boxes} in this image." if more else ""
         place = {name: row[name] for name in _PLACE if row.get(name) is not None}
         return self.finding(
             row["subject"],

@@ -154,7 +154,7 @@ SURE = """
     FROM relate_facts WHERE key IN ('threshold', 'threshold_error')
 """
 """SQL of the score from which a near-duplicate is sure, so many standard errors above the least."""
-DOUBT = " Different pictures of this dataset come nearly as close: look."
+DOUBT = " Different images of this dataset are nearly as similar: review the pair."
 """What a finding says that rests on others alone."""
 
 
@@ -212,10 +212,21 @@ def select_checks(wanted: Sequence[str] | None, own: Sequence[Check] = ()) -> li
     for word in wanted:
         hits = named_checks(checks.values(), word)
         if not hits:
-            unknown = f"No check is called {word!r}: `audit explain` lists codes and names."
+            unknown = f"There is no check {word!r}: `audit explain` lists codes and names."
             raise UsageError(retirement(word) or unknown)
         chosen.update((c.code, c) for c in hits)
     return [chosen[code] for code in sorted(chosen)]
+
+
+def matching_checks(word: str) -> list[Check]:
+    """Return the checks whose page has a word, those with it in name or first line first."""
+    lowered = word.lower()
+    pages = {check: (type(check).__doc__ or "").strip().lower() for check in all_checks().values()}
+    heads = {check: f"{check.name} {text.partition(chr(10))[0]}" for check, text in pages.items()}
+    found = [
+        check for check, text in pages.items() if lowered and lowered in f"{check.name} {text}"
+    ]
+    return sorted(found, key=lambda check: lowered not in heads[check])
 
 
 def make_params(check: Check, overrides: Mapping[str, Any]) -> Any:
@@ -250,4 +261,6 @@ def _cast(code: str, key: str, value: Any, default: Any) -> Any:
     try:
         return type(default)(value)
     except OverflowError:
-        raise UsageError(f"[checks.{code}] {key} is too large: {default!r} is usual.") from None
+        raise UsageError(
+            f"[checks.{code}] {key} is too large: the default is {default!r}."
+        ) from None

@@ -2,16 +2,22 @@
 
     [scan]
     exclude = ["**/thumbs/**"]
-    embedder = "auto"            # what --embedder says: the best model that is installed
+    embedder = "auto"            # like --embedder: the best model that is installed
+    label_separator = ";"        # between the labels of a cell of a manifest (default: detected)
+    one_hot = "A..D"             # columns of a manifest that are classes, 0 or 1 in each row
     max_pixels = 200_000_000     # of one file, by its header
     max_memory = 4_000_000_000   # bytes to decode one file (default: 2 GiB, or a worker's share of
                                  # half the free memory)
+    executor = "processes"       # processes of this machine, or ray (extra)
+    address = "auto"             # Ray cluster (default: the one of this machine)
+    parts = "s3://bucket/parts"  # folder or address that all nodes share, for their measurements
+    lock = true                  # keep other writers out of the run
 
     [measure]
     hashes = ["whash"]   # further hashes as columns: whash, average_hash, phash_simple,
                          # dhash_vertical, colorhash, crop_resistant
 
-    [relate]
+    [match]
     hashes = ["whash"]   # those of [measure] whose close pairs are candidates as well
     radius = 10          # bits of the perceptual hash within which every pair is a candidate
     turned = true        # the same for mirror images and quarter turns
@@ -22,21 +28,25 @@
     [checks.IMG003]
     min_sharpness = 0.2
 
-    [own]
-    files = ["my_checks.py"]  # checks and measured columns of your own, beside this file
+    [plan]
+    power = 0.9          # assumptions of `audit subset`; see PlanSettings
+
+    [plugins]
+    files = ["my_checks.py"]  # your own checks and measured columns, beside this file
 
     [expect]
     leaked_share = "< 0.001"  # see audit.compare.expectations
 
-Looked for in the working directory unless `--config` names it. Unknown keys are refused, because a
-misspelt threshold that is silently ignored is worse than none.
+The file is looked for in the working folder unless `--config` names it. `--set scan.lock=false`
+sets a key for one command. Unknown keys are refused, because a misspelt threshold that is silently
+ignored is worse than none.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,92 +56,152 @@ from audit.checking.retired import without_retired
 from audit.errors import UsageError
 from audit.picture.decode import Limits
 from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
-from preflight.files import read_regular
+from preflight.settings import SettingsError, assign, read_settings
+from preflight.terminal import nearest_name
 
-RELATE_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Assumptions of `audit subset`, the table `[plan]`.
+
+    power: Probability to detect a difference of the planned size.
+    allocation: Units to strata: proportional, equal or neyman (None: by metric).
+    expected: Expected value of the metric, 0 to 1 (None: 0.5).
+    disagreement: Share of examples on which exactly one of two models is right.
+    correlation: Correlation of two files of one group.
+    deviation: Standard deviation of a number per example, for `--metric mean:COLUMN`.
+    comparisons: Number of planned comparisons, which corrects the confidence level.
+    label_noise: Rate of wrong labels, or "auto" for the estimate of the scan.
+    label_strata: Whether the label forms strata.
+    merge_strata: Join the smallest strata if n is too small for all.
+    min_gain: Least reduction of the margin of error by 10% more examples, 0.001 = 0.1 points.
+    uncertainty: Measure of `--choose uncertainty`: margin or entropy.
+    """
+
+    power: float = 0.8
+    allocation: str | None = None
+    expected: float | None = None
+    disagreement: float | None = None
+    correlation: float | None = None
+    deviation: float | None = None
+    comparisons: int | None = None
+    label_noise: float | str | None = None
+    label_strata: bool = True
+    merge_strata: bool = False
+    min_gain: float = 0.001
+    uncertainty: str = "margin"
+
+
+MATCH_RANGES = {"radius": (0, 20), "nearest": (1, 100), "rechecks": (0, 10_000_000)}
 SETTINGS: Mapping[str, Collection[str]] = {
-    "scan": ("exclude", "embedder", "max_pixels", "max_bytes", "max_memory", "timeout_s"),
+    "scan": (
+        "exclude", "embedder", "label_separator", "one_hot", "max_pixels", "max_bytes",
+        "max_memory", "timeout_s", "executor", "address", "parts", "lock",
+    ),
     "measure": ("hashes",),
-    "relate": ("hashes", *RELATE_RANGES, "turned", "uncertainty_band"),
-    "own": ("files",),
-}
+    "match": ("hashes", *MATCH_RANGES, "turned", "uncertainty_band"),
+    "plan": tuple(one.name for one in dataclasses.fields(PlanSettings)),
+    "plugins": ("files",),
+}  # fmt: skip
 """Keys of each table of `audit.toml`; `[checks.CODE]` and `[expect]` have keys of their own."""
+EXECUTORS = ("processes", "ray")
+FILE_NAME = "audit.toml"
 
 
 @dataclass(frozen=True)
 class Config:
-    """Settings; `thresholds` maps a check code to its overrides, `relate` holds those of the
-    near-duplicate search that are given, `hashes` names the library's hashes to measure,
-    `relate_hashes` those of them whose close pairs are candidates as well. `own` are files with
-    checks and columns of the user's own. `expect` is what the dataset is expected to be, as
-    written; `embedder` what `--embedder` says where it is not given. `notes` are sentences about
-    settings that have no effect.
+    """Settings of a scan.
+
+    `thresholds` maps a check code to its overrides. `match` holds the given settings of the
+    near-duplicate search. `hashes` names the library's hashes to measure, and `match_hashes` those
+    whose close pairs are candidates as well. `plugins` are files with the user's checks and
+    columns. `expect` is `[expect]` as written. `embedder` is used where `--embedder` is not given.
+    `notes` are sentences about settings that have no effect.
     """
 
     exclude: tuple[str, ...] = ()
+    label_separator: str | None = None
+    one_hot: str | None = None
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 60.0
+    executor: str = EXECUTORS[0]
+    address: str = "auto"
+    parts: str | None = None
+    lock: bool = True
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    relate: Mapping[str, int | float | bool] = field(default_factory=dict)
+    match: Mapping[str, int | float | bool] = field(default_factory=dict)
+    plan: PlanSettings = field(default_factory=PlanSettings)
     hashes: tuple[str, ...] = ()
-    relate_hashes: tuple[str, ...] = ()
-    own: tuple[Path, ...] = ()
+    match_hashes: tuple[str, ...] = ()
+    plugins: tuple[Path, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
     embedder: str | None = None
     notes: tuple[str, ...] = ()
 
 
-def load_config(path: Path | None) -> Config:
+def load_config(
+    path: Path | None, assignments: Sequence[str] = (), expectations: Iterable[str] = ()
+) -> Config:
     """Return the settings of `path`, of ./audit.toml where None, or the defaults.
 
+    `assignments` (such as `scan.lock=false`) and `expectations` (such as `leaked_share=< 0.001`,
+    a key of `[expect]`) go before the file.
     Raises UsageError for a file that is absent or broken, or a key that does not exist.
     """
-    if path is None and not Path("audit.toml").exists():
-        return Config()
-    chosen = path or Path("audit.toml")
     try:
-        document = tomllib.loads(read_regular(chosen).decode())
-    except FileNotFoundError:
-        raise UsageError(f"{chosen} does not exist: check the path given to --config.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{chosen} is not UTF-8: save it as UTF-8, as TOML is written.") from None
-    except (ValueError, RecursionError) as error:  # ValueError: an integer of 4,300 digits, too
-        raise UsageError(f"{chosen} cannot be read as TOML: {error}.") from None
-    except OSError as error:
-        raise UsageError(f"{chosen} cannot be read: {error.strerror or error}.") from None
-    return _validated(document, chosen)
+        document, chosen = read_settings(path, FILE_NAME)
+        if assignments:
+            assign(document, assignments, _known_keys())
+        expected = [f"expect.{text}" for text in expectations]
+        assign(document, expected, {text.partition("=")[0] for text in expected})
+    except SettingsError as error:
+        raise UsageError(str(error)) from None
+    name = "--set or " if assignments else ""
+    return _validated(document, f"{name}{chosen}", chosen.parent) if document else Config()
 
 
-def _validated(document: dict[str, Any], path: Path) -> Config:
-    scan, measure, relate, checks, own = (
-        _table(document, name, path) for name in ("scan", "measure", "relate", "checks", "own")
+def _known_keys() -> list[str]:
+    """Return every key that `--set` takes."""
+    keys = [f"{table}.{key}" for table, names in SETTINGS.items() for key in names]
+    for code, check in all_checks().items():
+        keys += (f"checks.{code}.{one.name}" for one in dataclasses.fields(type(check).Params))
+    return keys
+
+
+def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
+    """Return the settings of a document; `path` names it in messages."""
+    scan, measure, match, plan, checks, plugins = (
+        _table(document, name, path)
+        for name in ("scan", "measure", "match", "plan", "checks", "plugins")
     )
     for code in checks:
         _table(checks, code, path, "checks.")
     checks, notes = without_retired(checks)
     expect, more_notes = _without_retired_codes(_table(document, "expect", path))
     known = set(all_checks())
-    files = _texts(own, "[own] files", "mine.py", path)
-    if files:  # whether a check of one's own has a code is known when its file has run
+    files = _texts(plugins, "[plugins] files", "mine.py", path)
+    if files:  # the codes of plugins are known when their files have run
         known |= {code for code in checks if code[:-3] not in {other[:-3] for other in known}}
     for where, found, allowed in (
         ("", document, {*SETTINGS, "checks", "expect"}),
         ("[scan] ", scan, SETTINGS["scan"]),
         ("[measure] ", measure, SETTINGS["measure"]),
-        ("[relate] ", relate, SETTINGS["relate"]),
+        ("[match] ", match, SETTINGS["match"]),
+        ("[plan] ", plan, SETTINGS["plan"]),
         ("[checks] ", checks, known),
-        ("[own] ", own, SETTINGS["own"]),
+        ("[plugins] ", plugins, SETTINGS["plugins"]),
     ):
         if unknown := sorted(set(found) - set(allowed)):
             raise UsageError(
-                f"{path}: {where}has no {unknown[0]!r}; it may have {', '.join(sorted(allowed))}."
+                f"{path}: {where}has no {unknown[0]!r}.{nearest_name(unknown[0], allowed)} It may "
+                f"have {', '.join(sorted(allowed))}."
             )
     defaults = Limits()
-    relate_hashes = relate.pop("hashes", ())
+    match_hashes = match.pop("hashes", ())
     known_hashes = [column.name for column in LIBRARY_HASHES]
     rule = f"it is a list of {', '.join(known_hashes)}"
     hashes = _hashes(measure.get("hashes", ()), known_hashes, f"{path}: [measure]", rule)
-    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes names"
+    rule = f"it may have those of {', '.join(COMPARABLE_HASHES)} that [measure] hashes lists"
     usable = [name for name in COMPARABLE_HASHES if name in hashes]
     return Config(
         exclude=tuple(_texts(scan, "[scan] exclude", "**/x/**", path)),
@@ -141,13 +211,20 @@ def _validated(document: dict[str, Any], path: Path) -> Config:
             max_memory=int(_positive(scan, "max_memory", defaults.max_memory, path)),
         ),
         timeout_s=float(_positive(scan, "timeout_s", 60.0, path)),
+        label_separator=_text(scan, "label_separator", path),
+        one_hot=_text(scan, "one_hot", path),
+        executor=_executor(scan, path),
+        address=_text(scan, "address", path) or "auto",
+        parts=_text(scan, "parts", path),
+        lock=_switch(scan, "[scan] lock", path, default=True),
         thresholds=checks,
-        relate=_relate(relate, path),
+        match=_match(match, path),
+        plan=_plan(plan, path),
         hashes=hashes,
-        relate_hashes=_hashes(relate_hashes, usable, f"{path}: [relate]", rule),
-        own=tuple(path.parent / file for file in files),
+        match_hashes=_hashes(match_hashes, usable, f"{path}: [match]", rule),
+        plugins=tuple(folder / file for file in files),
         expect=expect,
-        embedder=_embedder(scan, path),
+        embedder=_text(scan, "embedder", path),
         notes=tuple(dict.fromkeys((*notes, *more_notes))),
     )
 
@@ -162,14 +239,22 @@ def _without_retired_codes(expect: Mapping[str, Any]) -> tuple[dict[str, Any], l
     return kept, notes
 
 
-def _embedder(scan: Mapping[str, Any], path: Path) -> str | None:
-    text = scan.get("embedder")
+def _text(scan: Mapping[str, Any], key: str, path: str) -> str | None:
+    """Return a text of `[scan]`, None where it is not given."""
+    text = scan.get(key)
     if text is not None and (not isinstance(text, str) or not text):
-        raise UsageError(f'{path}: [scan] embedder is {text!r}: write a text, such as "auto".')
+        raise UsageError(f'{path}: [scan] {key} is {text!r}: write a text, such as "auto".')
     return None if text is None else str(text)
 
 
-def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") -> dict[str, Any]:
+def _executor(scan: Mapping[str, Any], path: str) -> str:
+    chosen = _text(scan, "executor", path) or EXECUTORS[0]
+    if chosen not in EXECUTORS:
+        raise UsageError(f"{path}: [scan] executor is {chosen!r}: write {' or '.join(EXECUTORS)}.")
+    return chosen
+
+
+def _table(inside: Mapping[str, Any], name: str, path: str, above: str = "") -> dict[str, Any]:
     """Return a table of the file, empty where it is not there."""
     found = inside.get(name, {})
     if not isinstance(found, dict):
@@ -179,7 +264,7 @@ def _table(inside: Mapping[str, Any], name: str, path: Path, above: str = "") ->
     return dict(found)
 
 
-def _texts(table: Mapping[str, Any], where: str, example: str, path: Path) -> list[str]:
+def _texts(table: Mapping[str, Any], where: str, example: str, path: str) -> list[str]:
     """Return a list of texts, empty where it is not given; `where` ends with its key."""
     value = table.get(where.split()[-1], [])
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
@@ -191,7 +276,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> float:
+def _positive(scan: Mapping[str, Any], key: str, default: float, path: str) -> float:
     """Return a number above 0 of `[scan]`."""
     value = scan.get(key, default)
     # whole numbers of TOML have no end, and beyond this they are no number of seconds or bytes
@@ -200,9 +285,9 @@ def _positive(scan: Mapping[str, Any], key: str, default: float, path: Path) -> 
     return float(value) if isinstance(value, float) else int(value)
 
 
-def _switch(table: Mapping[str, Any], where: str, path: Path) -> bool:
-    """Return a switch, off where it is not given; `where` ends with its key."""
-    value = table.get(where.split()[-1], False)
+def _switch(table: Mapping[str, Any], where: str, path: str, *, default: bool = False) -> bool:
+    """Return a switch; `where` ends with its key."""
+    value = table.get(where.split()[-1], default)
     if not isinstance(value, bool):
         raise UsageError(f"{path}: {where} is {value!r}: write true or false.")
     return value
@@ -216,17 +301,43 @@ def _hashes(given: Any, usable: Sequence[str], where: str, rule: str) -> tuple[s
     return tuple(name for name in usable if name in names)
 
 
-def _relate(given: Mapping[str, Any], path: Path) -> dict[str, int | float | bool]:
+CHOICES = {
+    "allocation": ("proportional", "equal", "neyman"),
+    "uncertainty": ("margin", "entropy"),
+    "label_noise": ("auto",),
+}
+
+
+def _plan(given: Mapping[str, Any], path: str) -> PlanSettings:
+    """Check the assumptions of a plan by the types of `PlanSettings`."""
+    for one in dataclasses.fields(PlanSettings):
+        if one.name not in given:
+            continue
+        value, kind = given[one.name], str(one.type)
+        choices = CHOICES.get(one.name, ())
+        sound = isinstance(value, bool) if kind == "bool" else value in choices
+        if "int" in kind or "float" in kind:
+            whole = isinstance(value, int) or "float" in kind
+            sound = sound or (_is_number(value) and whole)
+        if not sound:
+            wanted = "true or false" if kind == "bool" else " or ".join(choices)
+            if "int" in kind or "float" in kind:
+                wanted = " or ".join(filter(None, ["a number", wanted]))
+            raise UsageError(f"{path}: [plan] {one.name} is {value!r}: write {wanted}.")
+    return PlanSettings(**given)
+
+
+def _match(given: Mapping[str, Any], path: str) -> dict[str, int | float | bool]:
     """Check the settings of the near-duplicate search."""
-    _switch(given, "[relate] turned", path)
+    _switch(given, "[match] turned", path)
     for key, value in given.items():
-        low, high = RELATE_RANGES.get(key, (0, 50))
-        what = "whole number" if key in RELATE_RANGES else "number"
+        low, high = MATCH_RANGES.get(key, (0, 50))
+        what = "whole number" if key in MATCH_RANGES else "number"
         sound = _is_number(value) and low <= value <= high
-        if key in RELATE_RANGES:
+        if key in MATCH_RANGES:
             sound = sound and isinstance(value, int)
         if key != "turned" and not sound:
             raise UsageError(
-                f"{path}: [relate] {key} is {value!r}: write a {what}, {low} to {high:,}."
+                f"{path}: [match] {key} is {value!r}: write a {what}, {low} to {high:,}."
             )
     return dict(given)

@@ -41,10 +41,7 @@ WIDE = 4.0
 def wrong_among(n: int, wrong: float, low: float, high: float) -> str:
     """Return in words how many of n labels are wrong, a number only where it is known closely."""
     if high > WIDE * max(low, 1):
-        return (
-            f"between {low:,.0f} and {high:,.0f} are wrong ({low / n:.1%} to {high / n:.1%}; it "
-            "cannot be told closer)"
-        )
+        return f"between {low:,.0f} and {high:,.0f} are wrong ({low / n:.1%} to {high / n:.1%})"
     return f"an estimated {wrong:,.0f} are wrong ({wrong / n:.1%}; {low:,.0f} to {high:,.0f})"
 
 

@@ -1,9 +1,9 @@
 """Checks and measured columns of the user's own, from the files that they name.
 
-    [own]
+    [plugins]
     files = ["my_checks.py"]    # in audit.toml, beside which it lies
 
-or `audit scan --own my_checks.py`, `audit.scan(..., own=["my_checks.py"])`; in a notebook
+or `audit scan --plugin my_checks.py`, `audit.scan(..., plugins=["my_checks.py"])`; in a notebook
 `audit.register(MyCheck)`. A check of one's own has a code with letters of its own, and needs no
 sections; its findings are waived, exported and compared like all others.
 
@@ -60,10 +60,10 @@ def register(check: type[Check]) -> type[Check]:
     if isinstance(check, OwnColumn):
         raise UsageError(
             f"The column {check.name!r} is measured in other processes, which cannot import a "
-            "notebook: write it into a file, and name that in audit.scan(..., own=[file])."
+            "notebook: move it to a file and pass audit.scan(..., plugins=[file])."
         )
     if not (isinstance(check, type) and issubclass(check, Check)):
-        raise UsageError("audit.register takes a class that derives from audit.Check.")
+        raise UsageError("audit.register needs a subclass of audit.Check.")
     _require_contract(check, "This process")
     _registered[check.code] = check()
     return check
@@ -80,12 +80,12 @@ def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
     for given in files:
         path = Path(os.path.realpath(given))
         if not path.is_file() or path.suffix != ".py":
-            raise UsageError(f"{given} is no Python file: check the path under [own] files.")
+            raise UsageError(f"{given} is not a Python file: check the path under [plugins] files.")
         for root in inside:
             if path.is_relative_to(root):
                 raise UsageError(
-                    f"{given} lies inside the dataset ({root}), whose files are never run: move it "
-                    "out of it."
+                    f"{given} is inside the dataset ({root}), and files of a dataset are never "
+                    "run: move it elsewhere."
                 )
         members: dict[str, Any] = {}
         with _errors_in(broken, path):
@@ -108,7 +108,7 @@ def in_order(columns: Iterable[OwnColumn]) -> tuple[OwnColumn, ...]:
 
 def _add(found: dict[str, Any], name: str, one: Any, path: Path) -> None:
     if name in found and name not in _registered:
-        raise UsageError(f"{path}: {name} is defined twice: give one of them another name.")
+        raise UsageError(f"{path}: {name} is defined twice: rename one definition.")
     found[name] = one
 
 
@@ -119,14 +119,14 @@ def _require_contract(cls: type[Check], where: str) -> None:
     rules = (
         (not (isinstance(code, str) and CODE.fullmatch(code)),
          f"code must be three to five capital letters and three digits, not {code!r}"),
-        (str(code)[:-3] in ours, f"codes in {str(code)[:-3]} are those of audit: choose others"),
+        (str(code)[:-3] in ours, f"codes in {str(code)[:-3]} are reserved: choose others"),
         (not (isinstance(name, str) and NAME.match(name)),
          "name must be lower-case words joined by -"),
-        (name in {check.name for check in all_checks().values()}, f"the name {name} is taken"),
+        (name in {check.name for check in all_checks().values()}, f"name {name} is already used"),
         (not isinstance(getattr(cls, "severity", None), Severity),
          "severity must be one of Severity.ERROR, WARNING and INFO"),
         (not dataclasses.is_dataclass(cls.Params), "Params must be a frozen dataclass"),
-        (cls.find is Check.find, "it needs find(self, store, params), which yields findings"),
+        (cls.find is Check.find, "it needs find(self, store, params) that yields findings"),
     )  # fmt: skip
     for broken, rule in rules:
         if broken:
@@ -136,8 +136,8 @@ def _require_contract(cls: type[Check], where: str) -> None:
 def _sound_column(one: OwnColumn) -> OwnColumn:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", one.name) or one.name in TAKEN:
         raise UsageError(
-            f"{one.file}: a column cannot be called {one.name}: choose a name of small letters, "
-            "digits and _ that no column has (docs/schema.md)."
+            f"{one.file}: invalid column name {one.name}: use lower-case letters, digits and _, "
+            "and no name of docs/schema.md."
         )
     return one
 

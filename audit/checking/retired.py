@@ -11,7 +11,7 @@ RETIRED: Mapping[str, str] = {
     "BOX032": "compare boxes with a detector: `audit scan --predictions FILE` (BOX027 to BOX029)",
     "DIST005": "use DIST004, which reports single properties that separate a class",
     "DIST010": "use DIST011, which reports images without objects",
-    "DIST012": "use DIST004, which reports a class by its aspect ratio, or look at its images in "
+    "DIST012": "use DIST004, which reports a class by its aspect ratio, or view its images in "
     "`audit app`",
     "IMG009": "order the table embedding_map by `isolation` in `audit sql`",
 }

@@ -122,7 +122,7 @@ class _Waiting:
 
 def _skipped(check: Check, missing: Sequence[str]) -> dict[str, str]:
     columns = ", ".join(missing)
-    reason = f"did not run, because this scan did not measure {columns}: scan again."
+    reason = f"did not run: this scan did not measure {columns}. Scan again."
     if set(missing) <= {column.name for column in LIBRARY_HASHES}:
         reason = (
             f"did not run, because this scan did not measure {columns}: name it under "
@@ -165,7 +165,7 @@ def _run_check(
         n_findings += len(batch)
         _append_findings(store, last, {check.code: check.name})
         last = batch
-    left = f" {n_left:,} more are left to {', '.join(check.left_to)}." if n_left else ""
+    left = f" {', '.join(check.left_to)} reports {n_left:,} more." if n_left else ""
     row = {
         "code": check.code,
         "name": check.name,
@@ -174,7 +174,7 @@ def _run_check(
         "seconds": time.perf_counter() - start,
         "memory_growth": gauge.growth(),
         "completeness": (
-            f"Nothing to examine: no {empty[0].replace('_', ' ')}."
+            f"Not applicable: no {empty[0].replace('_', ' ')}."
             if empty
             else check.completeness(measurements, config.params) + left
         ),

@@ -61,16 +61,17 @@ _ANY = """
 
 
 class ConflictingAnnotations(BoxCheck):
-    """Pictures whose annotations differ between two files, or between two copies of the picture.
+    """Images whose annotations differ between two files, or between two copies of the image.
 
     ## What it does
-    Matches boxes of one class by an overlap (intersection over union) of one half, between copies
-    of a picture that are equal pixel for pixel, and between two annotation files of one picture
-    where the two files agree on at least `min_agreement` of at least `min_shared` pictures; reports
-    pictures of which a box has no counterpart.
+    Matches boxes of one class by an overlap (intersection over union) of 0.5. Compares copies of an
+    image with equal pixels, and two annotation files of one image. Two files are compared if they
+    agree on at least `min_agreement` of at least `min_shared` images. An image is reported if one
+    of its boxes has no counterpart.
 
     ## Why is this bad
-    The model is trained on both answers; between splits it is tested on what it was told is wrong.
+    The model is trained on contradictory annotations. Across splits, it is tested on annotations
+    that contradict its training.
 
     ## Example
     One photograph is in train with three boxes and in val with two.
@@ -79,9 +80,8 @@ class ConflictingAnnotations(BoxCheck):
     Decide which annotation is right, and use it for both.
 
     ## Limits
-    Files that seldom agree serve different tasks, and are not compared. Near-duplicates that are
-    not equal in every pixel are left out, and so are files with more than `max_boxes` boxes of one
-    picture, because all pairs of boxes are compared.
+    Files that seldom agree serve different tasks and are not compared. Near-duplicates with
+    different pixels are not compared, nor files with more than `max_boxes` boxes of one image.
 
     ## References
     C. G. Northcutt et al., "Pervasive label errors in test sets", NeurIPS 2021.
@@ -93,9 +93,9 @@ class ConflictingAnnotations(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_agreement: share of common pictures on which two files agree, to be compared
-        min_shared: smallest number of common pictures of two files
-        max_boxes: a picture with more boxes in one file is not compared there
+        """min_agreement: smallest share of common images on which two files agree
+        min_shared: smallest number of common images of two files
+        max_boxes: largest number of boxes of an image and file that are compared
         """
 
         min_agreement: float = 0.8
@@ -114,16 +114,16 @@ class ConflictingAnnotations(BoxCheck):
                 continue
             said.add(subject)
             where = (
-                f"by {row['f1']} and {row['f2']}"
+                f"in {row['f1']} and {row['f2']}"
                 if one == other
                 else f"as {one} ({row['split1'] or 'no split'}) and {other} "
-                f"({row['split2'] or 'no split'}), which are equal"
+                f"({row['split2'] or 'no split'}) with equal pixels"
             )
             alone1, alone2 = row["n1"] - row["met1"], row["n2"] - row["met2"]
             yield self.finding(
                 subject,
-                f"A picture is annotated twice, {where}: of {row['n1']:,} and {row['n2']:,} boxes "
-                f"{alone1:,} and {alone2:,} have no counterpart.",
+                f"An image has contradictory annotations {where}: {alone1:,} of {row['n1']:,} and "
+                f"{alone2:,} of {row['n2']:,} boxes have no counterpart.",
                 {
                     "boxes": row["n1"],
                     "other_boxes": row["n2"],
@@ -142,6 +142,6 @@ class ConflictingAnnotations(BoxCheck):
                 GROUP BY sample_id, file) GROUP BY sample_id)
     """
     examined = (
-        "{n:,} pictures have boxes in several annotation files; {crowded:,} have more in one than "
-        "are compared."
+        "{n:,} images have boxes in several annotation files; {crowded:,} have too many boxes in "
+        "one file to compare."
     )

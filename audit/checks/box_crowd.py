@@ -12,25 +12,24 @@ from audit.run.store import Store
 
 
 class CrowdBox(BoxCheck):
-    """Crowd marks on files as a whole, and on single objects with an outline of their own.
+    """Crowd flags on whole files, and on single objects with a polygon.
 
     ## What it does
-    Reports a file of which at least `max_share` of the boxes are marked as a crowd, and boxes
-    marked so whose outline is a polygon: a crowd is a region of run lengths, a polygon was drawn
-    around one object.
+    Reports a file if at least `max_share` of its boxes have the crowd flag. Also reports boxes with
+    the flag and a polygon: crowds are stored as run lengths, polygons outline one object.
 
     ## Why is this bad
-    Trainers skip crowd regions and evaluations ignore what is found in them: a mark that was set by
-    mistake removes the object, and a file of nothing else scores everything as right.
+    Training skips crowd regions, and evaluation ignores detections in them. A wrong flag removes
+    the object. If all boxes have the flag, no detection counts as an error.
 
     ## Example
     A converter wrote `iscrowd: 1` for every object.
 
     ## What to do
-    Set `iscrowd` to 0 where there is one object.
+    Set `iscrowd` to 0 for single objects.
 
     ## Limits
-    Formats without the mark are not judged; `IsGroupOf` of Open Images counts as one.
+    Not applicable to formats without a crowd flag. `IsGroupOf` of Open Images counts as a flag.
 
     ## References
     T.-Y. Lin et al., "Microsoft COCO", ECCV 2014, section 4.3: crowds are segmented as a region.
@@ -42,7 +41,7 @@ class CrowdBox(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """max_share: share of a file's boxes from which the mark cannot be meant
+        """max_share: share of a file's boxes from which the flag counts as a mistake
         min_boxes: smallest number of boxes of such a file
         """
 
@@ -55,10 +54,10 @@ class CrowdBox(BoxCheck):
             AND s.kind = 'polygon'
         WHERE b.crowd AND NOT list_contains($told, b.file)
     """
-    message = "A box ({box}) is marked as a crowd and has a polygon, as 1 object has"
+    message = "A box ({box}) has the crowd flag and a polygon, which outlines a single object"
     evidence = ("crowd",)
     counts = "SELECT count(*) AS n, count(*) FILTER (WHERE crowd) AS crowds FROM boxes"
-    examined = "{crowds:,} of {n:,} boxes are marked as crowds."
+    examined = "{crowds:,} of {n:,} boxes have the crowd flag."
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = """
@@ -70,8 +69,8 @@ class CrowdBox(BoxCheck):
             yield self.about_file(
                 file,
                 "",
-                f"{crowds:,} of the {boxes:,} boxes of {file} are marked as crowds, which training "
-                "skips and evaluation ignores.",
+                f"{crowds:,} of the {boxes:,} boxes of {file} have the crowd flag: training skips "
+                "them and evaluation ignores them.",
                 {"crowds": crowds, "boxes": boxes},
             )
         yield from self.worst(store, params, told=files["file"].to_list())

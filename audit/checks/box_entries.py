@@ -26,30 +26,29 @@ _PROBLEMS = """
 
 
 class MalformedAnnotation(BoxCheck):
-    """Annotation files that end too early, and entries or lines that are not of their format.
+    """Truncated annotation files, and entries or lines that violate their format.
 
     ## What it does
-    Reports what readers met, file by file and kind by kind: a file cut short or with bad syntax
-    (with the byte), a line with the wrong number of columns, a text for a number, keys given twice,
-    ids that are texts here and numbers there, unusual encodings, an XML file that names another
-    picture than its own name does.
+    Reports the problems of each file by kind: truncation and bad syntax (with the byte position),
+    lines with a wrong number of columns, text in place of numbers, repeated keys, ids of mixed
+    type, unusual encodings, and XML files that name another image than their file name does.
 
     ## Why is this bad
-    Readers differ: one stops, one skips the line, one takes the last of two values. What was
-    annotated is not what is trained on.
+    Readers differ: some stop, some skip the line, some use the last of two values. The model is not
+    trained on what was annotated.
 
     ## Example
     `labels/0042.txt`, line 3: `0 0.5 0.5 0.2` has one number too few.
 
     ## What to do
-    Correct the entry at the place given, or write the file again from its source.
+    Correct the entry at the reported position, or export the file again.
 
     ## Limits
-    Of each kind at most 200 a file are listed in the table `annotation_problems`; all are counted.
-    What can be read of such a file is read, and goes through the other checks.
+    The table `annotation_problems` lists at most 200 problems per kind and file; all are counted.
+    The readable part of a file goes through the other checks.
 
     ## References
-    RFC 8259 (JSON); Extensible Markup Language 1.0; the label form of Ultralytics YOLO.
+    RFC 8259 (JSON); Extensible Markup Language 1.0; the label format of Ultralytics YOLO.
     """
 
     code = "BOX013"
@@ -76,7 +75,7 @@ class MalformedAnnotation(BoxCheck):
             coalesce(sum(n_files) FILTER (WHERE complete), 0) :: BIGINT AS whole
         FROM annotation_files
     """
-    examined = "{whole:,} of {n:,} annotation files could be read whole."
+    examined = "{whole:,} of {n:,} annotation files could be read completely."
 
 
 # One row a file and kind: how many values occur several times, and the first of them.
@@ -96,7 +95,7 @@ _WITHIN = """, CASE WHEN file IN (SELECT file FROM annotation_files
 _NO_SAMPLES = "CAST([] AS VARCHAR[])"
 KINDS = (
     ("annotation ids", "annotation_id", "annotations", "", _NO_SAMPLES),
-    ("picture ids", "image_key", "annotated_images", "", "list(DISTINCT sample_id)"),
+    ("image ids", "image_key", "annotated_images", "", "list(DISTINCT sample_id)"),
     ("pictures", "sample_id", "annotated_images", "", "list(DISTINCT sample_id)"),
     ("class ids", "category_key", "categories", "AND declared", _NO_SAMPLES),
     ("class names", "label", "categories", "AND declared", _NO_SAMPLES),
@@ -104,25 +103,25 @@ KINDS = (
 
 
 class RepeatedAnnotationId(BoxCheck):
-    """Annotation ids, picture ids, pictures or classes that one annotation file lists twice.
+    """Annotation ids, image ids, images or classes that one annotation file lists twice.
 
     ## What it does
-    Counts, file by file, ids of annotations, ids of pictures, pictures, class ids and class names
-    that occur more than once.
+    Counts, per file, annotation ids, image ids, images, class ids and class names that occur more
+    than once.
 
     ## Why is this bad
-    Readers index by id and keep the last entry: boxes of the others vanish, or go to another
-    picture. A picture listed twice counts twice; a class listed twice has two outputs.
+    Readers index by id and keep the last entry: boxes of earlier entries disappear or move to
+    another image. An image listed twice counts twice; a class listed twice has two outputs.
 
     ## Example
     Two exports were joined, and both count their annotations from 1.
 
     ## What to do
-    Number the entries again, with the references to them; merge entries of one picture.
+    Renumber the entries and the references to them. Merge the entries of one image.
 
     ## Limits
-    Ids of segments (panoptic) are unique within a picture only, and are not compared; those of
-    LabelMe and VOC are compared within the file of a picture.
+    Segment ids (panoptic) are unique only within an image and are not compared. Ids of LabelMe and
+    VOC are compared within the file of one image.
 
     ## References
     COCO's API builds dictionaries by id without checking for repeats.
@@ -144,7 +143,7 @@ class RepeatedAnnotationId(BoxCheck):
                 key = f"{row['file']}/{row['first']}"
                 if what == "pictures" and key in said:
                     continue
-                said.add(key) if what == "picture ids" else None
+                said.add(key) if what == "image ids" else None
                 yield self.about_file(
                     row["file"],
                     what,
@@ -164,7 +163,7 @@ class RepeatedAnnotationId(BoxCheck):
         SELECT (SELECT count(*) FROM annotations) AS n, (SELECT count(*) FROM categories) AS c,
             (SELECT count(*) FROM annotated_images) AS p
     """
-    examined = "The ids of {n:,} annotations, {p:,} pictures and {c:,} classes were compared."
+    examined = "The ids of {n:,} annotations, {p:,} images and {c:,} classes were compared."
 
 
 # Annotations name a picture that the file does not list.
@@ -185,28 +184,28 @@ _MISSING = """
 
 
 class OrphanAnnotation(BoxCheck):
-    """Annotations whose picture is not listed, and listed pictures that are not among the samples.
+    """Annotations whose image is not listed, and listed images that are not in the dataset.
 
     ## What it does
-    Reports, file by file, annotations whose picture id the file does not list, entries and label
-    files whose picture is not there, and names that several pictures have.
+    Reports, per file, annotations whose image id the file does not list, entries and label files
+    without an image, and names that match several images.
 
     ## Why is this bad
-    These annotations train nothing: loaders skip them, or stop. Often pictures were moved, or the
-    annotations belong to another version of the dataset.
+    Loaders skip these annotations or stop. Often images were moved, or the annotations belong to
+    another version of the dataset.
 
     ## Example
-    `image_id` 77 in a file whose pictures are 1 to 60.
+    `image_id` 77 in a file whose images are 1 to 60.
 
     ## What to do
-    Find the pictures, or drop the annotations.
+    Find the images, or drop the annotations.
 
     ## Limits
-    Paths are compared as written, below the usual folders, by the end of the path, and by the name
-    where one picture has it.
+    Paths are compared as written, below the usual folders, by the end of the path, and by the file
+    name if it is unique.
 
     ## References
-    pycocotools indexes annotations by `image_id` and raises a KeyError for such a one.
+    pycocotools indexes annotations by `image_id` and raises a KeyError for an unknown id.
     """
 
     code = "BOX011"
@@ -214,7 +213,7 @@ class OrphanAnnotation(BoxCheck):
     severity = Severity.ERROR
 
     counts = "SELECT count(*) AS n, count(sample_id) AS found FROM annotated_images"
-    examined = "{found:,} of {n:,} pictures of annotation files are samples."
+    examined = "{found:,} of {n:,} images in annotation files are in the dataset."
 
     def find(self, store: Store, params: NoParams) -> Iterator[Finding]:
         for row in store.rows(_ORPHANS):
@@ -222,17 +221,17 @@ class OrphanAnnotation(BoxCheck):
             yield self.about_file(
                 row["file"],
                 "ids",
-                f"{row['annotations']:,} annotations of {row['file']} name {row['pictures']:,} "
-                f"pictures that the file does not list: the first is {row['first']} (entry "
+                f"{row['annotations']:,} annotations of {row['file']} refer to {row['pictures']:,} "
+                f"images that the file does not list: the first is {row['first']} (entry "
                 f"{row['entry']:,}{line}).",
                 {name: row[name] for name in ("annotations", "pictures", "first")},
             )
         for row in store.rows(_MISSING):
-            why = "are not there" if row["matched_by"] == "missing" else "could be several files"
+            why = "do not exist" if row["matched_by"] == "missing" else "match several files"
             yield self.about_file(
                 row["file"],
                 row["matched_by"],
-                f"{row['missing']:,} of {row['pictures']:,} pictures of {row['file']} {why}: the "
+                f"{row['missing']:,} of {row['pictures']:,} images of {row['file']} {why}: the "
                 f"first is {row['first'] or '(no name)'}.",
                 {name: row[name] for name in ("missing", "pictures", "first")},
                 severity=None if row["missing"] < row["pictures"] else Severity.WARNING,
@@ -240,28 +239,28 @@ class OrphanAnnotation(BoxCheck):
 
 
 class MissingAnnotation(BoxCheck):
-    """Pictures that no annotation file lists, in folders where nearly all pictures are listed.
+    """Images that no annotation file lists, in folders where nearly all images are listed.
 
     ## What it does
-    Looks at folders of at least `min_pictures` readable pictures of which at least `min_share` are
-    listed in an annotation file, or have a label file of their own, and names the others.
+    Examines folders of at least `min_pictures` readable images. If at least `min_share` of them are
+    in an annotation file or have a label file, the remaining images are reported.
 
     ## Why is this bad
-    A picture without an entry is trained as one without objects, or left out without a word:
-    either way its objects are missed.
+    An image without an entry counts as an image without objects, or is silently skipped. Either way
+    its objects are lost.
 
     ## Example
-    1,000 pictures, 998 label files: two were lost in a copy.
+    1,000 images, 998 label files: two were lost in a copy.
 
     ## What to do
-    Annotate these pictures; give those that show nothing an empty entry or an empty label file.
+    Annotate these images. Add an empty entry or label file for images without objects.
 
     ## Limits
-    A picture that is listed and has no box is taken for one that shows nothing. Folders that are
-    annotated in part only are left alone.
+    A listed image without a box counts as an image without objects. Folders that are only partly
+    annotated are not reported.
 
     ## References
-    Ultralytics YOLO treats a picture without a label file as background.
+    Ultralytics YOLO treats an image without a label file as background.
     """
 
     code = "BOX014"
@@ -270,8 +269,8 @@ class MissingAnnotation(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_share: share of listed pictures from which a folder counts as annotated
-        min_pictures: smallest number of pictures of such a folder
+        """min_share: share of listed images from which a folder counts as annotated
+        min_pictures: smallest number of images of such a folder
         """
 
         min_share: float = 0.9
@@ -291,7 +290,7 @@ class MissingAnnotation(BoxCheck):
             AND pictures - missing >= $min_share * pictures ORDER BY folder
     """
     message = (
-        "{missing:,} of the {pictures:,} pictures of {folder} are in no annotation file: the first "
+        "{missing:,} of the {pictures:,} images of {folder} are in no annotation file: the first "
         "is {first}."
     )
     evidence = ("folder", "missing", "pictures")
@@ -303,15 +302,15 @@ class MissingAnnotation(BoxCheck):
 
 
 class UnknownClass(BoxCheck):
-    """Annotations whose class is not in the list that their file gives.
+    """Annotations whose class is not in the class list of their file.
 
     ## What it does
-    Looks up the class of each annotation in the classes that its file declares (`categories`,
-    `names`); a class number is flagged where the list does not have it.
+    Compares the class of each annotation with the classes that its file declares (`categories`,
+    `names`). A class number that is not in the list is reported.
 
     ## Why is this bad
-    A trainer stops with an index out of range, or silently trains an output that has no name; with
-    a list counted from 0 and labels counted from 1, every class is another one.
+    Training stops with an index error, or silently trains an output without a name. If the list
+    starts at 0 and the labels at 1, every class is wrong.
 
     ## Example
     `category_id` 99 in a file whose classes are 1 to 8.
@@ -320,8 +319,8 @@ class UnknownClass(BoxCheck):
     Correct the number, or add the class to the list.
 
     ## Limits
-    Formats that have no list of classes (VOC) cannot have an unknown one. A wrong class that is in
-    the list is not seen here.
+    Not applicable to formats without a class list (VOC). A wrong class that is in the list is not
+    detected.
 
     ## References
     T.-Y. Lin et al., "Microsoft COCO", ECCV 2014; its class numbers have gaps on purpose.

@@ -47,26 +47,26 @@ _KEYPOINTS = """
 
 
 class WrongKeypoints(BoxCheck):
-    """Keypoints that cannot be: outside the picture, all off their box, or miscounted.
+    """Invalid keypoints: outside the image, all outside their box, or miscounted.
 
     ## What it does
-    Flags keypoints that are marked and lie outside the picture, skeletons whose marked keypoints
-    are all outside their own box, visibilities other than 0, 1, 2, lists whose length is not three
-    times the number of names, and a `num_keypoints` that is not the number of marked ones.
+    Reports labelled keypoints outside the image, and skeletons whose labelled keypoints are all
+    outside their box. Also reports visibilities other than 0, 1, 2, lists whose length is not three
+    times the number of names, and a wrong `num_keypoints`.
 
     ## Why is this bad
-    The heat map of such a point is empty or in the wrong cell; a wrong count drops the object
+    The heat map of a point outside is empty or in the wrong cell. A wrong count drops the object
     from the evaluation.
 
     ## Example
-    A left ankle at (655, 471) in a picture 640 px wide.
+    A left ankle at (655, 471) in an image 640 px wide.
 
     ## What to do
     Mark the point again, or set its visibility to 0.
 
     ## Limits
-    Points up to 1 px outside are taken for rounding. Whether a point is on the right limb is
-    beyond this check; BOX020 compares left and right.
+    Points up to 1 px outside count as rounding. Points on the wrong limb are not detected; BOX020
+    compares left and right.
 
     ## References
     COCO keypoints: x, y, v with v = 0 not labelled, 1 hidden, 2 visible.
@@ -86,28 +86,28 @@ class WrongKeypoints(BoxCheck):
             n = len(row["points"]) // 3
             yield self.finding(
                 row["subject"],
-                f"Of the {n:,} keypoints of {row['label'] or 'an object'} ({entry_place(row)}) "
+                f"Invalid keypoints of {row['label'] or 'an object'} ({entry_place(row)}): "
                 f"{wrong}.",
                 {"keypoints": n, "wrong": wrong, "file": row["file"], "entry": row["entry"]},
                 (last,),
             )
 
     counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind = 'keypoints'"
-    examined = "The keypoints of {n:,} objects examined."
+    examined = "The keypoints of {n:,} objects were checked."
 
 
 def _wrong(row: Row) -> str | None:
     values = np.array(row["points"], float)
     names = json.loads(str(row["names"])) if row["names"] else []
     if len(values) % 3 or (names and len(values) != 3 * len(names)):
-        return f"there are {len(values):,} numbers, where {len(names) or 'x'} names need three each"
+        return f"{len(values):,} numbers, but {len(names) or 'x'} names need three each"
     x, y, v = values.reshape(-1, 3).T
     if not np.isin(v, (0, 1, 2)).all():
-        return f"one has the visibility {v[~np.isin(v, (0, 1, 2))][0]:g}, and 0, 1, 2 exist"
+        return f"visibility {v[~np.isin(v, (0, 1, 2))][0]:g}, but only 0, 1, 2 are defined"
     marked = v > 0
     given = row["n_keypoints"]
     if given is not None and int(given) != int(marked.sum()):
-        return f"{int(marked.sum()):,} are marked and num_keypoints is {given:.0f}"
+        return f"{int(marked.sum()):,} are labelled, but num_keypoints is {given:.0f}"
     w0, h0 = row["w0"], row["h0"]
     if w0 is None or not marked.any():
         return None
@@ -116,15 +116,15 @@ def _wrong(row: Row) -> str | None:
         k = int(np.flatnonzero(out)[0])
         what = f" ({names[k]})" if k < len(names) else ""
         return (
-            f"{int(out.sum()):,} lie outside the picture of {w0:.0f} x {h0:.0f} px: number "
-            f"{k}{what} at ({x[k]:.0f}, {y[k]:.0f})"
+            f"{int(out.sum()):,} of {len(x):,} are outside the image of {w0:.0f} x {h0:.0f} px: "
+            f"number {k}{what} at ({x[k]:.0f}, {y[k]:.0f})"
         )
     if row["x"] is None:
         return None
     bx, by, bw, bh = (row[name] for name in ("x", "y", "width", "height"))
     inside = (x >= bx - 1) & (x <= bx + bw + 1) & (y >= by - 1) & (y <= by + bh + 1)
     if marked.sum() >= 2 and not (inside & marked).any():
-        return f"all {int(marked.sum()):,} marked ones lie outside the box of the object"
+        return f"all {int(marked.sum()):,} labelled keypoints are outside the box of the object"
     return None
 
 
@@ -132,27 +132,28 @@ class FlippedSkeleton(BoxCheck):
     """Skeletons whose left and right keypoints are exchanged.
 
     ## What it does
-    Takes the keypoints that come in pairs (left_eye, right_eye). Pairs that lie the same way round
-    in at least `min_agreement` of the skeletons of a class, of at least `min_skeletons`, are
-    reliable: the eyes of people who face the camera. A skeleton whose reliable pairs all lie the
-    other way round, and side by side rather than above each other, is flagged.
+    Compares keypoints that come in pairs (left_eye, right_eye). A pair is reliable if at least
+    `min_skeletons` of a class have it, and at least `min_agreement` of these in the same order: the
+    eyes of people who face the camera. A skeleton is reported if all its reliable pairs are in the
+    opposite order and lie side by side.
 
     ## Why is this bad
-    The model learns that left may be right; mirrored pictures with names that were not exchanged do
-    this to half of a dataset.
+    The model confuses left and right. Horizontal flips that do not exchange the names affect half
+    of a dataset.
 
     ## Example
-    In 1 of 400 skeletons the left eye is left of the right eye, as nobody's is who faces us.
+    In 1 of 400 skeletons the left eye is left of the right eye, although the person faces the
+    camera.
 
     ## What to do
     Exchange the keypoints of each pair.
 
     ## Limits
-    Somebody upside down looks the same. Pairs without a usual side (ankles) prove nothing, and a
-    class whose skeletons are exchanged throughout is not seen.
+    A person upside down looks the same. Pairs without a usual order (ankles) are not used. A class
+    whose skeletons are all exchanged is not detected.
 
     ## References
-    COCO keypoints name left and right by the person, not by the picture.
+    COCO keypoints name left and right by the person, not by the image.
     """
 
     code = "BOX020"
@@ -161,7 +162,7 @@ class FlippedSkeleton(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_agreement: share of the skeletons in which a reliable pair lies the same way
+        """min_agreement: share of the skeletons in which a reliable pair has the same order
         min_skeletons: smallest number of skeletons with both points of a pair
         """
 
@@ -200,11 +201,11 @@ class FlippedSkeleton(BoxCheck):
             yield self.finding(
                 row["subject"],
                 f"Left and right of {row['label']} ({entry_place(row)}) seem exchanged: "
-                f"{n_pairs:,} pairs of keypoints lie the other way round than in at least "
+                f"{n_pairs:,} pairs of keypoints are in the opposite order to at least "
                 f"{params.min_agreement:.0%} of {total:,} skeletons.",
                 {"pairs": n_pairs, "skeletons": total, "file": row["file"], "entry": row["entry"]},
                 (row["sample_id"],),
             )
 
     counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind = 'keypoints'"
-    examined = "The left and right keypoints of {n:,} objects compared, where they have names."
+    examined = "The named left and right keypoints of {n:,} objects were compared."

@@ -19,16 +19,16 @@ _FILLER = re.compile(r"[\s_-]+")
 
 
 class NearMissClass(BoxCheck):
-    """Class names of boxes that differ by case, blanks, or one letter.
+    """Class names of boxes that differ by case, spaces, or one letter.
 
     ## What it does
-    Compares the class names that the boxes of a file use: two that are equal without case, blanks,
-    hyphens and underscores; and two of at least five letters that differ by one letter, where the
-    rarer has at most `max_share` of the boxes of the other.
+    Compares the class names of the boxes of a file. Two names are reported if they are equal
+    without case, spaces, hyphens and underscores. Names of at least five letters that differ by one
+    letter are reported if the rarer has at most `max_share` of the boxes of the other.
 
     ## Why is this bad
-    The misspelt class becomes an output of its own, with next to no examples, and its objects are
-    background to the right one.
+    The misspelt class becomes a separate output with few samples. Its objects count as background
+    for the correct class.
 
     ## Example
     216 boxes of `raccoon` and 1 of `racoon`.
@@ -37,8 +37,8 @@ class NearMissClass(BoxCheck):
     Rename the class in its annotation files.
 
     ## Limits
-    Names that differ in a digit alone are taken for numbers of a series. One letter is compared in
-    files of up to `max_classes` classes. The folders of a dataset are compared by LABEL002.
+    Names that differ only in a digit count as a numbered series. Files with more than `max_classes`
+    classes are not searched for one-letter differences. LABEL002 compares class folders.
 
     ## References
     V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals",
@@ -51,8 +51,8 @@ class NearMissClass(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """max_share: boxes of the rarer class for one of the other, where one letter differs
-        max_classes: of a file with more classes, only names that are equal otherwise are compared
+        """max_share: boxes of the rarer class per box of the other, if one letter differs
+        max_classes: largest number of classes of a file searched for one-letter differences
         """
 
         max_share: float = 0.05
@@ -85,14 +85,14 @@ class NearMissClass(BoxCheck):
                 yield self.about_file(
                     file,
                     "|".join(sorted((rare, common))),
-                    f"The file {file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}, "
-                    "which is probably the same class.",
+                    f"File {file} has {others:,} boxes of {common!r} and {n:,} of {rare!r}: "
+                    "probably one class in two spellings.",
                     {"class": rare, "other_class": common, "boxes": n, "other_boxes": others},
                     store.query(_SAMPLES, [file, rare])["sample_id"].to_list(),
                 )
 
     counts = "SELECT count(DISTINCT label) AS n FROM boxes"
-    examined = "{n:,} class names of boxes compared with each other."
+    examined = "{n:,} class names of boxes were compared with each other."
 
 
 def _bare(name: str) -> str:

@@ -20,26 +20,26 @@ _DECLARED = _OUT.format("declared_width", "declared_height")
 
 
 class BoxOutside(BoxCheck):
-    """Boxes that reach beyond the edge of their picture.
+    """Boxes that extend beyond the edge of their image.
 
     ## What it does
-    Compares each box with the size of the decoded picture as it is shown (EXIF-turned), and
-    reports by how many px and by which share of its area it lies outside. Where the annotation
-    file declares another size (BOX005), a box must be outside by both sizes.
+    Compares each box with the size of the decoded image after EXIF rotation. Reports the distance
+    in px and the share of the area outside. If the annotation file declares another size (BOX005),
+    the box must be outside both sizes.
 
     ## Why is this bad
-    Trainers clip such a box, drop it, or compute a loss from what does not exist; some stop. It
-    often means that a picture was cropped or resized after it was annotated.
+    Training code clips the box, drops it, stops, or computes a loss on pixels that do not exist.
+    Often the image was cropped or resized after annotation.
 
     ## Example
     A box 55 px wide begins 20 px from the right edge: 35 px of it show nothing.
 
     ## What to do
-    Draw the box again; clip it if its object does end at the edge.
+    Draw the box again; clip it if its object ends at the edge.
 
     ## Limits
-    Up to `slack_px` is taken for rounding, or for counting px from 1. A whole file whose numbers
-    mean something else than its format says is BOX008, and is judged by what they mean.
+    Up to `slack_px` counts as rounding, or as counting px from 1. If BOX008 reports that a file has
+    another box format, the boxes are converted first.
 
     ## References
     Everingham et al., "The Pascal Visual Object Classes Challenge", IJCV 2010: px count from 1.
@@ -51,7 +51,7 @@ class BoxOutside(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """slack_px: px by which a box may leave its picture"""
+        """slack_px: px by which a box may extend beyond its image"""
 
         slack_px: float = 1.0
 
@@ -71,8 +71,9 @@ class BoxOutside(BoxCheck):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) reaches {px(row['amount'])} px out of its picture of "
-            f"{px(row['w0'])} x {px(row['h0'])} px, with {row['outside_share']:.0%} of its area"
+            f"A box ({box_text(row)}) reaches {px(row['amount'])} px beyond its image of "
+            f"{px(row['w0'])} x {px(row['h0'])} px, with {row['outside_share']:.0%} of its area "
+            "outside"
         )
 
 
@@ -80,8 +81,8 @@ class DegenerateBox(BoxCheck):
     """Boxes whose width or height is zero or negative.
 
     ## What it does
-    Flags a box whose width or height is not above `least_px`. A negative size is one whose corners
-    were exchanged.
+    Reports a box whose width or height is at most `least_px`. A negative size means exchanged
+    corners.
 
     ## Why is this bad
     The box contains no pixel: its overlap with every prediction is zero, its logarithmic size is
@@ -94,8 +95,8 @@ class DegenerateBox(BoxCheck):
     Drop the box, or draw it again.
 
     ## Limits
-    A box that VOC writes with equal corners covers one px when both ends are counted in; it is
-    flagged as well, for readers that subtract get nothing.
+    A VOC box with equal corners covers 1 px if both ends are included. It is reported too, because
+    readers that subtract the corners get 0.
 
     ## References
     torchvision's detection models raise for such boxes: "all bounding boxes should have positive
@@ -108,7 +109,7 @@ class DegenerateBox(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """least_px: a box needs more than this width and height, px"""
+        """least_px: largest width or height, px, of a box without area"""
 
         least_px: float = 0.0
 
@@ -121,27 +122,26 @@ class DegenerateBox(BoxCheck):
 
 
 class InvalidCoordinates(BoxCheck):
-    """Boxes that have no four finite numbers.
+    """Boxes without four finite numbers.
 
     ## What it does
-    Flags a box of which a coordinate is missing, is NaN or infinite, or is a text or an object
-    where a number belongs.
+    Reports a box if a coordinate is missing, NaN, infinite, a text or an object.
 
     ## Why is this bad
     One NaN in a batch turns every weight of the model into NaN; a missing number stops the loader
     in the middle of an epoch.
 
     ## Example
-    `"bbox": [NaN, 12, 30, 40]`, as Python's json writes what a division by zero left.
+    `"bbox": [NaN, 12, 30, 40]`, written by Python's json after a division by zero.
 
     ## What to do
     Draw the box again, or drop it.
 
     ## Limits
-    Numbers that a reader can take from a text ("12") are used; BOX013 reports their type.
+    Numbers in quotes ("12") are used; BOX013 reports their type.
 
     ## References
-    RFC 8259, section 6: JSON knows neither NaN nor Infinity.
+    RFC 8259, section 6: JSON has neither NaN nor Infinity.
     """
 
     code = "BOX007"
@@ -165,35 +165,34 @@ WORDS = {
     "centre": "centre x, centre y, width, height", "yxhw": "top, left, height, width",
     "xyhw": "left, top, height, width", "y-x corners": "top, left, bottom, right",
     "x-x-y-y": "left, right, top, bottom", "y-x centre": "centre y, centre x, height, width",
-    "y-y-x-x": "top, bottom, left, right", "px": "px", "share": "shares of the picture",
+    "y-y-x-x": "top, bottom, left, right", "px": "px", "share": "shares of the image",
 }  # fmt: skip
 
 
 class OtherReading(BoxCheck):
-    """Annotation files whose numbers fit the pictures only under another reading than the format's.
+    """Annotation files whose numbers fit the images only in another box format.
 
     ## What it does
-    Tries nine readings of the four numbers (corners, centre and size, axes exchanged, ...) and both
-    units on all boxes of a file. Reports a file of at least 20 boxes of which more than a tenth
-    leave their picture as the format says, where under another reading 99 in 100 are inside; and a
-    file whose boxes nearly all are in the other unit (px, shares).
+    Reads the four numbers in nine ways (corners, centre and size, exchanged axes, ...) and two
+    units. A file of at least 20 boxes is reported if over 10% extend beyond their image in the
+    declared format, and 99% are inside in another format. A file is also reported if nearly all its
+    boxes are in the other unit (px, normalised).
 
     ## Why is this bad
-    Every box of the file is in a wrong place, and training runs all the same.
+    Every box of the file is misplaced, and training runs without an error.
 
     ## Example
     A COCO file whose `bbox` is left, top, right, bottom: 30% fit as sizes, all fit as corners.
 
     ## What to do
-    Convert the numbers once; do not correct single boxes.
+    Convert all boxes of the file; do not correct single boxes.
 
     ## Limits
-    A reading under which the boxes stay inside their pictures as well cannot be told from the right
-    one: an exchange of axes in square pictures, for one. All other checks of this family use the
-    reading that fits.
+    A wrong format that also keeps the boxes inside is not detected, such as exchanged axes in
+    square images. All other box checks use the format that fits.
 
     ## References
-    COCO's format: x, y, width, height; Pascal VOC: corners; YOLO: centre and size in shares.
+    COCO's format: x, y, width, height; Pascal VOC: corners; YOLO: normalised centre and size.
     """
 
     code = "BOX008"
@@ -209,14 +208,14 @@ class OtherReading(BoxCheck):
     """
     evidence = ("file", "form", "reading", "boxes", "fit_share")
     judged = "x IS NOT NULL"
-    how = ", all of a file together"
+    how = ", per file"
 
     def said(self, row: Row, params: Any) -> str:
         fits = ""
         if row["form_fit_share"] is not None and row["fits"] is not None:
             fits = (
-                f"; {row['form_fit_share']:.0%} of the boxes are inside their picture as the "
-                f"format says, {row['fits']:.0%} as they are"
+                f"; read as declared, {row['form_fit_share']:.0%} of the boxes fit their image; "
+                f"read in this format, {row['fits']:.0%} fit"
             )
         return (
             f"The {row['boxes']:,} boxes of {row['file']} ({row['format']}) are "
@@ -230,27 +229,27 @@ def _said(form: str) -> str:
 
 
 class MixedUnits(BoxCheck):
-    """Boxes that are in another unit than the other boxes of their file.
+    """Boxes in another unit than the rest of their file.
 
     ## What it does
-    In a file whose boxes are in px, flags a box whose four numbers all lie in 0..1 and that would
-    be smaller than one px; in a file of shares, a box with a number above 2.
+    In a file in px, reports boxes whose four numbers are in 0..1 and that would be smaller than 1
+    px. In a normalised file, reports boxes with a number above 2.
 
     ## Why is this bad
-    A normalised box among boxes in px is a dot in the corner; a box in px among shares is a
-    thousand pictures wide.
+    A normalised box among px boxes is a dot in the corner. A px box among normalised boxes is
+    hundreds of images wide.
 
     ## Example
-    Two exports were joined, one of them from a tool that normalises.
+    Two exports were joined, one in px and one normalised.
 
     ## What to do
-    Convert these boxes: multiply by the size of the picture, or divide by it.
+    Convert these boxes: multiply by the size of the image, or divide by it.
 
     ## Limits
-    Pictures below 16 px are left out. A file that is in the other unit altogether is BOX008.
+    Images below 16 px are not checked. BOX008 reports files that are wholly in the other unit.
 
     ## References
-    The YOLO form is normalised, COCO and Pascal VOC are in px.
+    YOLO is normalised, COCO and Pascal VOC are in px.
     """
 
     code = "BOX009"
@@ -263,6 +262,6 @@ class MixedUnits(BoxCheck):
             CASE unit WHEN 'px' THEN 'shares of 1' ELSE 'px' END AS unit_of_file
         FROM boxes b JOIN annotation_files f ON f.file = b.file WHERE b.other_unit
     """
-    message = "A box is in {unit}, while its file is in {unit_of_file}; converted it is {box}"
+    message = "A box is in {unit}, but its file is in {unit_of_file}; converted, the box is {box}"
     evidence = ("unit", "unit_of_file")
     judged = "x IS NOT NULL"

@@ -17,14 +17,13 @@ from audit.statistics.outlying import MOST, TAIL_MOST, tail_cut
 
 # How each feature is told, with its value and the number of boxes of the class.
 FEATURES = {
-    "size": "has a side (geometric mean) of {}, far from all other {:,} boxes of its class",
-    "aspect": "has a width over height of {}, far from all other {:,} boxes of its class",
-    "horizontal": "has its centre {} from the left, far from all other {:,} boxes of its class",
-    "vertical": "has its centre {} from the top, far from all other {:,} boxes of its class",
-    "count": "is one of {} of its class in its picture, far more than in any other picture; the "
+    "size": "has a size (geometric mean) of {}, far from all other {:,} boxes of its class",
+    "aspect": "has an aspect ratio of {}, far from all other {:,} boxes of its class",
+    "horizontal": "has its centre at {} from the left, far from all other {:,} boxes of its class",
+    "vertical": "has its centre at {} from the top, far from all other {:,} boxes of its class",
+    "count": "is one of {} of its class in its image, far more than in any other image; the "
     "class has {:,} boxes",
-    "all": "is one of {} in its picture, far more than in any other picture; the file has {:,} "
-    "boxes",
+    "all": "is one of {} in its image, far more than in any other image; the file has {:,} boxes",
 }
 COUNTS = ("count", "all")
 # Resolution of a feature on its scale: a gap must be wide compared with it.
@@ -39,28 +38,27 @@ GRAIN = {
 
 
 class BoxOutlier(BoxCheck):
-    """Boxes isolated from all others of their class in size, aspect, place, or number per picture.
+    """Boxes far from all others of their class in size, aspect, position, or number per image.
 
     ## What it does
-    For each class of at least `min_boxes`, five features on a scale on which usual tails thin out
-    at a steady rate: logarithms of size (as a share of the picture), aspect and number of boxes of
-    the class in the picture; logits of the centre; and the number of boxes of all classes, in a
-    file of at least `min_boxes`. The tail is cut where the gap between two neighbours is far wider
-    than the spacing of the tail behind it allows; what lies beyond is reported.
+    Compares the boxes of each class of at least `min_boxes` by the logarithms of size (as a share
+    of the image), aspect ratio and number per image, and by the logits of the centre. In files of
+    at least `min_boxes` boxes, the number of all boxes per image is compared too. Boxes beyond a
+    gap are reported if the gap is far wider than the spacing of the tail allows.
 
     ## Why is this bad
-    Such a box is often a slip: a box around the whole picture, a sliver from two clicks, a label of
-    another class. Some are rare cases that deserve to be known.
+    An outlier is often a mistake: a box around the whole image, a sliver from two clicks, a wrong
+    class. Some outliers are valid rare cases.
 
     ## Example
-    Of 900 boxes of raccoons one is 640 px wide and 3 px high.
+    One of 900 raccoon boxes is 640 px wide and 3 px high.
 
     ## What to do
-    Look at the picture; correct the box, or keep it.
+    Review the image; correct or keep the box.
 
     ## Limits
-    At most five boxes at each end; classes below `min_boxes` are not judged. The chance that a
-    class without outliers is reported at all is at most `alpha` over all classes together.
+    At most five boxes are reported at each end. Classes below `min_boxes` are not checked. Without
+    outliers, the chance of any finding is at most `alpha` over all classes.
 
     ## References
     A. Renyi, "On the theory of order statistics", 1953: spacings of an exponential tail are
@@ -74,7 +72,7 @@ class BoxOutlier(BoxCheck):
     @dataclass(frozen=True)
     class Params:
         """min_boxes: smallest number of boxes of a class
-        alpha: chance that anything is reported where there is no outlier
+        alpha: chance of any finding in a dataset without outliers
         """
 
         min_boxes: int = 100
@@ -147,7 +145,7 @@ class BoxOutlier(BoxCheck):
         (file, label) IN (SELECT (file, label) FROM boxes GROUP BY file, label
             HAVING count(*) >= $min_boxes)
     """
-    how = ", those of classes of at least {params.min_boxes:,}"
+    how = ", in classes of at least {params.min_boxes:,} boxes"
 
 
 def _classes_first(part: tuple[tuple[object, ...], pl.DataFrame]) -> tuple[bool, int]:

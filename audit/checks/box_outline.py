@@ -17,15 +17,15 @@ from audit.run.store import Store
 
 
 class CrossedOutline(BoxCheck):
-    """Polygons of which two sides cross.
+    """Polygons that cross themselves.
 
     ## What it does
-    Compares all pairs of sides of each ring of a polygon, and flags rings in which two sides that
-    are no neighbours cross each other.
+    Compares all pairs of edges of each polygon ring, and reports rings in which two non-adjacent
+    edges cross.
 
     ## Why is this bad
-    What is inside such a ring depends on the reader: one fills by the even-odd rule, another by
-    winding number, a third repairs the ring and drops a part. The mask is not what was drawn.
+    The filled area depends on the reader: some use the even-odd rule, some the winding number, some
+    repair the ring and drop a part. The mask differs from the drawn outline.
 
     ## Example
     The last two corners were clicked in the wrong order: the outline looks like a bow tie.
@@ -34,7 +34,7 @@ class CrossedOutline(BoxCheck):
     Draw the outline again, or exchange the corners.
 
     ## Limits
-    Rings that only touch themselves are not flagged; rings above 3,000 points are not examined.
+    Rings that only touch themselves are not reported. Rings above 3,000 points are not checked.
 
     ## References
     OGC Simple Features: a polygon's rings are simple.
@@ -57,13 +57,13 @@ class CrossedOutline(BoxCheck):
         SELECT count(*) AS n, count(crossings) AS counted FROM annotation_shapes
         WHERE kind = 'polygon'
     """
-    examined = "{counted:,} of {n:,} rings of polygons examined."
+    examined = "{counted:,} of {n:,} polygon rings were checked."
 
     def said(self, row: Row, params: Any) -> str:
         return (
             f"The outline of {class_text(row)} ({entry_place(row)}) crosses itself "
             f"{row['crossings']:,} times over {row['points']:,} points; {row['outlines']:,} "
-            "outlines of this picture do."
+            "outlines of this image cross themselves."
         )
 
 
@@ -93,26 +93,26 @@ _COMPARED = """
 
 
 class BoxOffOutline(BoxCheck):
-    """Boxes that their own polygon or mask leaves, or that are far larger than it.
+    """Boxes that do not fit their own polygon or mask.
 
     ## What it does
-    Compares each box with the extent of its own outline: flagged where the outline reaches out of
-    the box by more than `slack_px` and `slack_share` of its side, or where the two overlap
-    (intersection over union) by less than `min_iou`.
+    Compares each box with the extent of its outline. Reported if the outline extends beyond the box
+    by more than `slack_px` and `slack_share` of its side, or if their overlap (intersection over
+    union) is below `min_iou`.
 
     ## Why is this bad
-    Box and mask are trained together, and here they show different objects: one was edited, moved
-    or scaled without the other.
+    Box and mask are trained together but describe different regions: one was edited, moved or
+    scaled without the other.
 
     ## Example
     The polygon ends 38 px left of its box, because the boxes alone were shifted.
 
     ## What to do
-    Compute the box from the outline again, if the outline is right.
+    Recompute the box from the outline if the outline is right.
 
     ## Limits
-    A box may be looser than its outline where parts are hidden; tools differ by up to 2 px in how
-    they count the last pixel. Turned boxes are left out.
+    A box may be larger than its outline if parts are hidden. Tools differ by up to 2 px in counting
+    the last pixel. Rotated boxes are not checked.
 
     ## References
     COCO computes `bbox` from `segmentation` (pycocotools, `toBbox`).
@@ -124,8 +124,8 @@ class BoxOffOutline(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """slack_px: px by which an outline may leave its box
-        slack_share: share of the box's longer side by which it may
+        """slack_px: px by which an outline may extend beyond its box
+        slack_share: share of the box's longer side by which it may extend
         min_iou: overlap of the box with the extent of its outline, 0..1
         """
 
@@ -146,7 +146,7 @@ class BoxOffOutline(BoxCheck):
     """
     evidence = ("iou", "leaves_px")
     counts = f"WITH {_COMPARED} SELECT count(*) AS n FROM pairs"
-    examined = "{n:,} boxes have an outline to be compared with."
+    examined = "{n:,} boxes were compared with their outline."
 
     def said(self, row: Row, params: Any) -> str:
         return (
@@ -183,28 +183,28 @@ _WRONG_MASKS = """
 
 
 class WrongMask(BoxCheck):
-    """Masks that are empty or not of their picture's size, and polygons without area.
+    """Masks that are empty or have another size than their image, and polygons without area.
 
     ## What it does
-    Flags a polygon ring of fewer than three points or without area, a mask without a pixel, a mask
-    whose run lengths do not add up to its size, and one whose size is that of no known size of the
-    picture.
+    Reports polygon rings with fewer than three points or without area, and masks without a pixel.
+    Also reports masks whose run lengths do not add up to their size, or whose size differs from the
+    image's.
 
     ## Why is this bad
-    An empty mask gives a loss of zero divided by zero; a mask of another size is laid over the
-    wrong place, or stops the loader.
+    An empty mask makes the loss NaN (0/0). A mask of another size is misaligned, or stops the
+    loader.
 
     ## Example
-    A mask of 480 x 640 for a picture of 640 x 480: height and width were exchanged.
+    A mask of 480 x 640 for an image of 640 x 480: height and width were exchanged.
 
     ## What to do
-    Make the mask again at the size of the picture; drop empty ones.
+    Create the mask again at the size of the image. Drop empty masks.
 
     ## Limits
-    Where the annotation file declares a wrong size (BOX005), a mask may have that size.
+    A mask may have the wrong size that its annotation file declares (BOX005).
 
     ## References
-    COCO's run-length form: `size` is [height, width], runs go down the columns.
+    COCO's run-length format: `size` is [height, width], runs go down the columns.
     """
 
     code = "BOX018"
@@ -214,27 +214,27 @@ class WrongMask(BoxCheck):
     sql = _WRONG_MASKS
     evidence = ("kind", "wrong", "points", "outlines", "file", "entry")
     counts = "SELECT count(*) AS n FROM annotation_shapes WHERE kind <> 'keypoints'"
-    examined = "{n:,} polygons and masks examined."
+    examined = "{n:,} polygons and masks were checked."
 
     def said(self, row: Row, params: Any) -> str:
         return (
             f"The {row['kind']} of {class_text(row)} ({entry_place(row)}) {_said(row)}; "
             f"{row['outlines']:,} {'outline' if row['outlines'] == 1 else 'outlines'} of this "
-            "picture are wrong so."
+            "image have this error."
         )
 
 
 def _said(row: Row) -> str:
     if row["wrong"] == "runs":
         want = row["mask_width"] * row["mask_height"]
-        return f"has runs of {row['points']:,} px in all where its size needs {want:,}"
+        return f"has run lengths of {row['points']:,} px in total, but its size needs {want:,}"
     if row["wrong"] == "size":
         return (
-            f"is of {row['mask_width']} x {row['mask_height']} px, its picture of "
-            f"{row['w0']:.0f} x {row['h0']:.0f}"
+            f"is {row['mask_width']} x {row['mask_height']} px, but its image is {row['w0']:.0f} x "
+            f"{row['h0']:.0f}"
         )
     if row["wrong"] == "points":
-        return f"has {row['points']:,} points, and a ring needs 3"
+        return f"has {row['points']:,} points, but a ring needs 3"
     return "has no area"
 
 
@@ -263,22 +263,22 @@ class WrongArea(BoxCheck):
     """Annotations whose `area` is not the area of their outline or box.
 
     ## What it does
-    Compares `area` with the box (it cannot be larger, nor zero), with the outline where there is
-    one of a single part, and, where there is none, with `least_share` of the box. Reports a file as
-    a whole where over a fifth of its areas are wrong.
+    Compares `area` with the box: it must be above 0 and not larger. It must equal the area of a
+    single-part outline; without an outline, it must be at least `least_share` of the box. A file
+    with over 20% wrong areas is reported once.
 
     ## Why is this bad
-    COCO's evaluation sorts objects into small, medium and large by this number, so a wrong one
-    changes every score by size; some loaders drop what has no area.
+    COCO's evaluation sorts objects into small, medium and large by this number, so wrong areas
+    change every score by size. Some loaders drop objects without area.
 
     ## Example
-    Pictures were halved and boxes with them, and `area` kept its old values: four times the box.
+    Images and boxes were scaled by one half, but `area` was not: it is four times the box.
 
     ## What to do
-    Compute the areas again from the outlines or boxes.
+    Recompute the areas from the outlines or boxes.
 
     ## Limits
-    An area between those of outline and box is accepted, for both are usual; so is one of the box.
+    Any area between those of the outline and the box is accepted: both conventions are common.
 
     ## References
     COCO's evaluation: `areaRng` in pycocotools' cocoeval.
@@ -291,8 +291,8 @@ class WrongArea(BoxCheck):
     @dataclass(frozen=True)
     class Params:
         """slack_px: square px by which an area may differ from that of its outline
-        slack_share: share of the outline's area by which it may
-        least_share: share of its box that an area without an outline has at least
+        slack_share: share of the outline's area by which it may differ
+        least_share: smallest share of its box for an area without an outline
         """
 
         slack_px: float = 20.0
@@ -305,10 +305,10 @@ class WrongArea(BoxCheck):
                 || coalesce(printf(' and its outline %.0f', outline), '') AS rest
         FROM wrong WHERE NOT list_contains($told, file)
     """
-    message = "The area of an object ({box}) is given as {area:.0f} square px{rest}"
+    message = "The area of an object ({box}) is declared as {area:.0f} square px{rest}"
     evidence = ("area", "box_area")
     counts = "SELECT count(area) AS n, count(*) AS total FROM boxes"
-    examined = "{n:,} of {total:,} boxes give an area."
+    examined = "{n:,} of {total:,} boxes declare an area."
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         sql = f"""
@@ -326,8 +326,8 @@ class WrongArea(BoxCheck):
             yield self.about_file(
                 file,
                 "",
-                f"{n:,} of the {boxes:,} areas of {file} are not those of their objects: the first "
-                f"is {area:.0f} with a box of {box:.0f} square px.",
+                f"{n:,} of the {boxes:,} areas of {file} do not match their objects: the first is "
+                f"{area:.0f} with a box of {box:.0f} square px.",
                 {"wrong": n, "boxes": boxes},
             )
         yield from self.worst(store, params, told=files["file"].to_list())

@@ -86,7 +86,7 @@ class _Pairs(BoxCheck):
     """What the checks of this file share: all boxes of a size are compared."""
 
     judged = SOUND
-    how = " against each other"
+    how = " and compared with each other"
 
     def worst(self, store: Store, params: Any, **more: Any) -> Iterator[Finding]:
         """Yield one finding a picture, from the pairs that a sweep has found."""
@@ -99,8 +99,8 @@ class _Pairs(BoxCheck):
         if not found.limited:
             return said
         return (
-            f"{said} {found.limited:,} boxes, which lie over many others, with the {MOST_NEXT:,} "
-            f"next ones at most, and {MOST_PAIRS} pairs of each are counted."
+            f"{said} {found.limited:,} boxes with many overlaps were compared with the next "
+            f"{MOST_NEXT:,} boxes only, and at most {MOST_PAIRS} pairs of each are counted."
         )
 
 
@@ -108,25 +108,25 @@ class DuplicateBox(_Pairs):
     """Pairs of boxes of one class that cover the same object.
 
     ## What it does
-    Compares the boxes of each picture that are of one class and one file, and flags a pair whose
-    overlap (intersection over union) is at least `min_iou`; from `min_near` on, where that is rare:
-    once, or in at most `max_share` of the boxes of the class. So it is where pairs that overlap by
-    `min_less` to `min_near` are much rarer: of objects that lie close, fewer overlap farther.
+    Compares the boxes of each image, class and file. A pair is reported if its overlap
+    (intersection over union) is at least `min_iou`. From `min_near`, a pair is reported if such
+    overlaps are rare: once, or in at most `max_share` of the boxes of the class. It is also
+    reported if overlaps of `min_less` to `min_near` are much rarer, because neighbouring objects
+    overlap little more often than much.
 
     ## Why is this bad
-    The object counts twice in training; in evaluation one of the two boxes is always missed,
-    because a detector's suppression leaves one.
+    The object counts twice in training. In evaluation one of the two boxes is always missed,
+    because non-maximum suppression keeps one detection.
 
     ## Example
     A box was pasted twice: same class, same four numbers.
 
     ## What to do
-    Drop one of the two, the one that fits its object less well.
+    Drop the box that fits its object less well.
 
     ## Limits
-    Two objects of one class that overlap so far are rare even in crowds: suppression removes them
-    from a detector's output at overlaps above 0.5 to 0.7. Crowd regions are left out. Boxes of
-    different classes are BOX006.
+    Two real objects of one class can overlap this much, but rarely do, even in crowds. Crowd
+    regions are not checked. BOX006 compares boxes of different classes.
 
     ## References
     Intersection over union as in the Pascal VOC protocol (IJCV 2010).
@@ -138,11 +138,11 @@ class DuplicateBox(_Pairs):
 
     @dataclass(frozen=True)
     class Params:
-        """min_iou: overlap from which two boxes of one class are one object, 0..1
-        min_near: overlap from which they are where hardly any of the class overlap so far, 0..1
-        max_share: share of the boxes of the class up to which that is rare, 0..1
-        min_less: overlap from which objects that lie close are counted, 0..1
-        spare: pairs that are imagined among these
+        """min_iou: overlap from which two boxes of one class count as one object, 0..1
+        min_near: overlap from which they count as one object if such overlaps are rare, 0..1
+        max_share: share of the boxes of the class up to which an overlap is rare, 0..1
+        min_less: overlap from which pairs of neighbouring objects are counted, 0..1
+        spare: number of pairs added to that count
         """
 
         min_iou: float = 0.9
@@ -177,19 +177,18 @@ class BoxOfTwoClasses(_Pairs):
     """Pairs of boxes of different classes that cover the same object.
 
     ## What it does
-    Flags two boxes of one picture and file whose overlap (intersection over union) is at least
-    `min_iou` and whose classes differ, where that is rare: at most once, or in at most `max_share`
-    of the boxes of the rarer of the two classes.
+    Reports two boxes of different classes in one image and file whose overlap (intersection over
+    union) is at least `min_iou`. The two classes must overlap rarely: once, or in at most
+    `max_share` of the boxes of the rarer class.
 
     ## Why is this bad
-    One of the two labels is wrong: the loss asks for both, and whichever the model answers counts
-    as an error.
+    One of the two labels is wrong, so every prediction counts as an error for one of the boxes.
 
     ## Example
-    Two people annotated one picture; the same dog is `dog` and `wolf`.
+    Two people annotated one image; the same dog is `dog` and `wolf`.
 
     ## What to do
-    Decide which class it is, and drop the other box.
+    Decide on the class, and drop the other box.
 
     ## Limits
     Classes that coincide often (person and rider, a part and its whole) are a convention of the
@@ -206,7 +205,7 @@ class BoxOfTwoClasses(_Pairs):
     @dataclass(frozen=True)
     class Params:
         """min_iou: overlap from which two boxes are one object, 0..1
-        max_share: share of the boxes of the rarer class up to which it is no convention
+        max_share: share of the boxes of the rarer class up to which an overlap is rare
         """
 
         min_iou: float = 0.9
@@ -231,32 +230,32 @@ class BoxOfTwoClasses(_Pairs):
         WHERE o.times <= greatest(1, $max_share * o.rarer)
     """
     message = (
-        "A box ({box}) covers the same place as one of {other_class} (entry {other_entry:,}, "
-        "overlap {iou:.0%}), which happens {times:,} times in this file"
+        "A box ({box}) overlaps a box of {other_class} by {iou:.0%} (entry {other_entry:,}; such "
+        "pairs in this file: {times:,})"
     )
     evidence = ("iou", "other_class", "times")
 
 
 class NestedBox(_Pairs):
-    """Boxes that lie inside a larger box of the same class, where that is rare.
+    """Boxes inside a larger box of the same class, if the class has few of them.
 
     ## What it does
-    Flags a box of which at least `min_inside` lies in a larger box of its class and file, where the
-    class has one such box, or at most `max_times` and at most `max_share` of its boxes.
+    Reports a box if at least `min_inside` of it lies in a larger box of its class and file. The
+    class must have one such box, or at most `max_times` and at most `max_share` of its boxes.
 
     ## Why is this bad
-    Often the smaller box is a part of the object (a head of a person) or the larger one a group:
-    the class then means two things.
+    Often the smaller box is a part of the object (a person's head), or the larger box is a group.
+    The class then has two meanings.
 
     ## Example
     A box around a raccoon and another around its face, both called raccoon.
 
     ## What to do
-    Look at the two; drop the one that is no whole object.
+    Compare the two boxes; drop the box that is not one whole object.
 
     ## Limits
-    Objects stand in front of each other. In crowded datasets this is usual, so nothing is said of a
-    class where it happens more often.
+    Objects can occlude each other. Classes with many nested boxes (crowded scenes) are not
+    reported.
 
     ## References
     Pascal VOC's annotation guidelines: one box around all visible parts of one object.
@@ -269,8 +268,8 @@ class NestedBox(_Pairs):
     @dataclass(frozen=True)
     class Params:
         """min_inside: share of a box's area that lies in the other, 0..1
-        max_share: share of the boxes of a class up to which it is unusual
-        max_times: and at most this often in the class; more happen by chance in large classes
+        max_share: share of the boxes of a class up to which nesting is rare
+        max_times: and at most this many in the class; large classes have more by chance
         """
 
         min_inside: float = 0.98
@@ -296,7 +295,8 @@ class NestedBox(_Pairs):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) lies inside a larger one of its class "
+            f"A box ({box_text(row)}) is inside a larger box of its class "
             f"({px(row['other_width'])} x {px(row['other_height'])} px, entry "
-            f"{row['other_entry']:,}), as {row['times']:,} of {row['of_class']:,} boxes do"
+            f"{row['other_entry']:,}); {row['times']:,} of {row['of_class']:,} boxes of the class "
+            "are nested"
         )

@@ -47,7 +47,7 @@ class _Contradicted(BoxCheck):
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
         for row in asked(store, _DOUBTS, params, kind=self.kind).iter_rows(named=True):
             more = row["n"] - 1
-            also = f" {more:,} more of this picture likewise." if more else ""
+            also = f" {more:,} more in this image." if more else ""
             place = entry_place(row) if row["entry"] is not None else str(row["file"])
             row |= {"annotated": _placed(row, ""), "predicted": _placed(row, "predicted_")}
             evidence = {name: row[name] for name in _EVIDENCE if row.get(name) is not None}
@@ -61,7 +61,7 @@ class _Contradicted(BoxCheck):
     def completeness(self, store: Store, params: Any) -> str:
         facts = dict(store.query("SELECT key, value FROM prediction_facts").iter_rows())
         if "predictions" not in facts:
-            return "0 predicted boxes were given (`audit scan --predictions`)."
+            return "Skipped: 0 predicted boxes (`audit scan --predictions FILE`)."
         sql = (
             "SELECT count(*), count(*) FILTER (WHERE probability >= $2), "
             "count(*) FILTER (WHERE probability < $2 AND score <= $3) FROM box_doubts "
@@ -70,15 +70,15 @@ class _Contradicted(BoxCheck):
         limits = [self.kind, params.min_probability, params.max_score]
         n, sure, unsure = store.query(sql, limits).row(0)
         unknown = int(facts.get("unknown", 0))
-        left_out = f", {unknown:,} of pictures that are not listed left out" if unknown else ""
+        left_out = f", {unknown:,} of unlisted images left out" if unknown else ""
         if beyond := int(facts.get("left_out", 0)):
-            left_out += f", {beyond:,} of crowded pictures, the least sure, left out"
+            left_out += f", the {beyond:,} least confident of crowded images left out"
         if low := int(facts.get("low", 0)):
             left_out += f", {low:,} below probability {facts['lowest']} left out"
         return (
-            f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} pictures "
-            f"compared{left_out}; {n:,} disagree in this way, {sure:,} of them with confidence; "
-            f"{unsure:,} below min_probability {params.min_probability:g} are not reported."
+            f"{int(facts['predictions']):,} predicted boxes of {int(facts['pictures']):,} images "
+            f"compared{left_out}; {n:,} disagree, {sure:,} with confidence; {unsure:,} below "
+            f"min_probability {params.min_probability:g} are not reported."
         )
 
 
@@ -89,29 +89,28 @@ def _placed(row: Row, whose: str) -> str:
 
 
 class OverlookedObject(_Contradicted):
-    """Objects that a detector predicts with confidence where no box is.
+    """Objects that a detector predicts with confidence but that have no box.
 
     ## What it does
-    Compares the boxes of a detector with the annotated ones. A prediction of at least
-    `min_probability` is flagged where no box of any class overlaps it by half (intersection over
-    union) and no crowd region holds it; its score is the similarity to the nearest box of its
-    class.
+    Compares a detector's boxes with the annotated boxes. A prediction of at least `min_probability`
+    is reported if no box of any class overlaps it by 0.5 (intersection over union) and no crowd
+    region contains it. Its score is the similarity to the nearest box of its class.
 
     ## Why is this bad
-    Training punishes the detector for finding the object; evaluation counts a right answer as a
-    false alarm.
+    Training penalises the detector for finding the object. Evaluation counts a correct detection as
+    a false positive.
 
     ## Example
-    Two raccoons in a picture, one of them annotated.
+    An image shows two raccoons, but one is annotated.
 
     ## What to do
-    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+    Review the findings in order of `rank` (most suspicious first). Correct wrong annotations.
 
     ## Limits
-    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
-    nothing. A detector that was trained on these very annotations has learned their errors: use
-    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
-    well as the annotators'; one of low confidence everywhere reports nothing.
+    Skipped without `audit scan --predictions` (a detector's boxes as COCO results). A detector
+    trained on these annotations has learned their errors: use predictions on images that it was not
+    trained on (cross-validation). Errors of the detector are reported too. A detector with low
+    confidence yields no findings.
 
     ## References
     U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
@@ -134,7 +133,7 @@ class OverlookedObject(_Contradicted):
 
     message = (
         "An object ({predicted_label}) is predicted {predicted} with probability "
-        "{probability:.2f}, and no box is there"
+        "{probability:.2f}, but has no box"
     )
 
 
@@ -142,29 +141,29 @@ class BadlyPlacedBox(_Contradicted):
     """Boxes that a confident prediction of their class overlaps by less than half.
 
     ## What it does
-    Pairs each box with the nearest prediction of its class that belongs to no other box. The pair
-    is flagged where the prediction has at least `min_probability` and the two overlap, but by less
-    than half (intersection over union).
+    Pairs each box with the nearest unmatched prediction of its class. The pair is reported if the
+    prediction has at least `min_probability` and the two overlap, but by less than 0.5
+    (intersection over union).
 
     ## Why is this bad
-    The detector learns a wrong place or size, and its right boxes count as errors in evaluation.
+    The detector learns a wrong position or size, and evaluation counts its correct boxes as errors.
 
     ## Example
     A box drawn for another frame of a video: 40 px beside the animal.
 
     ## What to do
-    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+    Review the findings in order of `rank` (most suspicious first). Correct wrong annotations.
 
     ## Limits
-    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
-    nothing. A detector that was trained on these very annotations has learned their errors: use
-    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
-    well as the annotators'; one of low confidence everywhere reports nothing.
+    Skipped without `audit scan --predictions` (a detector's boxes as COCO results). A detector
+    trained on these annotations has learned their errors: use predictions on images that it was not
+    trained on (cross-validation). Errors of the detector are reported too. A detector with low
+    confidence yields no findings.
 
     ## References
     U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images
-    in Object Detection Data", arXiv:2309.00832 (2023): the score of
-    badly located boxes; below an overlap of 0.5 a box is not found (Pascal VOC).
+    in Object Detection Data", arXiv:2309.00832 (2023): the score of badly located boxes; below an
+    overlap of 0.5 a box counts as missed (Pascal VOC).
     """
 
     code = "BOX028"
@@ -181,7 +180,7 @@ class BadlyPlacedBox(_Contradicted):
         max_score: float = 0.5
 
     message = (
-        "A box ({label} {annotated}) overlaps by {iou:.0%} with what is predicted of its class "
+        "A box ({label} {annotated}) overlaps only by {iou:.0%} a prediction of its class "
         "{predicted} with probability {probability:.2f}"
     )
 
@@ -190,24 +189,24 @@ class SwappedClass(_Contradicted):
     """Boxes that a confident prediction of another class covers.
 
     ## What it does
-    Flags a box that no prediction of its class finds, and on which a prediction of another class,
-    of at least `min_probability`, lies: its score is one minus their similarity.
+    Reports a box that no prediction of its class matches, but that a prediction of another class
+    covers with at least `min_probability`. Its score is 1 minus their similarity.
 
     ## Why is this bad
-    The detector learns the wrong class, and its right answer counts twice as an error in
-    evaluation: one object missed, one false alarm.
+    The detector learns the wrong class, and evaluation counts its correct prediction as two errors:
+    a missed object and a false positive.
 
     ## Example
-    A cat annotated as dog; the detector says cat at the same place.
+    A cat annotated as dog; the detector predicts cat at the same position.
 
     ## What to do
-    Look at the findings in order of `rank`, the most doubtful first, and correct what is wrong.
+    Review the findings in order of `rank` (most suspicious first). Correct wrong annotations.
 
     ## Limits
-    Needs `audit scan --predictions` with a detector's boxes as COCO results; without, it says
-    nothing. A detector that was trained on these very annotations has learned their errors: use
-    predictions of pictures that it did not see (cross-validation). Its mistakes are reported as
-    well as the annotators'; one of low confidence everywhere reports nothing.
+    Skipped without `audit scan --predictions` (a detector's boxes as COCO results). A detector
+    trained on these annotations has learned their errors: use predictions on images that it was not
+    trained on (cross-validation). Errors of the detector are reported too. A detector with low
+    confidence yields no findings.
 
     ## References
     U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images

@@ -21,53 +21,50 @@ SIDES = ("left", "top", "right", "bottom")
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 TOUCH = 1.0  # px: rounding, and formats that count from 1
 OVERFLOW = (
-    "{0:,} reach out of the {2} side of their picture, by {1:.0f} px in the middle, and hardly any "
-    "out of the {3}"
+    "{0:,} extend beyond the {2} edge of their image (median {1:.0f} px), and hardly any beyond "
+    "the {3} edge"
 )
 OFFSET = (
-    "{0:,} end {1:.1f} px from the {2} side and none is nearer, while boxes of other classes reach "
-    "it"
+    "{0:,} end {1:.1f} px from the {2} edge and none is nearer, but boxes of other classes reach it"
 )
 
 
 def _where(elsewhere: str) -> str:
-    return elsewhere.replace("%", "% of the picture")
+    return elsewhere.replace("%", "% of the image")
 
 
 class ShiftedClass(BoxCheck):
-    """Boxes that lie beside their objects all together: moved, mirrored, or of another picture.
+    """Boxes that are all offset from their objects: shifted, mirrored, or from another image.
 
     ## What it does
-    The fit of a file: how far light, detail and colours differ between a box and the ring around
-    it. Reported where the boxes fit better mirrored, upside down, turned by half, with x and y
-    exchanged, on the picture before or after, or 6 to 19 % or half a box further to one side or
-    corner, by `min_z` standard errors over at least 30 pictures and in more than half of them; half
-    or twice as large, where in `min_share_of_size`.
-    Two tests of each class take the distances of the boxes from the four sides.
-    Overflow: many boxes lie outside one side and none outside the opposite one (a binomial test
-    with one half).
-    Offset: objects that are cut by the edge end exactly at it; where many boxes of a class end at
-    exactly the same distance from a side and none is nearer, while other classes do reach that
-    side, the class was moved or scaled (a Poisson test against the density of distances behind).
+    Computes the fit of a file: how far brightness, detail and colours differ between a box and the
+    ring around it. The boxes are also tried mirrored, upside down, rotated by 180 degrees, with x
+    and y exchanged, on the previous or next image, at half and double size, and shifted by 6 to 19%
+    of the image or by half a box. Reported if a change fits better by `min_z` standard errors over
+    at least 30 images, and in more than half of them (for another size: in `min_share_of_size`).
+    Two tests per class use the distances of the boxes from the four sides. Overflow: many boxes lie
+    outside one side and none outside the opposite one (binomial test). Offset: boxes of objects
+    that the edge cuts end exactly at it. The class was shifted or scaled if many of its boxes end
+    at the same distance from a side, none is nearer, and other classes reach that side (Poisson
+    test against the density of larger distances).
 
     ## Why is this bad
-    Each box of the class is a little wrong, so no single one looks wrong, and the detector learns
-    to be wrong by as much; of pictures that were mirrored without their boxes it learns background.
+    Every box is slightly wrong, so no single box looks wrong, and the detector learns the offset.
+    From images that were mirrored without their boxes it learns background.
 
     ## Example
-    After a conversion of one class with the padded size, 41 of its boxes end 12 px from the left
-    edge and none is nearer; of the other classes 300 touch the edge.
+    One class was converted with the padded size. 41 of its boxes end 12 px from the left edge, none
+    nearer; 300 boxes of other classes touch the edge.
 
     ## What to do
-    Find the step that treated this class or these pictures differently, and move the boxes back.
+    Find the conversion step that differs for this class or these images, and correct the boxes.
 
     ## Limits
-    Overflow and offset need `min_boxes` boxes, and objects that the edge cuts; their chance of a
-    false alarm is at most `alpha` per file. The fit is judged in a picture of 32 x 32, so boxes
-    below an eighth of it, and moves of a few pixels, are not seen; neither are single boxes, nor
-    boxes of a part of the file. A box that leaves no room for its ring shows no size, and boxes of
-    faces or of whole groups may fit better at another one. Boxes that belong to random other images
-    fit nowhere and are not reported.
+    Overflow and offset need `min_boxes` boxes, and objects that the edge cuts. Their false-alarm
+    rate is at most `alpha` per file. The fit is computed at 32 x 32 px: boxes below 1/8 of the
+    image, shifts of a few pixels, and errors in a part of the file are not detected. The size is
+    not tested for boxes without room for a ring. Boxes of faces or groups may fit better at another
+    size. Boxes of random other images fit nowhere and are not reported.
 
     ## References
     Exact binomial test; Poisson test; Bonferroni's correction over classes and sides.
@@ -82,9 +79,8 @@ class ShiftedClass(BoxCheck):
         """min_boxes: smallest number of boxes of a class
         min_at_side: smallest number of boxes that lie outside, or end at the same distance
         alpha: chance of a false alarm, per file
-        min_z: standard errors by which boxes fit better elsewhere: 3.75 is 1 in 300 over 40 places
-        min_share_of_size: share of pictures that fit better at another size, where a loose box or
-            one around a part may do too
+        min_z: standard errors of a better fit: 3.75 is 1 in 300 over 40 positions
+        min_share_of_size: share of images whose boxes must fit better at another size
         """
 
         min_boxes: int = 30
@@ -116,14 +112,14 @@ class ShiftedClass(BoxCheck):
         for row in asked(store, sql, params).iter_rows(named=True):
             where = _where(row["elsewhere"])
             if _as_well_opposite(store, row):
-                where = "beside it, in a direction that cannot be told,"
+                where = "with an offset in an unknown direction"
             size = row["elsewhere"] in SIZES
             yield self.finding(
                 f"dataset:{row['file']}/fit",
-                f"The {row['boxes']:,} boxes in {row['file']} fit their pictures better {where} "
-                f"than where they lie: in {row['share']:.0%} of {row['units']:,} pictures "
-                f"({row['gain_z']:.1f} standard errors)"
-                f"{', unless they are meant to hold a part or more than an object' * size}.",
+                f"The {row['boxes']:,} boxes in {row['file']} fit better {where} than as "
+                f"annotated, in {row['share']:.0%} of {row['units']:,} images ({row['gain_z']:.1f} "
+                "standard "
+                f"errors){', unless they mark a part or more than an object on purpose' * size}.",
                 {k: v for k, v in row.items() if v is not None},
                 severity=Severity.INFO if size else None,
             )
@@ -146,8 +142,8 @@ class ShiftedClass(BoxCheck):
                     told = what.format(count, distance, side, OPPOSITE[side])
                     yield self.finding(
                         f"class:{label}/{side}",
-                        f"Of the {own.height:,} boxes of {label} in {file}, {told}: the class "
-                        f"seems moved or scaled (chance {chance:.0e}).",
+                        f"Of the {own.height:,} boxes of {label} in {file}, {told}: the class was "
+                        f"probably shifted or scaled (p = {chance:.0e}).",
                         {"class": str(label), "file": file, "side": side, "boxes": own.height,
                          "at_side": count, "distance_px": distance, "chance": chance},
                     )  # fmt: skip

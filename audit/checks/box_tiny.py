@@ -18,26 +18,26 @@ _SCALED = (
 
 
 class TinyBox(BoxCheck):
-    """Classes whose objects fall below a detector's stride, and lone boxes of a few px.
+    """Classes whose objects are smaller than a detector's stride, and single boxes of a few px.
 
     ## What it does
-    Scales each box as if the longer side of its picture were `input_px`, and reports a class if
-    more than `max_share` of its boxes are then smaller, both ways, than half a cell of `stride` px.
-    A single box is reported when both sides are at most `click_px` px while half of its class is at
-    least ten times as large.
+    Scales each box to an image whose longer side is `input_px`. A class is reported if both sides
+    of more than `max_share` of its boxes are then below half of `stride` px. A single box is
+    reported if both sides are at most `click_px` px and half of its class is at least ten times as
+    large.
 
     ## Why is this bad
-    An object below half a cell leaves no feature of its own at the finest level of the detector: it
-    costs loss and recall, and cannot be found. A lone dot is mostly a click by mistake.
+    An object below half a cell has no feature at the finest level of the detector: it adds loss,
+    lowers recall and cannot be detected. A single dot is usually a mistaken click.
 
     ## Example
-    Traffic lights of 6 px in pictures 4,000 px wide: 1 px at an input of 640.
+    Traffic lights of 6 px in images 4,000 px wide: 1 px at an input of 640.
 
     ## What to do
-    Train at a larger input or on tiles, or leave the class out; drop boxes from slips.
+    Train at a larger input or on tiles, or leave the class out; drop boxes from mistaken clicks.
 
     ## Limits
-    Speaks of one input size and stride: set `input_px` and `stride` to yours.
+    The result holds for one input size and stride: set `input_px` and `stride` to your model's.
 
     ## References
     Feature pyramids begin at stride 4 or 8: T.-Y. Lin et al., CVPR 2017; YOLO: P3 at stride 8.
@@ -49,7 +49,7 @@ class TinyBox(BoxCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """input_px: longer side of the picture as the detector gets it
+        """input_px: longer side of the detector's input
         stride: px of a cell of the finest level
         max_share: share of the boxes of a class from which the class is reported
         min_boxes: smallest number of boxes of such a class
@@ -77,8 +77,8 @@ class TinyBox(BoxCheck):
 
     def said(self, row: Row, params: Any) -> str:
         return (
-            f"A box ({box_text(row)}) is no larger than a click; half of its class has a "
-            f"side of at least {px(row['median_side_px'])} px"
+            f"A box ({box_text(row)}) is probably a mistaken click: half of its class has a side "
+            f"of at least {px(row['median_side_px'])} px"
         )
 
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
@@ -93,9 +93,9 @@ class TinyBox(BoxCheck):
         for label, boxes, tiny, side in asked(store, sql, params).iter_rows():
             yield self.finding(
                 f"class:{label}",
-                f"{tiny:,} of the {boxes:,} boxes of {label} are smaller than "
-                f"{params.stride / 2:g} px in pictures of {params.input_px:,} px, half a cell of "
-                f"stride {params.stride}; the median of the longer side is {px(side)} px as it is.",
+                f"{tiny:,} of the {boxes:,} {label} boxes are under {params.stride / 2:g} px (half "
+                f"of stride {params.stride}) in images scaled to {params.input_px:,} px. Their "
+                f"median longer side is {px(side)} px unscaled.",
                 {"class": label, "tiny": tiny, "boxes": boxes, **size},
             )
         yield from self.worst(store, params)

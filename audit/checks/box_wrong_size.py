@@ -30,25 +30,24 @@ _SQL = """
 
 
 class WrongSize(BoxCheck):
-    """Pictures whose annotation file gives another size than the decoded picture has.
+    """Images whose annotation file declares another size than the decoded image has.
 
     ## What it does
-    Compares the size that the annotation file declares with the decoded picture as it is shown,
-    and with the picture as it is stored, before EXIF turns it; tells which of the sizes the boxes
-    of the picture fit.
+    Compares the declared size with the decoded image, after and before EXIF rotation. Reports which
+    of the sizes the boxes of the image fit.
 
     ## Why is this bad
-    Boxes are scaled by the declared size: each is stretched or moved when the size is wrong. A size
-    from before EXIF turned the picture means that boxes lie across it for readers that turn it.
+    Boxes are scaled by the declared size, so a wrong size stretches or moves them. If it is the
+    size before EXIF rotation, readers that rotate the image misplace the boxes.
 
     ## Example
-    An entry says 176 x 132, the picture is 132 x 176: width and height were exchanged.
+    An entry says 176 x 132, the image is 132 x 176: width and height were exchanged.
 
     ## What to do
-    Correct the size if the boxes fit the picture; else scale or turn the boxes as well.
+    Correct the size if the boxes fit the image; otherwise scale or rotate the boxes as well.
 
     ## Limits
-    Says nothing where the file gives no size (YOLO) or the picture could not be decoded.
+    Not applicable if the file declares no size (YOLO) or the image could not be decoded.
 
     ## References
     EXIF 2.32, tag Orientation; Pillow's `ImageOps.exif_transpose`.
@@ -69,7 +68,7 @@ class WrongSize(BoxCheck):
             count(*) AS total
         FROM annotated_images e LEFT JOIN images i ON i.id = e.sample_id
     """
-    examined = "{n:,} of {total:,} entries of pictures give a size that could be compared."
+    examined = "{n:,} of {total:,} image entries declare a size that could be compared."
 
     def said(self, row: Row, params: Any) -> str:
         wide, high = row["declared_width"], row["declared_height"]
@@ -77,15 +76,15 @@ class WrongSize(BoxCheck):
         if wide == row["height"] and high == row["width"]:
             why = ": width and height are exchanged"
             if (row["orientation"] or 1) >= 5:
-                turned = f"EXIF orientation {row['orientation']} turns it"
-                why = f" as shown: {turned}, the size is of before"
-        fit = "it has 0 boxes"
+                turned = f"EXIF orientation {row['orientation']}"
+                why = f" after rotation ({turned}); the declared size is from before"
+        fit = "the image has no boxes"
         if row["boxes"]:
             fit = (
-                f"of its {row['boxes']:,} boxes {row['boxes_fit_picture']:,} fit the picture and "
+                f"of its {row['boxes']:,} boxes {row['boxes_fit_picture']:,} fit the image and "
                 f"{row['boxes_fit_declared']:,} the declared size"
             )
         return (
-            f"The annotation file ({row['file']}) gives {px(wide)} x {px(high)} px, the picture "
+            f"The annotation file ({row['file']}) declares {px(wide)} x {px(high)} px, the image "
             f"has {row['width']} x {row['height']} px{why}; {fit}."
         )

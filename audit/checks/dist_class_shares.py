@@ -22,32 +22,31 @@ Floats = npt.NDArray[np.float64]
 
 
 class ClassShareShift(QueryCheck):
-    """Evaluation splits whose classes are mixed otherwise than those of the training splits.
+    """Evaluation splits whose class shares differ from those of the training splits.
 
     ## What it does
     Compares the class shares of each evaluation split with those of the training splits (without
-    any: of each split with the rest), over classes that both have. Copies count once. The total
-    variation is the share of pictures that would have to change class to make the two alike; what
-    chance alone makes of it, found by permutation, is taken off. Reported if the difference is
-    surely there (false discoveries below `rate` over the splits) and the excess is at least
-    `min_excess`.
+    training splits: with the rest), over classes that both have. Copies count once. The total
+    variation is the share of images that would have to change class to make the shares equal. The
+    value expected by chance (permutation) is subtracted. Reported if the difference is significant
+    (false discovery rate `rate` over the splits) and the excess is at least `min_excess`.
 
-    Objects are compared likewise, whole pictures and groups dealt out by chance: objects of one
-    picture are no evidence of their own.
+    Objects are compared in the same way. Whole images and groups are permuted, because objects of
+    one image are not independent.
 
     ## Why is this bad
-    Accuracy depends on the mix of classes: a model's score on such a split is not its score on data
-    like the training data, and its calibration is off.
+    Accuracy and calibration depend on the class shares: the score on this split does not hold for
+    data like the training data.
 
     ## Example
-    Half of the training pictures show cats, a tenth of the test pictures.
+    50% of the training images show cats, but 10% of the test images.
 
     ## What to do
-    Split again by class (stratified). If the mix differs on purpose (a balanced test of a skewed
+    Split again, stratified by class. If the shares differ on purpose (a balanced test of a skewed
     training set), report the mean over classes, or weight the classes.
 
     ## Limits
-    Classes that one of the two lacks are left to DIST003; imbalance that both share to DIST001.
+    DIST003 reports classes that one of the two lacks. DIST001 reports imbalance that both share.
 
     ## References
     Lipton, Wang and Smola, Detecting and correcting for label shift with black box predictors, ICML
@@ -58,9 +57,9 @@ class ClassShareShift(QueryCheck):
     name = "class-share-shift"
     severity = Severity.INFO
     message = (
-        "Split {split} has another mix of classes{of} than {compared_with}: {total_variation:.1%} "
-        "of its {pictures:,} {many} would have to change class to make the two alike, where chance "
-        "explains {by_chance:.1%}. The most: {moved}."
+        "The class shares{of} of split {split} differ from {compared_with}: {total_variation:.1%} "
+        "of its {pictures:,} {many} would have to change class to match ({by_chance:.1%} by "
+        "chance). Largest differences: {moved}."
     )
     evidence = (
         "total_variation", "by_chance", "p", "cramers_v", "pictures", "classes", "compared_with"
@@ -68,9 +67,9 @@ class ClassShareShift(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """rate: false discoveries over the splits, 0..1
-        min_excess: total variation beyond that of chance from which a shift matters, 0..1
-        min_units: pictures (copies counted once) of a split, at least
+        """rate: false discovery rate over the splits, 0..1
+        min_excess: smallest reported total variation in excess of chance, 0..1
+        min_units: smallest number of images of a split (copies counted once)
         train_splits: names of the splits that models are trained on
         """
 
@@ -109,7 +108,7 @@ class ClassShareShift(QueryCheck):
 class ShareComparison(NamedTuple):
     """A split against its reference, in classes that both have; `moved` names the most moved.
 
-    `pictures` are those of the split, or its objects.
+    `images` are those of the split, or its objects.
     """
 
     subject: str
@@ -174,7 +173,7 @@ def _object_comparisons(store: Store, params: ClassShareShift.Params) -> list[Sh
 def _most_moved(labels: Sequence[str], there: Floats, here: Floats) -> str:
     shares = zip(labels, (there / there.sum()).tolist(), (here / here.sum()).tolist(), strict=True)
     most = sorted(shares, key=lambda m: -abs(m[1] - m[2]))[:5]
-    return ", ".join(f"{x} ({a:.1%} there, {b:.1%} here)" for x, a, b in most)
+    return ", ".join(f"{x} ({b:.1%} instead of {a:.1%})" for x, a, b in most)
 
 
 def _compared(split: str, reference: str, labels: Sequence[str], table: Ints) -> ShareComparison:

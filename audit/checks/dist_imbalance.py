@@ -16,13 +16,12 @@ class ClassImbalance(QueryCheck):
     """Splits whose largest class is many times their smallest.
 
     ## What it does
-    For each split, computes the ratio of the largest to the smallest class, of pictures and of
+    For each split, computes the ratio of the largest to the smallest class, of images and of
     objects (boxes, masks, keypoints), and two effective numbers of classes: exp(entropy), and the
     inverse Simpson index 1 / sum(p^2). Both equal the number of classes when all are equally large.
-    A split is reported if its ratio is at least
-    `max_ratio`: as a warning if exp(entropy) is at most `max_effective_share` of the number of
-    classes, otherwise as information, because then one or two small classes cause the ratio
-    (DIST002 names them).
+    A split is reported if its ratio is at least `max_ratio`: as a warning if exp(entropy) is at
+    most `max_effective_share` of the number of classes, otherwise as information, because then one
+    or two small classes cause the ratio (DIST002 names them).
 
     ## Why is this bad
     Accuracy rewards a model for ignoring the small classes, and they hardly affect the loss.
@@ -102,5 +101,5 @@ class ClassImbalance(QueryCheck):
         table = store.share(object_table)
         if table is not None:
             n, k = table.held["n"].sum(), len(table.labels)
-            said += f" {n:,} objects of {k:,} classes were counted likewise."
+            said += f" {n:,} objects of {k:,} classes were counted too."
         return said

@@ -25,8 +25,8 @@ class ClassMissingFromSplit(QueryCheck):
     evaluation split is a warning, if it has at least as many images as there are splits. A split
     without more than `max_share` of the classes is reported once.
 
-    Classes of objects are judged likewise; one that is missing from an evaluation split is reported
-    where a random split of the pictures lacks any with a probability of at most `chance`.
+    Object classes are checked in the same way. A class missing from an evaluation split is reported
+    if a random split of the images lacks it with a probability of at most `chance`.
 
     ## Why is this bad
     A model cannot recognise a class that it was not trained on: each such test image is a certain
@@ -56,7 +56,7 @@ class ClassMissingFromSplit(QueryCheck):
         """max_share: a split without more than this share of the classes is reported once, 0..1
         min_common: and only if at least this many classes are missing
         train_splits: names of the training splits
-        chance: a class of objects is absent only where a random split lacks any so rarely, 0..1
+        chance: largest probability that a random split lacks a reported object class, 0..1
         """
 
         max_share: float = 0.5
@@ -133,7 +133,7 @@ class ClassMissingFromSplit(QueryCheck):
         left = absent.filter(~pl.col("untrained") & (pl.col("chance") > params.chance))
         names = ", ".join(f"{r['class']} from {r['split']}" for r in left.head(5).to_dicts())
         more = f", and {len(left) - 5:,} more" if len(left) > 5 else ""
-        said = f"{len(left):,} absences of classes of objects are explained by chance"
+        said = f"{len(left):,} missing object classes are within chance"
         return f"{said}: {names}{more}." if names else f"{said}."
 
 

@@ -17,29 +17,28 @@ from audit.statistics.intervals import benjamini_hochberg
 
 
 class EmptyShareShift(Check):
-    """Evaluation splits with more or fewer pictures without objects than the training splits have.
+    """Evaluation splits whose share of images without objects differs from the training splits.
 
     ## What it does
-    Counts the pictures without any object (near-duplicates and groups once) in each evaluation
-    split and in the training splits (without any: in the rest). A split is reported if the share
-    differs by at least `min_difference` and by more than chance makes of whole units (exact, false
-    discoveries below `rate` over the splits).
+    Compares the share of images without objects in each evaluation split with the training splits
+    (without training splits: with the rest). Near-duplicates and groups count once. A split is
+    reported if the shares differ by at least `min_difference`, and significantly (exact test, false
+    discovery rate `rate` over the splits).
 
     ## Why is this bad
-    Precision counts false alarms, and pictures without objects are where they come from: the more
-    of them, the lower it is for the same detector. A split without any objects at all mostly lost
-    its annotations.
+    Images without objects cause false positives: the more of them, the lower the precision of the
+    same detector. A split without any objects has usually lost its annotations.
 
     ## Example
-    5 % of the training pictures have no box, 60 % of val: its label files were not copied.
+    5% of the training images have no box, 60% of val: its label files were not copied.
 
     ## What to do
-    Look whether the annotations of that split were read (`audit report RUN`). If they were, deal
-    out the empty pictures like the others: `audit export --splits` does.
+    Check that the annotations of that split were read (`audit report RUN`). If they were,
+    distribute the images without objects evenly (`audit export --splits`).
 
     ## Limits
-    A picture that no annotation file names counts as one without objects, as it does in training.
-    Where the training splits hold no object at all, nothing is compared.
+    An image that no annotation file lists counts as an image without objects, as in training. Not
+    applicable if the training splits have no objects.
 
     ## References
     Fisher (1935), The Logic of Inductive Inference, JRSS 98: the exact test. Benjamini and Hochberg
@@ -52,9 +51,9 @@ class EmptyShareShift(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """rate: false discoveries over the splits, 0..1
-        min_difference: of the shares of pictures without objects, from which it matters, 0..1
-        min_units: pictures (copies and groups counted once) on either side, at least
+        """rate: false discovery rate over the splits, 0..1
+        min_difference: smallest reported difference of the shares, 0..1
+        min_units: smallest number of images of either set (copies and groups counted once)
         train_splits: names of the splits that models are trained on
         """
 
@@ -71,8 +70,8 @@ class EmptyShareShift(Check):
             if p <= params.rate and abs(here - there) >= params.min_difference:
                 yield self.finding(
                     f"object:split:{one.split}",
-                    f"{one.empty:,} of the {one.n:,} pictures of split {one.split} have no object "
-                    f"({here:.0%}), of {one.reference} {one.empty_there:,} of {one.n_there:,} "
+                    f"{one.empty:,} of the {one.n:,} images of split {one.split} have no object "
+                    f"({here:.0%}), but in {one.reference} {one.empty_there:,} of {one.n_there:,} "
                     f"({there:.0%}); near-duplicates and groups count once.",
                     {
                         "split": one.split, "without": one.empty, "pictures": one.n, "share": here,
@@ -82,7 +81,7 @@ class EmptyShareShift(Check):
 
     def completeness(self, store: Store, params: Params) -> str:
         n = len(_empty_shares(store, params))
-        return f"Pictures without objects were compared in {n:,} splits."
+        return f"Images without objects were compared in {n:,} splits."
 
 
 class EmptyShare(NamedTuple):

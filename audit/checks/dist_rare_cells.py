@@ -29,31 +29,31 @@ from audit.statistics.rare_cells import (
 
 
 class RareAttribute(Check):
-    """Columns of the manifest with values, or classes under a value, that are too rare to measure.
+    """Manifest columns with values, or class/value combinations, that are too rare to measure.
 
     ## What it does
-    Takes each column of the manifest with 2 to 30 different values that does not name the class
-    (weather, hospital, camera), in each evaluation split (every split not in `train_splits`; the
-    whole dataset if there is none). A value is reported if it has at most `max_share` of the
-    pictures that the median value has, and a class under a value if it has at most so much of what
-    it would have there if class and value had nothing to do with each other; and if that is less
-    than chance allows, and the 95 % Wilson interval of a measured recall of `recall` is wider than
-    +-`max_half_width` at its size. Copies count once. One finding per column lists the rarest.
+    Examines each manifest column with 2 to 30 values that does not name the class (weather,
+    hospital, camera), in each evaluation split (every split not in `train_splits`; the whole
+    dataset if there is none). A value is reported if it has at most `max_share` of the images of
+    the median value. A class/value combination is reported if it has at most `max_share` of the
+    images expected if class and value were independent. Both must be rarer than chance explains,
+    and the 95% Wilson interval of a recall of `recall` must be wider than +-`max_half_width`.
+    Copies count once. One finding per column lists the rarest.
 
     ## Why is this bad
-    A score by weather or hospital is asked for as soon as the column exists. With 4 pictures at
-    night, a recall of 80 % means anything from 33 % to 97 %, and a failure at night stays unseen.
+    Scores are compared by weather or hospital if the column exists. With 4 images at night, a
+    recall of 80% has a 95% CI of 33% to 97%, and a failure at night stays unnoticed.
 
     ## Example
-    Of 1,000 test pictures 12 are from `night`, none of them of class `bus`.
+    12 of 1,000 test images have the value `night`, and none of these shows a `bus`.
 
     ## What to do
-    Collect pictures of these values, or draw the evaluation set by value (`audit subset`). Report
-    the score of such a value with its interval, or not at all.
+    Collect images with these values, or stratify the evaluation set by value (`audit subset`).
+    Report the score of a rare value with its interval, or not at all.
 
     ## Limits
-    Columns with numbers of more than 30 values are not read. Cells that are empty because class and
-    value exclude each other are counted as rare. DIST002 reports classes that are rare as a whole.
+    Columns with more than 30 values are not examined. Combinations that cannot occur count as rare.
+    DIST002 reports classes that are rare as a whole.
 
     ## References
     Wilson (1927), JASA 22:209. Buolamwini and Gebru, Gender shades, PMLR 81, 2018: scores by
@@ -74,8 +74,8 @@ class RareAttribute(Check):
                 evidence |= {f"{c['split']} {c['cell']}": c["n"] for c in listed}
                 yield self.finding(
                     f"dataset/column:{column}",
-                    f"{len(rare)} cells of column {column} are too rare to measure: "
-                    f"{say_cells(listed, params.recall)} (95 % interval).",
+                    f"{len(rare)} values or class/value combinations of column {column} have too "
+                    f"few images to measure: {say_cells(listed, params.recall)} (95% CI).",
                     evidence,
                 )
 
@@ -83,7 +83,7 @@ class RareAttribute(Check):
         columns = list(_cells(store, params))
         if not columns:
             return ""
-        return f"{len(columns)} columns were counted by value and class: {', '.join(columns)}."
+        return f"{len(columns)} columns were counted, alone and by class: {', '.join(columns)}."
 
 
 def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
@@ -142,35 +142,34 @@ NAMED: Mapping[str, str] = {
 
 
 class RareInLight(Check):
-    """Classes that hardly occur in a third of the light or size, or in a shape, format or camera.
+    """Classes that are rare in a range of brightness or size, or in a shape, format or camera.
 
     ## What it does
-    Counts the pictures of each class in the darkest, middle and brightest third of the dataset, in
-    thirds of size, in wide, high and square pictures, by format and by EXIF camera (2 to 30
-    values), in each evaluation split (every split not in `train_splits`; the whole dataset if there
-    is none). A class under a value is reported if it has at most `max_share` of the pictures that
-    it would have there if class and value had nothing to do with each other, less than chance
-    allows, and if the 95 % Wilson interval of a measured recall of `recall` is wider than
-    +-`max_half_width` at its size. Copies count once. One finding per attribute lists the rarest.
+    Counts the images of each class by thirds of brightness and size, by shape (wide, high, square),
+    by format and by EXIF camera (2 to 30 values). Each evaluation split is counted (every split not
+    in `train_splits`; the whole dataset if there is none). A class/value combination is reported if
+    it has at most `max_share` of the images expected if class and value were independent. It must
+    be rarer than chance explains, and the 95% Wilson interval of a recall of `recall` must be wider
+    than +-`max_half_width`. Copies count once. One finding per attribute lists the rarest.
 
-    Classes of objects are counted by the pictures that hold one, over all splits together.
+    Object classes are counted by the images that contain the class, over all splits together.
 
     ## Why is this bad
-    A model that never saw a dark hen takes darkness for evidence against hens, and the score by
-    light that would show it cannot be measured: 4 pictures tell 33 % from 97 % and no better.
+    A model trained without dark hens learns that a dark image shows no hen. The score on dark
+    images cannot be measured: with 4 images, a recall of 80% has a 95% CI of 33% to 97%.
 
     ## Example
-    Of 300 test pictures 100 are dark, and of 100 hens 2: a third would be dark too.
+    100 of 300 test images are dark, but only 2 of 100 hens; about 33 are expected.
 
     ## What to do
-    Collect pictures of the class under this value, or report the score there with its interval or
-    not at all. DIST004 says how well the attribute tells the class from the others.
+    Collect images of the class with this value, or report the score with its interval or not at
+    all. DIST004 reports how well the attribute separates the class from all others.
 
     ## Limits
-    Values that are rare in all classes alike are no finding: the completeness line names the rarest
-    with its interval. Some of it is content: owls are photographed at night. Columns of a manifest
-    are DIST008's. Thirds follow the dataset: where all pictures are bright, the darkest third is
-    bright too.
+    Values that are rare in all classes are not reported; the completeness line names the rarest
+    with its interval. Some combinations are rare by content: owls are photographed at night.
+    DIST008 examines manifest columns. Thirds are relative to the dataset: if all images are bright,
+    so is the darkest third.
 
     ## References
     Wilson (1927), JASA 22:209. Buolamwini and Gebru, Gender shades, PMLR 81, 2018: scores by
@@ -213,9 +212,9 @@ class RareInLight(Check):
                     evidence |= {where: c["n"], f"{where}, expected": c["expected"]}
                 yield self.finding(
                     f"{things.mark}dataset/attribute:{name}",
-                    f"{len(rare)} cells of class{things.of} and {name} are too rare to measure, "
-                    f"and rarer than chance makes them: {say_cells(listed, params.recall)} "
-                    "(95 % interval).",
+                    f"{len(rare)} combinations of class{things.of} and {name} have too few images "
+                    f"to measure, fewer than chance explains: {say_cells(listed, params.recall)} "
+                    "(95% CI).",
                     evidence,
                 )
 
@@ -225,8 +224,8 @@ class RareInLight(Check):
             split, value, n = count_values(known).sort("n", "split", "value").row(0)[:3]
             low, high = (float(x) for x in wilson_share(params.recall, n))
             said.append(
-                f"{name} (fewest: {n:,} {value} in {split}, where a recall of {params.recall:.0%} "
-                f"means {low:.0%} to {high:.0%})"
+                f"{name} (fewest: {n:,} {value} in {split}; CI of a recall of {params.recall:.0%}: "
+                f"{low:.0%} to {high:.0%})"
             )
         return f"Counted by class and value: {'; '.join(said)}." if said else ""
 

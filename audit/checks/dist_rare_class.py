@@ -15,25 +15,24 @@ from audit.statistics.intervals import rarity, wilson_share
 
 
 class RareClass(Check):
-    """Classes that are small compared with the others and whose recall would have a wide interval.
+    """Classes that are small compared with the median class and whose recall has a wide interval.
 
     ## What it does
-    For each class and each evaluation split (every split that is not in `train_splits`; the whole
-    dataset if there is none), computes how uncertain a measured recall of `recall` would be: the 95
-    % Wilson interval at the class's number of images. A class is reported if that interval is wider
-    than +-`max_half_width` in some evaluation split where the class has at most
-    `max_share_of_median` of the median class's images, fewer than chance explains (Poisson, at
-    `rate`), or has so in the whole dataset.
+    Computes the 95% Wilson interval of a recall of `recall` for each class and evaluation split
+    (every split not in `train_splits`; the whole dataset if there is none). A class is reported if
+    the interval is wider than +-`max_half_width` and the class is rare in that split or in the
+    whole dataset. Rare means at most `max_share_of_median` of the median class's images, and fewer
+    than chance explains (Poisson test at `rate`).
 
-    Classes of objects are judged by the pictures that hold one: objects of one picture are found or
-    missed together.
+    Object classes are counted by the images that contain the class, because objects of one image
+    are not independent.
 
     ## Why is this bad
-    With 4 test images, a measured recall of 80 % is compatible with anything from 33 % to 97 %: two
-    models cannot be compared on this class, and macro averages inherit the noise.
+    With 4 test images, a recall of 80% has a 95% CI of 33% to 97%. Two models cannot be compared on
+    this class, and macro averages inherit the noise.
 
     ## Example
-    `okapi` has 4 of 1,000 test images: 80 % recall means 33-97 %.
+    `okapi` has 4 of 1,000 test images: the 95% CI of a recall of 80% is 33% to 97%.
 
     ## What to do
     Move or collect images until the interval is as narrow as you need, report the class with its
@@ -55,9 +54,9 @@ class RareClass(Check):
     @dataclass(frozen=True)
     class Params:
         """max_share_of_median: rare if at most this share of the median class's images, 0..1
-        max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
+        max_half_width: and only if the 95% CI of the recall is wider than +- this, 0..1
         recall: the measured recall whose interval is computed, 0..1
-        rate: rare only if chance makes a class so small in at most this share of datasets, 0..1
+        rate: largest share of datasets in which chance makes a class this small, 0..1
         train_splits: splits that are not used for evaluation
         """
 
@@ -72,15 +71,14 @@ class RareClass(Check):
             yield from self._rare(store, params, things)
 
     def _rare(self, store: Store, params: Params, things: Things) -> Iterator[Finding]:
-        many = "images" if things is PICTURES else "pictures with it"
+        many = "images" if things is PICTURES else "images with it"
         for label, group in groupby(_sizes(store, params, things), key=lambda row: row["label"]):
             rows = list(group)
             if not any(row["small"] and row["half"] > params.max_half_width for row in rows):
                 continue
             sizes = [
-                f"{row['n']:,} {many} in {row['split']} (median class {row['median']:,.0f}), where "
-                f"a measured recall of {params.recall:.0%} means {row['low']:.0%} to "
-                f"{row['high']:.0%}"
+                f"{row['n']:,} {many} in {row['split']} (median class {row['median']:,.0f}); CI of "
+                f"a recall of {params.recall:.0%}: {row['low']:.0%} to {row['high']:.0%}"
                 for row in rows
             ]
             evidence: dict[str, Any] = {"class": label, "images": rows[0]["total"]}
@@ -90,7 +88,7 @@ class RareClass(Check):
                 evidence[f"{row['split']}_recall_high"] = row["high"]
             yield self.finding(
                 f"{things.mark}class:{label}",
-                f"{things.one_class} {label} is rare: {'; '.join(sizes)} (95 % interval).",
+                f"{things.one_class} {label} is rare: {'; '.join(sizes)} (95% CI).",
                 evidence,
             )
 
@@ -103,9 +101,9 @@ class RareClass(Check):
         if not intervals:
             table = store.share(object_table)
             many = f"{len(table.labels):,} classes of objects were counted" if table else ""
-            return f"{many}, by the pictures that hold them." if many else ""
+            return f"{many}, by the images that contain them." if many else ""
         return (
-            f"The median class has {', '.join(intervals)}: 95 % interval at a recall of "
+            f"The median class has {', '.join(intervals)}: 95% CI at a recall of "
             f"{params.recall:.0%}."
         )
 

@@ -53,46 +53,45 @@ SHOWN = 12  # pictures of a class that show its mark
 
 
 class Shortcut(Check):
-    """Classes that a property of the file, its name or its light separates from the others.
+    """Classes that a single property of file, name or lighting separates from all other classes.
 
     ## What it does
-    Tests each class of at least `min_units` pictures against the rest: brightness, contrast, blur,
-    noise, border, aspect, a tint that lights, middle and edges share; a frame of one colour; a
-    stamp, logo or date that recurs at one place of the rim (the mean of the class's fine detail,
-    looked for in pictures it was not made of); size, format, mode, JPEG quality and subsampling,
-    colour profile, EXIF camera and orientation, words of file names, columns of the manifest. The
-    effect is the AUC: the share of pairs (one picture of the class, one of another) that the
-    property puts in one order. Reported if it is surely there (false discoveries below `rate`, over
-    all properties, classes and splits) and large: at least `min_auc` for properties of files,
-    `min_auc_light` for those of the light, which subjects also shape, `min_auc_mark` for frames and
-    marks, with 95 % limits above these. Brightness, contrast and tint of the picture count only
-    where the border agrees with an AUC of `min_auc`, as ink is the subject of a written digit and a
-    palette that of a heat picture; blur and noise where each agrees with the other, as outlines
-    change but one of them; both are unknown where there is no texture. Copies count once, and
-    pictures of one manifest group count as one. If a shortcut holds in a training split and surely
-    not half as much in an evaluation split, or the reverse, the finding says so and is an error.
+    Tests each class of at least `min_units` images against all other images, one property at a
+    time: brightness, contrast, blur, noise, border, aspect ratio, colour cast, a frame of one
+    colour, size, format, mode, JPEG quality and subsampling, colour profile, EXIF camera and
+    orientation, words of file names, and manifest columns. Also tests for a mark (stamp, logo,
+    date) at a fixed position near the edge: the mean fine detail of some images of the class is
+    searched for in the rest. The effect is the AUC: the share of pairs (an image of the class,
+    another image) that the property puts in one order. A class is reported if the effect is
+    significant (false discovery rate `rate` over all properties, classes and splits) and the 95%
+    limits of the AUC are above `min_auc` (file properties), `min_auc_light` (lighting, which also
+    depends on the subject), `min_auc_cast` (colour cast) or `min_auc_mark` (frames and marks).
+    Brightness, contrast and colour cast count only if the border agrees with an AUC of `min_auc`:
+    ink is the subject of a written digit. Blur and noise count only if they agree, because outlines
+    change only one of them; both are unknown without texture. Copies and images of one manifest
+    group count once. The finding is an error if a shortcut holds in a training split and is less
+    than half as strong in an evaluation split, or the reverse.
 
     ## Why is this bad
-    A model learns whatever separates the classes most easily. If that is the light or the JPEG
-    quality, the model scores well here and fails where the light is another.
+    A model learns whatever separates the classes most easily. If that is the lighting or the JPEG
+    quality, the model scores well here and fails on other data.
 
     ## Example
-    Pictures of flowers are brighter than others in 99 % of the pairs: one session, one lamp.
+    Images of flowers are brighter than all others (AUC 0.99): all come from one session.
 
     ## What to do
-    Find out where the class comes from. Collect pictures of it under other conditions, or of the
-    others under the same; make the property alike (re-encode, crop, normalise) if it has no
-    meaning; test on pictures without the shortcut.
+    Find the source of the images. Collect images of the class under other conditions, or of other
+    classes under the same conditions. Remove the property if it has no meaning (re-encode, crop,
+    normalise). Test on images without the shortcut.
 
     ## Limits
-    Some of it is content: night scenes are dark. Colours other than a tint are not tested, because
-    bananas are yellow. Of rotated images only the aspect ratio is tested. A mark
-    needs 10 pictures of its class, at one place of the shown picture, and a rim that is not plain;
-    one that moves is not found, nor one that covers the whole picture: that is how a subject looks
-    which stands at one place in all of its pictures.
-    Columns and words that name the class (its code, its synonym, a finer or coarser class) are left
-    out; the completeness line lists them. A shortcut in a part of the pictures of a class is found
-    from about half of them on.
+    Some shortcuts are content: night scenes are dark. Colours other than a colour cast are not
+    tested, because bananas are yellow. Of rotated images only the aspect ratio is tested. A mark
+    needs 10 images of its class, a fixed position, and an edge region that is not plain. Moving
+    marks are not detected, nor marks that cover the whole image, which look like a subject at a
+    fixed position. Columns and words that name the class (code, synonym, finer or coarser class)
+    are not tested; the completeness line lists them. A shortcut is detected if about half of the
+    images of a class have it.
 
     ## References
     Geirhos et al., Shortcut learning in deep neural networks, Nature Machine Intelligence 2, 2020.
@@ -106,12 +105,12 @@ class Shortcut(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """rate: false discoveries among all tests, 0..1
-        min_auc: AUC from which a property of files is reported: 0.75 is half of the class, 0.5..1
-        min_auc_light: AUC from which light, blur, border or aspect is, 1.5 deviations apart, 0.5..1
-        min_auc_cast: AUC from which a tint is: classes of CIFAR-10 have up to 0.8, 0.5..1
-        min_auc_mark: AUC from which a frame or a mark is: 0.6 is a fifth of the class, 0.5..1
-        min_units: pictures (copies and groups counted once) of a class, and of the rest, at least
+        """rate: false discovery rate over all tests, 0..1
+        min_auc: smallest AUC of file properties: 0.75 is half of the class, 0.5..1
+        min_auc_light: smallest AUC of light, blur, border, aspect: 1.5 deviations apart, 0.5..1
+        min_auc_cast: smallest AUC of a colour cast: classes of CIFAR-10 have up to 0.8, 0.5..1
+        min_auc_mark: smallest AUC of a frame or mark: 0.6 is a fifth of the class, 0.5..1
+        min_units: smallest number of images of a class, and of the rest (copies count once)
         train_splits: names of the splits that models are trained on
         """
 
@@ -153,13 +152,11 @@ class Shortcut(Check):
         evidence |= {f"auc in {table.splits[s.split]}": s.auc for s in by_split}
         differs = _differs(table, by_split, params)
         more = ", ".join(table.properties[s.prop].name for s in ranked[1:5])
-        text = f"Class {name} is told from the others by {_wording(table, first)}"
+        text = f"One property separates class {name} from all others: {_wording(table, first)}"
         text += f"; also by {more}" if more else ""
         if differs:
             where = ", ".join(f"{s.auc:.2f} in {table.splits[s.split]}" for s in by_split)
-            text += (
-                f"; it differs between splits (AUC {where}): what helps in one misleads in another"
-            )
+            text += f"; it differs between splits (AUC {where}), so it can mislead the evaluation"
         return self.finding(
             f"class:{name}",
             f"{text}.",
@@ -178,13 +175,13 @@ class Shortcut(Check):
         tested, classes = asked(store, sql, params).row(0)
         if tested < 1 or classes < 2:
             return (
-                f"Shortcuts were not searched: {classes:,} classes, of which {tested:,} have "
-                f"{params.min_units} pictures or more."
+                f"Shortcuts were not tested: {tested:,} of {classes:,} classes have "
+                f"{params.min_units} images or more."
             )
         left_out = store.share(property_table).left_out
         names = f"; left out because they name the class: {', '.join(left_out)}" if left_out else ""
         return (
-            f"{tested:,} of {classes:,} classes had {params.min_units} pictures or more and were "
+            f"{tested:,} of {classes:,} classes had {params.min_units} images or more and were "
             f"tested{names}."
         )
 
@@ -207,12 +204,12 @@ def _wording(table: PropertyTable, one: Separation) -> str:
         rows = table.split == one.split if one.split >= 0 else np.ones(len(inside), bool)
         share = table.values[inside & rows, one.prop].mean()
         others = table.values[~inside & rows, one.prop].mean()
-        return f"{prop.name}{where}: {share:.0%} of its {one.n:,} pictures, {others:.0%} of others"
+        return f"{prop.name}{where}: {share:.0%} of its {one.n:,} images, {others:.0%} of others"
     side = "higher" if one.auc > 0.5 else "lower"
     low, high = sorted((max(x, 1 - x) if one.auc > 0.5 else 1 - x) for x in (one.low, one.high))
     return (
-        f"{prop.name}{where}, which is {side} in {one.strength:.0%} of the pairs of one of its "
-        f"{one.n:,} pictures with another (95 % interval {low:.0%} to {high:.0%})"
+        f"{prop.name}{where} is {side} (AUC {one.strength:.2f}, 95% CI {low:.2f} to {high:.2f}, "
+        f"{one.n:,} images)"
     )
 
 

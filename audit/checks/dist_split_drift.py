@@ -36,36 +36,36 @@ from audit.statistics.intervals import benjamini_hochberg
 
 
 class SplitDrift(Check):
-    """Evaluation splits whose pictures differ from those of the training splits.
+    """Evaluation splits whose images differ from those of the training splits.
 
     ## What it does
-    Compares each evaluation split with the training splits (without any: with the rest), over
-    classes that both have, the training pictures weighted to the split's class mix. Each property
-    (light, colours, texture, size, format, compression, camera, columns of the manifest) has a
-    Kolmogorov-Smirnov distance, for a category the difference of its share: reported from
-    `min_distance` on, at a false discovery rate of half of `rate` over all of them. A linear
-    classifier on all of them (ridge, 5 folds, copies and groups kept together) is asked which split
-    a picture is from: reported if the lower limit of its AUC is at least `min_auc`, at the other
-    half of `rate`. Neither is reported where the 95 % interval of that AUC holds 50 %. The finding
-    lists the pictures of the split that are easiest to tell.
+    Compares each evaluation split with the training splits (without training splits: with the
+    rest), over classes that both have. The training images are weighted to the split's class
+    shares. Each property (light, colours, texture, size, format, compression, camera, manifest
+    columns) has a Kolmogorov-Smirnov distance; for a category, it is the difference of its share. A
+    property is reported from `min_distance`, at a false discovery rate of half of `rate`. A linear
+    classifier on all properties (ridge, 5 folds, copies and groups kept together) predicts the
+    split of each image. It is reported if the lower limit of its AUC is at least `min_auc`, at the
+    other half of `rate`. Nothing is reported if the 95% CI of that AUC contains 50%. The finding
+    lists the images that the classifier recognises best.
 
-    Objects are compared class by class: their sizes, shapes and places and how many a picture
-    holds, by the mean of each picture, at a false discovery rate of `rate`.
+    Objects are compared per class by size, shape, position and number per image, averaged over each
+    image, at a false discovery rate of `rate`.
 
     ## Why is this bad
-    The score on such a split is not the score on data like the training data: it measures how a
-    model bears the change, which may be meant or an accident of how the data were split.
+    The score on this split does not hold for data like the training data. It measures robustness to
+    the change, which may be intended or an accident of the split.
 
     ## Example
-    Test pictures were taken with another camera: sharpness differs by 0.31, AUC 0.88.
+    Test images were taken with another camera: sharpness differs by 0.31, AUC 0.88.
 
     ## What to do
-    Look at the pictures listed. If the change is not meant, mix and split again at random, by
-    group. If it is, report the score as one under that change.
+    Review the listed images. If the change is not intended, split again at random, by group. If it
+    is intended, report the score together with the change.
 
     ## Limits
-    What differs in no measured property is not seen. Without labels, another class mix looks like a
-    drift. A split, or a reference, with fewer than `min_units` pictures is not compared.
+    Differences in properties that are not measured are not detected. Without labels, different
+    class shares look like drift. Splits with fewer than `min_units` images are not compared.
 
     ## References
     Rabanser, Guennemann and Lipton, Failing loudly, NeurIPS 2019. Stephens (1970), JRSS B 32:115.
@@ -78,11 +78,11 @@ class SplitDrift(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """rate: share of datasets without drift in which a split is reported, at most, 0..1
-        min_distance: Kolmogorov-Smirnov distance from which a property matters, 0..1
-        min_auc: lower limit of the AUC from which telling the splits apart matters, 0.5..1
-        min_units: pictures (copies and groups counted once) on either side, at least
-        max_listed: pictures that a finding lists, at most
+        """rate: largest share of datasets without drift in which a split is reported, 0..1
+        min_distance: smallest reported Kolmogorov-Smirnov distance of a property, 0..1
+        min_auc: smallest reported lower limit of the classifier's AUC, 0.5..1
+        min_units: smallest number of images of either set (copies and groups counted once)
+        max_listed: largest number of images that a finding lists
         train_splits: names of the splits that models are trained on
         """
 
@@ -145,11 +145,11 @@ class SplitDrift(Check):
         }  # fmt: skip
         return self.finding(
             f"split:{drift.split}",
-            f"The {drift.n:,} pictures of split {drift.split} differ from those of "
-            f"{drift.reference}, their classes given equal shares: a classifier tells which is "
-            f"which in {drift.auc:.0%} of pairs (95 % interval {drift.low:.0%} to {drift.high:.0%})"
+            f"The {drift.n:,} images of split {drift.split} differ from those of {drift.reference} "
+            f"at equal class shares: a classifier separates them (AUC {drift.auc:.2f}, 95% CI "
+            f"{drift.low:.2f} to {drift.high:.2f})"
             + (f"; the properties: {named}" if named else "")
-            + f". The {len(listed)} pictures listed are the easiest to tell.",
+            + f". The {len(listed)} images listed are the easiest to recognise.",
             evidence,
             listed,
         )
@@ -158,7 +158,7 @@ class SplitDrift(Check):
         table = store.share(property_table).of_kind("nuisance", "mark", "light", "look")
         each = [f"{split} with {reference}" for split, reference, _, _ in _sides(table, params)]
         if not each:
-            return f"Splits were not compared: fewer than 2 of {params.min_units} pictures."
+            return f"Splits were not compared: fewer than 2 of {params.min_units} images."
         return (
             f"{len(table.properties):,} properties were compared between splits: {', '.join(each)}."
         )
@@ -181,7 +181,7 @@ class ObjectShift(NamedTuple):
         name, shown = MEASURES[self.measure]
         here, there = (shown(float(np.median(side))) for side in (self.here, self.there))
         return (
-            f"{self.label}: {name} {here:,.3g} here, {there:,.3g} there "
+            f"{self.label}: {name} {here:,.3g} instead of {there:,.3g} "
             f"(medians; distance {self.distance:.2f})"
         )
 
@@ -192,7 +192,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "aspect": ("width : height", lambda v: float(2**v)),
     "x": ("place from the left", float),
     "y": ("place from the top", float),
-    "each": ("objects a picture", float),
+    "each": ("objects an image", float),
 }
 
 

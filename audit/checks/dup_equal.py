@@ -61,7 +61,7 @@ class _Equal(Check):
             told, evidence = self._blank(labels)
             yield self.finding(
                 "dataset:blank",
-                f"{len(ids):,} blank pictures (one colour, or fully transparent) form "
+                f"{len(ids):,} blank images (one colour, or fully transparent) form "
                 f"{len(blank):,} groups of equal pixels{told}.",
                 {"members": len(ids), "groups": len(blank), **evidence},
                 ids,
@@ -70,11 +70,11 @@ class _Equal(Check):
 
     def _group(self, row: Row) -> Finding:
         """Return the finding of a group of pictures that show something."""
-        raise TypeError(f"{type(self).__name__} says nothing of a group")
+        raise TypeError(f"{type(self).__name__} reports no group")
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
         """Return why blank pictures are no such groups, and what to keep of them."""
-        raise TypeError(f"{type(self).__name__} says nothing of blank pictures")
+        raise TypeError(f"{type(self).__name__} reports no blank images")
 
 
 def _differing(sets: Sequence[str]) -> str:
@@ -95,12 +95,12 @@ class ByteIdentical(_Equal):
     """Groups of files with the same bytes.
 
     ## What it does
-    Groups pictures by the BLAKE3-256 hash of their file, one finding per group. A group whose
-    members are in different splits or have different labels is an error, any other group a warning.
+    Groups images by the BLAKE3-256 hash of their file, one finding per group. A group whose members
+    are in different splits or have different labels is an error, any other group a warning.
 
     ## Why is this bad
-    Across splits, the model is tested on pictures that it was trained on. With different labels, at
-    least one label is wrong. Within one class and split, the picture counts twice.
+    Across splits, the model is tested on images that it was trained on. With different labels, at
+    least one label is wrong. Within one class and split, the image counts twice.
 
     ## Example
     `train/cat/0001.jpg` and `test/cat/0101.jpg` are one file, copied.
@@ -110,9 +110,9 @@ class ByteIdentical(_Equal):
     differ, decide on the label first.
 
     ## Limits
-    Files that cannot be decoded are left to FILE001: all empty files would be equal. Pictures of a
-    single colour and fully transparent pictures are never an error: that two blank pictures are
-    equal means nothing. DUP002 reports equal pixels in different bytes.
+    FILE001 reports files that cannot be decoded. Images of a single colour and fully transparent
+    images are never an error, because all blank images look the same. DUP002 reports equal pixels
+    in different bytes.
 
     ## References
     BLAKE3 specification (2020): a collision by chance has probability below 1e-60 for 1e9 files.
@@ -154,23 +154,23 @@ def _said(row: Row, spans: Sequence[str]) -> str:
     content = f"{row['n_bytes']:,} bytes" if row["n_bytes"] >= 0 else "content"
     head = f"{len(row['ids'])} files have the same {content}"
     if row["blank"]:
-        return f"{head}: a blank picture (one colour, or fully transparent)."
+        return f"{head}: a blank image (one colour, or fully transparent)."
     if not spans:
         return f"{head}, all in one class and split."
     return f"{head} and have {_different(row, spans)}."
 
 
 class PixelIdentical(_Equal):
-    """Groups of pictures that are equal pixel for pixel although their files differ.
+    """Groups of images that are equal pixel for pixel although their files differ.
 
     ## What it does
-    Groups pictures by the hash of what they show (EXIF orientation applied, grey as RGB, alpha only
-    where it is used) and by their size, and reports each group with at least two different files. A
-    group across splits or labels is an error, any other group a warning. Pictures of one colour and
-    fully transparent pictures are reported together in a single finding.
+    Groups images by size and by the hash of their pixels (EXIF orientation applied, grey as RGB,
+    alpha only if used). Reports each group with at least two different files. A group across splits
+    or labels is an error, any other group a warning. Images of one colour and fully transparent
+    images are reported together in a single finding.
 
     ## Why is this bad
-    The same as for DUP001: leaked test pictures, wrong labels, pictures that count twice. Comparing
+    The same as for DUP001: leaked test images, wrong labels, images that count twice. Comparing
     files misses these copies, because a tool rewrote the metadata or changed the file format.
 
     ## Example
@@ -181,12 +181,12 @@ class PixelIdentical(_Equal):
     first.
 
     ## Limits
-    Lossy re-encoding changes pixels: such copies are near-duplicates (DUP003). A rotated picture
+    Lossy re-encoding changes pixels: such copies are near-duplicates (DUP003). A rotated image
     equals its upright copy only if the rotation is stored in EXIF.
 
     ## References
     XXH3-128: not cryptographic, which is enough for content that nobody forges; the probability of
-    a collision by chance is below 1e-20 for 1e9 pictures."""
+    a collision by chance is below 1e-20 for 1e9 images."""
 
     code = "DUP002"
     name = "pixel-identical"
@@ -197,7 +197,7 @@ class PixelIdentical(_Equal):
         spans = _spans(row)
         return self.finding(
             f"group:{row['hash'][:16]}",
-            f"{len(row['ids'])} pictures in {row['files']} different files show the same "
+            f"{len(row['ids'])} images in {row['files']} different files show the same "
             f"{row['width']} x {row['height']} pixels"
             + (
                 f" and have {_different(row, spans)}." if spans else ", all in one class and split."
@@ -215,18 +215,18 @@ class PixelIdentical(_Equal):
         )
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
-        return ": not counted as duplicates, because all blank pictures look the same", {}
+        return "; they are not duplicates, because all blank images look the same", {}
 
     counts = "SELECT count(pixel_hash) AS n, count(*) - n AS rest FROM images"
-    examined = "All {n:,} decodable pictures were compared; {rest:,} others were left out."
+    examined = "All {n:,} decodable images were compared; {rest:,} others were left out."
 
 
 class ConflictingLabel(_Equal):
-    """Groups of equal pictures whose labels disagree.
+    """Groups of equal images whose labels disagree.
 
     ## What it does
     Compares the labels of all samples that show exactly the same pixels, whether or not their bytes
-    are equal, and reports each group with two or more labels. Blank pictures (one colour, or fully
+    are equal, and reports each group with two or more labels. Blank images (one colour, or fully
     transparent) are reported once, together.
 
     ## Why is this bad
@@ -238,13 +238,13 @@ class ConflictingLabel(_Equal):
     The same photograph is in `bridge/` and in `viaduct/`.
 
     ## What to do
-    Look at the picture and relabel it; the most frequent label is listed first but need not be
-    right. If both labels are right, the task is multi-label: keep one sample and list both.
+    Look at the image and relabel it; the most frequent label is listed first but need not be right.
+    If both labels are right, the task is multi-label: keep one sample and list both.
 
     ## Limits
-    Only equal pixels are compared: a resized copy with another label is not found here. Of pictures
-    with several labels the sets are compared, and what they differ in is said. A missing label is
-    not a conflict. Two spellings of one class (LABEL002) count as different labels.
+    Only equal pixels are compared: a resized copy with another label is not found here. For images
+    with several labels, the sets are compared and the differing labels are listed. A missing label
+    is not a conflict. Two spellings of one class (LABEL002) count as different labels.
 
     ## References
     Northcutt, Athalye and Mueller (2021), Pervasive Label Errors in Test Sets Destabilize Machine
@@ -281,11 +281,11 @@ class ConflictingLabel(_Equal):
         )
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
-        told = f" with {len(labels):,} labels: they show nothing to label"
+        told = f" with {len(labels):,} labels: they have no content to label"
         return told, {"labels": ", ".join(labels)}
 
     counts = """
         SELECT count(DISTINCT id) AS n FROM images JOIN picture_labels l USING (id)
         WHERE pixel_hash IS NOT NULL AND l.label IS NOT NULL
     """
-    examined = "The labels of all {n:,} labelled pictures were compared."
+    examined = "The labels of all {n:,} labelled images were compared."

@@ -34,14 +34,14 @@ GROUPS = f"""
 
 
 class NearDuplicate(Check):
-    """Groups of pictures within one split that show the same thing with small changes.
+    """Groups of near-duplicates within one split: edited copies of one image.
 
     ## What it does
-    Reads the groups that the scan verified: candidates come from perceptual hashes and a dense
-    descriptor; each pair is aligned (shift, scale, small rotation, mirror, crop) and scored, and
-    every member of a group is verified against its representative. Reports, split by split, each
-    group with at least two different pictures. Different labels within a group are an error, if
-    the pictures that have them score `sure_errors` standard errors above the threshold.
+    Reads the groups that the scan verified. Candidates come from perceptual hashes and a dense
+    descriptor. Each pair is aligned (shift, scale, small rotation, mirror, crop) and scored, and
+    every member of a group is verified against its representative. Reports, per split, each group
+    with at least two different images. Different labels in a group are an error if their images
+    score `sure_errors` standard errors above the threshold.
 
     ## Why is this bad
     Copies count several times: in training they get more weight than intended, in a test set they
@@ -56,12 +56,12 @@ class NearDuplicate(Check):
 
     ## Limits
     Crops to less than about two thirds, rotations of more than a few degrees (except quarter turns)
-    and large overlays may be missed; flat and transparent pictures are left out. Consecutive video
-    frames that hardly differ are near-duplicates too. Where pictures are alike by nature (digits,
-    screens of one program) only what agrees beyond that counts, and copies are missed; likewise a
-    copy of which one picture in twenty is another. Of drawings (plain areas: charts, dials,
-    letters) a copy is what differs nowhere; one that was mirrored, cropped or relit is doubted.
-    SPLIT001 reports groups across splits.
+    and large overlays may be missed; flat and transparent images are left out. Consecutive video
+    frames that hardly differ are near-duplicates too. If all images are similar (digits, screens of
+    one program), only agreement beyond that counts, and copies are missed. So are copies that make
+    up over 1 in 20 images. Drawings (charts, dials, letters) are copies only if they differ
+    nowhere; mirrored, cropped or relit drawings are uncertain. SPLIT001 reports groups across
+    splits.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
@@ -97,8 +97,8 @@ class NearDuplicate(Check):
             split = "" if row["split"] is None else f"/split:{row['split']}"
             yield self.finding(
                 f"group:{row['representative'][:16]}{split}",
-                f"{members:,} files{place} show the same thing in {row['pictures']:,} versions"
-                f"{changed}; the least sure pair has log odds of {row['score']:+.1f}"
+                f"{members:,} files{place} are {row['pictures']:,} versions of one image{changed}; "
+                f"lowest match score {row['score']:+.1f}"
                 + (f", and the labels differ ({labels})." if conflict else ".")
                 + DOUBT * (conflict and not sure),
                 evidence,

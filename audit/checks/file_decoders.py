@@ -24,7 +24,7 @@ from audit.run.store import Store
 class Rule(NamedTuple):
     """One kind of file on which decoders disagree.
 
-    `where` is SQL over the `images` view; `silent` means that decoders return different pictures or
+    `where` is SQL over the `images` view; `silent` means that decoders return different images or
     values instead of failing or adding an axis; the other fields say what each decoder returns.
     """
 
@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         "orientation > 1 AND format IN ('JPEG', 'MPO', 'PNG', 'WEBP')",
         True,
         "as stored, unless exif_transpose is called",
-        "turned upright",
+        "rotated upright",
         "as stored, unless apply_exif_orientation is set",
         "as stored",
     ),
@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
         "over 8 bits",
         f"bit_depth > 8 AND mode <> 'F' AND {SHARED}",
         True,
-        "16-bit grey kept, of which convert('RGB') cuts off all above 255; 16-bit colour cut to 8",
+        "16-bit grey kept, but convert('RGB') clips it at 255; 16-bit colour cut to 8",
         "cut to the upper 8 bits",
         "uint16 (PNG)",
         "cut to the upper 8 bits (PNG)",
@@ -81,10 +81,10 @@ RULES: tuple[Rule, ...] = (
         "alpha",
         f"mode IN ('RGBA', 'LA', 'PA', 'La', 'RGBa') AND {SHARED}",
         True,
-        "a channel more; convert('RGB') shows the hidden colours",
+        "an extra channel; convert('RGB') shows the hidden colours",
         "dropped: the hidden colours show",
-        "a channel more",
-        "a channel more",
+        "an extra channel",
+        "an extra channel",
     ),
     Rule(
         "palette with transparency",
@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
         "palette indices, unless converted",
         "3 channels",
         "3 channels",
-        "an axis of 1 frame more",
+        "an extra axis of 1 frame",
     ),
     Rule(
         "animation",
@@ -128,8 +128,8 @@ RULES: tuple[Rule, ...] = (
         True,
         "the first frame",
         "the first frame",
-        "all frames, an axis more",
-        "all frames, an axis more",
+        "all frames on an extra axis",
+        "all frames on an extra axis",
     ),
     Rule(
         "animated WebP",
@@ -147,7 +147,7 @@ RULES: tuple[Rule, ...] = (
         "3 channels",
         "3 channels",
         "3 channels",
-        "an axis of 1 frame more",
+        "an extra axis of 1 frame",
     ),
     Rule(
         "pages",
@@ -190,7 +190,7 @@ BY_KIND: Mapping[str, Rule] = {rule.kind: rule for rule in RULES}
 
 
 class DecoderDisagreement(Check):
-    """Files for which the common decoders return different pictures or shapes, or an error.
+    """Files for which the common decoders return different images or shapes, or an error.
 
     ## What it does
     Applies a table of rules to header data: EXIF orientation, CMYK, more than 8 bits, floating
@@ -198,11 +198,11 @@ class DecoderDisagreement(Check):
     each it states what Pillow, OpenCV, torchvision and TensorFlow do by default. One finding per
     image names all kinds. It is a warning if decoders disagree silently (other pixels or values),
     and information if they fail or add an axis, because that is noticed in the first batch. A kind
-    that more than `max_share` of the pictures have is reported once, as information: another
-    decoder then changes the whole dataset in the same way.
+    that more than `max_share` of the images have is reported once, as information: another decoder
+    then changes the whole dataset in the same way.
 
     ## Why is this bad
-    A model that is trained with one decoder and served with another gets these pictures rotated,
+    A model that is trained with one decoder and served with another gets these images rotated,
     inverted, clipped or with hidden colours, and only these: accuracy drops without an error
     message.
 
@@ -230,8 +230,8 @@ class DecoderDisagreement(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """max_share: a kind that more than this share of the pictures has is reported once, 0..1
-        min_common: and only if at least this many pictures have it
+        """max_share: a kind that more than this share of the images has is reported once, 0..1
+        min_common: and only if at least this many images have it
         """
 
         max_share: float = 0.5
@@ -274,15 +274,15 @@ class DecoderDisagreement(Check):
     def _common(self, rows: pl.DataFrame, rule: Rule, total: int) -> Finding:
         return self.finding(
             f"dataset:{rule.kind}",
-            f"{len(rows):,} of {total:,} pictures are of a kind that decoders treat differently "
-            f"({rule.kind}). {_compare(rule)}.",
+            f"Decoders disagree on {len(rows):,} of {total:,} images ({rule.kind}). "
+            f"{_compare(rule)}.",
             {"kinds": rule.kind, "images": len(rows), "of": total, **_cells(rule)},
             tuple(rows["id"]),
             severity=Severity.INFO,
         )
 
     counts = "SELECT count(*) AS n FROM images WHERE status <> 'unreadable'"
-    examined = f"{len(RULES)} rules were applied to the headers of all {{n:,}} pictures."
+    examined = f"The headers of all {{n:,}} images were checked against {len(RULES)} rules."
 
 
 def _matches(store: Store) -> tuple[pl.DataFrame, int]:

@@ -36,7 +36,7 @@ class WrongExtension(Check):
     ## What it does
     Compares the file name's extension with the format that the decoder found: .jpg, .jpeg, .jpe and
     .jfif are all JPEG, .tif and .tiff are TIFF, multi-picture JPEGs count as JPEG. A file without
-    an extension is reported as information. A mismatch that more than `max_share` of the pictures
+    an extension is reported as information. A mismatch that more than `max_share` of the images
     share is reported once, with all of them listed.
 
     ## Why is this bad
@@ -63,8 +63,8 @@ class WrongExtension(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """max_share: a mismatch that more than this share of the pictures has is told once, 0..1
-        min_common: and only if at least this many pictures have it
+        """max_share: a mismatch that more than this share of the images has is reported once, 0..1
+        min_common: and only if at least this many images have it
         """
 
         max_share: float = 0.5
@@ -92,7 +92,7 @@ class WrongExtension(Check):
             if len(rows) > params.max_share * total and len(rows) >= params.min_common:
                 yield self.finding(
                     f"dataset:{name}-as-{extension or 'nothing'}",
-                    f"{len(rows):,} of {total:,} pictures: each file {kind}. Rename them together.",
+                    f"{len(rows):,} of {total:,} images: each file {kind}. Rename them together.",
                     {**evidence, "images": len(rows), "of": total},
                     tuple(rows["id"]),
                     severity=severity,

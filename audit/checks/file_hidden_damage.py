@@ -11,35 +11,35 @@ from audit.records import Severity
 
 
 class HiddenDamage(QueryCheck):
-    """Valid files whose picture ends in a grey band, or that have bytes after their end.
+    """Valid files with a grey band at the bottom, or with bytes after their end.
 
     ## What it does
-    Reports (warning) a picture that ends in a band of flat mid grey: a tolerant decoder fills
+    Reports (warning) an image that ends in a band of flat mid grey: a tolerant decoder fills
     missing data with it, and it stays when a broken JPEG is decoded and saved again. The band must
     cover at least `min_grey_tail` of the height and `min_block_rows` block rows of 8 pixels. Also
     reports (info) at least `min_trailing_bytes` bytes after the end of the image data.
 
     ## Why is this bad
     Decoders no longer warn about such a file, so the model trains on the grey. Most decoders ignore
-    trailing bytes, but these make equal pictures differ in their bytes, and may contain a second
+    trailing bytes, but these make equal images differ in their bytes, and may contain a second
     file, a note or the rest of a failed copy.
 
     ## Example
-    The lower 48 % of a photograph is uniform grey: the download was interrupted, and a resize
-    script saved the result.
+    The lower 48% of a photograph is uniform grey: the download was interrupted, and a resize script
+    saved the result.
 
     ## What to do
-    Look at the lower edge. If the grey is damage, replace the picture from its source or drop it.
-    If you need equal hashes, rewrite files with trailing bytes losslessly (`jpegtran -copy all`).
+    Look at the lower edge. If the grey is damage, replace the image from its source or drop it. If
+    you need equal hashes, rewrite files with trailing bytes losslessly (`jpegtran -copy all`).
 
     ## Limits
-    Letterboxing with exactly this grey (128 +- 3) looks the same. A picture that is completely grey
-    is left to IMG004. Some cameras append previews and motion clips on purpose. A changed byte in
-    the middle of a JPEG is not seen.
+    Letterboxing with exactly this grey (128 +- 3) looks the same. IMG004 reports images that are
+    completely grey. Some cameras append previews and motion clips on purpose. A changed byte in the
+    middle of a JPEG is not detected.
 
     ## References
-    Thresholds: 0 of 1,000 intact photographs reported, and 97-100 % of photographs that lost 10-50
-    % of their rows. ITU-T T.81, A.3.3: a missing coefficient block decodes to the mid level, 128.
+    Thresholds: 0 of 1,000 intact photographs reported, and 97-100% of photographs that lost 10-50%
+    of their rows. ITU-T T.81, A.3.3: a missing coefficient block decodes to the mid level, 128.
     """
 
     code = "FILE003"
@@ -77,7 +77,7 @@ class HiddenDamage(QueryCheck):
         if row["grey"]:
             pixels = round(row["grey_tail"] * row["height"])
             parts.append(
-                f"The lowest {row['grey_tail']:.0%} of this picture ({pixels} of {row['height']} "
+                f"The lowest {row['grey_tail']:.0%} of this image ({pixels} of {row['height']} "
                 "px) is the flat mid grey that decoders use for missing data"
             )
         if row["trailing_bytes"] >= params.min_trailing_bytes:

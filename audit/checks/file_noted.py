@@ -11,8 +11,8 @@ class RepeatedId(QueryCheck):
     """Sample ids that the manifest or the folders give to more than one sample.
 
     ## What it does
-    Reports what was noted while the source was read: a sample whose id was already used. The first
-    sample keeps the id, later ones get `#2`, `#3` and so on, so no sample is lost from the audit.
+    Reports each sample whose id was already used. The first sample keeps the id, later ones get
+    `#2`, `#3` and so on, so no sample is lost from the audit.
 
     ## Why is this bad
     Predictions, labels and decisions are joined by id: with a repeated id they are assigned to the
@@ -49,11 +49,11 @@ class RepeatedId(QueryCheck):
 
 
 class DamagedPack(QueryCheck):
-    """Packs of pictures that are damaged: truncated, or with a part that cannot be read.
+    """Damaged packs of images: truncated, or with a part that cannot be read.
 
     ## What it does
     Reports each tar or zip archive, TFRecord, Parquet file or array whose members could not all be
-    listed, with the place where reading ended. What lies before it, what can be found behind it,
+    listed, with the position where reading ended. Members before it, recoverable members after it,
     and all other packs are read.
 
     ## Why is this bad
@@ -67,9 +67,9 @@ class DamagedPack(QueryCheck):
     Copy or download the pack again and compare checksums; then scan again.
 
     ## Limits
-    Damage inside one member is FILE001 or FILE002 of that sample. Changed bytes that leave every
-    length and name readable are seen only where the format has checksums (zip, TFRecord lengths,
-    gzip) or the picture shows it.
+    FILE001 and FILE002 report damage inside one member. Changed bytes that keep lengths and names
+    readable are detected only if the format has checksums (zip, TFRecord lengths, gzip) or the
+    image is damaged.
 
     ## References
     POSIX.1-2001 pax; PKWARE APPNOTE; TFRecord; Apache Parquet.
@@ -84,7 +84,7 @@ class DamagedPack(QueryCheck):
             concat('dataset:', pack) AS subject
         FROM source_notes WHERE kind = 'damaged-pack' ORDER BY message
     """
-    message = "The pack {pack} could not be read whole: {damage}"
+    message = "The pack {pack} could not be read completely: {damage}"
     evidence = ("pack", "damage")
 
     def completeness(self, store: Store, params: NoParams) -> str:

@@ -13,12 +13,12 @@ class OddMode(QueryCheck):
 
     ## What it does
     Counts the combinations of mode and bits per channel (RGB at 8 bits, L at 8, I;16 at 16, ...)
-    over all pictures. If one combination covers more than `min_dominant` of them, every picture of
-    a combination that covers less than `max_rare` is reported.
+    over all images. If one combination covers more than `min_dominant` of them, every image of a
+    combination that covers less than `max_rare` is reported.
 
     ## Why is this bad
     Array shapes and value ranges differ from the rest: stacking the batch fails, or a silent
-    conversion makes these pictures look different from all others. They often come from another
+    conversion makes these images look different from all others. They often come from another
     source.
 
     ## Example
@@ -29,8 +29,7 @@ class OddMode(QueryCheck):
     in the loader (`.convert("RGB")` clips 16-bit values at 255).
 
     ## Limits
-    Without a dominant mode, nothing is reported. With 20 pictures or fewer, no mode can be below 5
-    %.
+    Without a dominant mode, nothing is reported. With 20 images or fewer, no mode can be below 5%.
 
     ## References
     Pillow handbook, "Concepts: Modes".
@@ -42,7 +41,7 @@ class OddMode(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """max_rare: reported below this share of the pictures, 0..1
+        """max_rare: reported below this share of the images, 0..1
         min_dominant: only if one mode and depth covers more than this share, 0..1
         """
 
@@ -65,7 +64,7 @@ class OddMode(QueryCheck):
         JOIN pictures p ON p.mode = k.mode AND p.bit_depth = k.bit_depth ORDER BY p.id
     """
     message = (
-        "This picture is {mode} with {bit_depth} bits per channel, like {n:,} of {total:,} "
+        "This image is {mode} with {bit_depth} bits per channel, like {n:,} of {total:,} "
         "({share:.2%}); {dominant_share:.1%} are {dominant_mode} with {dominant_bit_depth}."
     )
     evidence = (

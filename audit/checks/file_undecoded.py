@@ -10,8 +10,8 @@ from audit.records import Action, Severity
 
 # One sentence per kind of failure, with placeholders for what the scan measured.
 SENTENCES: Mapping[str, str] = {
-    "missing": "No file exists at this path, so 0 bytes could be read.",
-    "permission": "The user who ran the scan may not read this file: 0 of its {size} were read.",
+    "missing": "No file exists at this path (0 bytes).",
+    "permission": "The user who ran the scan has no permission to read this file ({size}).",
     "empty": "This file is empty: it has 0 bytes.",
     "not-an-image": "This is not an image: its {size} contain {content}.",
     "unsupported": "No installed decoder reads this kind of file ({size}, {content}).",
@@ -19,7 +19,7 @@ SENTENCES: Mapping[str, str] = {
     "crashed": "This file of {size} crashed the decoder, and with it 1 worker process.",
     "timeout": "Decoding this file of {size} took longer than the time limit for 1 file.",
 }
-FETCHED = "This picture could not be fetched, so 0 bytes of it were read: {error}."
+FETCHED = "This image could not be downloaded: {error}."
 NOT_FETCHED = ("missing", "permission", "io", "unsupported")
 UNKNOWN = "This file of {size} ({content}) could not be decoded."
 DROPPED = ("empty", "missing", "not-an-image")
@@ -30,12 +30,12 @@ CONTENTS: Mapping[str, str] = {
 
 
 class Unreadable(QueryCheck):
-    """Files that give no picture: missing, not readable, empty, or not an image.
+    """Files without an image: missing, not readable, empty, or another kind of file.
 
     ## What it does
-    Reports each sample whose file could not be opened, has no bytes, or is something else: an HTML
-    error page saved as .jpg, a PDF, a ZIP archive, a Git LFS pointer, plain text, or only NUL
-    bytes. The message names the content, judged by the first bytes.
+    Reports each sample whose file could not be opened, has no bytes, or is another kind of file: an
+    HTML error page saved as .jpg, a PDF, a ZIP archive, a Git LFS pointer, plain text, or only NUL
+    bytes. The message names the content, identified by the first bytes.
 
     ## Why is this bad
     A loader stops the training run at such a file, maybe after hours, or skips it silently, so the
@@ -83,7 +83,7 @@ class Unreadable(QueryCheck):
         return (FETCHED if fetched else SENTENCES.get(row["error_kind"], UNKNOWN)).format(
             size=_bytes(row["n_bytes"]),
             content=CONTENTS.get(row["content"], row["content"]),
-            error=row["error"] or "the store did not say why",
+            error=row["error"] or "the storage reported no reason",
         )
 
 
@@ -107,7 +107,7 @@ class Damaged(QueryCheck):
     strict decoder stops the run. Which of the two happens depends on the library and its version.
 
     ## Example
-    A copy that was interrupted: 63 % of the rows can be decoded, the rest is missing.
+    A copy that was interrupted: 63% of the rows can be decoded, the rest is missing.
 
     ## What to do
     Copy or download the file again. If that is impossible, drop the sample. A file without its end
@@ -167,7 +167,7 @@ class Damaged(QueryCheck):
 
 def _share(value: float) -> str:
     # Rounded down, because 99.96 % must not be printed as 100 %.
-    return "100 %" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g} %"
+    return "100%" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g}%"
 
 
 class PixelBomb(QueryCheck):
@@ -178,7 +178,7 @@ class PixelBomb(QueryCheck):
     its size in bytes, or the memory that decoding would need. No part of it was decoded.
 
     ## Why is this bad
-    A file of a few kilobytes can declare a picture of gigabytes. One such file crashes every loader
+    A file of a few kilobytes can declare an image of gigabytes. One such file crashes every loader
     worker that decodes it, in every epoch.
 
     ## Example
@@ -210,7 +210,7 @@ class PixelBomb(QueryCheck):
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if not row["pixels"] or row["error_kind"] == "memory":
-            why = (row["error"] or "it is over the limits of the scan").strip().rstrip(".")
+            why = (row["error"] or "it exceeds the limits of the scan").strip().rstrip(".")
             return f"This file of {_bytes(row['n_bytes'])} was not decoded: {why}."
         # 3 bytes per pixel: what every loader that converts to RGB allocates at least.
         gigabytes = row["pixels"] * 3 / 1e9

@@ -25,7 +25,7 @@ class _ShowsNothing(QueryCheck):
     common_severity: ClassVar[Severity] = Severity.INFO
     counts = "SELECT count(*) FILTER (WHERE status = 'ok') AS n, count(*) - n AS rest FROM images"
     examined = (
-        "All {n:,} intact images were checked; {rest:,} damaged or unreadable ones were left out."
+        "All {n:,} intact images were checked; {rest:,} damaged or unreadable images were left out."
     )
 
     def find(self, store: Store, params: Any) -> Iterator[Finding]:
@@ -52,24 +52,24 @@ class Dark(_ShowsNothing):
 
     ## What it does
     Reports an image if the 99th percentile of its luma is below `max_p99`. A night scene with a
-    lamp or thin lines on black are not reported; a picture without any bright part is. If more than
-    `max_share` of the images are so, they are reported once, as a property of the dataset.
+    lamp or thin lines on black are not reported; an image without any bright part is. If more than
+    `max_share` of the images meet this condition, they are reported once.
 
     ## Why is this bad
     A model learns nothing from a covered lens, a failed exposure or a wrong conversion, and in a
     test set the score of such an image is random.
 
     ## Example
-    A frame that was recorded before the shutter opened: p99 = 6 %.
+    A frame that was recorded before the shutter opened: p99 = 6%.
 
     ## What to do
     Look at a brightened copy. Drop the image if nothing is visible; keep it if the task is about
     dark scenes (then lower `max_p99`).
 
     ## Limits
-    Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. Lengths or 12 bits
-    in pictures of 16 bits are dark too, as most decoders hand them out. IMG004 reports pictures of
-    one colour, including black; mostly transparent pictures and damaged files are left out.
+    Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. Depth maps and
+    12-bit values in 16-bit images are dark too in most decoders. IMG004 reports images of one
+    colour, including black; mostly transparent images and damaged files are left out.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -95,13 +95,13 @@ class Dark(_ShowsNothing):
         AND contrast BETWEEN 0.004 AND brightness_p99 + 0.01
     """
     message = (
-        "99 % of this image's pixels are darker than {brightness_p99:.0%} of full scale (a picture "
+        "99% of this image's pixels are darker than {brightness_p99:.0%} of full scale (an image "
         "counts as dark below {params.max_p99:.0%})."
     )
     evidence = ("brightness_p99", "brightness", "max_p99")
     common = (
-        "are dark: by their nature (night, depth, X-rays), or because values of fewer bits or of "
-        "another range were saved as they were."
+        "are dark: either by content (night, depth, X-rays), or because values with fewer bits or "
+        "another range were not rescaled."
     )
     common_severity = Severity.WARNING
 
@@ -112,26 +112,25 @@ class Bright(_ShowsNothing):
     ## What it does
     Reports an image if the 1st percentile of its luma is above `min_p1`, the 99th above `min_p99`
     and its saturation below `max_saturation`. A product on a white background or a page of text has
-    dark parts and is not reported, nor is something pale before a plain sky, where nothing is
-    white, nor bright colours: too much light washes them out; nor is a pale thing on plain white,
-    all around it. If more than `max_share` of the images are so, they are reported once, as a
-    property of the dataset.
+    dark parts and is not reported. Nor are bright colours, or pale subjects before a plain sky or
+    on plain white. If more than `max_share` of the images meet this condition, they are reported
+    once.
 
     ## Why is this bad
     Overexposure destroys details that the label depends on. A wrong conversion (a range of 0..1
     written as 0..255, or the reverse) has the same effect.
 
     ## Example
-    A photograph taken against the sun: even its darkest 1 % is at 86 % of full scale.
+    A photograph taken against the sun: even its darkest 1% is at 86% of full scale.
 
     ## What to do
     Look at a darkened copy. Drop the image if nothing is visible; convert it again if the original
     is intact.
 
     ## Limits
-    Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. IMG004 reports
-    pictures of one colour, including white; damaged files are left out, and pictures of which a
-    hundredth is transparent: they are measured on white.
+    Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. IMG004 reports images
+    of one colour, including white. Damaged files are not checked, nor images of which 1% is
+    transparent, because they are measured on white.
 
     ## References
     Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
@@ -147,8 +146,8 @@ class Bright(_ShowsNothing):
     @dataclass(frozen=True)
     class Params:
         """min_p1: reported above this 1st percentile of luma, 0..1
-        min_p99: and above this 99th percentile: too much light makes something white, 0..1
-        max_saturation: and below this mean saturation: too much light takes colour away, 0..1
+        min_p99: and above this 99th percentile: overexposed images contain white, 0..1
+        max_saturation: and below this mean saturation: overexposure removes colour, 0..1
         max_share: reported once if more than this share of the images are, 0..1
         """
 
@@ -163,13 +162,12 @@ class Bright(_ShowsNothing):
         AND (border_spread > 0.01 OR least(border_red, border_green, border_blue) < 0.97)
     """
     message = (
-        "99 % of this image's pixels are brighter than {brightness_p1:.0%} of full scale (a "
-        "picture counts as washed out above {params.min_p1:.0%})."
+        "99% of this image's pixels are brighter than {brightness_p1:.0%} of full scale (an image "
+        "counts as washed out above {params.min_p1:.0%})."
     )
     evidence = ("brightness_p1", "brightness", "min_p1")
     common = (
-        "are pale all over: by their nature (maps, drawings, fog), or because they were exposed or "
-        "converted so."
+        "are pale: either by content (maps, drawings, fog), or because of exposure or conversion."
     )
 
 
@@ -181,20 +179,22 @@ class LowInformation(_ShowsNothing):
     entropy of its luma histogram is below `max_entropy` and at most `max_edge_density` of its
     pixels are on an edge; or if at least `min_transparent` of it is transparent. Entropy alone is
     not enough: a handwritten digit on black has a low entropy but much information. If more than
-    `max_share` of the images are so, they are reported once, as a property of the dataset.
+    `max_share` of the images meet this condition, they are reported once.
 
     ## Why is this bad
-    There is nothing to learn, but the label is trained on. Usually it is a placeholder, a failed
-    download ("image not available"), a missing tile, or a frame from before the camera started.
+    The image has no content, but its label is used in training. Usually it is a placeholder, a
+    failed download ("image not available"), a missing tile, or a frame from before the camera
+    started.
 
     ## Example
     A white square that a web shop shows for missing photographs: contrast 0, entropy 0 bits.
 
     ## What to do
-    Drop it, unless empty pictures are a class of their own (background, no defect).
+    Drop it, unless empty images are a class (background, no defect).
 
     ## Limits
-    Colour patterns of constant luma count as flat. A file that IMG001 names is not named again.
+    Colour patterns of constant luma count as flat. Files that IMG001 reports are not reported
+    again.
 
     ## References
     Shannon (1948), A Mathematical Theory of Communication: entropy of the histogram, in bits.
@@ -210,7 +210,7 @@ class LowInformation(_ShowsNothing):
         """max_contrast: flat below this standard deviation of luma, 0..0.5
         max_entropy: and below this entropy of the luma histogram, bits
         max_edge_density: and at most this share of pixels on an edge, 0..1
-        min_transparent: or at least this share of the picture is transparent, 0..1
+        min_transparent: or at least this share of the image is transparent, 0..1
         max_share: reported once if more than this share of the images are, 0..1
         """
 
@@ -228,14 +228,14 @@ class LowInformation(_ShowsNothing):
         "contrast", "entropy", "brightness", "transparent", "max_contrast", "max_entropy"
     )  # fmt: skip
     action = Action.DROP
-    common = "show nothing: each is of one colour, or nearly, or transparent."
+    common = "have no content: one colour, nearly one colour, or transparent."
     common_severity = Severity.WARNING
 
     def said(self, row: Mapping[str, Any], params: Any) -> str:
         if row["transparent"] >= params.min_transparent:
-            return f"{row['transparent']:.1%} of this picture is transparent: it shows nothing."
-        what = "is of one colour" if row["entropy"] == 0 else "is nearly of one colour"
+            return f"{row['transparent']:.1%} of this image is transparent: it has no content."
+        what = "has one colour" if row["entropy"] == 0 else "has nearly one colour"
         return (
-            f"This picture {what}: contrast {row['contrast']:.3f} of 0.5, entropy "
+            f"This image {what}: contrast {row['contrast']:.3f} of 0.5, entropy "
             f"{row['entropy']:.1f} of 8 bits, mean brightness {row['brightness']:.0%}."
         )

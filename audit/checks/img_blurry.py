@@ -32,8 +32,8 @@ class Blurry(QueryCheck):
     Reports an image below `max_sharpness` that is also `min_deviations` robust standard deviations
     below the median of its class (of the dataset if the class has fewer than `min_class` images),
     on a log scale; and any image below `certain_sharpness` that is at most half as sharp as that
-    median. If more than `max_share` of the images are that soft, they are reported once, as a
-    property of the dataset.
+    median. If more than `max_share` of the images are below `certain_sharpness`, they are reported
+    once.
 
     ## Why is this bad
     The details that distinguish the classes may be lost. Blur is also often typical of one class or
@@ -43,15 +43,15 @@ class Blurry(QueryCheck):
     A video frame from a moving camera: sharpness 0.14, while the median of its class is 0.57.
 
     ## What to do
-    Look at it at full size. Drop it if the labelled object cannot be recognised; keep some blurry
+    View it at full size. Drop it if the labelled object cannot be recognised; keep some blurry
     images if deployment has them.
 
     ## Limits
     Sharpness is measured on a copy of at most 384 px: blur that is visible only at full size is not
     found. A sharp subject in front of an unfocused background is not blurry. A class that is soft
-    as a whole is not reported. Flat pictures (contrast below `min_contrast`) are not checked. Blur
-    cannot be told where there is no texture: strokes, line art, screens and subjects on a single
-    colour have far fewer tones than their contrast has room for, and are left out.
+    as a whole is not reported. Flat images (contrast below `min_contrast`) are not checked. Images
+    without texture are inconclusive: strokes, line art, screens and subjects on a single colour
+    have too few tones for their contrast.
 
     ## References
     Crete et al. (2007), The blur effect: perception and estimation with a new no-reference
@@ -94,9 +94,9 @@ class Blurry(QueryCheck):
         FROM images
     """
     examined = (
-        "{n:,} images with enough contrast were checked; of {drawn:,} with few tones (strokes, "
-        "screens, line art, single colours) it cannot be told; {rest:,} flat, transparent, damaged "
-        "or unreadable ones were left out."
+        "{n:,} images with enough contrast were checked; {drawn:,} with few tones (strokes, "
+        "screens, line art, single colours) are inconclusive; {rest:,} flat, transparent, damaged "
+        "or unreadable images were left out."
     )
 
     @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Blurry(QueryCheck):
         certain_sharpness: blurry regardless of the rest of the class, 0..1
         max_share: reported once if more than this share is below certain_sharpness, 0..1
         min_class: classes smaller than this are compared with the dataset
-        min_contrast: flatter pictures are not checked, standard deviation of luma, 0..0.5
+        min_contrast: flatter images are not checked, standard deviation of luma, 0..0.5
         max_missing_tones: entropy below that of a normal histogram of equal contrast, bits
         """
 

@@ -10,16 +10,16 @@ from audit.records import Severity
 
 
 class GreyAmongColour(QueryCheck):
-    """Grey pictures, in grey files or stored as RGB, among colour pictures.
+    """Grey images, in grey files or stored as RGB, among colour images.
 
     ## What it does
-    A picture is grey if red, green and blue are equal everywhere, or differ by at most `max_spread`
-    of its brightness in 99 % of its pixels (the error of a grey picture saved as a colour JPEG). It
-    is reported if at most `max_grey_share` of its class is grey (of the dataset, for classes of
-    fewer than `min_class` pictures).
+    An image is grey if red, green and blue are equal everywhere, or differ by at most `max_spread`
+    of its brightness in 99% of its pixels (the error of a grey image saved as a colour JPEG). It is
+    reported if at most `max_grey_share` of its class is grey (of the dataset, for classes of fewer
+    than `min_class` images).
 
     ## Why is this bad
-    Colour statistics, colour augmentation and models that use colour do not expect pictures without
+    Colour statistics, colour augmentation and models that use colour do not expect images without
     colour. A few grey ones are often older, scanned or from another source, so they can become a
     shortcut to their label.
 
@@ -27,15 +27,13 @@ class GreyAmongColour(QueryCheck):
     4 of 500 photographs of foxes are black-and-white, stored as RGB JPEGs.
 
     ## What to do
-    Keep them if deployment has grey pictures too; otherwise drop them, or add greyscale
-    augmentation.
+    Keep them if deployment has grey images too; otherwise drop them, or add greyscale augmentation.
 
     ## Limits
-    Toned (sepia) pictures have colour. Flat and mostly transparent pictures are not checked, nor
-    those of few tones (as in IMG003) where more than `max_grey_share` are such: black ink among
-    blue is the subject of a chart, a page or an icon. If a whole class is grey, none of it is
-    reported. A file that FILE007 names, such as the few with one channel among files with three, is
-    not named again.
+    Toned (sepia) images have colour. Flat and mostly transparent images are not checked. Images of
+    few tones (as in IMG003) are not checked if more than `max_grey_share` have few tones: black ink
+    is the subject of a chart, a page or an icon. Classes that are wholly grey are not reported.
+    Files that FILE007 reports are not reported again.
 
     ## References
     ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
@@ -52,7 +50,7 @@ class GreyAmongColour(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """max_spread: grey if 99 % of pixels have channels this equal, share of brightness, 0..1
+        """max_spread: grey if 99% of pixels have channels this equal, share of brightness, 0..1
         max_grey_share: reported if at most this share of the class or dataset is grey, 0..1
         min_class: classes smaller than this are compared with the dataset
         max_missing_tones: entropy below that of a normal histogram of equal contrast, bits
@@ -87,7 +85,7 @@ class GreyAmongColour(QueryCheck):
         ORDER BY j.id
     """
     message = (
-        "This picture ({mode}) is grey, as are {grey:,} of the {compared:,} in {compared_with} "
+        "This image ({mode}) is grey; {grey:,} of {compared:,} images of {compared_with} are "
         "({share:.1%})."
     )
     evidence = ("channel_spread", "saturation", "mode", "grey", "compared", "compared_with")
@@ -95,4 +93,4 @@ class GreyAmongColour(QueryCheck):
         SELECT count(*) FILTER (WHERE status = 'ok' AND contrast >= 0.02 AND transparent < 0.5)
             AS n, count(*) - n AS rest FROM images
     """
-    examined = "{n:,} pictures were checked; {rest:,} without contrast were left out."
+    examined = "{n:,} images were checked; {rest:,} without contrast were left out."

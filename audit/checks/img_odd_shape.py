@@ -67,7 +67,7 @@ class _FarFromUsual(QueryCheck):
                 f"{self.compared.capitalize()} were not checked: {n:,} images, but "
                 f"{params.min_images} are needed."
             )
-        return f"The {self.compared} of all {n:,} pictures were compared."
+        return f"The {self.compared} of all {n:,} images were compared."
 
 
 class OddSize(_FarFromUsual):
@@ -81,14 +81,14 @@ class OddSize(_FarFromUsual):
 
     ## Why is this bad
     A thumbnail enlarged to the input size is blurry; a huge scan reduced to it shows everything at
-    the wrong scale. Unusual sizes are typical of placeholders, icons and pictures from another
+    the wrong scale. Unusual sizes are typical of placeholders, icons and images from another
     source.
 
     ## Example
     A 32 x 32 icon among photographs of 300 to 2,000 px.
 
     ## What to do
-    Small: download the full-size picture or drop it. Large: check that it shows one subject at the
+    Small: download the full-size image or drop it. Large: check that it shows one subject at the
     same scale as the others.
 
     ## Limits

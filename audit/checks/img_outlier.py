@@ -71,18 +71,18 @@ class StatisticalOutlier(Check):
     `min_class` images and for images without a label) in brightness, contrast, saturation, edge
     density, entropy, noise, missing tones (as in IMG003: few in photographs, many in strokes and
     pages), red and blue over green, aspect, pixels, and bytes per pixel. An image is reported, with
-    the properties that make it odd, if it lies beyond a gap that is too large for tails of the
-    estimated shape: in a dataset without outliers, at most `rate` false findings per image are
-    expected, and at most `max_false` in all, however many images it has. Several modes are allowed;
-    up to 3 images can be outliers together; a gap of a few percent is none; a value that images of
-    several other classes have is not odd. Noise is no kind of subject: up to 8 images that are
-    noisier than all others are reported together, whatever their classes, if chance makes such a
-    gap in half of `max_false` of the datasets; or if, at full size, they have more than 20 grey
-    levels of it in their smoothest patch, a quarter more than all others.
+    its odd properties, if it lies beyond a gap that is too large for the estimated tail. In a
+    dataset without outliers, at most `rate` false findings per image are expected, and at most
+    `max_false` in all. Several modes are allowed, and up to 3 images can be outliers together. Gaps
+    of a few percent are not reported, nor values that images of several other classes have. Noise
+    is compared over all classes. Up to 8 images that are noisier than all others are reported
+    together, if chance makes such a gap in half of `max_false` of the datasets. So are images with
+    more than 20 grey levels of noise in their smoothest patch at full size, 25% more than all
+    others.
 
     ## Why is this bad
-    Outliers are often not what the label says: a screenshot among photographs, a rendered picture,
-    a picture with a colour cast, a page of text, or noise.
+    Outliers are often not what the label says: a screenshot among photographs, a rendered image, an
+    image with a colour cast, a page of text, or noise.
 
     ## Example
     A dog photograph with blue at 2.3 times green; the nearest of the other 599 has 1.4.
@@ -97,9 +97,8 @@ class StatisticalOutlier(Check):
     group are left out (IMG005 and IMG006 compare sizes and shapes). Modes with less than a tenth of
     a class of 50 may be reported as outliers. If even the logarithms have heavy tails (Student's t
     with 3 degrees of freedom) and classes are small, false findings can reach 30 times the rate.
-    Noise of large photographs under 20 grey levels is seen at a reduced size, where much of it is
-    averaged away.
-    Flat, dark, washed-out, damaged and transparent pictures are left out: other checks report them.
+    Noise under 20 grey levels is measured at a reduced size, which averages much of it away. Flat,
+    dark, washed-out, damaged and transparent images are left out: other checks report them.
 
     ## References
     Renyi (1953), On the theory of order statistics, Acta Math. Hung. 4: normalised spacings of
@@ -119,10 +118,10 @@ class StatisticalOutlier(Check):
     @dataclass(frozen=True)
     class Params:
         """rate: false findings per image that are expected in a dataset without outliers, 0..1
-        max_false: false findings that are expected in such a dataset as a whole, at most
+        max_false: largest number of expected false findings in such a dataset as a whole
         min_class: classes smaller than this are compared with the whole dataset
-        max_p99_dark: pictures below this 99th percentile of luma are left to IMG001, 0..1
-        min_p1_bright: pictures above this 1st percentile of luma are left to IMG002, 0..1
+        max_p99_dark: images below this 99th percentile of luma are left to IMG001, 0..1
+        min_p1_bright: images above this 1st percentile of luma are left to IMG002, 0..1
         """
 
         rate: float = 0.0001
@@ -167,9 +166,8 @@ class StatisticalOutlier(Check):
         value = float(frame["noise"][row])
         return self.finding(
             frame["subject"][row],
-            f"This image is one of {len(together)} with more noise than all others: {value:.3g} "
-            f"(the next of {len(frame):,} has {nearest:.3g}), a gap that chance makes in "
-            f"{chance:.2g} of datasets.",
+            f"This image is one of {len(together)} that are noisier than all others: {value:.3g} "
+            f"(the next of {len(frame):,} images has {nearest:.3g}; p = {chance:.2g}).",
             {
                 "noise": value,
                 "noise_nearest": nearest,
@@ -185,7 +183,7 @@ class StatisticalOutlier(Check):
         return self.finding(
             frame["subject"][row],
             f"Even the smoothest part of this image has noise of {255 * value:.0f} grey levels, "
-            f"which texture has not: {together} of {len(frame):,} images have so much.",
+            f"more than texture has; {together} of {len(frame):,} images have this much noise.",
             {"noise_floor": value, "together": together},
             (frame["id"][row],),
         )
@@ -205,7 +203,7 @@ class StatisticalOutlier(Check):
         return self.finding(
             frame["subject"][row],
             f"This image is far from the other {others} in {', '.join(values)}: the gap is "
-            f"{ranked[0][1].ratio:.1f} times as large as chance explains.",
+            f"{ranked[0][1].ratio:.1f} times the gap expected by chance.",
             evidence,
             (frame["id"][row],),
         )
@@ -223,11 +221,11 @@ class StatisticalOutlier(Check):
         """
         n, classes, own, total = asked(store, sql, params).row(0)
         if n < params.min_class:
-            return f"Outliers were not searched: {n:,} pictures, but {params.min_class} are needed."
+            return f"Outliers were not searched: {n:,} images, but {params.min_class} are needed."
         return (
             f"{own:,} images were compared with their class ({classes:,} classes), {n - own:,} "
-            f"with the dataset; {total - n:,} flat, dark, bright, damaged or unreadable ones were "
-            "left out."
+            f"with the dataset; {total - n:,} flat, dark, bright, damaged or unreadable images "
+            "were left out."
         )
 
 

@@ -61,8 +61,7 @@ class MissingLabel(Check):
         if total and all(len(row["ids"] or ()) == row["n"] for row in splits):
             yield self.finding(
                 "dataset",
-                f"None of the {total:,} samples has a label: the checks on labels had nothing to "
-                "do.",
+                f"None of the {total:,} samples has a label: label checks are not applicable.",
                 {"missing": total, "samples": total},
                 sorted(chain.from_iterable(row["ids"] for row in splits)),
                 action=Action.KEEP,
@@ -93,10 +92,10 @@ class MissingLabel(Check):
 
 
 class EmptyClass(QueryCheck):
-    """Class folders or declared classes without a single picture.
+    """Class folders or declared classes without a single image.
 
     ## What it does
-    Compares the classes that the source declares (class folders, a class list) with the pictures of
+    Compares the classes that the source declares (class folders, a class list) with the images of
     all splits together. A class is also empty if none of its files can be decoded.
 
     ## Why is this bad
@@ -105,10 +104,10 @@ class EmptyClass(QueryCheck):
     class that cannot be scored.
 
     ## Example
-    `train/owl/` exists but is empty; its pictures were moved to `train/barn-owl/`.
+    `train/owl/` exists but is empty; its images were moved to `train/barn-owl/`.
 
     ## What to do
-    Delete the folder or the entry, or find the missing pictures.
+    Delete the folder or the entry, or find the missing images.
 
     ## Limits
     DIST003 reports classes that are missing from one split. Sources that declare no classes (a
@@ -143,7 +142,7 @@ class EmptyClass(QueryCheck):
     message = "Class {class}{place} has {files:,} files{broken}."
     evidence = ("class", "files", "usable", "splits")
     counts = "SELECT count(DISTINCT label) AS n FROM declared_classes"
-    examined = "The source declares {n:,} classes; the pictures of each were counted."
+    examined = "The source declares {n:,} classes; the images of each were counted."
 
 
 class SingleSampleClass(Check):
@@ -155,18 +154,18 @@ class SingleSampleClass(Check):
 
     ## Why is this bad
     Such a class can be trained or tested, but not both. Stratified splitting fails, and its recall
-    is either 0 % or 100 %, decided by one picture. Often it is not a class at all but a typing
-    error or a misplaced folder.
+    is either 0% or 100%, decided by one image. Often it is not a class at all but a typing error or
+    a misplaced folder.
 
     ## Example
-    `bridge` has 40 pictures, `bridgee` has one.
+    `bridge` has 40 images, `bridgee` has one.
 
     ## What to do
     Merge it into the intended class (LABEL002 names candidates), collect more images, or drop it.
 
     ## Limits
-    Copies count: a class with two copies of one picture has two samples here, and DUP001 reports
-    the copies.
+    Copies count: a class with two copies of one image has two samples here, and DUP001 reports the
+    copies.
 
     ## References
     scikit-learn, StratifiedShuffleSplit: each class needs at least 2 members.

@@ -53,14 +53,14 @@ class NearMissClassName(Check):
     `glasses`).
 
     ## Limits
-    Only English plurals are known; synonyms are not found. Names of one character are compared with
-    their case, because `a` and `A` are two classes in character recognition. Two real words that
-    are one edit apart (`bride` and `bridge`) are reported if one of them is rare.
+    Only English plurals are recognised; synonyms are not found. Names of one character are compared
+    with their case, because `a` and `A` are two classes in character recognition. Two real words
+    that are one edit apart (`bride` and `bridge`) are reported if one of them is rare.
 
     ## References
     Damerau (1964), A Technique for Computer Detection and Correction of Spelling Errors, CACM 7(3):
-    80 % of misspellings are one insertion, deletion, substitution or transposition. Unicode
-    Standard Annex 15 (normal forms) and Technical Standard 39 (confusable characters).
+    80% of misspellings are one insertion, deletion, substitution or transposition. Unicode Standard
+    Annex 15 (normal forms) and Technical Standard 39 (confusable characters).
     """
 
     code = "LABEL002"

@@ -12,29 +12,28 @@ from audit.run.store import Store
 
 
 class SuspectSeveral(QueryCheck):
-    """Pictures with several labels that probably lack one, or have one that is wrong.
+    """Images with several labels that probably lack a label, or have a wrong one.
 
     ## What it does
-    Where pictures have several labels and `--predictions` gives a probability of each class (from
-    models that did not see the picture), each class is judged as a question of its own: has the
-    picture this label or not? A label, or its absence, is reported when the chance that it is wrong
-    is at least `min_chance`; and only if wrong labels explain the class better than uncertain
-    predictions do, by `min_gain` in log likelihood, as for LABEL006.
+    Uses the probabilities of each class in `--predictions`, from models that were not trained on
+    the image. Each class is checked separately. A label, or its absence, is reported if its error
+    probability is at least `min_chance`. Wrong labels must also explain the class better than
+    uncertain predictions do, by `min_gain` in log likelihood (as for LABEL006).
 
     ## Why is this bad
-    A label that was forgotten teaches a model to deny what it sees. People who label several
-    classes at once forget far more than they mix up.
+    A missing label trains the model against the correct prediction. With several classes per image,
+    annotators omit labels far more often than they confuse them.
 
     ## Example
-    A picture is labelled `beach`; the model gives `dog` 0.99, and a dog lies there.
+    An image of a dog on a beach is labelled `beach` only; the model predicts `dog` with 0.99.
 
     ## What to do
-    Look at the pictures listed, in the order of their chances, and correct the labels named.
+    Review the listed images in order of their error probability. Correct the named labels.
 
     ## Limits
-    Without `--predictions` nothing is said. Classes that fewer than 10 pictures have, or lack, are
-    left out, and below 50 pictures all. Where annotators forget a class in every second picture,
-    the model learned to forget it as well.
+    Skipped without `--predictions`. Classes that fewer than 10 images have, or lack, are not
+    checked, nor datasets below 50 images. If annotators omit a class in half of its images, the
+    model learns to omit it too.
 
     ## References
     Northcutt, Jiang and Chuang (2021), Confident Learning, JAIR 70. Thyagarajan et al. (2022),
@@ -49,8 +48,8 @@ class SuspectSeveral(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_chance: chance that a label, or its absence, is wrong from which it is said, 0..1
-        min_gain: log likelihood that wrong labels must explain beyond overlap (4: p = 0.002)
+        """min_chance: smallest error probability of a reported label or absence, 0..1
+        min_gain: log likelihood by which wrong labels must beat class overlap (4: p = 0.002)
         """
 
         min_chance: float = 0.65
@@ -78,12 +77,12 @@ class SuspectSeveral(QueryCheck):
         chance = row["error_chance"]
         shown = "over 99%" if chance > 0.99 else f"{chance:.0%}"
         return (
-            f"This picture probably {' and '.join(parts)} (highest error probability {shown}; "
+            f"This image probably {' and '.join(parts)} (highest error probability {shown}; "
             f"predicted probability: {row['predicted']})."
         )
 
     def completeness(self, store: Store, params: Params) -> str:
         n = store.scalar("SELECT count(DISTINCT label) FROM several_scores")
         if not n:
-            return "No labels of pictures with several were judged: that needs --predictions."
-        return f"{n:,} classes were judged, each as a question of its own."
+            return "Skipped for images with several labels: needs `audit scan --predictions FILE`."
+        return f"{n:,} classes were checked separately."

@@ -20,45 +20,45 @@ from audit.run.store import Store
 
 
 class SuspectLabel(QueryCheck):
-    """Pictures that look like another class than the one they are filed under.
+    """Images that look like another class than their label.
 
     ## What it does
-    Each scan predicts the class of every picture from the other pictures, in two ways: by a linear
-    model of the vectors, and by the labels of the nearest neighbours. Neither sees the picture
-    itself, its near-duplicates or the frames beside it. What belongs together has one vote.
+    Each scan predicts the class of every image from the other images, in two ways: by a linear
+    model of the embeddings, and by the labels of the nearest neighbours. The image itself, its
+    near-duplicates and adjacent frames are left out. Images that belong together count once.
 
-    A label is reported if the chance that it is wrong is at least `min_chance`. Further labels are
-    reported, the most doubtful first, while at most `max_false` of all reported are expected to be
-    right.
+    A label is reported if its error probability is at least `min_chance`. Further labels are
+    reported, most suspicious first, while at most `max_false` of all reported labels are expected
+    to be right.
 
-    Classes that look alike make labels doubtful too. So two tests come first. The predictions must
-    agree with these labels better than with labels dealt at random (by 3 standard deviations). And
-    wrong labels must explain the doubtful ones better than classes that overlap do (by `min_gain`
-    in log likelihood). The chance that is told is cautious: it holds if the share of wrong labels
-    is the smallest that fits the data (99 % limit, less strict from 3,000 labels on).
+    Similar classes make labels suspicious too, so two tests come first. The predictions must agree
+    with these labels better than with shuffled labels (by 3 standard deviations). Wrong labels must
+    explain the suspicious labels better than overlapping classes do (by `min_gain` in log
+    likelihood). The reported probability is conservative: it assumes the smallest share of wrong
+    labels that fits the data (99% limit, less strict from 3,000 labels).
 
-    Two patterns show wrong labels without that model. In the first, a few labels lie far inside
-    another class, and hardly any lie between the two classes. In the second, pictures are as
-    typical of another class as the pictures of that class, and there are more of them than chance
-    explains; this one counts only where the model predicts nine labels of ten.
+    Two patterns indicate wrong labels without that model. In the first, a few images lie far inside
+    another class, and hardly any lie between the two classes. In the second, more images than
+    chance explains are as typical of another class as its own images. The second pattern counts
+    only if the model predicts 90% of the labels.
 
     ## Why is this bad
-    A model learns wrong labels by heart, and a wrong label in a test set counts a right answer as
-    an error: above a few per cent the ranking of models changes.
+    A model memorises wrong labels, and a wrong label in a test set counts a correct prediction as
+    an error. Above a few percent, the ranking of models changes.
 
     ## Example
     A clear boat lies in `apple/`: of its 20 nearest neighbours 18 are boats and none is an apple.
 
     ## What to do
-    Look at the pictures in the order of the list and relabel those that are wrong. Whoever looks on
-    finds the rest in the order of LABEL007. Where the list is full of pictures that are right,
-    vectors from a trained model (`--embeddings`) see more than the built-in ones.
+    Review the images in the order of the list and correct wrong labels. Continue in the order of
+    LABEL007. If most listed labels are right, use embeddings of a trained model (`--embeddings`),
+    which are more accurate than the built-in features.
 
     ## Limits
-    Errors that follow the classes (every third husky is called a wolf) look like classes that
-    overlap, and are ranked but hardly ever reported. Classes of fewer than 10 pictures, pictures
-    with two labels (LABEL005) and classes of which more than half would be reported are left out;
-    below 50 pictures nothing is said. A rare subject in its right class may look like another.
+    Systematic errors (every third husky labelled wolf) look like overlapping classes; they are
+    ranked but rarely reported. Classes of fewer than 10 images, images with two labels (LABEL005)
+    and classes of which more than half would be reported are left out. Not applicable below 50
+    images. A rare subject may look like another class.
 
     ## References
     Northcutt, Jiang and Chuang (2021), Confident Learning, JAIR 70. Coates, Lee and Ng (2011), An
@@ -71,10 +71,10 @@ class SuspectLabel(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_chance: chance that the label is wrong from which it is reported, 0..1
-        max_false: share of right labels expected among the reported up to which more are, 0..1
-        min_gain: log likelihood that wrong labels must explain beyond overlap (4: p = 0.002)
-        max_class_doubt: a class of which more would be reported is left out, 0..1
+        """min_chance: smallest error probability of a reported label, 0..1
+        max_false: largest expected share of right labels among the reported labels, 0..1
+        min_gain: log likelihood by which wrong labels must beat class overlap (4: p = 0.002)
+        max_class_doubt: classes with a larger share of reported labels are left out, 0..1
         """
 
         min_chance: float = 0.65
@@ -122,7 +122,7 @@ class SuspectLabel(QueryCheck):
                 f"{row['suggested_label']!r} and {row['neighbours_given']} are {row['label']!r}."
             )
         return (
-            f"The label {row['label']!r} of this picture is probably wrong "
+            f"The label {row['label']!r} of this image is probably wrong "
             f"({row['error_chance']:.0%}): it looks like {row['suggested_label']!r} "
             f"({row['suggested_probability']:.1%}; {row['label']!r} {row['probability']:.1%})."
             + asked
@@ -131,63 +131,59 @@ class SuspectLabel(QueryCheck):
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
         if facts is None:
-            return "No labels were judged, because this run has no vectors: scan again."
+            return "Labels were not checked, because this run has no embeddings: scan again."
         if facts.labels is None:
-            return f"Whether labels are wrong cannot be told: {facts.reason}."
+            return f"Cannot estimate wrong labels: {facts.reason}."
         if facts.labels.agreed < LEAST_AGREED:
             return (
-                f"Whether labels are wrong cannot be told: {facts.vectors} predict the "
-                f"{facts.judged:,} labels of {facts.classes:,} classes no better than labels dealt "
-                "at random. Vectors from a trained model (--embeddings) see more."
+                f"Cannot estimate wrong labels: {facts.vectors} predict the {facts.judged:,} "
+                f"labels of {facts.classes:,} classes no better than chance. Embeddings of a "
+                "trained model (--embeddings) are more accurate."
             )
         start = (
-            f"{facts.judged:,} labels of {facts.classes:,} classes were judged by "
-            f"{facts.vectors}, which name {facts.labels.accuracy:.0%} of them unseen; left out "
-            f"were {facts.conflicting:,} pictures with several labels, {facts.in_small_classes:,} "
-            f"in small classes and {facts.atypical:,} that look like no other"
+            f"{facts.judged:,} labels of {facts.classes:,} classes were checked with "
+            f"{facts.vectors} (cross-validated accuracy {facts.labels.accuracy:.0%}); left out: "
+            f"{facts.conflicting:,} images with several labels, {facts.in_small_classes:,} in "
+            f"small classes, {facts.atypical:,} unlike all others"
         )
         if facts.not_drawn:
-            start += (
-                f"; {facts.not_drawn:,} more were not drawn: to judge all labels of so many "
-                "classes takes more memory than a scan may use"
-            )
+            start += f"; {facts.not_drawn:,} more were not sampled, to stay within the memory limit"
         failed = store.rows(
             "SELECT sample_id, reason FROM vector_failures ORDER BY sample_id LIMIT 3"
         )
-        named = (f" {row['sample_id']} has no vector: {row['reason']}." for row in failed)
+        named = (f" {row['sample_id']} has no embedding: {row['reason']}." for row in failed)
         return f"{start}.{''.join(named)}"
 
 
 class ReviewList(QueryCheck):
-    """Labels to look at first, how many of them are wrong, and how many are in all.
+    """Labels to review first, with an estimate of the wrong labels among them and in total.
 
     ## What it does
-    Puts all judged labels (LABEL006 says how) in the order in which they are worth looking at, and
-    lists the first of them: as many as it takes until fewer than half are expected to be wrong. How
-    many are wrong, of these and of all, is forecast by the models of LABEL006: errors that fall on
-    any class alike, and errors that follow the look of the picture. The interval spans those that
-    explain the labels about as well. If none explains them better than classes that overlap do, by
-    `min_gain` in log likelihood, it cannot be told how many are wrong: then the first `untold`
-    labels for which another class is likelier are listed, for a look, and nothing is said where
-    there is none.
+    Sorts all checked labels (see LABEL006), most suspicious first, and lists the first labels until
+    fewer than half are expected to be wrong. The models of LABEL006 estimate the number of wrong
+    labels among these and in total: errors that fall on all classes alike, and errors towards
+    similar classes. The interval covers the models that explain the labels about equally well. If
+    no model explains them better than overlapping classes do, by `min_gain` in log likelihood, the
+    number is inconclusive. Then the first `untold` labels for which another class is more likely
+    are listed.
 
     ## Why is this bad
-    LABEL006 reports what is nearly certain, and that is a small part of what is wrong. People find
-    the rest fastest in this order: a start of it holds many times as many errors as a random one.
+    LABEL006 reports nearly certain errors, a small part of all wrong labels. A review in this order
+    finds the rest fastest: the top has many times the errors of a random sample.
 
     ## Example
     Of 10,000 labels 900 are wrong: 450 of them lie among the first 1,000.
 
     ## What to do
-    Review the list from its top (`label_scores.label_quality`, `audit export --scores`), and stop
-    where hardly any is wrong. `audit labels` draws labels at random, whose review gives the share
-    of wrong labels without any model.
+    Review the list from the top (`label_scores.label_quality`, `audit export --scores`), and stop
+    when hardly any label is wrong. `audit decide --draw-labels N` draws labels at random. Their
+    review estimates the share of wrong labels without a model.
 
     ## Limits
-    The forecast assumes that errors do not come from the class alone: where all trucks of one day
-    were called cars, that looks like classes that overlap, and the forecast is too low or is not
-    made. Its interval holds for the kinds of error named above. Below 50 labels nothing is listed,
-    nor where the vectors tell nothing of the classes.
+    The estimate assumes that errors do not depend on the class alone. If all trucks of one day were
+    labelled car, the classes seem to overlap, and the estimate is too low or missing. The interval
+    holds for the kinds of error named above. Not applicable below 50 labels. Inconclusive if the
+    embeddings predict the classes no better than chance.
 
     ## References
     Northcutt, Jiang and Chuang (2021), Confident Learning, JAIR 70. Wei et al. (2022), Learning
@@ -204,9 +200,9 @@ class ReviewList(QueryCheck):
 
     @dataclass(frozen=True)
     class Params:
-        """min_gain: log likelihood that wrong labels must explain beyond overlap (4: p = 0.002)
-        untold: labels that are listed where it cannot be told how many are wrong
-        max_listed: labels that the finding lists, at most
+        """min_gain: log likelihood by which wrong labels must beat class overlap (4: p = 0.002)
+        untold: number of listed labels if the number of wrong labels is inconclusive
+        max_listed: largest number of labels that the finding lists
         """
 
         min_gain: float = LEAST_GAIN
@@ -243,35 +239,36 @@ class ReviewList(QueryCheck):
     def completeness(self, store: Store, params: Params) -> str:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
-            return "No labels were judged: LABEL006 says why."
+            return "Labels were not checked: see LABEL006 for the reason."
         if facts.labels.agreed < LEAST_AGREED:
-            return "No order of labels is better than chance: LABEL006 says why."
+            return "No order of labels is better than chance: see LABEL006 for the reason."
         if facts.labels.gain < params.min_gain:
             return (
-                f"How many of {facts.judged:,} labels are wrong cannot be told from classes that "
-                f"overlap: review {_sample(UNTOLD_DRAW, facts.judged)} (`audit labels`)."
+                "The classes overlap too much to estimate how many of the "
+                f"{facts.judged:,} labels are wrong: review {_sample(UNTOLD_DRAW, facts.judged)} "
+                "(`audit decide --draw-labels`)."
             )
-        return f"All {facts.judged:,} judged labels were put in order."
+        return f"All {facts.judged:,} checked labels were ranked."
 
 
 UNTOLD_DRAW = 300
 """Labels that are reviewed for an answer where there is no forecast: if none is wrong, fewer than
 1 % of all are (95 %)."""
 UNTOLD = (
-    "Look at these {listed:,} labels first. How many of them are wrong cannot be told: classes "
-    "that look alike would explain the doubts as well. Where most are wrong, go on in this order "
-    "(`audit export RUN --scores`, label_quality). For the share of wrong labels among all "
-    "{judged:,}, review {sample} (`audit labels`)."
+    "Review these {listed:,} labels first. No reliable estimate of wrong labels: similar classes "
+    "explain the scores equally well. If most are wrong, continue in this order (`audit export "
+    "RUN --scores`, label_quality). To estimate the share of wrong labels among all {judged:,}, "
+    "review {sample} (`audit decide --draw-labels`)."
 )
 
 
 def _forecast(row: Mapping[str, Any]) -> str:
     return (
-        "Look at these {listed:,} labels in this order: about "
+        "Review these {listed:,} labels in this order: about "
         f"{row['found'] / row['listed']:.0%} of them are wrong ({{found:,.0f}}; "
         "{found_low:,.0f} to {found_high:,.0f}). Among all {judged:,} labels "
         + wrong_among(*(row[name] for name in ("judged", "wrong", "wrong_low", "wrong_high")))
-        + ". To know that share within a third, review {sample} (`audit labels`)."
+        + ". To estimate that share within a third, review {sample} (`audit decide --draw-labels`)."
     )
 
 

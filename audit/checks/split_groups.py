@@ -29,15 +29,15 @@ class GroupLeakage(Check):
     column in several splits. *Sequence*: names that differ in their last number (`clip07_0001`,
     `frame 12`), at least `min_members` of them, in several splits. *Burst*: photographs of one
     camera (EXIF make, model, serial number), each within `window_s` seconds of the next. A sequence
-    is reported only if the pictures agree: neighbours (at most `max_gap` numbers apart) look more
-    alike than pairs of their class and split do, half of them more than all but `max_rank` of such
-    pairs, also where they cross from one split to another. So is a burst, unless its camera was
-    used so rarely that fewer than `max_coincidences` bursts are expected by chance. False findings
-    are expected in at most `rate` of the datasets that have no sequences.
+    is reported only if its images are similar: half of the neighbours (at most `max_gap` numbers
+    apart), also across splits, are closer than all but `max_rank` of the pairs of their class and
+    split. A burst needs the same, unless fewer than `max_coincidences` bursts of its camera are
+    expected by chance. False findings are expected in at most `rate` of the datasets without
+    sequences.
 
     ## Why is this bad
-    Frames of one scene or images of one patient share background, light and person. A model that
-    was trained on some of them knows the others, so its score says nothing about a new scene.
+    Frames of one scene or images of one patient share background, light and person. A model trained
+    on some of them recognises the rest, so its score does not hold for a new scene.
 
     ## Example
     `clip07_0001` to `clip07_0004` are in train, `clip07_0005` is in test.
@@ -47,11 +47,11 @@ class GroupLeakage(Check):
     again.
 
     ## Limits
-    Look at some members first. Pictures are compared by light, colour, texture and perceptual hash,
-    so a sequence whose shots have little in common is not found, nor one in a class and split with
-    fewer than `min_others` other pictures, nor one whose numbers start again in each split.
-    Verified near-duplicates across splits are no evidence here: SPLIT001 reports them. More than
-    `max_same` photographs in one second are treated as a wrong time.
+    Review some members first. Images are compared by light, colour, texture and perceptual hash. A
+    sequence is not found if its images have little in common, if its class and split has fewer than
+    `min_others` other images, or if its numbers restart in each split. SPLIT001 reports verified
+    near-duplicates across splits. More than `max_same` photographs in one second count as a wrong
+    time.
 
     ## References
     Kapoor and Narayanan, Leakage and the reproducibility crisis in machine-learning-based science,
@@ -67,14 +67,14 @@ class GroupLeakage(Check):
 
     @dataclass(frozen=True)
     class Params:
-        """rate: share of datasets without sequences in which one is reported, at most, 0..1
+        """rate: largest share of datasets without sequences in which one is reported, 0..1
         max_rank: half the neighbours must be closer than all but this share of pairs, 0..1
-        min_others: pictures of the class and split that a pair is compared with, at least
+        min_others: smallest number of images of the class and split that a pair is compared with
         min_members: smallest number of files in a sequence
         max_gap: largest difference between the numbers of neighbours
         window_s: seconds between two photographs of a burst
         max_same: largest number of photographs of one camera in one second
-        max_coincidences: bursts that chance may be expected to make if times alone are to count
+        max_coincidences: largest number of bursts expected by chance at which times alone count
         """
 
         rate: float = 0.01
@@ -136,7 +136,7 @@ class GroupLeakage(Check):
         alike = ""
         if "median_rank" in evidence:
             alike = (
-                f"; half of its neighbours look more alike than "
+                "; half of its neighbours are more similar than "
                 f"{1 - float(evidence['median_rank']):.0%} of the pairs of their class"
             )
         return self.finding(
@@ -159,8 +159,8 @@ class GroupLeakage(Check):
         numbered = len(asked(store, SEQUENCES, params))
         return (
             f"Of {row['n']:,} samples in splits, {row['grouped']:,} have a manifest group and "
-            f"{row['dated']:,} an EXIF time and camera; {numbered:,} have names that are numbered "
-            "across splits, and the pictures of these were compared."
+            f"{row['dated']:,} an EXIF time and camera; {numbered:,} have names numbered across "
+            "splits and were compared."
         )
 
 

@@ -19,31 +19,31 @@ KINDS = {
 
 
 class SplitOverlap(Check):
-    """Pictures that occur in several splits: the same bytes, the same pixels or near-duplicates.
+    """Images that occur in several splits: the same bytes, the same pixels or near-duplicates.
 
     ## What it does
-    Treats copies and verified near-duplicates as one picture and reports each picture that is in
-    more than one split; the evidence says how it is the same (bytes, pixels or near). An error
-    unless all that joins the splits are near-duplicates whose score lies within `sure_errors`
-    standard errors above the threshold (a check at full resolution adds 1): those are warnings, for
-    different pictures of one kind come as near. States for each evaluation split the share of its
-    samples that are also in a training split (`train_splits`), with a 95 % Wilson interval.
+    Treats copies and verified near-duplicates as one image and reports each image that is in more
+    than one split. The evidence names the kind of copy (bytes, pixels or near). A finding is an
+    error. It is a warning if all copies are near-duplicates that score less than `sure_errors`
+    standard errors above the threshold (a check at full resolution adds 1), because different
+    images can be as similar. States the share of each evaluation split that is also in a training
+    split (`train_splits`), with a 95% Wilson interval.
 
     ## Why is this bad
-    A model that was trained on the test picture can remember it: the measured accuracy is too high,
+    A model that was trained on the test image can remember it: the measured accuracy is too high,
     and the ranking of models can change.
 
     ## Example
     `test/cat/9.jpg` is `train/cat/4.jpg`, mirrored and saved again with lower quality.
 
     ## What to do
-    Keep the test picture and drop its copies from training, or move all of them into one split;
-    then evaluate again. Report the leaked share together with older results.
+    Keep the test image and drop its copies from training, or move all of them into one split; then
+    evaluate again. Report the leaked share together with older results.
 
     ## Limits
     Only near-duplicates that the scan found are included: see the limits of DUP003. Blank and
-    transparent pictures are left out, because they all look the same. SPLIT002 reports other
-    pictures of one scene or patient.
+    transparent images are left out, because they all look the same. SPLIT002 reports other images
+    of one scene or patient.
 
     ## References
     Barz and Denzler, Do we train on test data? Purging CIFAR of near-duplicates, Journal of
@@ -87,7 +87,7 @@ class SplitOverlap(Check):
             changed = f" ({row['transformation']})" if kind == "near" else ""
         return self.finding(
             f"group:{row['name']}",
-            f"One picture is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
+            f"One image is in {len(set(row['splits']))} splits ({splits}): {KINDS[kind]}{changed}"
             + (f", with different labels ({labels})." if conflict else ".")
             + DOUBT * (not sure),
             evidence,
@@ -109,7 +109,8 @@ class SplitOverlap(Check):
         if len(sizes) < 2:
             seen = f"One split ({next(iter(sizes))}) was" if sizes else "No splits were"
             return (
-                f"{seen} recognised, so none were compared: `audit scan train=DIR test=DIR` tells."
+                f"{seen} recognised, so none were compared: name them with "
+                "`audit scan train=DIR test=DIR`."
             )
         trained = [split for split in sizes if split in params.train_splits]
         sentences = []
@@ -118,7 +119,7 @@ class SplitOverlap(Check):
             if split not in trained:
                 sentences.append(_leak(store, split, n, others))
         if not sentences:
-            return f"All {len(sizes)} splits are training splits: there is nothing to leak into."
+            return f"All {len(sizes)} splits are training splits: no evaluation split can leak."
         return " ".join(sentences)
 
 
@@ -133,7 +134,7 @@ def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
     low, high = (float(limit) for limit in wilson(leaked, n))
     how = f": {', '.join(kinds)}" if kinds else ""
     return (
-        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95 % interval {low:.1%} "
+        f"Split {split}: {leaked:,} of {n:,} samples ({leaked / n:.1%}, 95% CI {low:.1%} "
         f"to {high:.1%}) are also in {' or '.join(others)}{how}."
     )
 

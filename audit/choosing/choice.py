@@ -1,6 +1,6 @@
 """A choice of pictures: to label next, or to evaluate on, with what it buys.
 
-`audit select RUN` and `Run.select`. The same run, words and seed give the same rows.
+`audit subset draw RUN --choose` and `Run.select`. The same run, words and seed give the same rows.
 
 The set is that of `audit.subset.source`: unreadable files, copies of training pictures and pictures
 with two labels are out, and so is what a decision dropped. Copies and near-duplicates are one unit,
@@ -165,7 +165,7 @@ def _divide(frame: pl.DataFrame, wanted: Wanted) -> Candidates:
     left_out = dict(
         frame.filter(reason.is_not_null()).group_by("excluded_reason").len().sort("len").iter_rows()
     )
-    left_out["a copy of one that is labelled or chosen"] = len(rest) - len(new)
+    left_out["a copy of a labelled or chosen image"] = len(rest) - len(new)
     left_out["a copy of another candidate"] = int(new["listed"].sum()) - len(free)
     return Candidates(free, known_units, {k: n for k, n in left_out.items() if n})
 
@@ -205,7 +205,7 @@ class Choice:
     """Chosen pictures and what they buy.
 
     `rows`: sample_id, path, label, split, class (label or prediction), rank, score. `classes`: by
-    class, the units known before, free, chosen, and the half-width of the 95 % interval of its
+    class, the units known before, free, chosen, and the half-width of the 95% CI of its
     recall before and after, and after a random choice of the size (null: no picture).
     """
 
@@ -239,11 +239,11 @@ class Choice:
 
     def _class_lines(self) -> list[str]:
         if self.classes.is_empty():
-            return ["What it buys by class cannot be told: no candidate has a class."]
+            return ["No estimate by class: no candidate has a class."]
         rarest = self.classes.sort("after", CLASS).head(LISTED).rows(named=True)
         width = max(len(row[CLASS]) for row in rarest)
         lines = [
-            f"Half-width of a class's recall (95 %, at a recall of {RECALL:.0%}): before, after, "
+            f"Margin of error of a class's recall (95% CI, at {RECALL:.0%}): before, after, "
             "after a random choice."
         ]
         lines += [
@@ -253,7 +253,7 @@ class Choice:
             for row in rarest
         ]
         more = len(self.classes) - len(rarest)
-        return lines + [f"  and {more:,} more classes, all of them larger"] * bool(more)
+        return lines + [f"  and {more:,} more classes, all larger"] * bool(more)
 
 
 def select_pictures(
@@ -274,8 +274,8 @@ def select_pictures(
     found = find_candidates(run, wanted)
     if found.free.is_empty():
         raise UsageError(
-            f"{run} has no picture left to choose: none of these files is new. Check --split, "
-            "--from and --unlabelled."
+            f"{run} has no image left to choose: all are labelled, chosen or excluded. "
+            "Check --split, --from and --unlabelled."
         )
     ordered = found.free[np.argsort(permanent_numbers(_keys(found.free), seed), kind="stable")]
     if by == "coverage":
@@ -296,16 +296,16 @@ def select_pictures(
 
 def _check_words(n: int, by: str, wanted: Wanted, cells: Sequence[str]) -> None:
     if by not in get_args(By):
-        raise UsageError(f"--by is {by!r}: choose {', '.join(get_args(By))}.")
+        raise UsageError(f"--choose is {by!r}: choose {', '.join(get_args(By))}.")
     if n < 1:
-        raise UsageError(f"--n is {n}: choose 1 picture or more.")
+        raise UsageError(f"--n is {n}: choose 1 image or more.")
     if by == "uncertainty" and wanted.predictions is None:
         raise UsageError(
-            "--by uncertainty needs --predictions: a table with the id of each picture and "
+            "--choose uncertainty needs --predictions: a table with the id of each image and "
             "prob_<class> columns, or a confidence."
         )
     if cells and by != "rare":
-        raise UsageError("--cell goes with --by rare.")
+        raise UsageError("Columns (--by) go with --choose rare.")
 
 
 def _keys(frame: pl.DataFrame) -> pl.Series:
@@ -326,7 +326,9 @@ def _by_coverage(
     old = np.array([places.get(p, -1) for p in known["pixel_hash"].to_list()], np.int64)
     there = np.flatnonzero(own >= 0)
     if not len(there):
-        raise UsageError("No candidate has a vector: dark, flat and unreadable pictures have none.")
+        raise UsageError(
+            "No candidate has an embedding: dark, flat and unreadable images have none."
+        )
     centres, points = points[old[old >= 0]], points[own[there]]
     near = likeness_to(points, centres)
     size = min(n, len(points))
@@ -335,11 +337,11 @@ def _by_coverage(
     if size < len(points):
         reach[RANDOM] = random_reach(points, size, near, seed)
     words = [
-        f"Distances by {found.source}, 0 (alike) to 2. Score: the fall of the mean cost of "
-        "distance that it brought, the cost from 0 to 1."
+        f"Distances by {found.source}, 0 (alike) to 2. Score: reduction of the mean distance "
+        "cost, 0 to 1."
     ]
     if len(there) < len(own):
-        words.append(f"{len(own) - len(there):,} candidates have no vector and were passed over.")
+        words.append(f"{len(own) - len(there):,} candidates have no embedding and were left out.")
     return Picked(there[rows], gains, tuple(words), reach)
 
 
@@ -351,11 +353,11 @@ def _by_doubt(free: pl.DataFrame, n: int, doubt: Doubt) -> Picked:
     rows = there[np.argsort(-values[there], kind="stable")][:n]
     typical = float(np.mean(values[there]))
     words = [
-        f"Doubt ({doubt}, 0 to 1): {values[rows].min():.3f} to {values[rows].max():.3f} in the "
-        f"choice, {typical:.3f} in the mean of all candidates."
+        f"Uncertainty ({doubt}, 0 to 1): {values[rows].min():.3f} to {values[rows].max():.3f} in "
+        f"the choice, {typical:.3f} in the mean of all candidates."
     ]
     if missing := len(values) - len(there):
-        words.append(f"{missing:,} candidates have no prediction and were passed over.")
+        words.append(f"{missing:,} candidates have no prediction and were left out.")
     return Picked(rows, values[rows], tuple(words))
 
 
@@ -363,8 +365,8 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     has_class = bool(free[HELD].is_not_null().any())
     if not has_class and not cells:
         raise UsageError(
-            "--by rare needs to know what is rare: no candidate has a class. Give --predictions, "
-            "or a column with --cell."
+            "--choose rare needs classes: no candidate has one. Give --predictions, or a column "
+            "with --by."
         )
     both = pl.concat([free, known], how="vertical").with_row_index("place")
     both = both.explode(HELD, empty_as_null=True).with_columns(pl.col(HELD).alias("label"))
@@ -377,14 +379,14 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     rows = may[fill_rarest([of_each[place] for place in may], counts, n)]
     score, words = [], []
     if len(may) < len(free):
-        words.append(f"{len(free) - len(may):,} candidates have no class and were passed over.")
+        words.append(f"{len(free) - len(may):,} candidates have no class and were left out.")
     for row in rows:
         counts.update(of_each[row])
         score.append(float(min(counts[cell] for cell in of_each[row])))
     filled = {cell for row in rows for cell in of_each[row]}
     words.append(
         f"{len(filled):,} cells of {len({c for place in may for c in of_each[place]}):,} got "
-        f"pictures, the smallest first; each of these has {min(counts[c] for c in filled):,} or "
+        f"images, the smallest first; each of these has {min(counts[c] for c in filled):,} or "
         "more now. Score: place in its cell."
     )
     return Picked(rows, np.array(score), tuple(words))
@@ -419,11 +421,11 @@ def _half_widths(n: pl.Series) -> pl.Series:
 
 
 def _half(value: float | None) -> str:
-    return "none" if value is None else f"±{100 * value:.1f} %"
+    return "none" if value is None else f"±{100 * value:.1f}%"
 
 
 def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
-    lines = ["Distance of a candidate to the nearest chosen picture: largest, mean."] * bool(reach)
+    lines = ["Distance of a candidate to the nearest chosen image: largest, mean."] * bool(reach)
     for name, one in reach.items():
         told = [f"{v:.3f}" + (f" ({a:.3f} to {b:.3f})" if one.draws > 1 else "")
                 for a, v, b in (one.largest, one.mean)]  # fmt: skip
@@ -450,13 +452,13 @@ def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
         return _margin(values) if measure == "margin" else _entropy(values)
     if "confidence" not in candidates.columns:
         raise UsageError(
-            "--by uncertainty needs how sure a model is: give --predictions with a `confidence` "
-            "column, or with one prob_<class> column a class."
+            "--choose uncertainty needs the confidence of a model: give --predictions with a "
+            "`confidence` column, or with one prob_<class> column a class."
         )
     if measure == "entropy":
         raise UsageError(
-            "--doubt entropy needs one prob_<class> column a class in --predictions; a confidence "
-            "alone gives the margin."
+            '[plan] uncertainty = "entropy" needs a prob_<class> column for each class in '
+            "--predictions. A confidence alone gives the margin."
         )
     return 1 - candidates["confidence"].fill_null(np.nan).to_numpy()
 

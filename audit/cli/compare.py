@@ -1,4 +1,4 @@
-"""`audit diff | drift | expect`: a run beside another, and beside what was expected of it."""
+"""`audit diff`, and the printed forms of a diff, a history and expectations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, RunArgument, print_answer, print_lines
+from audit.cli.options import JsonOption, print_answer, print_lines
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
     from audit.compare.history import Moment
+    from audit.records import Severity
 
-WORDS = {True: "met", False: "NOT MET", None: "CANNOT TELL"}
-SHOWN = 10  # of each kind, without --all
+WORDS = {True: "met", False: "NOT MET", None: "INCONCLUSIVE"}
+SHOWN = 10  # changes of each kind, without --all
+SAME_DATASET = 0.5  # least share of samples that two scans of one dataset have in common
 
 
 class FailOn(StrEnum):
@@ -32,6 +34,7 @@ class FailOn(StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
+    INFO = "info"
     NEW_ERROR = "new:error"
     NEW_WARNING = "new:warning"
     NEVER = "never"
@@ -46,24 +49,44 @@ class FailOn(StrEnum):
         """The severity that it names; None for never."""
         return None if self is FailOn.NEVER else self.value.removeprefix("new:")
 
+    @property
+    def counted(self) -> list[Severity]:
+        """The severities that count."""
+        from audit.records import Severity
+
+        severities = sorted(Severity, key=lambda one: one.rank)
+        names = [one.value for one in severities]
+        return [] if self.severity is None else severities[: names.index(self.severity) + 1]
+
 
 def diff_command(
-    before: Annotated[
-        Path, typer.Argument(help="Run directory of the earlier audit, or RUN/gen-0003 in it.")
-    ],
-    after: Annotated[Path, typer.Argument(help="Run directory, or generation, of the later one.")],
-    as_json: JsonOption = False,
+    old: Annotated[Path, typer.Argument(help="Earlier run, or a version of a run: RUN/gen-0003.")],
+    new: Annotated[Path, typer.Argument(help="Later run, or a version of a run.")],
+    distributions: Annotated[
+        bool,
+        typer.Option(
+            "--distributions",
+            help="Compare classes and image properties (automatic for two datasets).",
+        ),
+    ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="List every change, not the first of each kind.")
+        bool,
+        typer.Option("--all", help="List every change, not only the first changes of each kind."),
     ] = False,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with 1 at a new finding so severe.")
+        FailOn, typer.Option("--fail-on", help="Exit with 1 at a new finding of this severity.")
     ] = FailOn.NEVER,
+    as_json: JsonOption = False,
 ) -> None:
-    """Tell what changed from one audit to the next: files, findings, decisions; reads no image."""
-    from audit.compare.diff import compare_runs
+    """Compare two runs: new and fixed findings and files, or distributions; reads no image."""
+    from audit.compare.diff import Snapshot, compare_snapshots, shared_share
 
-    diff = compare_runs(before, after)
+    before, after = Snapshot.of(old), Snapshot.of(new)
+    share = shared_share(before, after)
+    if distributions or share < SAME_DATASET:
+        _diff_distributions(old, new, share, fail_on, as_json)
+        return
+    diff = compare_snapshots(before, after)
     if as_json:
         terminal.write_parts([diff.document(), "\n"])
     else:
@@ -72,29 +95,44 @@ def diff_command(
         raise typer.Exit(ExitCode.FINDINGS)
 
 
-def history_command(
-    run: RunArgument,
-    what: Annotated[
-        str | None, typer.Argument(help="A code or a fingerprint: with which scan it came.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Tell what each scan and re-check of a run found, what came with it and what went."""
+def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_json: bool) -> None:
+    """Print how the classes and images of one dataset differ from those of another."""
+    from audit.compare.drift import find_drift
+
+    compared = f"{share:.1%} of the samples of the smaller run are in the other"
+    if fail_on.only_new:
+        raise UsageError(
+            f"--fail-on {fail_on.value} compares two scans of one dataset, but {compared}. Use "
+            "--fail-on error, warning or info to compare distributions."
+        )
+    drift = find_drift(new, old)
+    lines = [f"Comparing distributions: {compared}."]
+    lines += [f"{f.severity.value:<8} {f.code}  {f.message}" for f in drift.findings]
+    lines += [f"  {sample}" for finding in drift.findings for sample in finding.sample_ids]
+    if not drift.findings:
+        lines.append(f"No difference found between {old} and {new}.")
+    print_answer(as_json, drift.document, lambda: [*lines, *drift.completeness])
+    if any(finding.severity in fail_on.counted for finding in drift.findings):
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def print_history(run: Path, since: str | None, as_json: bool) -> None:
+    """Print what each scan and re-check of a run found; `since`: a code or a fingerprint."""
     from audit.compare.history import SCHEMA, arrival, read_history
     from audit.run import generations
 
     generations.require(run)
     history = read_history(run)
-    if what is not None and not as_json:
-        found = arrival(history, what)
+    if since is not None and not as_json:
+        found = arrival(history, since)
         if found is None:
-            print_lines([f"No scan since the history begins brought {what}."])
+            print_lines([f"No scan in the history introduced {since}."])
             return
         moment, samples = found
-        more = " and more" if moment.came.get(what, 1) > len(samples) else ""
+        more = " and more" if moment.came.get(since, 1) > len(samples) else ""
         print_lines(
             [
-                f"{moment.came.get(what, 1):,} {what} came with the scan of {moment.at}:",
+                f"{moment.came.get(since, 1):,} {since} first appeared in the scan of {moment.at}:",
                 *(f"  {sample}{more if sample == samples[-1] else ''}" for sample in samples),
             ]
         )
@@ -108,11 +146,11 @@ def _history_lines(history: Sequence[Moment], kept: set[str]) -> Iterator[str]:
     from audit.compare.history import last_change
 
     if not history:
-        yield "This run has no history yet: the next scan that changes it begins one."
+        yield "This run has no history yet. The next scan that changes it starts the history."
         return
     yield (
-        f"{'published, UTC':<20}{'files':>11}{'errors':>9}{'warnings':>10}{'info':>8}{'came':>8}"
-        f"{'went':>8}  kept, for audit diff"
+        f"{'published, UTC':<20}{'files':>11}{'errors':>9}{'warnings':>10}{'info':>8}{'new':>8}"
+        f"{'fixed':>8}  kept, for audit diff"
     )
     for moment in history:
         row = moment.row()
@@ -211,68 +249,8 @@ def _more(n: int, kind: str) -> Iterator[str]:
         yield f"  and {n:,} more {kind} (--all lists them)"
 
 
-def drift_command(
-    run: RunArgument,
-    reference: Annotated[Path, typer.Argument(help="Run to compare it with.")],
-    as_json: JsonOption = False,
-    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs.")] = False,
-) -> None:
-    """Tell how the classes and pictures of RUN differ from those of REFERENCE; reads no image."""
-    from audit.compare.drift import find_drift
-
-    drift = find_drift(run, reference)
-    lines = [f"{f.severity.value:<8} {f.code}  {f.message}" for f in drift.findings]
-    lines += [f"  {sample}" for finding in drift.findings for sample in finding.sample_ids]
-    lines = lines or [f"{run} does not differ from {reference} in what was compared."]
-    print_answer(as_json, drift.document, lambda: [*lines, *drift.completeness])
-    if fail and drift.findings:
-        raise typer.Exit(ExitCode.FINDINGS)
-
-
-def expect_command(
-    run: RunArgument,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="File with [expect] (default ./audit.toml).")
-    ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Print an [expect] that this run meets, for audit.toml.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Tell whether a run is what audit.toml expects of it; exit code 1 where it is not."""
-    from audit.checking.config import load_config
-    from audit.compare.expectations import (
-        SCHEMA,
-        judge_expectations,
-        parse_expectations,
-        propose_expectations,
-    )
-
-    if write:
-        terminal.write_text(propose_expectations(run))
-        return
-    settings = load_config(config)
-    for note in settings.notes:
-        terminal.write_message(note)
-    expected = parse_expectations(settings.expect)
-    if not expected:
-        raise UsageError(
-            f"{config or 'audit.toml'} has no [expect]: `audit expect {run} --write` prints one to "
-            "begin with."
-        )
-    found = judge_expectations(run, expected)
-    if as_json:
-        document = {"schema": SCHEMA, "run": str(run), "met": not unmet(found),
-                    "expectations": [one.document() for one in found]}  # fmt: skip
-        terminal.write_parts([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
-    else:
-        write_outcomes(found)
-    if unmet(found):
-        raise typer.Exit(ExitCode.FINDINGS)
-
-
 def unmet(found: Sequence[JudgedExpectation]) -> int:
-    """How many are not met, or cannot be told."""
+    """Return how many are not met or inconclusive."""
     return sum(one.met is not True for one in found)
 
 

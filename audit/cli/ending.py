@@ -17,7 +17,7 @@ from preflight.ending import Ending, ExitCode
 from preflight.files import SpecialFileError
 from preflight.terminal import visible
 
-ENDING = Ending("audit", "Nothing that was published before has changed")
+ENDING = Ending("audit", "Earlier results are unchanged")
 LEAST_ADDRESS_SPACE = 4 << 30  # bytes
 
 
@@ -44,8 +44,8 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except BrokenPipeError:
         return ExitCode.CLEAN
     except terminal.OutputError as error:
-        sentence = f"the answer cannot be written to standard output ({error})."
-        return ENDING.end(f"{sentence} What was published stays published.", ExitCode.NO_RESULT)
+        sentence = f"the output cannot be written to stdout ({error})."
+        return ENDING.end(f"{sentence} Saved results are kept.", ExitCode.NO_RESULT)
     except BaseException as error:  # noqa: BLE001 - a traceback in front of a user is a bug
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             return ExitCode.CLEAN  # the parser ends so where the reader of a help page left
@@ -64,7 +64,7 @@ def _has_address_space() -> bool:
         return True
     ENDING.end(
         f"this shell limits the address space to {limit >> 20:,} MiB (`ulimit -v`), and the "
-        f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or bound the memory of the "
+        f"libraries need {LEAST_ADDRESS_SPACE >> 20:,} MiB: raise it, or limit the memory of the "
         "container instead.",
         ExitCode.USAGE,
     )
@@ -76,8 +76,8 @@ def _has_folder() -> bool:
         return bool(os.getcwd())
     except OSError:
         ENDING.end(
-            "the folder you are in does not exist any more: go to another (`cd`), and run the "
-            "command again.",
+            "the current folder does not exist any more: change to another folder (`cd`) and run "
+            "the command again.",
             ExitCode.USAGE,
         )
         return False
@@ -106,7 +106,7 @@ def _of_the_machine(error: OSError) -> ExitCode:
     what = visible(error.strerror or str(error))
     place = f"{visible(os.fsdecode(error.filename))}: " if error.filename else ""
     if error.errno in _MENDABLE or isinstance(error, SpecialFileError):
-        return ENDING.end(f"{place}{what}. Check this path and your rights to it.", ExitCode.USAGE)
+        return ENDING.end(f"{place}{what}. Check this path and your permissions.", ExitCode.USAGE)
     return ENDING.machine_failed(f"{place}{what}")
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from audit.exports.application import How
     from audit.exports.planning import DatasetPlan
 
-MOST = 12  # files in a list
+MAX_LISTED = 12  # files in a list
+LINKS: Mapping[str | None, How] = {None: "copy", "hard": "hardlink", "symbolic": "symlink"}
 
 
 # Of exported tables; or of annotations, or tasks of a labelling tool, instead of them.
@@ -27,10 +28,12 @@ ExportFormat = Literal["csv", "parquet", "coco", "yolo", "voc", "label-studio", 
 
 def export_command(
     run: RunArgument,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for all of it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for all tables, or for annotations.")
+    ] = None,
     format: Annotated[  # noqa: A002
         ExportFormat,
-        typer.Option("--format", help="Of tables in --out; of annotations; tasks to review."),
+        typer.Option("--format", help="Format of --out: tables, annotations or review tasks."),
     ] = "csv",
     annotations: Annotated[
         list[str] | None,
@@ -38,43 +41,46 @@ def export_command(
     ] = None,
     code: Annotated[
         list[str] | None,
-        typer.Option("--code", help="Findings whose pictures are tasks to review: BOX, DUP003."),
+        typer.Option("--code", help="Findings to review (label-studio, cvat): BOX, DUP003."),
     ] = None,
     manifest: Annotated[
-        Path | None, typer.Option("--manifest", help="The kept set: x.csv, .parquet or .txt.")
+        Path | None, typer.Option("--manifest", help="Samples to keep: x.csv, .parquet or .txt.")
     ] = None,
     quarantine: Annotated[
-        Path | None, typer.Option("--quarantine", help="What was dropped, and why; .txt: paths.")
+        Path | None,
+        typer.Option("--quarantine", help="Dropped samples with reasons: x.csv, .parquet or .txt."),
     ] = None,
     changes: Annotated[
-        Path | None, typer.Option("--changes", help="Relabelled and moved: x.csv or .parquet.")
+        Path | None,
+        typer.Option("--changes", help="Relabelled and moved samples: x.csv or .parquet."),
     ] = None,
     pairs: Annotated[
-        Path | None, typer.Option("--pairs", help="Verified pairs of one picture: x.csv, .parquet.")
+        Path | None, typer.Option("--pairs", help="Verified duplicate pairs: x.csv or .parquet.")
     ] = None,
     scores: Annotated[
-        Path | None, typer.Option("--scores", help="Every feature of every sample: x.csv, .parquet")
+        Path | None,
+        typer.Option("--scores", help="All features of all samples: x.csv or .parquet."),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="The decided dataset as a plan for `audit apply`.")
+        Path | None, typer.Option("--plan", help="Plan of the clean dataset, for `audit apply`.")
     ] = None,
     splits: Annotated[
         str | None, typer.Option("--splits", help="New splits in --plan: train=.8,val=.1,test=.1.")
     ] = None,
     seed: SeedOption = 0,
     resplit: Annotated[
-        bool, typer.Option("--resplit", help="New splits for samples that have one, too.")
+        bool, typer.Option("--resplit", help="Assign new splits also to samples that have one.")
     ] = False,
     outside_links: Annotated[
         bool,
         typer.Option(
             "--outside-links/--no-outside-links",
-            help="In --plan: images behind links that lead out of the dataset.",
+            help="In --plan: images behind links that point outside the dataset.",
         ),
     ] = True,
     replace: Annotated[bool, typer.Option("--replace", help="Replace files that exist.")] = False,
 ) -> None:
-    """Write what a run found and what was decided, as tables; touches no file of the dataset."""
+    """Write findings, decisions, annotations or the plan of a clean copy."""
     from audit.exports import export as exports
     from audit.exports.export import describe_tables
 
@@ -85,20 +91,22 @@ def export_command(
     targets = {name: path for name, path in named.items() if path is not None}
     if plan is not None:
         if out or targets:
-            raise UsageError("--plan is written alone: leave --out and the tables to another call.")
+            raise UsageError("--plan cannot be combined with --out or tables: use two calls.")
         write_plan(run, plan, splits, seed, resplit, outside_links, replace)
         return
     if splits or resplit or not outside_links:
-        raise UsageError("--splits, --resplit and --no-outside-links go with --plan PLAN.json.")
+        raise UsageError("--splits, --resplit and --no-outside-links need --plan PLAN.json.")
     if bool(out) == bool(targets):
-        raise UsageError("Say what to write: --out FOLDER for all, or --manifest FILE, --pairs ...")
+        raise UsageError(
+            "Name the output: --out FOLDER for all tables, or --manifest FILE, --pairs FILE, ..."
+        )
     if out is not None:
         _export_folder(run, out, format, annotations or (), code or (), replace)
         return
     if annotations:
-        raise UsageError("--annotations goes with --format coco, yolo or voc.")
+        raise UsageError("--annotations needs --format coco, yolo or voc.")
     if code:
-        raise UsageError("--code goes with --format label-studio or cvat.")
+        raise UsageError("--code needs --format label-studio or cvat.")
     if format not in ("csv", "parquet"):
         raise UsageError(f"--format {format} writes a folder: name it with --out FOLDER.")
     result = exports.export_files(run, targets, replace=replace)
@@ -116,12 +124,14 @@ def _export_folder(
     made = export_as(run, out, form, annotations=annotations, codes=named, replace=replace)
     print_lines([*_file_lines(made.files), *made.said])
     if form in TOOLS:
-        write_note(f"`audit decide {quoted(run)} --from FILE` reads what people change there.")
+        write_note(f"Then `audit decide {quoted(run)} --from FILE` reads the changes.")
 
 
 def _file_lines(files: Mapping[Path, int]) -> list[str]:
-    lines = [f"{n:>9,}  {path}" for path, n in list(files.items())[:MOST]]
-    return lines + [f"           and {len(files) - MOST:,} more files"] * (len(files) > MOST)
+    lines = [f"{n:>9,}  {path}" for path, n in list(files.items())[:MAX_LISTED]]
+    return lines + [f"           and {len(files) - MAX_LISTED:,} more files"] * (
+        len(files) > MAX_LISTED
+    )
 
 
 # ---- plans and new folders ----
@@ -132,36 +142,32 @@ def apply_command(
         Path | None, typer.Argument(help="Plan, as written by `audit export RUN --plan`.")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Folder to make: new, empty, or begun before.")
+        Path | None,
+        typer.Option("--to", help="Folder to write: new, empty, or from an interrupted call."),
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy the files (the default).")] = False,
-    hardlink: Annotated[
-        bool, typer.Option("--hardlink", help="Link to the same bytes, on one disk only.")
-    ] = False,
-    symlink: Annotated[
-        bool, typer.Option("--symlink", help="Make links that name the source's paths.")
-    ] = False,
+    link: Annotated[
+        Literal["hard", "symbolic"] | None,
+        typer.Option("--link", help="Link instead of copying; hard links need one disk."),
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print counts and bytes; make nothing.")
+        bool, typer.Option("--dry-run", help="Print counts and bytes; write nothing.")
     ] = False,
     rollback: Annotated[
-        Path | None, typer.Option("--rollback", help="Take back what was made in this folder.")
+        Path | None,
+        typer.Option("--rollback", help="Remove the files that a call wrote to this folder."),
     ] = None,
 ) -> None:
-    """Make the dataset of a plan in a new folder; goes on after a stop; touches no source."""
+    """Write the dataset of a plan to a new folder; resumes after a stop."""
     from audit.exports.planning import read_plan
 
     if rollback is not None:
         if plan or to:
-            raise UsageError("--rollback takes back what its own folder's receipt says: no plan.")
+            raise UsageError("--rollback FOLDER takes no plan and no --to.")
         _roll_back(rollback)
         return
     if plan is None or to is None:
-        raise UsageError("Say what to make and where: audit apply plan.json --to FOLDER.")
-    if copy + hardlink + symlink > 1:
-        raise UsageError("Choose one of --copy, --hardlink and --symlink.")
-    _apply(read_plan(plan), to, "hardlink" if hardlink else "symlink" if symlink else "copy",
-           dry_run)  # fmt: skip
+        raise UsageError("Name the plan and the folder: audit apply plan.json --to FOLDER.")
+    _apply(read_plan(plan), to, LINKS[link], dry_run)
 
 
 def _apply(plan: DatasetPlan, folder: Path, how: How, dry_run: bool) -> None:
@@ -173,10 +179,10 @@ def _apply(plan: DatasetPlan, folder: Path, how: How, dry_run: bool) -> None:
         result = apply_plan(
             plan, folder, how, dry_run=dry_run, advance=lambda *n: bar(Progress("apply", *n))
         )
-    verb = "would be made" if dry_run else "made"
+    verb = "would be written" if dry_run else "written"
     terminal.write_text(visible(
-        f"{result.made:,} files {verb} in {folder} ({how}, {result.n_bytes:,} bytes); "
-        f"{result.there:,} were there."
+        f"{result.made:,} files {verb} to {folder} ({how}, {result.n_bytes:,} bytes); "
+        f"{result.there:,} exist already."
     ))  # fmt: skip
     if dry_run:
         write_plan_lines(plan)
@@ -186,13 +192,13 @@ def _roll_back(folder: Path) -> None:
     from audit.exports.application import roll_back
 
     result = roll_back(folder)
-    lines = [f"{result.removed:,} files taken away from {folder}."]
-    lines += [f"  kept, because it was edited since: {name}" for name in result.kept]
+    lines = [f"{result.removed:,} files removed from {folder}."]
+    lines += [f"  not removed, because it was edited: {name}" for name in result.kept]
     print_lines(lines)
 
 
 def write_plan_lines(plan: DatasetPlan) -> None:
-    """Print what a plan holds: files, bytes, what stays out, and what cannot go along."""
+    """Print the files and bytes of a plan, and what it leaves out."""
     lines = [
         f"{len(plan.samples):,} samples, {plan.n_bytes:,} bytes, paths by {plan.layout}; "
         f"{len(plan.left_out):,} left out.",
@@ -202,9 +208,7 @@ def write_plan_lines(plan: DatasetPlan) -> None:
     reasons = Counter(left.reason for left in plan.left_out)
     lines += [f"  left out, {n:,}: {reason}" for reason, n in reasons.most_common(10)]
     if torn := plan.splits.get("torn"):
-        lines.append(
-            f"{torn:,} groups lie in several splits that were given: --resplit joins them."
-        )
+        lines.append(f"{torn:,} groups are in several of the given splits: --resplit joins them.")
     from audit.exports.new_splits import evenness
 
     print_lines([*lines, *filter(None, [evenness(plan.splits)]), *plan.notes])
@@ -222,4 +226,4 @@ def write_plan(
     write_plan_lines(
         plan_dataset(run, path, request, outside_links=outside_links, replace_file=replace)
     )
-    write_note(f"`audit apply {path} --to FOLDER` makes it.")
+    write_note(f"Next: `audit apply {path} --to FOLDER`")

@@ -1,78 +1,63 @@
-"""`audit --help` on one screen, rare options behind `--help-all`, and what `audit` alone says."""
+"""`audit --help` on one screen, the help of a command in groups, and what `audit` alone prints."""
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from audit.cli.options import TraceOption
+from audit.cli.options import keep_global_options, read_config
 from audit.errors import UsageError
+from preflight.settings import (
+    CONFIG_HELP,
+    SET_HELP,
+    TRACE_HELP,
+    GlobalOptions,
+    global_options_first,
+)
 from preflight.terminal import grouped_help
 from preflight.text import text_fault
 
-ABOUT = "Find what is wrong with an image dataset before anyone trains on it."
+ABOUT = "Find what is wrong with an image dataset before you train on it."
 GROUPS = {
-    "Start here": {
-        "scan": "index a dataset and say what is wrong with it; again after any change",
-        "app": "look at runs and profiles in the browser, and decide",
-        "serve": "several datasets for several people, in the browser and by HTTP",
-        "report": "print a run's findings again, or write them to a file",
-        "explain": "what a check does, why it matters, what to do; without a code, all checks",
+    "": {
+        "scan": "index a dataset and report its problems; again after any change",
+        "app": "review runs and profiles in the browser, and decide",
+        "report": "print or write the findings, decisions and history of a run",
+        "diff": "compare two runs: findings, files, or distributions",
+        "export": "write findings, decisions, annotations, or a plan of a clean copy",
+        "apply": "write the clean copy of a plan, or remove it again",
+        "subset": "plan, draw and score an evaluation subset",
     },
-    "Look": {
-        "show": "everything known of one file, or what two files share",
-        "overlap": "which new images show a picture that a run holds",
-        "labels": "how many labels are wrong: draw some, review them",
-        "needs": "how small the pictures may become, and whether colour matters",
+    "More": {
+        "show": "details of one image, or of a pair",
+        "find": "find new images that a run already holds",
+        "decide": "keep, drop, relabel, move or waive; undo; list decisions",
+        "explain": "what a check does, why it matters, what to do",
         "sql": "query a run",
-    },
-    "Decide": {
-        "decide": "keep, drop, relabel, move, or silence a false positive",
-        "undo": "take back your last decisions",
-        "log": "the decisions, newest first",
-        "export": "findings and decisions as tables, annotations, tasks of label tools",
-        "apply": "make the cleaned dataset in a new folder, or take it back",
-    },
-    "Evaluate": {
-        "subset": "choose evaluation pictures, and know what their number can tell",
-        "select": "the next pictures to label or to evaluate on",
-    },
-    "Compare and keep": {
-        "diff": "what changed from one audit to the next",
-        "history": "what each scan of a run found, what came with it and what went",
-        "drift": "how a run's pictures differ from those of another",
-        "expect": "whether a run is what audit.toml expects",
-        "recheck": "run the checks again with other thresholds, reading no image",
-        "verify": "read every part of a run, and tell what is damaged",
+        "serve": "serve several datasets to several people, with an HTTP API",
+        "verify": "check the files of a run for damage",
+        "recheck": "run the checks again without reading images",
+        "input-study": "minimum input resolution; does colour matter?",
     },
 }
 # Parameters that are texts and may name files: a path, a pattern, a sample by the end of its path.
 NAMES_OF_FILES = frozenset((
-    "source", "sources", "new", "path", "other", "things", "root", "exclude",
+    "source", "sources", "new", "path", "other", "subjects", "root", "exclude",
 ))  # fmt: skip
-RARE = {
-    "--executor", "--address", "--parts", "--root", "--embedder", "--own", "--verify", "--lock",
-    "--trace", "--junit", "--licence", "--config", "--card", "--reviewed", "--timing",
-}  # fmt: skip
+HELP_WIDTH = 100
 NEWEST = 3  # runs that `audit` alone names
-_all_options = False
-
-
-def show_all_options(yes: bool) -> None:
-    """Let `--help` list the rare options as well."""
-    global _all_options
-    _all_options = yes
 
 
 class TextCommand(TyperCommand):
-    """A command whose texts are valid UTF-8; what names files may hold any bytes."""
+    """A command whose texts are valid UTF-8; arguments that name files may hold any bytes.
+
+    Its help lists the options by the `rich_help_panel` of each, in the order of first use.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         """Check the texts, then run the command."""
@@ -80,6 +65,19 @@ class TextCommand(TyperCommand):
         if fault := text_fault(texts):
             raise UsageError(fault)
         return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options by group."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            kind = "Arguments" if param.param_type_name == "argument" else "Options"
+            title = getattr(param, "rich_help_panel", None) or kind
+            if (row := param.get_help_record(ctx)) is not None:
+                groups.setdefault(title, []).append(row)
+        formatter.width = HELP_WIDTH
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -93,25 +91,12 @@ class TextTyper(typer.Typer):
         return super().command(name, **{"cls": TextCommand, **more})
 
 
-class Command(TextCommand):
-    """A command whose help leaves the rare options to `--help-all`."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options."""
-        rare = [] if _all_options else [p for p in self.params if RARE & set(p.opts)]
-        for param in rare:
-            param.hidden = True  # type: ignore[attr-defined]  # options have it
-        super().format_options(ctx, formatter)
-        for param in rare:
-            param.hidden = False  # type: ignore[attr-defined]
-        if rare:
-            names = ", ".join(sorted(max(p.opts, key=len) for p in rare))
-            formatter.write_paragraph()
-            formatter.write_text(f"--help-all tells of {names}.")
-
-
 class Commands(TyperGroup):
-    """The program: its commands in groups."""
+    """The program: its commands in groups, its options before or after the command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options of the program, wherever they stand."""
+        return super().parse_args(ctx, global_options_first(args))
 
     def get_help(self, ctx: Any) -> str:
         """Return the help."""
@@ -119,7 +104,7 @@ class Commands(TyperGroup):
 
 
 def next_here(folder: Path) -> str:
-    """Return what `audit` alone says: the next commands in this folder. It starts nothing."""
+    """Return what `audit` alone prints: the next commands in this folder. It starts nothing."""
     runs = sorted(
         (found.parent for found in folder.glob("runs/*/CURRENT")),
         key=lambda run: -(run / "CURRENT").stat().st_mtime,
@@ -127,47 +112,33 @@ def next_here(folder: Path) -> str:
     if not runs:
         lines = [
             "There is no run here yet.",
-            "  audit scan FOLDER             what is wrong with the images in a folder",
+            "  audit scan FOLDER             find what is wrong with the images of a folder",
         ]
     else:
         places = [shlex.quote(str(run.relative_to(folder))) for run in runs[:NEWEST]]
         lines = ["The newest runs here:", *(f"  audit report {place}" for place in places)]
-        lines += ["Look at them and decide:", "  audit app"]
+        lines += ["Review them in the browser:", "  audit app"]
     return "\n".join([*lines, "  audit --help                  every command"])
 
 
-def say_next(ctx: typer.Context) -> None:
-    """Find what is wrong with an image dataset before anyone trains on it."""
+def start(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", help=CONFIG_HELP.format(name="audit.toml"))
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help=SET_HELP.format(example="scan.executor=ray")),
+    ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help=TRACE_HELP)] = False,
+) -> None:
+    """Find what is wrong with an image dataset before you train on it."""
     from preflight import terminal
 
+    if fault := text_fault({"set": assignments}):
+        raise UsageError(fault)
+    keep_global_options(GlobalOptions(config, assignments or (), trace))
+    if config or assignments:
+        read_config()  # a wrong setting is refused, whatever the command reads
     if ctx.invoked_subcommand is None:
         terminal.write_text(next_here(Path.cwd()))
-
-
-def add_trace_option(group: typer.Typer) -> None:
-    """Give every command of a program `--trace`, which `audit.cli.ending` reads."""
-    for info in group.registered_commands:
-        if info.callback is not None:
-            info.callback = _with_trace_option(info.callback)
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            add_trace_option(inner.typer_instance)
-
-
-def _with_trace_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = inspect.signature(command).parameters
-    if "trace" in parameters:
-        return command
-
-    @wraps(command)
-    def run(trace: bool = False, **values: Any) -> Any:
-        return command(**values)
-
-    option = inspect.Parameter(
-        "trace", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TraceOption
-    )
-    hints = get_type_hints(command, include_extras=True)
-    own = [p.replace(annotation=hints[p.name]) for p in parameters.values()]
-    run.__signature__ = inspect.Signature([*own, option])  # type: ignore[attr-defined]
-    run.__annotations__ = {**hints, "trace": TraceOption}
-    return run

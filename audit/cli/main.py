@@ -14,33 +14,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.compare import diff_command, drift_command, expect_command, history_command
+from audit.cli.compare import diff_command
 from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
-from audit.cli.help import (
-    ABOUT,
-    Command,
-    Commands,
-    TextTyper,
-    add_trace_option,
-    say_next,
-    show_all_options,
-)
-from audit.cli.options import ConfigOption, JobsOption, JsonOption, OwnOption, RunArgument
-from audit.cli.review import decide_command, log_command, undo_command
+from audit.cli.help import ABOUT, Commands, TextTyper, start
+from audit.cli.input_study import input_study_command
+from audit.cli.options import JobsOption, JsonOption, RunArgument, read_config
+from audit.cli.review import decide_command
 from audit.cli.scan import recheck_command, report_command, scan_command
-from audit.cli.select import labels_command, needs_command, select_command
 from audit.cli.serve import serve_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
-from preflight.terminal import visible, without_help_all
+from preflight.terminal import visible
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from audit.checking.check import Check
     from audit.neighbors.pairs.overlap import OverlapReport
 
 app = TextTyper(
@@ -50,11 +43,15 @@ app = TextTyper(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.callback(invoke_without_command=True)(say_next)
+app.callback(invoke_without_command=True)(start)
 app.add_typer(subset_app, name="subset")
-app.command("scan", cls=Command)(scan_command)
-app.command("recheck", cls=Command)(recheck_command)
-app.command("report", cls=Command)(report_command)
+for name, command in (
+    ("scan", scan_command), ("report", report_command), ("diff", diff_command),
+    ("export", export_command), ("apply", apply_command), ("decide", decide_command),
+    ("serve", serve_command), ("verify", verify_command), ("recheck", recheck_command),
+    ("input-study", input_study_command),
+):  # fmt: skip
+    app.command(name)(command)
 
 
 @app.command(name="show")
@@ -62,10 +59,10 @@ def show_command(
     run: RunArgument,
     path: Annotated[str, typer.Argument(help="Sample id, path, or the end of one.")],
     other: Annotated[
-        str | None, typer.Argument(help="A second one: the evidence between the two.")
+        str | None, typer.Argument(help="Second image: the evidence for the pair.")
     ] = None,
 ) -> None:
-    """Tell everything known of one file, or what two files share."""
+    """Print the details of one image, or the evidence between two."""
     from audit.report.file_card import card_text
     from audit.report.file_card import make_file_card as show_file
 
@@ -80,22 +77,20 @@ def show_command(
 
 
 @app.command()
-def overlap(
+def find(
     new: Annotated[list[str], typer.Argument(help="NEW ... RUN: new images, then the run.")],
     jobs: JobsOption = None,
-    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which images of folder NEW show a picture that RUN holds; reads no image of RUN's."""
-    from audit.checking.config import load_config
+    """Find images of folder NEW that RUN already holds; reads no image of RUN."""
     from audit.machine.executors import Processes
     from audit.neighbors.pairs.overlap import find_overlap
     from audit.sources import open_source
     from preflight.cores import usable_cores
 
     if len(new) < 2:
-        raise UsageError("overlap takes NEW and RUN: audit overlap new_images runs/images.")
-    settings = load_config(config)
+        raise UsageError("find takes NEW and RUN: audit find new_images runs/images.")
+    settings = read_config()
     executor = Processes(jobs or usable_cores(), settings.timeout_s, settings.limits.max_memory)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
@@ -103,17 +98,6 @@ def overlap(
         terminal.write_parts([found.document(), "\n"])
     else:
         terminal.write_text(_overlap_text(found))
-
-
-for name, command in (
-    ("decide", decide_command), ("undo", undo_command), ("log", log_command),
-    ("export", export_command), ("verify", verify_command),
-    ("diff", diff_command), ("drift", drift_command), ("expect", expect_command),
-    ("history", history_command),
-    ("labels", labels_command), ("needs", needs_command), ("apply", apply_command),
-    ("select", select_command),
-):  # fmt: skip
-    app.command(name)(command)
 
 
 @app.command(name="app")
@@ -127,23 +111,19 @@ def serve_app(
         typer.Option("--port", min=1, max=65535, help="Port (default: free, from 8501 on)."),
     ] = None,
     address: Annotated[
-        str, typer.Option("--address", help="Address to serve on; others can then decide too.")
+        str,
+        typer.Option("--address", help="Address to serve on; other people can then decide too."),
     ] = "127.0.0.1",
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
     ] = True,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Let everybody look on, and nobody decide.")
-    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Allow no decisions.")] = False,
 ) -> None:
-    """Look at runs and profiles in the browser, and decide."""
+    """Review runs and profiles in the browser, and decide."""
     from audit.ui.server import become, command
 
     words = [str(path) for path in runs or ()]
     become(command(words, address, port, browser=browser, read_only=read_only))
-
-
-app.command("serve")(serve_command)
 
 
 @app.command()
@@ -151,17 +131,14 @@ def explain(
     code: Annotated[
         str | None, typer.Argument(help="Check code, such as DUP001; without it, all are listed.")
     ] = None,
-    config: ConfigOption = None,
-    own: OwnOption = None,
 ) -> None:
-    """Print the page of a check: what it does, why it matters, what to do; or list the checks."""
-    from audit.checking.check import page, select_checks
-    from audit.checking.config import load_config
+    """Print the page of a check, or of the checks that match a word; without CODE, list all."""
+    from audit.checking.check import matching_checks, page, select_checks
     from audit.checking.own import load_own
     from audit.checking.retired import retirement
 
     if code is None:
-        list_checks(own)
+        list_checks()
         return
     if note := retirement(code):
         terminal.write_text(note)
@@ -169,20 +146,28 @@ def explain(
     try:
         checks = select_checks([code])
     except UsageError:  # none of ours: only then is code of the user's run
-        checks = select_checks([code], load_own([*load_config(config).own, *(own or ())]).checks)
+        own = load_own(read_config().plugins).checks
+        checks = matching_checks(code) or select_checks([code], own)
+        if len(checks) > 1:
+            terminal.write_text("\n".join(map(_summary_line, checks)))
+            return
     for check in checks:
         terminal.write_text(page(check))
 
 
-def list_checks(own: list[Path] | None) -> None:
-    """List every check."""
+def _summary_line(check: Check) -> str:
+    summary = (type(check).__doc__ or "").strip().splitlines()[0]
+    return f"{check.code}  {check.severity:<8} {check.name:<26} {summary}"
+
+
+def list_checks() -> None:
+    """List every check, the user's own too."""
     from audit.checking.check import select_checks
     from audit.checking.own import load_own
 
-    loaded = load_own(own or ())
+    loaded = load_own(read_config().plugins)
     for check in select_checks(None, loaded.checks):
-        summary = (type(check).__doc__ or "").strip().splitlines()[0]
-        terminal.write_text(f"{check.code}  {check.severity:<8} {check.name:<26} {summary}")
+        terminal.write_text(_summary_line(check))
     for part in loaded.broken:
         terminal.write_message(f"{part.name} could not be loaded: {part.error} ({part.place}).")
     if loaded.broken:
@@ -205,16 +190,12 @@ def sql(
         terminal.write_text(_table(frame))
 
 
-add_trace_option(app)
-
-
 # ---- formatting ----
 
 
 def _overlap_text(found: OverlapReport) -> str:
     lines = [
-        f"{len(found.matches):,} of {found.new_images:,} new images show a picture that "
-        f"{found.run} holds."
+        f"{len(found.matches):,} of {found.new_images:,} new images are already in {found.run}."
     ]
     for match in found.matches:
         place = ", ".join(visible(p) for p in (match.split, match.label) if p)
@@ -225,7 +206,7 @@ def _overlap_text(found: OverlapReport) -> str:
             + f"  [{said}]"
         )
     if found.without_picture:
-        lines.append(f"{found.without_picture:,} new files gave no picture.")
+        lines.append(f"{found.without_picture:,} new files are not readable images.")
     return "\n".join([*lines, *found.completeness])
 
 
@@ -253,10 +234,8 @@ def command_line() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(200_000, 20, 50)  # imports alone begin 400 collections, for nothing
     terminal.prepare_streams()
-    words, every = without_help_all(sys.argv[1:])
-    show_all_options(every)
     # Not standalone: its own messages would reach the terminal as they are.
-    code = exit_code_of(lambda: app(words, standalone_mode=False))
+    code = exit_code_of(lambda: app(sys.argv[1:], standalone_mode=False))
     terminal.close_streams()
     sys.exit(code)
 

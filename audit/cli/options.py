@@ -7,35 +7,67 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from audit.scanning.options import ScanOptions
 from preflight import terminal
+from preflight.settings import GlobalOptions
 from preflight.terminal import visible
+
+if TYPE_CHECKING:
+    from audit.checking.config import Config
+
+
+_given: ContextVar[GlobalOptions] = ContextVar("global_options")
+
+
+def keep_global_options(options: GlobalOptions) -> None:
+    """Keep the options of the program for the command that follows."""
+    _given.set(options)
+
+
+def global_options() -> GlobalOptions:
+    """Return the options of the program that this call has."""
+    return _given.get(GlobalOptions())
+
+
+def read_config(expectations: Iterable[str] = ()) -> Config:
+    """Return the settings of this call: `audit.toml`, then `--set`, then `--expect`."""
+    from audit.checking.config import load_config
+
+    given = global_options()
+    return load_config(given.config, given.assignments, expectations)
+
 
 RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
 
 
-def scan_option(name: str, flag: str = "", **more: Any) -> Any:
+def scan_option(name: str, flag: str = "", panel: str | None = None, **more: Any) -> Any:
     """Return the declaration of an option of a scan, with its meaning as help."""
-    return typer.Option(flag or f"--{name}", help=ScanOptions.meaning(name), **more)
+    meaning = ScanOptions.meaning(name)
+    return typer.Option(flag or f"--{name}", help=meaning, rich_help_panel=panel, **more)
 
 
 ChecksOption = Annotated[str | None, scan_option("checks")]
-ConfigOption = Annotated[Path | None, scan_option("config")]
-TraceOption = Annotated[
-    bool, typer.Option("--trace", help="Print the traceback of what failed in this program.")
-]
 SeedOption = Annotated[
     int, typer.Option("--seed", help="Any integer; the same seed draws the same rows.")
 ]
-OwnOption = Annotated[list[Path] | None, scan_option("own")]
-LockOption = Annotated[bool, scan_option("lock", "--lock/--no-lock")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 JobsOption = Annotated[int | None, scan_option("jobs", min=1)]
+
+
+def option_group(title: str) -> Callable[..., Any]:
+    """Return a function that declares options of a group of the help: flags, then the text."""
+
+    def declare(*words: str, **more: Any) -> Any:
+        *flags, text = words
+        return typer.Option(*flags, help=text, rich_help_panel=title, **more)
+
+    return declare
 
 
 def quoted(run: Path) -> str:

@@ -1,8 +1,7 @@
-"""`audit decide | undo | log | tags`: parse, one call into the library, format.
+"""`audit decide`: record decisions, undo and list them, and estimate wrong labels by review.
 
-What is named by hand is recorded at once. What is picked in bulk (`--code`, `--where`, `--rule`) is
-counted and shown first, and recorded only with `--yes`. `audit.cli.main` mounts these commands and
-turns errors into one sentence.
+Subjects that are named are recorded at once. Bulk selections (`--code`, `--where`, `--rule`) are
+counted and shown first, and recorded only with `--yes`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, RunArgument, print_lines, quoted, write_note
+from audit.cli.options import (
+    JsonOption,
+    RunArgument,
+    option_group,
+    print_lines,
+    quoted,
+    write_note,
+)
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
@@ -29,14 +35,11 @@ if TYPE_CHECKING:
 SHOWN = 5  # examples in a preview
 
 
-ByOption = Annotated[str | None, typer.Option("--by", help="Who decides (default: login name).")]
-
-
 @dataclass(frozen=True)
 class _Picked:
     """What is decided about, how it was picked, and how it is signed."""
 
-    things: Sequence[str]
+    subjects: Sequence[str]
     codes: Sequence[str]
     where: str | None
     note: str
@@ -45,76 +48,143 @@ class _Picked:
     new_name: bool
 
 
+select_option = option_group("Selection")
+record_option = option_group("Recording")
+list_option = option_group("Undo and list")
+labels_option = option_group("Estimate wrong labels")
+
+
 def decide_command(
     run: RunArgument,
-    things: Annotated[
+    subjects: Annotated[
         list[str] | None,
         typer.Argument(help="Fingerprints of findings, or samples: id, path, end of an id."),
     ] = None,
     verdict: Annotated[
         str | None,
-        typer.Option(
+        select_option(
             "--as",
-            help="keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME, untag:NAME.",
+            "keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME, untag:NAME.",
         ),
     ] = None,
     code: Annotated[
-        list[str] | None, typer.Option("--code", help="All open findings of a code; repeatable.")
+        list[str] | None,
+        select_option("--code", "All open findings of a code; repeatable."),
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option("--where", help='SQL over the `images` view, such as "width < 64".'),
+        select_option("--where", 'SQL over the `images` view, such as "width < 64".'),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option("--rule", help="Who stays: largest, sharpest, least-compressed, split:NAME."),
+        select_option("--rule", "Copy to keep: largest, sharpest, least-compressed, split:NAME."),
     ] = None,
     drop_from: Annotated[
         list[str] | None,
-        typer.Option(
-            "--drop-from", help="Split to drop from in groups across splits; repeatable, in order."
-        ),
+        select_option("--drop-from", "Split to drop copies from; repeatable, in order."),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="What people changed in Label Studio (.json), CVAT (.xml)."),
+        select_option("--from", "Changes made in Label Studio (.json) or CVAT (.xml)."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Record conflicts of --from too.")
+        bool,
+        record_option("--overwrite", "Record conflicts of --from too."),
     ] = False,
     new_name: Annotated[
-        bool, typer.Option("--new-name", help="Allow a class or split that the run does not have.")
+        bool,
+        record_option("--new-name", "Allow a class or split that the run does not have."),
     ] = False,
-    note: Annotated[str, typer.Option("--note", help="Why, for those who read it later.")] = "",
-    by: ByOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Record a bulk decision.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what a bulk decision would record.")
+    note: Annotated[str, record_option("--note", "Reason, kept in the log.")] = "",
+    by: Annotated[
+        str | None,
+        record_option("--by", "Reviewer (default: login name)."),
+    ] = None,
+    yes: Annotated[
+        bool,
+        record_option("--yes", "Record a bulk decision; without it, only show it."),
     ] = False,
+    undo: Annotated[
+        bool,
+        list_option("--undo", "Undo your last batch of decisions."),
+    ] = False,
+    anyone: Annotated[
+        bool,
+        list_option("--anyone", "With --undo: also decisions of other reviewers."),
+    ] = False,
+    log: Annotated[bool, list_option("--log", "List the decisions, newest first.")] = False,
+    stale: Annotated[
+        bool,
+        list_option("--stale", "List only decisions that no longer apply."),
+    ] = False,
+    tags: Annotated[bool, list_option("--tags", "List the tags with counts.")] = False,
+    limit: Annotated[
+        int | None,
+        list_option(
+            "-n", "--limit", "Batches to undo (default 1), or decisions to list (50).", min=1
+        ),
+    ] = None,
+    draw_labels: Annotated[
+        int | None,
+        labels_option("--draw-labels", "Draw N labels at random for review."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        labels_option("-o", "--output", "CSV of the drawn labels."),
+    ] = None,
+    reviewed: Annotated[
+        Path | None,
+        labels_option("--reviewed", "Estimate from that CSV, with yes or no under `wrong`."),
+    ] = None,
+    seed: Annotated[int, labels_option("--seed", "Seed of --draw-labels.")] = 0,
+    as_json: JsonOption = False,
 ) -> None:
-    """Decide about findings or samples: keep, drop, relabel, move, or waive a false positive."""
-    if dry_run and yes:
-        raise UsageError("--dry-run records nothing, and --yes records: leave one of them out.")
-    if source is not None:
-        if things or verdict or code or where or rule or drop_from:
-            raise UsageError("--from FILE says by itself what is decided: leave the rest out.")
-        picked = _Picked([], [], None, note, by, yes, new_name)
-        _decide_by_file(run, source, picked, overwrite)
-        return
-    if overwrite:
-        raise UsageError("--overwrite goes with --from FILE.")
-    if dry_run and things and not (rule or drop_from):
-        raise UsageError("--dry-run goes with what picks in bulk: --code, --where, --rule, --from.")
-    picked = _Picked(things or [], code or [], where, note, by, yes, new_name)
+    """Keep, drop, relabel, move or waive; undo and list decisions; estimate wrong labels."""
+    selected = bool(subjects or verdict or code or where or rule or drop_from)
+    modes = {
+        "--undo": undo, "--log": log or stale or tags, "--draw-labels": draw_labels is not None,
+        "--reviewed": reviewed is not None, "--from": source is not None,
+    }  # fmt: skip
+    _check_mode([name for name, given in modes.items() if given], selected=selected)
+    if overwrite and source is None:
+        raise UsageError("--overwrite needs --from FILE.")
+    if modes["--undo"]:
+        _undo(run, limit or 1, by, anyone=anyone)
+    elif modes["--log"]:
+        print_decisions(run, limit or 50, stale=stale, tags=tags, as_json=as_json)
+    elif draw_labels is not None:
+        _draw_labels(run, draw_labels, out, seed, as_json)
+    elif reviewed is not None:
+        _print_label_estimate(run, reviewed, as_json)
+    elif source is not None:
+        _decide_by_file(run, source, _Picked([], [], None, note, by, yes, new_name), overwrite)
+    else:
+        picked = _Picked(subjects or [], code or [], where, note, by, yes, new_name)
+        _decide_selected(run, picked, verdict, rule, drop_from or ())
+
+
+def _check_mode(modes: Sequence[str], *, selected: bool) -> None:
+    """Raise UsageError for several things to do at once."""
+    if len(modes) > 1:
+        raise UsageError(f"{modes[0]} and {modes[1]} are different actions: use one of them.")
+    if modes and selected:
+        raise UsageError(f"{modes[0]} takes no selection of findings or samples: leave it out.")
+
+
+def _decide_selected(
+    run: Path, picked: _Picked, verdict: str | None, rule: str | None, drop_from: Sequence[str]
+) -> None:
     if rule or drop_from:
-        if where or verdict or len(code or ()) != 1:
-            raise UsageError("--rule and --drop-from go with one --code, such as --code DUP003.")
-        _decide_by_rule(run, picked, rule or "largest", drop_from or ())
+        if picked.where or verdict or len(picked.codes) != 1:
+            raise UsageError("--rule and --drop-from need one --code, such as --code DUP003.")
+        _decide_by_rule(run, picked, rule or "largest", drop_from)
         return
     if verdict is None:
-        raise UsageError("Say what to decide: --as drop, for one, or --code DUP003 --rule largest.")
-    if bool(things) + bool(code) + bool(where) != 1:
-        raise UsageError("Name findings or samples, or pick them with --code or with --where.")
+        raise UsageError(
+            "Nothing to decide: give --as, such as --as drop, or --code DUP003 --rule largest."
+        )
+    if bool(picked.subjects) + bool(picked.codes) + bool(picked.where) != 1:
+        raise UsageError("Name findings or samples, or select them with --code or with --where.")
     _decide(run, picked, verdict)
 
 
@@ -126,7 +196,7 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
     _refuse_new_name(run, found.entries, picked.new_name)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
     lines = [
-        f"{_counted(found.read, 'picture')} read; {found.unchanged:,} unchanged; "
+        f"{_counted(found.read, 'image')} read; {found.unchanged:,} unchanged; "
         f"{_counted(len(found.entries), 'decision')}."
     ]
     lines += [f"{n:>9,}  {verb}" for verb, n in verbs.most_common()]
@@ -134,13 +204,13 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
         [f"{e.verb}{':' + e.value if e.value else ''}  {_named(e)}" for e in found.entries[:SHOWN]],
         len(found.entries),
     )
-    print_lines(lines + [f"  not understood, {n:,}: {why}" for why, n in found.ignored.items()])
+    print_lines(lines + [f"  ignored, {n:,}: {why}" for why, n in found.ignored.items()])
     if _is_confirmed(picked.yes, len(found.entries)):
         _say_recorded(run, Ledger(run).record(found.entries))
     if found.conflicts:
         print_lines(f"  conflict: {line}" for line in found.conflicts)
         write_note(
-            f"{_counted(len(found.conflicts), 'answer')} not recorded: the picture was decided "
+            f"{_counted(len(found.conflicts), 'answer')} not recorded: the image was decided "
             "since the export. Decide by hand, or add --overwrite to record the file's answers."
         )
         raise typer.Exit(ExitCode.USAGE)
@@ -150,7 +220,7 @@ def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]
     from audit.decisions import keeper_rules
 
     code = picked.codes[0].upper()
-    proposal = keeper_rules.propose(run, code, rule, picked.things or None, splits)
+    proposal = keeper_rules.propose(run, code, rule, picked.subjects or None, splits)
     drops = proposal.filter(~proposal["keep"].fill_null(True))
     shown = [f"{i}  {w}" for i, w in drops.select("sample_id", "why").head(SHOWN).iter_rows()]
     said = _proposal_lines(keeper_rules.summarise(proposal))
@@ -175,7 +245,7 @@ def _decide(run: Path, picked: _Picked, verdict: str) -> None:
     elif picked.codes:
         entries = decisions.finding_entries(run, picked.codes, *signed)
     else:
-        findings, samples = _split(run, picked.things)
+        findings, samples = _split(run, picked.subjects)
         entries = decisions.named_entries(run, findings, samples, *signed)
     _refuse_new_name(run, entries, picked.new_name)
     if picked.where is not None or picked.codes:
@@ -198,7 +268,7 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     from audit.decisions.ledger import Ledger
 
     codes = list(picked.codes)
-    words, names = (codes, []) if codes else _split(run, picked.things)
+    words, names = (codes, []) if codes else _split(run, picked.subjects)
     if picked.where is not None or names:
         raise UsageError("fix applies to findings: give fingerprints, or codes with --code BOX001.")
     proposed = decisions.plan_fixes(run, words, name)
@@ -217,33 +287,18 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
         _say_recorded(run, Ledger(run).record(entries))
 
 
-def undo_command(
-    run: RunArgument,
-    n: Annotated[int, typer.Argument(min=1, help="Batches: a bulk decision is one.")] = 1,
-    by: ByOption = None,
-    anyone: Annotated[
-        bool, typer.Option("--anyone", help="The last ones, whoever made them.")
-    ] = False,
-) -> None:
-    """Take back your last decisions; they stay in the log, marked as undone."""
+def _undo(run: Path, n: int, by: str | None, *, anyone: bool) -> None:
+    """Undo the last batches; they stay in the log, marked as undone."""
     from audit.decisions.ledger import Ledger
 
     undone = Ledger(run).undo(n, by, anyone=anyone)
     for batch, count in Counter(decision.batch for decision in undone).items():
         first = next(d for d in reversed(undone) if d.batch == batch)
-        print_lines([f"Took back batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
+        print_lines([f"Undid batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
 
 
-def log_command(
-    run: RunArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest decisions.")] = 50,
-    stale: Annotated[
-        bool, typer.Option("--stale", help="Only what does not apply any more, and why.")
-    ] = False,
-    tags: Annotated[
-        bool, typer.Option("--tags", help="The tags, and how many samples each is on.")
-    ] = False,
-    as_json: JsonOption = False,
+def print_decisions(
+    run: Path, limit: int = 50, *, stale: bool = False, tags: bool = False, as_json: bool = False
 ) -> None:
     """List the decisions, newest first; stale and undone ones are marked."""
     if tags:
@@ -269,10 +324,10 @@ def log_command(
         mark = f" [stale: {reasons[d.id]}]" if d.id in reasons else " [undone]" * d.undone
         print_lines([f"{d.id:>6}  {d.at}  {d.by}  {_line(d)}{mark}"])
     if not shown:
-        write_note("No decision is stale." if stale else "No decision yet: `audit decide --help`.")
+        write_note("No decision is stale." if stale else "No decision yet.")
     elif not stale and lapsed.height:
         write_note(
-            f"{_counted(lapsed.height, 'decision')} stale: `audit log {quoted(run)} --stale`."
+            f"{_counted(lapsed.height, 'decision')} stale: `audit decide {quoted(run)} --stale`."
         )
 
 
@@ -288,19 +343,50 @@ def _print_tags(run: Path, as_json: bool) -> None:
     if not counts:
         write_note(f"No sample has a tag: `audit decide {quoted(run)} SAMPLE --as tag:NAME`.")
     if stale := stale_tags(run).height:
-        write_note(f"{_counted(stale, 'tag')} stale: `audit log {quoted(run)} --stale` says why.")
+        write_note(
+            f"{_counted(stale, 'tag')} stale: `audit decide {quoted(run)} --stale` lists the "
+            "reasons."
+        )
+
+
+# ---- an estimate of wrong labels ----
+
+
+def _draw_labels(run: Path, n: int, out: Path | None, seed: int, as_json: bool) -> None:
+    from audit.decisions.label_sample import draw_labels, write_drawn
+
+    if out is None:
+        raise UsageError("--draw-labels needs -o FILE.csv, to write the labels to.")
+    write_drawn(draw_labels(run, n, seed), out)
+    if as_json:
+        terminal.write_parts([json.dumps({"drawn": n, "path": str(out)}), "\n"])
+        return
+    print_lines([
+        f"{n:,} labels drawn into {out}: write yes or no under `wrong`, then "
+        f"`audit decide {quoted(run)} --reviewed {out}`."
+    ])  # fmt: skip
+
+
+def _print_label_estimate(run: Path, reviewed: Path, as_json: bool) -> None:
+    from audit.decisions.label_sample import estimate_wrong
+
+    found = estimate_wrong(run, reviewed)
+    if as_json:
+        terminal.write_parts([json.dumps(asdict(found)), "\n"])
+    else:
+        print_lines([found.sentence()])
 
 
 # ---- formatting ----
 
 
-def _split(run: Path, things: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split(run: Path, subjects: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fingerprints, and the ids of the samples that the other words name."""
     from audit.decisions.decisions import CODE, FINGERPRINT
     from audit.report.file_card import find_samples
 
-    prints = [thing for thing in things if FINGERPRINT.match(thing)]
-    names = [thing for thing in things if not FINGERPRINT.match(thing)]
+    prints = [subject for subject in subjects if FINGERPRINT.match(subject)]
+    names = [subject for subject in subjects if not FINGERPRINT.match(subject)]
     if codes := [name for name in names if CODE.match(name)]:
         raise UsageError(f"{codes[0]} is a code: `--code {codes[0]}` takes all its open findings.")
     return prints, find_samples(run, names)
@@ -332,8 +418,8 @@ def _proposal_lines(summary: Summary) -> list[str]:
     hint = {SPLIT_NEEDED: " (name it with --drop-from)"}
     dropped = sum(summary.drops.values())
     lines = [
-        f"{_counted(summary.groups, 'open group')}: {_counted(dropped, 'sample')} to drop"
-        f"{_places(summary.drops)}, {summary.stay:,} to stay."
+        f"{_counted(summary.groups, 'open group')}: {_counted(dropped, 'sample')} to "
+        f"drop{_places(summary.drops)}, {summary.stay:,} to keep."
     ]
     return lines + [
         f"  left open, {n:,}: {reason}{hint.get(reason, '')}" for reason, n in summary.open.items()
@@ -341,8 +427,9 @@ def _proposal_lines(summary: Summary) -> list[str]:
 
 
 def _is_confirmed(yes: bool, n: int) -> bool:
-    if not yes and n:
-        write_note("Nothing was recorded: add --yes to record it.")
+    if not (yes and n):
+        why = "add --yes to record it" if n else "there is nothing to decide"
+        write_note(f"Nothing was recorded: {why}.")
     return yes and n > 0
 
 
@@ -354,8 +441,8 @@ def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
         mine = "" if who == whoami() else f" --by {shlex.quote(who)}"
         write_note(
             f"Recorded {_counted(len(decided), 'decision')} as batch {decided[0].batch} by {who}; "
-            f"`audit undo {quoted(run)}{mine}` takes them back, "
-            f"`audit export {quoted(run)} --manifest kept.csv` writes what stays."
+            f"`audit decide {quoted(run)} --undo{mine}` undoes them, `audit export {quoted(run)} "
+            "--manifest kept.csv` writes the remaining samples."
         )
 
 

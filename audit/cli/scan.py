@@ -1,12 +1,11 @@
-"""`audit scan | recheck | report`: parse, one call into the library, print the report.
-
-All three end with the report of a run; the exit code is what it says. `audit.cli.main` mounts them.
-"""
+"""`audit scan | recheck | report`: parse, one call into the library, print the report."""
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,124 +14,131 @@ import typer
 from audit.cli.compare import FailOn, fails, unmet, write_diff, write_outcomes
 from audit.cli.options import (
     ChecksOption,
-    ConfigOption,
-    JobsOption,
     JsonOption,
-    LockOption,
-    OwnOption,
     RunArgument,
-    TraceOption,
+    global_options,
+    option_group,
+    quoted,
+    read_config,
     scan_option,
 )
 from audit.errors import UsageError
-from audit.scanning.options import PROCESSES, RUNS, ScanOptions
+from audit.scanning.options import RUNS, ScanOptions
 from preflight import terminal
 from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from audit.checking.config import Config
     from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
     from audit.report import Report
     from audit.scanning.measuring import Progress
-    from audit.scanning.scanning import ScanResult
+    from audit.scanning.scanning import ScanRequest, ScanResult
 
+INPUT, CHECKS = "Input", "Checks"  # groups of the help of `scan`
+output_option, ci_option = option_group("Output"), option_group("CI")
 FailOption = Annotated[
     FailOn,
-    typer.Option("--fail-on", help="Exit with 1 at this severity; new: beyond the --baseline."),
-]
-FullOption = Annotated[
-    bool, typer.Option("--full", help="Print the whole report, as `audit report RUN` does.")
+    ci_option("--fail-on", "Exit with 1 at this severity; new: not in --baseline."),
 ]
 
 
 def scan_command(
     source: Annotated[
         list[str],
-        typer.Argument(help="A folder, a manifest, packs, an address, or name=DIR ..."),
+        typer.Argument(
+            help="A folder, a manifest, packs, an address, or name=DIR ...", rich_help_panel=INPUT
+        ),
     ],
+    layout: Annotated[str | None, scan_option("layout", panel=INPUT)] = None,
+    exclude: Annotated[list[str] | None, scan_option("exclude", panel=INPUT)] = None,
+    root: Annotated[list[str] | None, scan_option("roots", "--root", panel=INPUT)] = None,
+    embeddings: Annotated[Path | None, scan_option("embeddings", panel=INPUT)] = None,
+    embedder: Annotated[str | None, scan_option("embedder", panel=INPUT)] = None,
+    predictions: Annotated[Path | None, scan_option("predictions", panel=INPUT)] = None,
+    hash_all: Annotated[bool, scan_option("verify", "--hash-all", panel=INPUT)] = False,
+    jobs: Annotated[int | None, scan_option("jobs", min=1, panel=INPUT)] = None,
+    checks: Annotated[str | None, scan_option("checks", panel=CHECKS)] = None,
+    plugins: Annotated[list[Path] | None, scan_option("plugins", "--plugin", panel=CHECKS)] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Run directory (default runs/<dataset name>).")
+        Path | None,
+        output_option("--out", "Run directory (default runs/<dataset name>)."),
     ] = None,
-    jobs: JobsOption = None,
-    executor: Annotated[str, scan_option("executor")] = PROCESSES,
-    address: Annotated[str, scan_option("address")] = "auto",
-    parts: Annotated[str | None, scan_option("parts")] = None,
-    checks: ChecksOption = None,
-    layout: Annotated[str | None, scan_option("layout")] = None,
-    exclude: Annotated[list[str] | None, scan_option("exclude")] = None,
-    root: Annotated[list[str] | None, scan_option("roots", "--root")] = None,
-    label_separator: Annotated[
-        str | None, scan_option("label_separator", "--label-separator")
-    ] = None,
-    one_hot: Annotated[str | None, scan_option("one_hot", "--one-hot")] = None,
-    embeddings: Annotated[Path | None, scan_option("embeddings")] = None,
-    embedder: Annotated[str | None, scan_option("embedder")] = None,
-    predictions: Annotated[Path | None, scan_option("predictions")] = None,
-    config: ConfigOption = None,
-    own: OwnOption = None,
+    as_json: Annotated[
+        bool,
+        output_option("--json", "Print one JSON document on stdout."),
+    ] = False,
+    timing: Annotated[
+        bool,
+        output_option("--timing", "Print the wall and CPU seconds of each stage."),
+    ] = False,
+    fail_on: FailOption = FailOn.ERROR,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", help="Run of an earlier audit: tell what changed since."),
+        ci_option("--baseline", "Earlier run: also print the changes."),
     ] = None,
-    fail_on: FailOption = FailOn.ERROR,
-    full: FullOption = False,
-    as_json: JsonOption = False,
-    verify: Annotated[bool, scan_option("verify")] = False,
-    lock: LockOption = True,
-    trace: TraceOption = False,
-    timing: Annotated[
-        bool, typer.Option("--timing", help="Print the wall and CPU seconds of each stage.")
-    ] = False,
+    expect: Annotated[
+        list[str] | None,
+        ci_option("--expect", 'Exit with 1 unless met, such as "leaked_share=< 0.01"; repeatable.'),
+    ] = None,
     push: Annotated[
-        str, typer.Option("--push", help="Send the counts to https://HOST/DATASET of a service.")
+        str,
+        ci_option("--push", "Send the counts to https://HOST/DATASET."),
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what --push would send, and send nothing.")
+        bool,
+        ci_option("--dry-run", "List what --push would send; send nothing."),
     ] = False,
-    with_paths: Annotated[
-        bool, typer.Option("--with-paths", help="Let --push send ids of samples too.")
-    ] = False,
+    with_paths: Annotated[bool, ci_option("--with-paths", "Let --push send sample ids.")] = False,
 ) -> None:
-    """Index a dataset and report what is wrong with it; run it again after any change."""
-    if executor == PROCESSES and all(map(os.path.isdir, source)):
+    """Index a dataset and report its problems; run it again after any change."""
+    if all(map(os.path.isdir, source)):  # before the settings, whose libraries start threads
         from audit.machine.workers import fork_ahead
 
         if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
             fork_ahead()
-    from audit.compare.expectations import judge_expectations, parse_expectations
+    from audit.compare.diff import Snapshot, compare_snapshots
+    from audit.compare.expectations import parse_expectations
     from audit.kernels.library import missing_sentence
     from audit.report import collect_report
+
+    config = read_config(expect or ())
+    _need_baseline(fail_on, baseline)
+    _check_push(push, dry_run=dry_run, with_paths=with_paths)
+    expected = parse_expectations(config.expect)
+    # before the scan, which may be of the same run
+    earlier = None if baseline is None else Snapshot.of(baseline)
+    options = ScanOptions(
+        layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
+        checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
+        config=config, plugins=plugins or (), jobs=jobs, verify=hash_all,
+    )  # fmt: skip
+    request = options.prepare(source, out)
+    missing = [sentence] if (sentence := missing_sentence()) else []
+    notes = [request.source.describe(), *request.config.notes, *missing]
+    terminal.write_message("\n".join(notes))
+    result = _carry_out(request, source, jobs)
+    terminal.write_message(_what_happened(result))
+    diff = None
+    if earlier is not None:
+        diff = compare_snapshots(earlier, Snapshot.of(request.run))
+    report = collect_report(request.run, laps=result.laps)
+    if timing:
+        terminal.write_message(_stage_table(report))
+    if push:
+        _push(request.run, push, with_paths, dry_run)
+    _finish(report, fail_on, as_json, diff, _judged(request.run, config) if expected else ())
+
+
+def _carry_out(request: ScanRequest, source: Sequence[str], jobs: int | None) -> ScanResult:
+    """Scan with a progress bar; a stop names the command that goes on."""
     from audit.scanning.estimate import Forecast
     from audit.scanning.measuring import PHASE_WORDS
     from preflight.cores import usable_cores
     from preflight.progress import ProgressBar
 
-    _need_baseline(fail_on, baseline)
-    if (dry_run or with_paths) and not push:
-        raise UsageError("--dry-run and --with-paths are about --push URL: name where to.")
-    if push:
-        from preflight.push import find_push_problem
-
-        if problem := find_push_problem(push, "dataset", dry_run=dry_run):
-            raise UsageError(problem)
-    earlier = None
-    if baseline is not None:
-        from audit.compare.diff import Snapshot
-
-        earlier = Snapshot.of(baseline)  # before the scan, which may be of the same run
-    options = ScanOptions(
-        layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
-        checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
-        config=config, own=own or (), jobs=jobs, executor=executor, address=address, parts=parts,
-        lock=lock, verify=verify, label_separator=label_separator, one_hot=one_hot,
-    )  # fmt: skip
-    request = options.prepare(source, out)
-    expected = parse_expectations(request.config.expect)
-    missing = [sentence] if (sentence := missing_sentence()) else []
-    notes = [request.source.describe(), *request.config.notes, *missing]
-    terminal.write_message("\n".join(notes))
     try:
         with ProgressBar(PHASE_WORDS) as bar:
             forecast = Forecast(bar.say, jobs or usable_cores())
@@ -141,24 +147,29 @@ def scan_command(
                 bar(state)
                 forecast(state)
 
-            result = request.carry_out(show)
+            return request.carry_out(show)
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(request.run)])
-        terminal.write_message(f"\nNothing is lost: `{again}` goes on from here.")
+        terminal.write_message(f"\nNothing is lost: `{again}` continues.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    terminal.write_message(_what_happened(result))
-    diff = None
-    if earlier is not None:
-        from audit.compare.diff import Snapshot, compare_snapshots
 
-        diff = compare_snapshots(earlier, Snapshot.of(request.run))
-    report = collect_report(request.run, laps=result.laps)
-    if timing:
-        terminal.write_message(_stage_table(report))
-    outcomes = judge_expectations(request.run, expected) if expected else []
+
+def _judged(run: Path, config: Config) -> list[JudgedExpectation]:
+    """Return the expectations of `[expect]` and `--expect`, judged; [] without any."""
+    from audit.compare.expectations import judge_expectations, parse_expectations
+
+    expected = parse_expectations(config.expect)
+    return judge_expectations(run, expected) if expected else []
+
+
+def _check_push(push: str, *, dry_run: bool, with_paths: bool) -> None:
+    if (dry_run or with_paths) and not push:
+        raise UsageError("--dry-run and --with-paths need --push URL.")
     if push:
-        _push(request.run, push, with_paths, dry_run)
-    _finish(report, fail_on, as_json, trace, diff, outcomes, full)
+        from preflight.push import find_push_problem
+
+        if problem := find_push_problem(push, "dataset", dry_run=dry_run):
+            raise UsageError(problem)
 
 
 def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
@@ -168,111 +179,162 @@ def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
     try:
         lines = push_scan(run, url, with_paths=with_paths, dry_run=dry_run)
     except UsageError as error:
-        kept = f"The result is kept in {run}: the same command sends it, and reads no file again."
+        kept = (
+            f"The result is kept in {run}. Run the same command again to send it; it reads no "
+            "file again."
+        )
         terminal.write_message(f"Not pushed: {error} {kept}")
         return
-    said = "would leave" if dry_run else "left"
-    terminal.write_message("\n".join([f"What {said} for {url}:", *lines]))
+    said = "Would send" if dry_run else "Sent"
+    terminal.write_message("\n".join([f"{said} to {url}:", *lines]))
 
 
 def recheck_command(
     run: RunArgument,
     checks: ChecksOption = None,
-    config: ConfigOption = None,
-    own: OwnOption = None,
     recall: Annotated[
         bool,
-        typer.Option("--recall", help="Measure what share of changed copies is found (DUP003)."),
+        typer.Option("--recall", help="Measure the recall of DUP003 on edited copies."),
+    ] = False,
+    write_expectations: Annotated[
+        bool,
+        typer.Option(
+            "--write-expectations",
+            help="Only print an [expect] that this run meets, for audit.toml.",
+        ),
     ] = False,
     fail_on: FailOption = FailOn.ERROR,
-    full: FullOption = False,
     as_json: JsonOption = False,
-    lock: LockOption = True,
-    trace: TraceOption = False,
 ) -> None:
-    """Run the checks again over what a scan measured, with other thresholds; reads no image."""
-    from audit.checking.config import load_config
+    """Run the checks again with other thresholds; reads no image."""
+    if write_expectations:
+        from audit.compare.expectations import propose_expectations
+
+        terminal.write_text(propose_expectations(run))
+        return
+    from audit.compare.expectations import parse_expectations
     from audit.report import collect_report
     from audit.scanning import scanning
     from audit.scanning.measuring import PHASE_WORDS
     from preflight.progress import ProgressBar
 
     _need_baseline(fail_on, None)
-    settings = load_config(config)
-    settings = replace(settings, own=(*settings.own, *(own or ())))
+    settings = read_config()
+    parse_expectations(settings.expect)  # a wrong one is refused before the checks run
     for note in settings.notes:
         terminal.write_message(note)
     with ProgressBar(PHASE_WORDS) as bar:
         scanning.recheck(
-            run, checks=_words(checks), config=settings, progress=bar, lock=lock, recall=recall
-        )
-    _finish(collect_report(run), fail_on, as_json, trace, full=full)
+            run, checks=_words(checks), config=settings, progress=bar, lock=settings.lock,
+            recall=recall,
+        )  # fmt: skip
+    _finish(collect_report(run), fail_on, as_json, outcomes=_judged(run, settings))
+
+
+class Section(StrEnum):
+    """A part of a report, printed alone."""
+
+    HISTORY = "history"
+    DECISIONS = "decisions"
+    EXPECTATIONS = "expectations"
+    CARD = "card"
 
 
 def report_command(
     run: RunArgument,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="x.txt, .md, .html, .json, .sarif, .xml (JUnit)."),
+        list[Path] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="x.txt, .md, .html, .json, .sarif, .xml (JUnit), or card.md; repeatable.",
+        ),
     ] = None,
-    junit: Annotated[
-        Path | None,
-        typer.Option("--junit", help="JUnit XML of checks and of [expect], for a CI server."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="File with [expect] (default ./audit.toml).")
+    section: Annotated[
+        Section | None, typer.Option("--section", help="Print only this part of the report.")
     ] = None,
     listed: Annotated[
-        str | None, typer.Option("--list", help="Print every finding of these checks, a line each.")
+        str | None,
+        typer.Option(
+            "--list", help="Print every finding of these checks; of a history, its start."
+        ),
     ] = None,
-    card: Annotated[
-        bool,
-        typer.Option("--card", help="A data card as Markdown; -o card.md adds Croissant JSON-LD."),
-    ] = False,
-    licence: Annotated[
-        str, typer.Option("--licence", help="Licence of all files, for the card.")
-    ] = "",
     reviewed: Annotated[
         Path | None,
-        typer.Option("--reviewed", help="Labels drawn by `audit labels`, answered: their cost."),
+        typer.Option("--reviewed", help="Reviewed labels of `audit decide --draw-labels`."),
     ] = None,
-    pictures: Annotated[
-        bool, typer.Option("--pictures/--no-pictures", help="Small pictures in an HTML report.")
+    licence: Annotated[
+        str, typer.Option("--licence", help="Licence of all files, for the data card.")
+    ] = "",
+    images: Annotated[
+        bool, typer.Option("--images/--no-images", help="Thumbnails in an HTML report.")
     ] = True,
     as_json: JsonOption = False,
-    trace: TraceOption = False,
 ) -> None:
-    """Print a run's findings again, or write them to a file."""
+    """Print or write the findings, decisions and history of a run."""
+    from audit.cli.compare import print_history
     from audit.report import PICTURED, collect_report, write_card, write_report
 
-    collected = collect_report(run, worst=PICTURED, reviewed=reviewed)
-    files = [(path, kind) for path, kind in ((output, ""), (junit, "xml")) if path is not None]
+    if section is Section.HISTORY:
+        print_history(run, listed, as_json)
+        return
+    if section is Section.DECISIONS:
+        from audit.cli.review import print_decisions
+
+        print_decisions(run, as_json=as_json)
+        return
+    if section is Section.EXPECTATIONS:
+        _print_expectations(run, as_json)
+        return
+    report = collect_report(run, worst=PICTURED, reviewed=reviewed)
+    files = output or []
     if listed is not None:
-        _list_findings(collected, listed, alone=not files and not as_json)
+        _list_findings(report, listed, alone=not files and not as_json)
         return
-    card = card or (output is not None and output.name.lower() == "card.md")
-    _check_card(card, licence, as_json)
-    if card or any(kind == "xml" or path.suffix.lower() == ".xml" for path, kind in files):
-        collected = _with_expectations(collected, run, config)
-    if card and output is None:
-        _print_card(collected, licence)
-    elif not files:
-        _finish(collected, FailOn.NEVER, as_json, trace, full=True)
-        return
-    for path, kind in files:
-        if card and path is output:
-            made = list(write_card(collected, path, licence))
-        else:
-            made = [write_report(collected, path, kind, pictures=pictures)]
-        terminal.write_message(f"Wrote {' and '.join(map(str, made))}.")
-    _exit(collected, trace)
-
-
-def _check_card(card: bool, licence: str, as_json: bool) -> None:
-    if licence and not card:
-        raise UsageError("--licence goes into a card: add --card, or -o card.md.")
+    cards = [path for path in files if path.name.lower() == "card.md"]
+    card = section is Section.CARD
+    if licence and not (card or cards):
+        raise UsageError("--licence is for a data card: add --section card, or -o card.md.")
     if card and as_json:
-        raise UsageError("A card is Markdown: leave out --json, or --card.")
+        raise UsageError("A data card is Markdown: leave out --json.")
+    if card or cards or any(path.suffix.lower() == ".xml" for path in files):
+        judged = _judged(run, read_config())
+        report = replace(report, expected=tuple(one.outcome() for one in judged))
+    if card:
+        _print_card(report, licence)
+    elif not files:
+        _finish(report, FailOn.NEVER, as_json, full=True)
+        return
+    for path in files:
+        if path in cards:
+            made = list(write_card(report, path, licence))
+        else:
+            made = [write_report(report, path, pictures=images)]
+        terminal.write_message(f"Wrote {' and '.join(map(str, made))}.")
+    _exit(report)
+
+
+def _print_expectations(run: Path, as_json: bool) -> None:
+    """Print whether a run meets its expectations; exit code 1 where it does not."""
+    from audit.compare.expectations import SCHEMA
+
+    config = read_config()
+    for note in config.notes:
+        terminal.write_message(note)
+    judged = _judged(run, config)
+    if not judged:
+        raise UsageError(
+            f"audit.toml has no [expect]: `audit recheck {quoted(run)} --write-expectations` "
+            "prints one to begin with."
+        )
+    if as_json:
+        document = {"schema": SCHEMA, "run": str(run), "met": not unmet(judged),
+                    "expectations": [one.document() for one in judged]}  # fmt: skip
+        terminal.write_parts([json.dumps(document, ensure_ascii=False, indent=1), "\n"])
+    else:
+        write_outcomes(judged)
+    if unmet(judged):
+        raise typer.Exit(ExitCode.FINDINGS)
 
 
 def _print_card(report: Report, licence: str) -> None:
@@ -281,31 +343,22 @@ def _print_card(report: Report, licence: str) -> None:
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 
 
-def _with_expectations(report: Report, run: Path, config: Path | None) -> Report:
-    from audit.checking.config import load_config
-    from audit.compare.expectations import judge_expectations, parse_expectations
-
-    expected = parse_expectations(load_config(config).expect)
-    judged = judge_expectations(run, expected) if expected else []
-    return replace(report, expected=tuple(one.outcome() for one in judged))
-
-
 # ---- the end ----
 
 
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
     if fail_on.only_new and baseline is None:
         raise UsageError(
-            f"--fail-on {fail_on.value} counts what an earlier audit did not have: name it with "
-            "`audit scan ... --baseline RUN`."
+            f"--fail-on {fail_on.value} counts findings that an earlier run does not have: name "
+            "it with `audit scan ... --baseline RUN`."
         )
 
 
 def _finish(
-    report: Report, fail_on: FailOn, as_json: bool, trace: bool, diff: RunDiff | None = None,
+    report: Report, fail_on: FailOn, as_json: bool, diff: RunDiff | None = None,
     outcomes: Sequence[JudgedExpectation] = (), full: bool = False,
 ) -> None:  # fmt: skip
-    """Print one screen or the `full` report, then what a baseline and what was expected say."""
+    """Print one screen or the `full` report, then the diff to a baseline and the expectations."""
     from audit.report import to_json, to_text
     from audit.report.screen import error_lines, to_screen
 
@@ -328,7 +381,7 @@ def _finish(
         if outcomes:
             terminal.write_text("")
             write_outcomes(outcomes)
-    _exit(report, trace, cause)
+    _exit(report, cause)
 
 
 def _cause(report: Report, fail_on: FailOn, diff: RunDiff | None, unmet: int) -> str:
@@ -336,13 +389,13 @@ def _cause(report: Report, fail_on: FailOn, diff: RunDiff | None, unmet: int) ->
     from audit.records import Severity
     from audit.report.wording import counted
 
-    if fail_on is FailOn.NEVER:
-        return ""
     said = [counted(unmet, "expectation") + " not met"] if unmet else []
+    if fail_on is FailOn.NEVER:
+        return "; ".join(said)
     if diff is not None and fail_on.only_new:
         return "; ".join([*said, *(["new findings"] if fails(diff, fail_on) else [])])
     counts = report.counts
-    bad = counts.error + (counts.warning if fail_on is FailOn.WARNING else 0)
+    bad = sum(getattr(counts, severity.value) for severity in fail_on.counted)
     if bad:
         thing = next((one for one in report.first if one.severity is Severity.ERROR), None)
         thing = thing or next(iter(report.first))
@@ -352,9 +405,9 @@ def _cause(report: Report, fail_on: FailOn, diff: RunDiff | None, unmet: int) ->
     return "; ".join(said)
 
 
-def _exit(report: Report, trace: bool, cause: str = "") -> None:
+def _exit(report: Report, cause: str = "") -> None:
     """End with what the report says: a part that failed counts whatever `--fail-on` is."""
-    if trace:
+    if global_options().trace:
         for part in report.failed:
             terminal.write_message(f"{part.sentence()}\n{part.trace}")
     code = strongest(
@@ -376,8 +429,7 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
     for code in wanted:
         if code not in ran:
             raise UsageError(
-                f"--list {code}: no check of this code ran here: `audit report` names those that "
-                "did."
+                f"--list {code}: this check did not run. `audit report RUN` lists the checks."
             )
     for code in wanted:
         terminal.write_parts(finding_lines(report, code))
@@ -411,7 +463,7 @@ def _what_happened(result: ScanResult) -> str:
     said = f"{', '.join(parts)}, in {seconds:.1f} s."
     if unseen := result.edited_unseen:
         named = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-        said += f"\n{len(unseen):,} changed although size and times did not: {named}."
+        said += f"\n{len(unseen):,} changed but kept size and times: {named}."
     return said
 
 

@@ -25,30 +25,30 @@ def serve_command(
         str | None, typer.Option("--invite", help="Print a link for a person, once.")
     ] = None,
     role: Annotated[
-        str, typer.Option("--role", help="Of the invited: viewer, reviewer or admin.")
+        str, typer.Option("--role", help="Role of the invited person: viewer, reviewer or admin.")
     ] = "viewer",
     days: Annotated[
-        int, typer.Option("--days", min=1, max=3650, help="How long the invitation holds.")
+        int, typer.Option("--days", min=1, max=3650, help="Validity of the invitation, in days.")
     ] = 90,
     withdraw: Annotated[
-        str | None, typer.Option("--withdraw", help="End a person's link and browsers, at once.")
+        str | None, typer.Option("--withdraw", help="Revoke the link and sessions of a person.")
     ] = None,
     people: Annotated[
-        bool, typer.Option("--people", help="List who was invited, and until when.")
+        bool, typer.Option("--people", help="List the invited people and the expiry dates.")
     ] = False,
     forget: Annotated[
         str | None,
-        typer.Option("--forget", help="Remove what is kept of a dataset, or a person's links."),
+        typer.Option("--forget", help="Delete the data of a dataset, or the links of a person."),
     ] = None,
     port: Annotated[
         int, typer.Option("--port", min=1, max=65535, help="Port, also of the links.")
     ] = 8501,
     address: Annotated[
-        str, typer.Option("--address", help="Another than 127.0.0.1 needs TLS or a proxy.")
+        str, typer.Option("--address", help="Addresses other than 127.0.0.1 need TLS or a proxy.")
     ] = HOST,
     url: Annotated[
         str,
-        typer.Option("--url", help="Where browsers find it, such as https://audit.example.org."),
+        typer.Option("--url", help="Public URL, such as https://audit.example.org."),
     ] = "",
     tls_cert: Annotated[
         Path | None,
@@ -61,7 +61,10 @@ def serve_command(
         str, typer.Option("--behind-proxy", help="Address of a proxy that authenticates people.")
     ] = "",
     proxy_header: Annotated[
-        str, typer.Option("--proxy-header", help="Its header with the name of an invited person.")
+        str,
+        typer.Option(
+            "--proxy-header", help="Header of the proxy with the name of an invited person."
+        ),
     ] = "X-Forwarded-User",
 ) -> None:
     """Serve the datasets of a folder to the people who are invited: the app, and an HTTP API.
@@ -73,31 +76,33 @@ def serve_command(
     from audit.ui.server import own_hosts, shown_host
 
     if sum(map(bool, (init, invite, withdraw, people, forget))) > 1:
-        raise UsageError("Give one of --init, --invite, --withdraw, --people, --forget at a time.")
+        raise UsageError("Use only one of --init, --invite, --withdraw, --people and --forget.")
     scheme = "https" if tls_cert else "http"
     url = (url or f"{scheme}://{shown_host(address)}:{port}").rstrip("/")
     if not folder.is_dir():
-        raise UsageError(f"There is no folder {folder}: name the one that holds the runs.")
+        raise UsageError(f"There is no folder {folder}: name the folder of the runs.")
     known = People(folder)
     if init:
         _init(folder)
     elif invite is not None:
         print_lines([f"{url}/?{PARAMETER}={known.invite(invite, role, days)}"])
         write_note(
-            f"This link is {invite}'s, as {role}, for {days} days, and is not shown again. What "
-            "follows `token=` is the token for the API."
+            f"Link for {invite} ({role}), valid for {days} days. It is shown only once. The text "
+            "after `token=` is the API token."
         )
     elif withdraw is not None:
         if not known.withdraw(withdraw):
-            raise UsageError(f"Nobody here is called {withdraw}: --people lists who is invited.")
-        write_note(f"{withdraw} is out.")
+            raise UsageError(f"There is no person {withdraw}: --people lists the invited people.")
+        write_note(f"{withdraw} has no access now.")
     elif forget is not None:
         from audit.service.datasets import forget as forget_name
 
         gone = forget_name(folder, forget)
         print_lines(gone)
         if not gone:
-            raise UsageError(f"Nothing is kept of {forget}: datasets.toml and --people list names.")
+            raise UsageError(
+                f"There are no data of {forget}: datasets.toml and --people list the names."
+            )
     elif people:
         print_lines(
             f"{one.name:<20} {one.role:<9} {one.at[:10]} to {one.expires[:10]}  "
@@ -109,20 +114,22 @@ def serve_command(
         from audit.ui.server import become, command
 
         if bool(tls_cert) != bool(tls_key):
-            raise UsageError("--tls-cert and --tls-key belong together: give both.")
+            raise UsageError("--tls-cert and --tls-key need each other: give both.")
         if not (own_hosts(address, port) or tls_cert or behind_proxy):
             raise UsageError(
-                f"On {address} links and pictures would travel in clear: give --tls-cert and "
-                "--tls-key, or --behind-proxy ADDRESS, or leave --address out and come by ssh."
+                f"On {address}, links and images would be sent unencrypted: give --tls-cert and "
+                "--tls-key, or --behind-proxy ADDRESS, or leave --address out and connect by ssh."
             )
         if behind_proxy:
             try:
                 ip_address(behind_proxy)
             except ValueError:
-                raise UsageError(f"{behind_proxy} is no address: such as 10.0.0.5.") from None
+                raise UsageError(
+                    f"{behind_proxy} is not an IP address: write an address such as 10.0.0.5."
+                ) from None
         read_datasets(folder)
         if not known.invited():
-            write_note(f"Nobody can come in yet: `audit serve {quoted(folder)} --invite NAME`.")
+            write_note(f"No person is invited yet: `audit serve {quoted(folder)} --invite NAME`.")
         more = {"cert": str(tls_cert or ""), "key": str(tls_key or "")}
         more |= {"folder": str(folder), "url": url, "proxy": behind_proxy, "header": proxy_header}
         become(command([], address, port, browser=False, service=more))
@@ -136,4 +143,4 @@ def _init(folder: Path) -> None:
     if not added:
         write_note(f"No run below {folder} is new: `audit scan SOURCE --out {folder}/runs/NAME`.")
     else:
-        write_note(f"{folder / FILE} lists them; who may see which is said there.")
+        write_note(f"{folder / FILE} lists the datasets, and who may see them.")

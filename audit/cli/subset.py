@@ -1,27 +1,26 @@
-"""`audit subset plan | draw | score | curve`: parse, one call into the library, format.
+"""`audit subset plan | draw | score`: parse, one call into the library, format.
 
-`plan` and `curve` read a run, `draw` a run and a plan, `score` a drawn subset alone (or a run, to
-score the full set). With `--json` exactly one document goes to stdout. Wrong input exits with 2.
+`plan` reads a run, `draw` a run and a plan, `score` a drawn subset alone, or a run to score the
+full set.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from audit.cli.goal_options import (
+    MEAN,
     FromOption,
-    GoalOptions,
     GroupOption,
     KeptConfidenceOption,
-    KeptLooksOption,
     PlanOptions,
-    PredictionsOption,
     SplitOption,
     UnlabelledOption,
     model_names,
@@ -29,18 +28,20 @@ from audit.cli.goal_options import (
     takes_options,
 )
 from audit.cli.help import TextTyper
-from audit.cli.options import SeedOption
+from audit.cli.options import JsonOption, SeedOption, read_config
 from audit.errors import UsageError
 from preflight import terminal
+from preflight.terminal import visible
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from audit.subset import Goal, NoiseRate, Plan, Recipe
+    from audit.subset import Goal, NoiseRate, Plan, Recipe, Subset
+    from audit.subset.baseline import MetricCheck
     from audit.subset.detect import Objects
 
 app = TextTyper(
-    help="Choose evaluation examples, and know what their number can tell you.",
+    help="Plan, draw and score an evaluation subset.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -50,29 +51,13 @@ app = TextTyper(
 RunArgument = Annotated[
     Path | None, typer.Argument(help="Run directory, as made by `audit scan`; or use --from.")
 ]
-SubsetArgument = Annotated[Path, typer.Argument(help="Drawn subset (CSV or Parquet).")]
 ScoredArgument = Annotated[
     Path | None,
     typer.Argument(help="Drawn subset (CSV or Parquet), or a run; without it, all of --from."),
 ]
 BaselineOption = Annotated[
     Path | None,
-    option("--baseline", "Predictions of an earlier model for every example of the set."),
-]
-JsonOption = Annotated[bool, option("--json", "Print one JSON document on stdout.")]
-
-UnknownOption = Annotated[
-    Literal["refuse", "wrong"],
-    option("--unknown", "Labels of classes that the set does not have."),
-]
-ScoredSetOption = Annotated[
-    Path | None,
-    option(
-        "--from", "Set the subset was drawn from; all of it is scored where no subset is named."
-    ),
-]
-ScoredPlanOption = Annotated[
-    Path | None, option("--plan", "Its plan, for --baseline, if it has strata or groups.")
+    option("--baseline", "Predictions of an earlier model for the whole set."),
 ]
 
 
@@ -84,16 +69,55 @@ def plan_command(
     source: FromOption = None,
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
-    output: Annotated[Path | None, option("--output", "Also write the plan as JSON here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write the plan as JSON here.")
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        option("--sizes", "Table of margins of error: 100,200,400, or auto for 24 sizes."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how many examples to evaluate for a target, and what they give."""
+    """Compute how many examples an evaluation needs, or what each number of examples gives."""
     from audit.subset.text import plan_text
 
+    if sizes is not None:
+        _refuse(
+            {
+                "half-width": options.half_width, "detect": options.detect, "n": options.n,
+                "seconds": options.seconds, "throughput": options.throughput,
+                "baseline": baseline, "output": output,
+            },
+            "is for a plan of a single size: leave it out, or --sizes.",
+        )  # fmt: skip
+        _print_sizes(options, named_set(run, source), unlabelled, sizes, as_json)
+        return
     plan, _ = _planned(options, named_set(run, source), unlabelled, baseline)
     if output is not None:
         plan.save(output)
     print_result(as_json, plan.document, lambda: plan_text(plan))
+
+
+def _print_sizes(
+    options: PlanOptions, place: Path, unlabelled: bool, sizes: str, as_json: bool
+) -> None:
+    from audit.subset import make_curve
+    from audit.subset.text import curve_text
+
+    try:
+        numbers = None if sizes == "auto" else [int(word) for word in sizes.split(",")]
+    except ValueError:
+        raise UsageError(f"--sizes is {sizes!r}: write numbers such as 100,200, or auto.") from None
+    if is_of_objects([options.metric]):
+        raise UsageError("--sizes is for metrics of images: plan a metric of objects with --n.")
+    goal = options.open_goal()
+    goal.check()
+    frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
+    curve = make_curve(
+        frame, goal, sizes=numbers, predictions=read_models(options.predictions),
+        minimum_gain=options.assumptions.min_gain, **options.set_options,
+    )  # fmt: skip
+    print_result(as_json, curve.document, lambda: curve_text(curve))
 
 
 def _planned(
@@ -103,6 +127,7 @@ def _planned(
     from audit.subset import make_plan
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
+    from audit.subset.strata import Strata, form_units
 
     if is_of_objects([options.metric]):
         return _objects_plan(options, place, baseline)
@@ -110,16 +135,19 @@ def _planned(
     frame = read_set(place, _part(options.split), options.by, options.group, unlabelled)
     tables = read_models(options.predictions)
     earlier = read_models([baseline] if baseline else None)
-    if options.deviation is not None:
-        goal = options.goal(len(select_eligible(frame, options.set_options["deduplicated"]).files))
+    if options.mean_of is not None:
+        files = select_eligible(frame, options.set_options["deduplicated"]).files
+        goal = options.goal(len(form_units(files, Strata(), options.group).table))
 
     def make(goal: Goal) -> Plan:
         known: dict[str, Any] = {}
         if baseline is not None and not tables:
             known = {"source": f"the baseline {baseline.name}"}
         return make_plan(
-            frame, goal, predictions=tables or earlier, merge_strata=options.merge_strata,
-            label_noise=stated_noise(options.label_noise, frame), **options.set_options, **known,
+            frame, goal, predictions=tables or earlier,
+            merge_strata=options.assumptions.merge_strata,
+            label_noise=stated_noise(options.assumptions.label_noise, frame),
+            **options.set_options, **known,
         )  # fmt: skip
 
     plan = baseline_plan(frame, make, goal, earlier[0], tables) if earlier else make(goal)
@@ -133,12 +161,12 @@ def _objects_plan(
     from audit.subset.detect import read_objects
     from audit.subset.plan_objects import make_objects_plan
 
-    stated = ("p", "discordant", "rho", "deviation", "label_noise")
-    given = [name for name in stated if getattr(options, name) is not None]
+    stated = ("expected", "disagreement", "correlation", "label_noise")
+    given = [name for name in stated if getattr(options.assumptions, name) is not None]
     if given:
         raise UsageError(
-            f"--{given[0].replace('_', '-')} is for metrics of pictures: one of objects is planned "
-            "from --predictions, detections of an earlier model or a pilot."
+            f"[plan] {given[0]} is for metrics of images. Plan a metric of objects from "
+            "--predictions, the detections of an earlier model or of a pilot."
         )
     goal = replace(options, metric="accuracy").goal()
     by = [c for c in options.by or () if c != "rarest_class"]
@@ -147,10 +175,18 @@ def _objects_plan(
     objects, frame = read_objects(source, _part(options.split), extra, by_class=by_class)
     plan = make_objects_plan(
         objects, frame, options.metric, goal, options.predictions or (),
-        baseline, merge_strata=options.merge_strata,
+        baseline, merge_strata=options.assumptions.merge_strata,
         **options.set_options | {"by": by, "by_label": by_class},
     )  # fmt: skip
     return replace(plan, split=options.split or "test"), frame
+
+
+class Choose(StrEnum):
+    """How to choose the next images to label or to evaluate, in place of a random draw."""
+
+    COVERAGE = "coverage"
+    UNCERTAINTY = "uncertainty"
+    RARE = "rare"
 
 
 @app.command("draw")
@@ -162,194 +198,420 @@ def draw_command(
     ],
     run: RunArgument = None,
     source: FromOption = None,
-    plan: Annotated[
-        Path | None, option("--plan", "Plan, as `audit subset plan --output` wrote it, or a goal.")
-    ] = None,
+    plan: Annotated[Path | None, option("--plan", "Plan of `audit subset plan -o`.")] = None,
     seed: SeedOption = 0,
     unlabelled: UnlabelledOption = False,
     baseline: BaselineOption = None,
-    save_plan: Annotated[
-        Path | None, option("--save-plan", "Also write the plan that was made as JSON here.")
+    exclude_drawn: Annotated[
+        Path | None, option("--exclude-drawn", "Earlier subset, whose units are not drawn again.")
     ] = None,
-    fresh_from: Annotated[
-        Path | None, option("--fresh-from", "Earlier subset whose units are left out.")
+    sheet: Annotated[
+        list[Path] | None,
+        option("--sheet", "Also write a blind sheet to label, CSV; twice for two people."),
+    ] = None,
+    choose: Annotated[
+        Choose | None,
+        option("--choose", "No random draw: most diverse, least certain, or rarest first."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan and draw, or draw the examples of a plan: nested, repeatable, with weights."""
-    from audit.report.output import write_table
+    """Draw an evaluation subset at random, or choose the next images to label."""
+    for path in (written := [output, *(sheet or ())]):
+        check_suffix(path)
+    if len(set(written)) < len(written):
+        raise UsageError("Two files to write have one name: give each --sheet its own.")
+    if choose is not None:
+        refused = {"plan": plan, "baseline": baseline, "sheet": sheet}
+        _choose(choose, options, run, source, output, unlabelled, exclude_drawn, seed, refused,
+                as_json)  # fmt: skip
+        return
+    drawn = _draw(options, named_set(run, source), plan, seed, unlabelled, baseline, exclude_drawn)
+    if unlabelled and sheet:
+        drawn = replace(drawn, then=drawn.then.replace("SHEET.csv", str(sheet[0])))
+    _write_draw(drawn, output, seed, as_json, sheet or ())
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A drawn subset with its recipe, and what follows it."""
+
+    subset: Subset
+    recipe: Recipe
+    plan: Plan | None
+    check: MetricCheck | None
+    then: str  # options of the score that comes next
+
+
+def _draw(
+    options: PlanOptions, place: Path, plan: Path | None, seed: int, unlabelled: bool,
+    baseline: Path | None, exclude_drawn: Path | None,
+) -> _Drawn:  # fmt: skip
     from audit.subset import draw_subset, load_recipe, metric_check
     from audit.subset.detect import read_objects
     from audit.subset.draw import planned
-    from audit.subset.goal import document_of
     from audit.subset.population import known_hits, with_confidence
-    from audit.subset.text import draw_text
 
     made: Plan | None = None
     n = options.n
-    if plan is not None:
-        _check_plan_alone(options, baseline, save_plan)
-        recipe, metric_name = load_recipe(plan), planned(plan, "metric", "accuracy")
-    check_suffix(output)
-    place = named_set(run, source)
     if plan is None:
         made, frame = _planned(options, place, unlabelled, baseline)
-        recipe, metric_name, n = made.recipe, made.metric, None
-        if save_plan is not None:
-            made.save(save_plan)
-    elif is_of_objects([metric_name]):
-        extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
-        part = _part(options.split, plan)
-        _, frame = read_objects(place, part, extra, by_class=recipe.strata.label)
+        recipe, metric, n = made.recipe, made.metric, None
     else:
+        _check_plan_alone(options, baseline)
+        recipe, metric = load_recipe(plan), planned(plan, "metric", "accuracy")
         part = _part(options.split, plan)
-        frame = read_set(place, part, recipe.strata.by, recipe.group, unlabelled)
-    tables = read_models(None if is_of_objects([metric_name]) else options.predictions)
+        if is_of_objects([metric]):
+            extra = [*recipe.strata.by, *([recipe.group] if recipe.group else [])]
+            _, frame = read_objects(place, part, extra, by_class=recipe.strata.label)
+        else:
+            frame = read_set(place, part, recipe.strata.by, recipe.group, unlabelled)
+    tables = read_models(None if is_of_objects([metric]) else options.predictions)
     frame = with_confidence(frame, tables, recipe.strata.by)
-    earlier = None if fresh_from is None else _read_file(fresh_from, "earlier subset")
+    earlier = None if exclude_drawn is None else _read_file(exclude_drawn, "earlier subset")
     subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
-    metric = None
+    check = None
     if earlier is None:  # a fresh draw is about the rest of the set
         hits = known_hits(frame, tables, recipe.deduplicated)
-        metric = None if hits is None else metric_check(frame, recipe, subset, hits)
+        check = None if hits is None else metric_check(frame, recipe, subset, hits)
+    then = "--predictions MODEL.csv"
+    if unlabelled:
+        then = "--labels SHEET.csv --predictions MODEL.csv"
+    elif is_of_objects([metric]):
+        then += f" --from {place} --metric {metric}"
+    elif options.mean_of is not None:
+        then += f" --metric {options.metric}"
+    elif baseline is not None:
+        then += f" --from {place} --baseline {baseline}"
+    return _Drawn(subset, recipe, made, check, then)
+
+
+def _write_draw(
+    drawn: _Drawn, output: Path, seed: int, as_json: bool, sheets: Sequence[Path]
+) -> None:
+    from audit.report.output import write_table
+    from audit.subset.goal import document_of
+    from audit.subset.text import draw_text
+
+    subset, made = drawn.subset, drawn.plan
+    notes = [_write_sheet(subset.rows, path, copy) for copy, path in enumerate(sheets, 1)]
     write_table(output, subset.rows)
     content = {
         "output": str(output), "n": subset.n_units, "files": len(subset.rows),
-        "units": subset.population_units, "seed": seed, "plan": recipe.hash, "notes": subset.notes,
-        "metric_check": metric and asdict(metric), "planned": made and made.document(),
+        "units": subset.population_units, "seed": seed, "plan": drawn.recipe.hash,
+        "notes": subset.notes, "metric_check": drawn.check and asdict(drawn.check),
+        "planned": made and made.document(), "sheets": [str(path) for path in sheets],
     }  # fmt: skip
-    document = document_of("subset-draw/1", content)
-    then = f"audit subset score {output} --predictions MODEL.csv"
-    if unlabelled:
-        then = f"audit subset sheet {output} -o sheet.csv"
-    elif is_of_objects([metric_name]):
-        then += f" --from {place} --metric {metric_name}"
-    elif baseline is not None:
-        then += f" --from {place} --baseline {baseline}"
-    print_result(as_json, lambda: document, lambda: draw_text(subset, metric, made, then))
+    then = f"audit subset score {output} {drawn.then}"
+    print_result(
+        as_json,
+        lambda: document_of("subset-draw/1", content),
+        lambda: "\n".join([draw_text(subset, drawn.check, made, then), *notes]),
+    )
 
 
-def _check_plan_alone(options: PlanOptions, baseline: Path | None, save_plan: Path | None) -> None:
-    """Raise UsageError for options that a plan has settled: only its size may be overruled."""
-    settled = replace(options, split=None, n=None, predictions=None)
-    given = [f.name for f in fields(settled) if getattr(settled, f.name) != f.default]
-    given += [n for n, v in (("baseline", baseline), ("save_plan", save_plan)) if v is not None]
-    if given:
-        raise UsageError(
-            f"--{given[0].replace('_', '-')} is a matter of the plan, and --plan names one: leave "
-            "out either."
+def _write_sheet(rows: pl.DataFrame, output: Path, copy: int) -> str:
+    """Write a sheet for a person to label: images under neutral names, no label."""
+    from audit.report.output import write_table
+    from audit.subset.labelling import blind_sheet
+
+    images = output.with_name(f"{output.stem}_images")
+    sheet, key = blind_sheet(rows, images, copy)
+    write_table(output, sheet)
+    text = f"{len(sheet)} examples to label in {output}: fill in the column label."
+    if key is not None:
+        originals = output.with_name(f"{output.stem}_key.csv")
+        write_table(originals, key)
+        text += (
+            f"\nIts images are in {images} under neutral names. {originals} names the originals: "
+            "do not give it to the person who labels."
         )
+    return text
+
+
+def _choose(
+    by: Choose, options: PlanOptions, run: Path | None, source: Path | None, output: Path,
+    unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
+) -> None:  # fmt: skip
+    """Write the next images to label or to evaluate."""
+    from audit.choosing.choice import Wanted, select_pictures
+    from audit.report.output import write_table
+
+    default = PlanOptions()
+    of_goal = (
+        "metric", "group", "confidence", "target", "half_width", "detect", "seconds", "throughput",
+    )  # fmt: skip
+    _refuse(
+        {name: getattr(options, name) != getattr(default, name) for name in of_goal}
+        | dict(refused),
+        "is for random draws: leave it out, or --choose.",
+    )
+    if run is None or options.n is None:
+        raise UsageError("--choose takes a run and --n: the number of images to choose.")
+    if len(options.predictions or ()) > 1:
+        raise UsageError("--choose takes the predictions of one model.")
+    split = None if options.split in (None, "all") else options.split
+    model = options.predictions[0] if options.predictions else None
+    found = select_pictures(
+        run, options.n, by.value, Wanted(split, source, unlabelled, chosen, model), seed=seed,
+        doubt="entropy" if options.assumptions.uncertainty == "entropy" else "margin",
+        cells=options.by or (),
+    )  # fmt: skip
+    write_table(output, found.rows)
+    print_result(
+        as_json,
+        lambda: found.document() | {"output": str(output)},
+        lambda: "\n".join(map(visible, [*found.lines(), f"Written: {output}."])),
+    )
+
+
+def _check_plan_alone(options: PlanOptions, baseline: Path | None) -> None:
+    """Raise UsageError for options that a plan has fixed; only its size may be changed."""
+    fixed = replace(options, split=None, n=None, predictions=None)
+    given = {f.name: getattr(fixed, f.name) != f.default for f in fields(fixed)}
+    _refuse(given | {"baseline": baseline}, "is part of the plan: leave it out, or --plan.")
+
+
+def _refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raise UsageError for the first of the options that was given; `why` ends the sentence."""
+    for name, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What is scored, how, and against what."""
+
+    predictions: Annotated[
+        list[Path] | None,
+        option("--predictions", "Predictions of a model; several models are compared."),
+    ] = None
+    metric: Annotated[
+        list[str] | None,
+        option("--metric", "Repeatable; mean:COLUMN is the mean of a number per example."),
+    ] = None
+    answers: Annotated[
+        list[Path] | None,
+        option("--answers", "Filled labelling sheet of a person; twice for two people."),
+    ] = None
+    confidence: KeptConfidenceOption = None
+    missing: Annotated[
+        Literal["refuse", "wrong", "drop"], option("--missing", "Examples without a prediction.")
+    ] = "refuse"
+    unknown: Annotated[
+        Literal["refuse", "wrong"],
+        option("--unknown", "Labels of classes that the set does not have."),
+    ] = "refuse"
+    first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None
+    labels: Annotated[
+        Path | None, option("--labels", "Filled labelling sheet with the classes of the subset.")
+    ] = None
+    baseline: BaselineOption = None
+    source: Annotated[
+        Path | None, option("--from", "Run or list that the subset was drawn from.")
+    ] = None
+    plan: Annotated[
+        Path | None, option("--plan", "Plan of the subset, for --baseline with strata or groups.")
+    ] = None
+    unlabelled: UnlabelledOption = False
+    split: SplitOption = None
+    group: GroupOption = None
+    by_class: Annotated[bool, option("--by-class", "Also list the classes.")] = False
+    slices: Annotated[
+        list[str] | None,
+        option("--slice", "Column whose values get an accuracy each; repeatable."),
+    ] = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The prediction files."""
+        return self.predictions or []
+
+    @property
+    def part(self) -> str | None:
+        """The split to score; None for every file."""
+        return _part(self.split, self.plan)
+
+    @property
+    def is_of_objects(self) -> bool:
+        """Whether the metrics are of objects."""
+        return is_of_objects(self.metric or ())
+
+    def refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise UsageError for the first of these options that differs from its default."""
+        default = ScoreOptions()
+        shown = {"source": "from", "slices": "slice"}
+        _refuse({shown.get(n, n): getattr(self, n) != getattr(default, n) for n in names}, why)
 
 
 @app.command("score")
+@takes_options
 def score_command(
-    predictions: Annotated[
-        list[Path],
-        option("--predictions", "Table, or COCO results, of a model; twice to compare two."),
-    ],
-    subset: ScoredArgument = None,
-    metric: Annotated[
-        list[str] | None, option("--metric", "Repeatable; two models are compared on the first.")
-    ] = None,
-    confidence: KeptConfidenceOption = None,
-    missing: Annotated[
-        Literal["refuse", "wrong", "drop"], option("--missing", "Examples without a prediction.")
-    ] = "refuse",
-    unknown: UnknownOption = "refuse",
-    looks: KeptLooksOption = None,
-    label_noise: Annotated[float | None, option("--label-noise", "Rate of wrong labels.")] = None,
-    first: Annotated[int | None, option("--first", "Score only the first N units drawn.")] = None,
-    labels: Annotated[
-        Path | None, option("--labels", "Filled labelling sheet with the classes of the subset.")
-    ] = None,
-    baseline: BaselineOption = None,
-    source: ScoredSetOption = None,
-    plan: ScoredPlanOption = None,
-    unlabelled: UnlabelledOption = False,
-    split: SplitOption = None,
-    group: GroupOption = None,
-    by_class: Annotated[bool, option("--by-class", "Also list the classes.")] = False,
-    slices: Annotated[
-        list[str] | None,
-        option("--slice", "Column of the run or list: right answers by its values; repeatable."),
-    ] = None,
-    as_json: JsonOption = False,
+    options: ScoreOptions, subset: ScoredArgument = None, as_json: JsonOption = False
 ) -> None:
-    """Estimate metrics from a subset or a whole set, with intervals; compare two models."""
-    from audit.subset import (
-        Baseline,
-        detect,
-        first_units,
-        load_recipe,
-        read_predictions,
-        score_subset,
-    )
+    """Estimate metrics with confidence intervals; compare models, or people."""
+    metrics = options.metric or []
+    if options.answers:
+        document, text = _score_people(subset, options)
+    elif not options.files:
+        raise UsageError("Name what to score: --predictions FILE, or --answers SHEET.")
+    elif any(name.startswith(MEAN) for name in metrics):
+        document, text = _score_mean(subset, options)
+    elif options.is_of_objects:
+        document, text = _score_objects(subset, options)
+    else:
+        document, text = _score_images(subset, options)
+    print_result(as_json, lambda: document, lambda: text)
+
+
+Printed = tuple[dict[str, Any], str]
+"""A result as one JSON document, and as text."""
+
+
+def _score_images(subset: Path | None, options: ScoreOptions) -> Printed:
+    from audit.subset import Baseline, first_units, read_predictions, score_subset
+    from audit.subset.compare import find_winner, winner_text
     from audit.subset.labelling import with_sheet
     from audit.subset.text import score_text
 
-    if slices and is_of_objects(metric or ()):
-        raise UsageError("--slice is for scores of images: leave out --metric.")
-    part = _part(split, plan)
-    if is_of_objects(metric or ()):
-        if labels or label_noise is not None:
-            raise UsageError("--labels and --label-noise are for images: leave them out.")
-        recipe = detect.PLAIN if plan is None else load_recipe(plan)
-        rows, objects, frame = _drawn_objects(subset, source, part, group, recipe)
-        if first is not None:
-            rows = first_units(rows, first)
-        earlier = None
-        if baseline is not None:
-            earlier = detect.KnownModel.of(frame, objects, baseline, recipe)
-        found = detect.score_objects(
-            rows, objects, predictions, metrics=metric or (), confidence=confidence, looks=looks,
-            names=model_names(predictions), baseline=earlier,
-        )  # fmt: skip
-        print_result(as_json, found.document, lambda: score_text(found, by_class=by_class))
-        return
-    rows = read_rows(subset, source, part, group, ("score", "--predictions", predictions[0]))
+    files, labels, metrics = options.files, options.labels, options.metric or ["accuracy"]
+    if len(files) > 2:
+        options.refuse(
+            ("baseline", "by_class", "slices"),
+            "is for one model, or two: three or more are ranked by accuracy.",
+        )
+        if metrics != ["accuracy"]:
+            raise UsageError(
+                "Three or more models are ranked by accuracy alone: leave out --metric."
+            )
+    rows = read_rows(subset, options, f"--predictions {files[0]}")
     if labels is not None:
-        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, unknown)
+        rows = with_sheet(rows, _read_file(labels, "labelling sheet"), labels.name, options.unknown)
     known = None
-    if baseline is not None:
-        whole, recipe = read_drawn_from(source, plan, part, unlabelled)
-        known = Baseline.of(whole, read_predictions(baseline), recipe, baseline.stem)
-    if first is not None:
-        rows = first_units(rows, first)
+    if options.baseline is not None:
+        whole, recipe = read_drawn_from(options)
+        earlier = read_predictions(options.baseline)
+        known = Baseline.of(whole, earlier, recipe, options.baseline.stem)
+    if options.first is not None:
+        rows = first_units(rows, options.first)
+    models, names = read_models(files), model_names(files)
+    ranked = None
+    if len(models) > 1 and metrics[0] == "accuracy":
+        ranked = find_winner(
+            rows, models, names=names, confidence=options.confidence, missing=options.missing,
+            unknown=options.unknown,
+        )  # fmt: skip
+    if ranked is not None and len(models) > 2:
+        return ranked.document(), winner_text(ranked)
+    plan = read_config().plan
+    noise = plan.label_noise if isinstance(plan.label_noise, float | int) else None
     score = score_subset(
-        rows, read_models(predictions), metrics=metric or ["accuracy"], confidence=confidence,
-        missing=missing, unknown=unknown, looks=looks, label_noise=label_noise,
-        names=model_names(predictions),
-        baseline=known, slices=_sliced_by(slices, rows, subset, source, part),
+        rows, models, metrics=metrics, confidence=options.confidence,
+        missing=options.missing, unknown=options.unknown, looks=plan.comparisons,
+        label_noise=noise, names=names, baseline=known, slices=_sliced_by(rows, subset, options),
     )  # fmt: skip
-    print_result(as_json, score.document, lambda: score_text(score, by_class=by_class))
+    text = score_text(score, by_class=options.by_class)
+    if ranked is None:
+        return score.document(), text
+    return score.document() | {"ranking": ranked.document()}, f"{text}\n{winner_text(ranked)}"
+
+
+def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
+    from audit.subset import detect, first_units, load_recipe
+    from audit.subset.text import score_text
+
+    options.refuse(
+        ("slices", "labels", "missing", "unknown", "unlabelled"),
+        "is for metrics of images: leave it out.",
+    )
+    recipe = detect.PLAIN if options.plan is None else load_recipe(options.plan)
+    rows, objects, frame = _drawn_objects(subset, options, recipe)
+    if options.first is not None:
+        rows = first_units(rows, options.first)
+    known = None
+    if options.baseline is not None:
+        known = detect.KnownModel.of(frame, objects, options.baseline, recipe)
+    found = detect.score_objects(
+        rows, objects, options.files, metrics=options.metric or (), confidence=options.confidence,
+        looks=read_config().plan.comparisons, names=model_names(options.files), baseline=known,
+    )  # fmt: skip
+    return found.document(), score_text(found, by_class=options.by_class)
+
+
+def _score_mean(subset: Path | None, options: ScoreOptions) -> Printed:
+    """Estimate the mean of any number per example: a loss, an IoU, a reward, `brier`."""
+    from audit.subset import first_units
+    from audit.subset.baseline import whole_set
+    from audit.subset.values import measure_subset, measures_text
+
+    metrics = options.metric or []
+    if len(metrics) > 1 or len(options.files) > 1:
+        raise UsageError(f"--metric {MEAN}COLUMN is scored alone, from one file of --predictions.")
+    options.refuse(
+        ("missing", "unknown", "labels", "by_class", "slices"),
+        f"is for metrics of classes: leave it out for {MEAN}COLUMN.",
+    )
+    values, number = options.files[0], metrics[0].removeprefix(MEAN)
+    known = None
+    if options.baseline is not None:
+        whole = whole_set(*read_drawn_from(options))
+        known = (whole, _read_file(options.baseline, "baseline"))
+    rows = read_rows(subset, options, f"--predictions {values} --metric {metrics[0]}")
+    if options.first is not None:
+        rows = first_units(rows, options.first)
+    found = measure_subset(
+        rows, _read_file(values, "values"), number, confidence=options.confidence,
+        baseline=known, name=values.name,
+    )  # fmt: skip
+    return found.document(), measures_text(found)
+
+
+def _score_people(subset: Path | None, options: ScoreOptions) -> Printed:
+    """Score what people answered, their agreement, and the models beside them."""
+    from audit.subset.labelling import compare_people, human_text
+
+    sheets = options.answers or []
+    options.refuse(
+        (
+            "metric", "missing", "first", "labels", "baseline", "source", "plan", "unlabelled",
+            "split", "group", "by_class", "slices",
+        ),
+        "does not go with --answers: leave it out.",
+    )  # fmt: skip
+    if subset is None or subset.is_dir():
+        raise UsageError("--answers needs the drawn subset that the sheet was written for.")
+    found = compare_people(
+        read_drawn(subset), [_read_file(path, "labelling sheet") for path in sheets],
+        read_models(options.files), names=model_names([*sheets, *options.files]),
+        confidence=options.confidence, unknown=options.unknown,
+    )  # fmt: skip
+    return found.document(), human_text(found)
 
 
 def _sliced_by(
-    names: list[str] | None,
-    rows: pl.DataFrame,
-    subset: Path | None,
-    source: Path | None,
-    split: str | None,
+    rows: pl.DataFrame, subset: Path | None, options: ScoreOptions
 ) -> pl.DataFrame | None:
     """Return the columns of the set, or of the rows themselves, that a score is sliced by."""
     from audit.subset.slices import slice_columns
 
+    names = options.slices
     if not names:
         return None
-    whole = subset if subset is not None and subset.is_dir() else source
+    whole = subset if subset is not None and subset.is_dir() else options.source
     if whole is None or set(names) <= set(rows.columns):
         return slice_columns(rows, None, names)
-    return slice_columns(rows, read_set(whole, split, names, None), names)
+    return slice_columns(rows, read_set(whole, options.part, names, None), names)
 
 
 def _drawn_objects(
-    subset: Path | None, source: Path | None, split: str | None, group: str | None, recipe: Recipe
+    subset: Path | None, options: ScoreOptions, recipe: Recipe
 ) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
     """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
     the set that it was drawn from, and the frame of that set."""
     from audit.subset import census
     from audit.subset.detect import read_objects
 
+    source, group = options.source, options.group
     subset = subset or named_set(None, source)
     whole = subset.is_dir() or subset.suffix.lower() == ".json"
     if not whole and source is None:
@@ -360,137 +622,9 @@ def _drawn_objects(
     place = subset if whole or source is None else source
     extra = [*recipe.strata.by, *([group] if whole and group else [])]
     extra += [recipe.group] if recipe.group else []
-    objects, frame = read_objects(place, split, extra, by_class=recipe.strata.label)
+    objects, frame = read_objects(place, options.part, extra, by_class=recipe.strata.label)
     rows = census(frame, group=group).rows if whole else _read_file(subset, "subset")
     return rows, objects, frame
-
-
-@app.command("measure")
-def measure_command(
-    values: Annotated[
-        Path, option("--values", "CSV, Parquet, JSON lines or .npz: an id and numbers a row.")
-    ],
-    number: Annotated[
-        str, option("--number", "Column to measure; `brier` comes from probabilities.")
-    ],
-    subset: ScoredArgument = None,
-    confidence: KeptConfidenceOption = None,
-    baseline: BaselineOption = None,
-    source: ScoredSetOption = None,
-    plan: ScoredPlanOption = None,
-    split: SplitOption = None,
-    group: GroupOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Estimate the mean of any number per example: a loss, an IoU, a reward."""
-    from audit.subset.baseline import whole_set
-    from audit.subset.values import measure_subset, measures_text
-
-    known, part = None, _part(split, plan)
-    if baseline is not None:
-        whole = whole_set(*read_drawn_from(source, plan, part))
-        known = (whole, _read_file(baseline, "baseline"))
-    found = measure_subset(
-        read_rows(subset, source, part, group, ("measure", "--values", values)),
-        _read_file(values, "values"), number,
-        confidence=confidence, baseline=known, name=values.name,
-    )  # fmt: skip
-    print_result(as_json, found.document, lambda: measures_text(found))
-
-
-@app.command("winner")
-def winner_command(
-    subset: SubsetArgument,
-    predictions: Annotated[
-        list[Path], option("--predictions", "One file a checkpoint; two or more.")
-    ],
-    confidence: KeptConfidenceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Rank checkpoints on one subset, and say what selection alone gives the best."""
-    from audit.subset.compare import find_winner, winner_text
-
-    found = find_winner(
-        read_drawn(subset), read_models(predictions), names=model_names(predictions),
-        confidence=confidence,
-    )  # fmt: skip
-    print_result(as_json, found.document, lambda: winner_text(found))
-
-
-@app.command("sheet")
-def sheet_command(
-    subset: SubsetArgument,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Sheet to write, CSV.")],
-    copy: Annotated[
-        int, option("--copy", "1 for the first person, 2 for the second: another order.")
-    ] = 1,
-) -> None:
-    """Write a blind sheet for a person to label: images under neutral names, no label."""
-    from audit.report.output import write_table
-    from audit.subset.labelling import blind_sheet
-
-    check_suffix(output)
-    images = output.with_name(f"{output.stem}_images")
-    sheet, key = blind_sheet(_read_file(subset, "subset"), images, copy)
-    write_table(output, sheet)
-    text = f"{len(sheet)} examples to label in {output}: fill in the column label."
-    if key is not None:
-        originals = output.with_name(f"{output.stem}_key.csv")
-        write_table(originals, key)
-        text += (
-            f"\nIts images are in {images} under neutral names. {originals} names the originals: "
-            "do not pass it on with the sheet."
-        )
-    terminal.write_text(text)
-
-
-@app.command("human")
-def human_command(
-    subset: SubsetArgument,
-    sheet: Annotated[list[Path], option("--sheet", "Filled labelling sheet; twice for two.")],
-    predictions: PredictionsOption = None,
-    confidence: KeptConfidenceOption = None,
-    unknown: UnknownOption = "refuse",
-    as_json: JsonOption = False,
-) -> None:
-    """Say how well people do on the subset, how far two agree, and the model beside them."""
-    from audit.subset.labelling import compare_people, human_text
-
-    found = compare_people(
-        read_drawn(subset), [_read_file(path, "labelling sheet") for path in sheet],
-        read_models(predictions), names=model_names([*sheet, *(predictions or ())]),
-        confidence=confidence, unknown=unknown,
-    )  # fmt: skip
-    print_result(as_json, found.document, lambda: human_text(found))
-
-
-@app.command("curve")
-@takes_options
-def curve_command(
-    options: GoalOptions,
-    run: RunArgument = None,
-    source: FromOption = None,
-    unlabelled: UnlabelledOption = False,
-    sizes: Annotated[
-        list[int] | None, option("--size", "Sizes to tabulate; repeatable (default: 24).")
-    ] = None,
-    minimum_gain: Annotated[
-        float, option("--worth", "Half-width that a tenth more examples must save, as a share.")
-    ] = 0.001,
-    as_json: JsonOption = False,
-) -> None:
-    """Tabulate half-width and detectable difference against n."""
-    from audit.subset import make_curve
-    from audit.subset.text import curve_text
-
-    curve = make_curve(
-        read_set(
-            named_set(run, source), _part(options.split), options.by, options.group, unlabelled
-        ),
-        options.goal(), sizes=sizes, predictions=read_models(options.predictions),
-        minimum_gain=minimum_gain, **options.set_options,
-    )  # fmt: skip
-    print_result(as_json, curve.document, lambda: curve_text(curve))
 
 
 # ---- what the commands read and write ----
@@ -502,7 +636,7 @@ def is_of_objects(metrics: Sequence[str]) -> bool:
 
     kinds = {parse_object_metric(name) is not None for name in metrics}
     if len(kinds) > 1:
-        raise UsageError("Metrics of objects and of pictures are scored apart: give one kind.")
+        raise UsageError("Metrics of objects and of images are scored apart: give one kind.")
     return kinds == {True}
 
 
@@ -545,20 +679,19 @@ def read_set(
     return frame_from_run(source, split, wanted)
 
 
-def read_drawn_from(
-    source: Path | None, plan: Path | None, split: str | None, unlabelled: bool = False
-) -> tuple[pl.DataFrame, Recipe]:
+def read_drawn_from(options: ScoreOptions) -> tuple[pl.DataFrame, Recipe]:
     """Return the set that a subset was drawn from, and the recipe."""
     from audit.subset import load_recipe
     from audit.subset.baseline import PLAIN
 
-    if source is None:
+    if options.source is None:
         raise UsageError(
             "--baseline needs the classes of the whole set: name the run or list that the subset "
             "was drawn from with --from."
         )
-    recipe = PLAIN if plan is None else load_recipe(plan)
-    return read_set(source, split, recipe.strata.by, recipe.group, unlabelled), recipe
+    recipe = PLAIN if options.plan is None else load_recipe(options.plan)
+    by, group = recipe.strata.by, recipe.group
+    return read_set(options.source, options.part, by, group, options.unlabelled), recipe
 
 
 def _read_file(path: Path, what: str) -> pl.DataFrame:
@@ -589,31 +722,24 @@ def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
     return [read_predictions(path) for path in paths or ()]
 
 
-def read_rows(
-    subset: Path | None,
-    source: Path | None,
-    split: str | None,
-    group: str | None,
-    command: tuple[str, str, Path],
-) -> pl.DataFrame:
+def read_rows(subset: Path | None, options: ScoreOptions, scored: str) -> pl.DataFrame:
     """Return the rows of a drawn subset, or all those of a run or list.
 
-    `command`: what was called, and its file of answers, for the sentence that says how to score all
-    of a list which was given in place of a subset.
+    `scored`: the options that name what is scored, for the command that scores a whole list.
     """
     from audit.subset import census
     from audit.subset.draw import COLUMNS
 
     if subset is None or subset.is_dir():
-        whole = subset or named_set(None, source)
-        return census(read_set(whole, split, None, group), group=group).rows
+        whole = subset or named_set(None, options.source)
+        frame = read_set(whole, options.part, None, options.group)
+        return census(frame, group=options.group).rows
     rows = read_drawn(subset)
     if not set(rows.columns) & set(COLUMNS[3:-1]):
-        verb, name, answers = command
         raise UsageError(
-            f"{subset} has no column of a draw ({', '.join(COLUMNS[3:7])}, ...). All of a list: "
-            f"`audit subset {verb} --from {subset} {name} {answers}`. A part of it: `audit subset "
-            "draw` first."
+            f"{subset} has no column of a draw ({', '.join(COLUMNS[3:7])}, ...). To score all of a "
+            f"list: `audit subset score --from {subset} {scored}`. To score a part, use `audit "
+            "subset draw` first."
         )
     return rows
 
@@ -626,16 +752,11 @@ def check_suffix(output: Path) -> None:
         raise UsageError(f"{output} cannot be written: {output.parent} is not a folder.")
 
 
-def stated_noise(text: str | None, frame: pl.DataFrame) -> float | NoiseRate | None:
-    """Return the rate of wrong labels that was stated, or the audit's."""
+def stated_noise(stated: float | str | None, frame: pl.DataFrame) -> float | NoiseRate | None:
+    """Return the rate of wrong labels that was stated, or the estimate of the scan for `auto`."""
     from audit.subset.population import marked_noise
     from audit.subset.source import select_eligible
 
-    if text is None:
-        return None
-    if text == "auto":
+    if isinstance(stated, str):
         return marked_noise(select_eligible(frame).files)
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--label-noise is {text!r}: give a rate such as 0.03, or auto.") from None
+    return stated

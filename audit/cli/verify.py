@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, RunArgument, print_answer
+from audit.cli.options import JsonOption, RunArgument, print_answer, read_config
 from preflight import terminal
 from preflight.ending import ExitCode
 from preflight.terminal import visible
@@ -18,21 +18,15 @@ if TYPE_CHECKING:
 def verify_command(
     run: RunArgument,
     repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair", help="Restore what can be; move aside what the next scan makes again."
-        ),
+        bool, typer.Option("--repair", help="Restore files, or set aside what a scan rebuilds.")
     ] = False,
     as_json: JsonOption = False,
-    lock: Annotated[
-        bool, typer.Option("--lock/--no-lock", help="Keep other writers out during a repair.")
-    ] = True,
 ) -> None:
-    """Read every part of a run and tell what is damaged, what is lost and what makes it again."""
+    """Check every file of a run for damage; exit code 1 for damage."""
     from audit.scanning.verifying import repair_run, verify_run
 
     try:
-        verified = repair_run(run, lock=lock) if repair else verify_run(run)
+        verified = repair_run(run, lock=read_config().lock) if repair else verify_run(run)
     except OSError as error:
         place = f"{visible(str(error.filename))} " if error.filename else ""
         terminal.write_message(
@@ -51,9 +45,9 @@ def _lines(verified: Verification) -> list[str]:
     lines = [f"repaired: {text}" for text in verified.repaired]
     lines += [f"{n:<{widths[0]}}  {s:<{widths[1]}}  {text}".rstrip() for n, s, text in rows]
     for part in verified.damaged:
-        lines.append(f"{part.name}: lost: {part.lost or 'nothing'}; made again by {part.remade}.")
+        lines.append(f"{part.name}: lost: {part.lost or 'nothing'}; rebuilt by {part.remade}.")
     if not verified.damaged:
-        return [*lines, f"{verified.run} is sound."]
+        return [*lines, f"{verified.run} has no damage."]
     count = len(verified.damaged)
-    fix = "" if verified.repaired else "; `--repair` restores what can be"
+    fix = "" if verified.repaired else "; `--repair` restores what it can"
     return [*lines, f"{count} part{'s are' if count > 1 else ' is'} damaged{fix}."]

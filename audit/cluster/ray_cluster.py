@@ -35,12 +35,12 @@ LEAST_KNOCKS = 4
 """The head of the cluster is lost when so many knocks in a row were not answered: Ray itself waits
 for a minute, and then ends this process without a word."""
 NO_HEAD = (
-    "The head node of the Ray cluster at {address} was lost: start the cluster again, then run the "
-    "same command again; what was done is kept."
+    "The head node of the Ray cluster at {address} was lost: start the cluster again, then run "
+    "the same command again. Finished work is kept."
 )
 NO_NODES = (
-    "The nodes of the Ray cluster were lost {n} times while they did one chunk: look at `ray "
-    "status`, then run the same command again; what was done is kept."
+    "The nodes of the Ray cluster were lost {n} times during one chunk: check `ray status`, then "
+    "run the same command again. Finished work is kept."
 )
 
 
@@ -185,7 +185,7 @@ def _connected(address: str | None) -> Any:
         import ray
     except ImportError:
         raise UsageError(
-            "--executor ray needs Ray: pip install 'dataset-preflight[ray]' on every node."
+            "The executor ray needs Ray: pip install 'dataset-preflight[ray]' on every node."
         ) from None
     if ray.is_initialized():
         return ray
@@ -194,8 +194,8 @@ def _connected(address: str | None) -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, OSError) as error:
         raise UsageError(
-            f"There is no Ray cluster at {address}: start one (`ray start --head`), or give its "
-            f"--address ({error})."
+            f"There is no Ray cluster at {address}: start one (`ray start --head`), or set its "
+            f"address with --set scan.address=... ({error})."
         ) from None
     return ray
 

@@ -49,11 +49,11 @@ class SharedPlace:
             raise
         except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
             raise UsageError(
-                f"--parts {self.address} cannot be written ({error_text(error)}): give a folder or "
-                "an address that this machine and every node may write."
+                f"[scan] parts {self.address} cannot be written ({error_text(error)}): give a "
+                "folder or an address that this machine and every node may write."
             ) from None
         if not whole:
-            raise UsageError(f"--parts {self.address} does not give back what was written there.")
+            raise UsageError(f"[scan] parts {self.address} does not return the written content.")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole; raises MachineError where the place is full."""
@@ -68,8 +68,8 @@ class SharedPlace:
             if full is None:
                 raise
             raise MachineError(
-                f"{self.address}, given as --parts, took no more ({error_text(error)}): make room "
-                "there, then run the same command again; what was measured is kept."
+                f"{self.address}, set as [scan] parts, is full ({error_text(error)}): make "
+                "room there, then run the same command again. Measurements are kept."
             ) from None
 
     def read(self, name: str) -> bytes:

@@ -148,6 +148,18 @@ def compare_runs(before: Path, after: Path) -> RunDiff:
     return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
 
 
+def shared_share(before: Snapshot, after: Snapshot) -> float:
+    """Return the share of the smaller run's samples that are in the other, by id or by content."""
+    old, new = before.samples, after.samples
+    small, large = (old, new) if old.height <= new.height else (new, old)
+    if not small.height:
+        return 1.0
+    known = pl.col("id").is_in(large["id"].implode()) | (
+        pl.col("content_hash").is_in(large["content_hash"].drop_nulls().implode())
+    )
+    return float(small.select(known.fill_null(False).mean()).item())
+
+
 def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
     """Compare what was kept of a run with what is there now."""
     files = _files(before.samples, after.samples)
@@ -296,7 +308,7 @@ def _left(
     """
     number = "old" if side == "before" else "new"
     marks: dict[str, Any] = {
-        REMOVED: "its files are gone", ADDED: "new files", EDITED: "files were edited",
+        REMOVED: "its files were removed", ADDED: "new files", EDITED: "files were edited",
         MOVED: "files were moved", RENAMED: "files changed class or split",
     }  # fmt: skip
     reasons = (
@@ -311,8 +323,8 @@ def _left(
     unlike = pl.col("code").is_in(list(other))
     checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
-    unseen = "the check did not run " + ("in the later audit" if number == "old" else "before")
-    unseen_by = pl.when(unlike).then(pl.lit("the other audit judged by other vectors"))
+    unseen = "the check did not run " + ("in the later run" if number == "old" else "before")
+    unseen_by = pl.when(unlike).then(pl.lit("the other run used other embeddings"))
     why = (
         pl.when(checked)
         .then(pl.col("why").fill_null(""))

@@ -58,24 +58,24 @@ NUMBERS: Mapping[str, tuple[str, str]] = {
     "files": ("files", _asked("count(*)", "samples")),
     "unlabelled": ("files without a class", _asked("count(*)", "picture_labels", "label IS NULL")),
     "unreadable": (
-        "files without a picture", _asked("count(*)", "images", "status = 'unreadable'"),
+        "files without an image", _asked("count(*)", "images", "status = 'unreadable'"),
     ),
-    "damaged": ("files that are not whole", _asked("count(*)", "images", "status = 'damaged'")),
+    "damaged": ("damaged files", _asked("count(*)", "images", "status = 'damaged'")),
     "min_side": (
-        "px, the shorter side of the smallest picture",
+        "shorter side of the smallest image, px",
         _asked("min(least(width, height))", "images"),
     ),
     "max_side": (
-        "px, the longer side of the largest picture",
+        "longer side of the largest image, px",
         _asked("max(greatest(width, height))", "images"),
     ),
     "per_class": ("files of the smallest class", f"SELECT min(n) FROM {_CLASSES}"),
     "largest_over_smallest_class": (
-        "files of the largest class over those of the smallest",
+        "files of the largest class divided by files of the smallest class",
         f"SELECT max(n) / min(n) FROM {_CLASSES}",
     ),
     "duplicate_share": (
-        "share of the pictures that are copies of another, near ones too",
+        "share of the images that are copies of another image, near-duplicates included",
         _asked("1 - count(DISTINCT unit) / count(*)", "pictures"),
     ),
     "leaked_share": (
@@ -185,7 +185,7 @@ def _judge(store: Store, one: Expectation, settled: Sequence[str]) -> JudgedExpe
         return JudgedExpectation(one, None, None, f"there is no split {one.part}")
     needed = NEEDS.get(one.name, one.name if CODE.fullmatch(one.name) else None)
     if needed and not _ran(store, needed):
-        return JudgedExpectation(one, None, None, f"{needed} did not run")
+        return JudgedExpectation(one, None, None, f"{needed} was skipped")
     if one.name in NAMES:
         return _judge_names(store, one)
     value = _number(store, one.name, one.part, settled)

@@ -109,11 +109,11 @@ def add_moment(run: Path, said: Mapping[str, Any]) -> Moment:
         for counts in (moment.splits, moment.classes, moment.severities, moment.codes,
                        moment.came, moment.went, {"": moment.files}):  # fmt: skip
             if not all(type(n) is int and n >= 0 for n in counts.values()):
-                raise ValueError("a count is no number")
+                raise ValueError("a count is not a number")
         if not all(isinstance(v, str | None) for row in moment.named for v in row[:4]):
             raise ValueError("named has texts")
     except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"This is no line of {HISTORY}: {error}.") from None
+        raise UsageError(f"This is not a line of {HISTORY}: {error}.") from None
     line, *last = (json.dumps(asdict(one)) for one in (moment, *read_history(run)[-1:]))
     if line not in last:
         append_line(run / HISTORY, line)
@@ -166,9 +166,9 @@ def last_change(history: Sequence[Moment]) -> str:
     for moment in reversed(history):
         said = [
             f"{word} {', '.join(f'{code} {n:,}' for code, n in counts.items())}"
-            for word, counts in (("came", moment.came), ("went", moment.went))
+            for word, counts in (("new", moment.came), ("fixed", moment.went))
             if counts
         ]
         if said:
-            return f"With the scan of {moment.at[:19].replace('T', ' ')} UTC {'; '.join(said)}."
+            return f"Scan of {moment.at[:19].replace('T', ' ')} UTC: {'; '.join(said)}."
     return ""

@@ -1,7 +1,7 @@
 """What the pictures of a dataset need: how small they may become, and what the classes hang on.
 
-`audit needs RUN` draws up to 2,000 labelled pictures, opens them in worker processes at 128 px (or
-at their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
+`audit input-study RUN` draws up to 2,000 labelled pictures, opens them in workers at 128 px (or at
+their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
 128, 64, ... 8 px, in grey, with the picture's tiles put elsewhere, from crops, and with what may be
 spurious taken out: light equalised, border cut, turned alike, background greyed. All versions are
 judged on the same pictures with near-duplicates left out, so each loss is a paired difference with
@@ -48,7 +48,7 @@ SPURIOUS = {
     "orientation normalised": "orientation", "background greyed": "the background",
 }  # fmt: skip
 """What a version takes out."""
-NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "cannot be told"
+NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "inconclusive"
 
 # One file a picture; a picture with two labels teaches neither.
 PICTURES = """
@@ -124,17 +124,17 @@ class PictureNeeds:
     def sentence(self) -> str:
         """How small the pictures may become, or why it cannot be told."""
         if self.reason:
-            return f"What the pictures need cannot be told: {self.reason}."
+            return f"Cannot estimate the input resolution: {self.reason}."
         if self.smallest == self.base:
             return self._why_no_smaller()
         saved = self.pixels / self.smallest**2
         scaled = (
-            f" A loader that decodes JPEGs scaled (Pillow's draft) makes {self.decoded} times "
-            "fewer pixels before it resizes."
+            f" A loader that decodes scaled JPEGs (`draft` of Pillow) decodes {self.decoded} "
+            "times fewer pixels."
         )
         return (
-            f"Pictures may be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
-            f"the {self.pixels:,} of the median picture." + scaled * (self.decoded > 1)
+            f"Images can be reduced to {self.smallest} px: {saved:,.0f} times fewer pixels than "
+            f"the {self.pixels:,} of the median image." + scaled * (self.decoded > 1)
         )
 
     def _why_no_smaller(self) -> str:
@@ -142,13 +142,13 @@ class PictureNeeds:
             (v for v in self.sizes if v.size < self.base and v.verdict != NOTHING_LOST), None
         )
         if lower is None:
-            return f"No size below {self.base} px was tried."
+            return f"No size below {self.base} px was tested."
         if lower.verdict == LOSES:
             return (
                 f"Keep {self.base} px: at {lower.size} px {100 * lower.loss:.1f} points are lost."
             )
         return (
-            f"Whether {lower.size} px are enough cannot be told: they lose "
+            f"{lower.size} px is inconclusive: the loss is "
             f"{100 * lower.loss_low:.1f} to {100 * lower.loss_high:.1f} points."
         )
 
@@ -160,9 +160,9 @@ class PictureNeeds:
         if not self.versions:
             return ""
         if not free:
-            return "No variation is shown to be spurious: taking any out may lose accuracy."
+            return "No variation is shown to be spurious: removing a variation may lose accuracy."
         told = " and of ".join(free)
-        return f"The classes do not need differences of {told}: they may be taken out."
+        return f"The classes do not depend on differences of {told}: they can be removed."
 
     def facts(self) -> dict[str, Any]:
         """Return it as a document."""
@@ -198,7 +198,7 @@ def find_needs(
     Raises RunError where there is no run, UsageError for a margin that is no share.
     """
     if not 0 < margin < 1:
-        raise UsageError(f"--margin is {margin}: give a share of pictures, such as 0.02.")
+        raise UsageError(f"--margin is {margin}: give a share of images, such as 0.02.")
     with open_run(run) as store:
         rows = store.query(PICTURES)
     sizes = rows.group_by("label").agg(pl.col("unit").n_unique().alias("n"))
@@ -219,9 +219,9 @@ def find_needs(
 def _too_little(rows: pl.DataFrame) -> str:
     units, classes = rows["unit"].n_unique(), rows["label"].n_unique()
     if classes < 2:
-        return f"{classes} classes of {LEAST_CLASS} pictures and more, but 2 are needed"
+        return f"{classes} classes of {LEAST_CLASS} images and more, but 2 are needed"
     if units < LEAST:
-        return f"{units:,} pictures in classes of {LEAST_CLASS} and more, but {LEAST} are needed"
+        return f"{units:,} images in classes of {LEAST_CLASS} and more, but {LEAST} are needed"
     return ""
 
 
@@ -281,8 +281,8 @@ def judge_pictures(
     )  # fmt: skip
     if low <= largest:
         reason = (
-            f"a cheap classifier names {whole.mean():.1%} of the pictures rightly, and the largest "
-            f"class alone gives {largest:.1%}: what the classes hang on is beyond it"
+            f"a simple classifier has an accuracy of {whole.mean():.1%}, and the largest class "
+            f"alone gives {largest:.1%}: the classifier cannot separate the classes"
         )
         return replace(known, reason=reason)
 

@@ -43,12 +43,12 @@ from audit.records import Action
 from audit.run.store import Store
 
 FIXABLE = {
-    "BOX001": "boxes are cut at the edge of their picture",
+    "BOX001": "boxes are cut at the edge of their image",
     "BOX002": "boxes without area are dropped; exchanged corners are put in order",
     "BOX003": "boxes get the class named by fix:NAME",
     "BOX004": "the later of two equal boxes is dropped",
-    "BOX005": "the entry gets the size of its picture, where the boxes fit it",
-    "BOX026": "the rarer of two spellings of a class gets the name of the other",
+    "BOX005": "the entry gets the size of its image, if the boxes fit it",
+    "BOX026": "the rarer spelling of a class is replaced by the more frequent spelling",
 }
 
 
@@ -94,7 +94,8 @@ def propose_fixes(
         for code in findings["code"].unique().sort():
             if code not in FIXABLE:
                 raise UsageError(
-                    f"{code} has no mechanical fix: those with one are {', '.join(FIXABLE)}."
+                    f"{code} has no automatic fix. Codes with an automatic fix: "
+                    f"{', '.join(FIXABLE)}."
                 )
         if name and (wrong := set(findings["code"]) - {"BOX003", "BOX026"}):
             raise UsageError(f"{min(wrong)} takes no class: use --as fix, without a name.")
@@ -128,7 +129,7 @@ def describe_open_faults(run: Path) -> str:
         return ""
     n, codes = sum(faults.values()), ", ".join(f"{code} {k:,}" for code, k in faults.items())
     return (
-        f"{n:,} open mechanical {'fault goes' if n == 1 else 'faults go'} along ({codes}): "
+        f"{n:,} open {'fault' if n == 1 else 'faults'} with an automatic fix ({codes}): "
         "`audit decide RUN --code CODE --as fix` fixes them."
     )
 
@@ -162,7 +163,7 @@ def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
                     if thing.box is not None
                     and (file.file, thing.entry) == (evidence.get("file"), evidence.get("entry"))
                 ]
-    reason = "" if found else "it is about no box of its own, or its picture was dropped"
+    reason = "" if found else "it concerns no single box, or its image was dropped"
     return ProposedFix(fingerprint, row["code"], found, reason)
 
 
@@ -215,7 +216,7 @@ def _propose(
     except _NotMechanicalError as reason:
         return ProposedFix(row["fingerprint"], code, (), str(reason))
     if not found:
-        return ProposedFix(row["fingerprint"], code, (), "its picture was dropped, or is another")
+        return ProposedFix(row["fingerprint"], code, (), "its image was dropped or replaced")
     return ProposedFix(row["fingerprint"], code, found)
 
 
@@ -243,7 +244,7 @@ def _outside(listed: _Listed, params: Mapping[str, Any], name: str | None) -> It
             continue
         after = clip_box(thing.box, *sides)
         if after is None:
-            raise _NotMechanicalError("a box lies wholly outside of its picture: drop or move it")
+            raise _NotMechanicalError("a box is completely outside its image: drop or move it")
         yield {**_about("clip", picture, thing, list(after)), "within": list(sides)}
 
 
@@ -278,7 +279,7 @@ def _double(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Ite
             yield _about("drop", picture, thing, None)
             continue
         if alike:
-            raise _NotMechanicalError("two boxes are alike and not equal: choose the better one")
+            raise _NotMechanicalError("two boxes are similar but not equal: drop the worse box")
         others.append(thing)
 
 
@@ -298,7 +299,7 @@ def _same(a: ObjectEntry, b: ObjectEntry) -> bool:
 def _unknown_class(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Iterator[Fix]:
     picture, objects = listed.picture, listed.objects
     if name is None:
-        raise _NotMechanicalError("say which class it is: --as fix:NAME")
+        raise _NotMechanicalError("name the class: --as fix:NAME")
     for thing in objects:
         if thing.label is None and thing.kind != "label":
             fix = _about("class", picture, thing, name)
@@ -315,7 +316,9 @@ def _size(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Itera
         return
     boxes = [t.box for t in objects if t.box is not None]
     if file.unit_share or not all(_beyond(box, *real) <= 1.0 for box in boxes):
-        raise _NotMechanicalError("not every box fits the picture: were they scaled with it?")
+        raise _NotMechanicalError(
+            "some boxes do not fit the image: check whether they were scaled with it"
+        )
     yield {
         "what": "size", "file": file.file, "image_key": picture.image_key,
         "picture": picture.sample_id, "before": list(declared), "after": list(real),
@@ -383,7 +386,7 @@ class AppliedFixes:
                 picture.declared_width, picture.declared_height = fix["after"]
                 picture.resized = True
             else:
-                self.outdated("the size in the entry is another one now")
+                self.outdated("the size in the entry has changed")
 
     def apply(self, thing: ObjectEntry) -> ObjectEntry | None:
         """Return the annotation with its fixes, None where it is dropped."""
@@ -397,11 +400,11 @@ class AppliedFixes:
                 continue
             if fix["what"] == "class":
                 if fix["before"] != thing.category_key:
-                    self.outdated("the annotation has another class now")
+                    self.outdated("the class of the annotation has changed")
                     continue
                 thing.label, thing.changed = fix["after"], thing.changed | {"class"}
             elif not is_same_box(written, fix["before"]):
-                self.outdated("the box is another one now")
+                self.outdated("the box has changed")
             elif fix["after"] is None:
                 return None
             else:
@@ -459,7 +462,7 @@ def find_fixes(run: Path, store: Store) -> AppliedFixes:
     for number, said in decided.items():
         fixes = said.get("fixes", [])
         if number in gone:
-            applied.outdated("their picture is gone or has another content", len(fixes))
+            applied.outdated("their image is missing or has changed", len(fixes))
             continue
         for fix in fixes:
             if fix["what"] == "rename":

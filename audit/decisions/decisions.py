@@ -59,15 +59,15 @@ def parse_verb(text: str) -> tuple[Action, str | None]:
     word, colon, value = text.partition(":")
     if word.replace("_", "-") not in (*DECISIONS, *TAGGING):
         raise UsageError(
-            f"{str(text)!r} is no decision: use keep, drop, relabel:NAME, move:SPLIT, "
+            f"{str(text)!r} is not a decision: use keep, drop, relabel:NAME, move:SPLIT, "
             "false-positive, fix, tag:NAME or untag:NAME."
         )
     verb = Action(word.replace("_", "-"))
     wants = verb in (Action.RELABEL, Action.MOVE, *TAGGING)
     if (wants != bool(value.strip()) and verb is not Action.FIX) or (colon and not value.strip()):
         raise UsageError(
-            f"{str(text)!r} is not complete: relabel:NAME, move:SPLIT, tag:NAME and untag:NAME "
-            "take a name, the others none."
+            f"{str(text)!r} is incomplete: relabel:NAME, move:SPLIT, tag:NAME and untag:NAME take "
+            "a name; other decisions take none."
         )
     if verb in TAGGING:
         check_tag(value.strip())
@@ -106,7 +106,7 @@ def select_samples(run: Path, predicate: str) -> list[str]:
     sql = f"SELECT id FROM images WHERE (\n{predicate}\n) ORDER BY id"
     frame = query_frame(run, sql, tagged_samples(run), LIMIT_S)
     if frame.columns != ["id"]:
-        raise UsageError(f'{predicate!r} is no condition: give one, such as "width < 64".')
+        raise UsageError(f'{predicate!r} is not a filter: write SQL such as "width < 64".')
     return [str(sample) for sample in frame["id"]]
 
 
@@ -191,9 +191,9 @@ def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFra
         ran = set(store.query("SELECT code FROM judged.main.check_runs")["code"])
         if unknown := [code for code in codes if code not in ran]:
             raise UsageError(
-                f"No finding and no check of this run is called {unknown[0]!r}: give a fingerprint "
-                "(16 hex digits) or a code such as DUP003 (`audit explain` lists them)."
-                f"{nearest_name(unknown[0], ran)}"
+                f"This run has no finding or check {unknown[0]!r}: give a fingerprint (16 hex "
+                "digits) or a code such as DUP003 (`audit explain` lists "
+                f"them).{nearest_name(unknown[0], ran)}"
             )
         store.create_from("settled", apply_decisions(run).settled)
         prints += store.query(
@@ -205,7 +205,7 @@ def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFra
     if missing := sorted(set(prints) - set(findings["fingerprint"])):
         raise UsageError(
             f"The run has no finding {missing[0]}: `audit report RUN -o report.json` lists the "
-            "fingerprints; one that is gone needs no decision."
+            "fingerprints. A finding that no longer exists needs no decision."
         )
     return findings
 
@@ -265,7 +265,7 @@ def content_hashes(store: Store, ids: Sequence[str]) -> pl.DataFrame:
     if len(unknown):
         raise UsageError(
             f"The run has no sample {unknown[0]!r}"
-            + (f" (and {len(unknown) - 1:,} others of these)" if len(unknown) > 1 else "")
+            + (f" (and {len(unknown) - 1:,} more)" if len(unknown) > 1 else "")
             + ": `audit show RUN NAME` finds the nearest."
         )
     return samples.select("id", "content_hash")
@@ -291,18 +291,18 @@ def _refuse(finding: Mapping[str, Any], verb: Action, named: Sequence[str]) -> N
     if verb is Action.DROP and ids and is_of_box(code) and not set(ids) <= set(named):
         fix = "fix, " if code in FIXABLE else ""
         raise UsageError(
-            f"{code} {finding['fingerprint']} is about one box of {ids[0]}, and a drop would take "
-            "the picture with all of its boxes: name the picture itself to drop it, or decide "
+            f"{code} {finding['fingerprint']} concerns one box of {ids[0]}, but a drop removes "
+            "the image with all of its boxes. Name the image itself to drop it, or decide "
             f"{fix}keep or false-positive."
         )
     if verb is Action.DROP and code.startswith(COPIES):
         raise UsageError(
-            f"Dropping {code} {finding['fingerprint']} as a whole would drop every copy of the "
-            f"picture: choose who stays with `--code {code} --rule largest`, or name the samples."
+            f"Dropping {code} {finding['fingerprint']} would drop every copy of the image: choose "
+            f"the copy to keep with `--code {code} --rule largest`, or name the samples."
         )
     if not ids and verb not in (Action.FALSE_POSITIVE, Action.KEEP):
         raise UsageError(
-            f"{code} {finding['fingerprint']} is about the whole dataset and names no sample to "
+            f"{code} {finding['fingerprint']} concerns the whole dataset and has no sample to "
             f"{verb}: use --as keep to accept it, or false-positive to waive it."
         )
 
@@ -365,8 +365,8 @@ def check_tag(name: str) -> None:
     """Refuse what a list of tags could not hold."""
     if len(name) > LONGEST_TAG or SEPARATOR.strip() in name or not name.isprintable():
         raise UsageError(
-            f"{name[:LONGEST_TAG]!r} is no tag: use up to {LONGEST_TAG} printable characters and "
-            "no semicolon."
+            f"{name[:LONGEST_TAG]!r} is not a tag: use up to {LONGEST_TAG} printable characters "
+            "and no semicolon."
         )
 
 

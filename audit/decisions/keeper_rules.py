@@ -36,7 +36,7 @@ CODES = ("DUP001", "DUP002", "DUP003", "SPLIT001")
 TRAINING = ("train", "training")
 NO_SPLIT = "(none)"
 # Why a group across splits stays open; each front end says how to name a split there.
-SPLIT_NEEDED = "lies in several splits, and no split to drop copies from is named"
+SPLIT_NEEDED = "is in several splits, and the split to drop copies from is not named"
 PROPOSAL = pl.Schema(
     {
         "group": pl.String, "code": pl.String, "sample_id": pl.String, "split": pl.String,
@@ -114,9 +114,9 @@ def propose(
     """
     kind, _, name = rule.removeprefix("keep-").partition(":")
     if kind not in RANKS or (kind == "split") != bool(name):
-        raise UsageError(f"{rule!r} is no keeper rule: use {', '.join(RULES)}.")
+        raise UsageError(f"{rule!r} is not a keeper rule: use {', '.join(RULES)}.")
     if code not in CODES:
-        raise UsageError(f"{code} has no groups of copies to choose from: use {', '.join(CODES)}.")
+        raise UsageError(f"{code} has no duplicate groups: use {', '.join(CODES)}.")
     members = _members(run, code, fingerprints, drop_from_splits)
     if members.is_empty():
         return pl.DataFrame(schema=PROPOSAL)

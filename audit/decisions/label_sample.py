@@ -55,8 +55,8 @@ class WrongShare:
         """Return it in words."""
         return (
             f"{self.wrong:,} of {self.reviewed:,} labels drawn at random are wrong: "
-            f"{self.share:.1%} of all {self.pictures:,} (95 % interval {self.low:.1%} to "
-            f"{self.high:.1%}, whatever the errors follow)."
+            f"{self.share:.1%} of all {self.pictures:,} (95% CI {100 * self.low:.1f} to "
+            f"{100 * self.high:.1f})."
         )
 
 
@@ -65,7 +65,8 @@ def draw_labels(run: Path, n: int, seed: int) -> pl.DataFrame:
     every = _labelled(run)
     if n < 1 or n > len(every):
         raise UsageError(
-            f"{n:,} labels cannot be drawn from {len(every):,}: give a number from 1 to that."
+            f"{n:,} labels cannot be drawn from {len(every):,}: give a number from 1 to "
+            f"{len(every):,}."
         )
     return (
         _drawn(every, n, seed)
@@ -84,7 +85,7 @@ def write_drawn(frame: pl.DataFrame, path: Path) -> None:
                 path.unlink()
                 raise
     except FileExistsError:
-        raise UsageError(f"{path} is there already: choose another name, or move it.") from None
+        raise UsageError(f"{path} already exists: choose another name, or move it.") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
 
@@ -141,9 +142,9 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
     ids = [x.removeprefix("'") for x in rows["id"].to_list()]
     if sorted(drawn["id"].to_list()) != sorted(ids):
         raise UsageError(
-            f"{reviewed} does not hold the labels that were drawn from this run, all of them and "
-            "no others: the share of any other rows says nothing of the rest. Draw again "
-            "(`audit labels RUN --draw`), and review each row."
+            f"{reviewed} does not contain exactly the labels that were drawn from this run, so it "
+            "gives no estimate. Draw again (`audit decide RUN --draw-labels`), and review every "
+            "row."
         )
     classes, labels = set(every["label"]), dict(drawn.select("id", "label").iter_rows())
     known = {
@@ -153,14 +154,14 @@ def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
     changed = [i for i in ids if known[i] != labels[i] and known[i] in classes]
     if changed:
         raise UsageError(
-            f"{reviewed} holds answers about other labels: {changed[0]} was {known[changed[0]]!r} "
-            f"when it was drawn and is {labels[changed[0]]!r} now, and {len(changed) - 1:,} more "
-            "changed. Draw again (`audit labels RUN --draw`)."
+            f"{reviewed} is outdated: {changed[0]} was {known[changed[0]]!r} when it was drawn "
+            f"and is {labels[changed[0]]!r} now, and {len(changed) - 1:,} more labels changed. "
+            "Draw again (`audit decide RUN --draw-labels`)."
         )
     answers = [ANSWERS.get(str(x or "").strip().lower()) for x in rows["wrong"].to_list()]
     if None in answers:
         raise UsageError(
-            f"{reviewed} has no clear answer for {rows['id'][answers.index(None)]}, and "
+            f"{reviewed} has no yes or no for {rows['id'][answers.index(None)]}, and "
             f"{answers.count(None) - 1:,} more: write yes or no into the column `wrong` of each."
         )
     return {sample: bool(answer) for sample, answer in zip(ids, answers, strict=True)}
@@ -183,7 +184,7 @@ def _read(path: Path) -> pl.DataFrame:
     if missing or not len(rows):
         raise UsageError(
             f"{path} lacks {'the column ' + missing[0] if missing else 'rows'}: give the file that "
-            "`audit labels RUN --draw` wrote, with the column `wrong` filled in."
+            "`audit decide RUN --draw-labels` wrote, with the column `wrong` filled in."
         )
     return rows.with_columns(pl.col("id").fill_null(""))
 
@@ -227,7 +228,7 @@ def reviewed_rates(
         low, high = (float(limit) for limit in clopper_pearson(wrong, n))
         rest = "" if n == first else f"; {first - n:,} of the first {first:,} are not reviewed"
         sentences.append(
-            f"{code} {name}: of {n:,} reviewed of the first {first:,}, {wrong:,} were wrong, "
-            f"{wrong / n:.0%} ({low:.0%} to {high:.0%}){rest}."
+            f"{code} {name}: {wrong:,} of {n:,} reviewed were wrong, {wrong / n:.0%} (95% "
+            f"CI {100 * low:.0f} to {100 * high:.0f}){rest}."
         )
     return sentences

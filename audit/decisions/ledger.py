@@ -53,7 +53,7 @@ KEYED = """
         by TEXT, key TEXT, asked TEXT NOT NULL, batch INTEGER NOT NULL, PRIMARY KEY (by, key)
     )
 """
-REPAIR = "`audit verify RUN --repair` restores what can be, and says what cannot."
+REPAIR = "`audit verify RUN --repair` restores intact decisions and reports lost decisions."
 PART = 50_000  # rows of the ledger that are objects at once
 BUSY_S = 30.0  # s that a writer waits for others
 LABEL_RIGHT = '{"reviewed": "label"}'  # evidence of a keep that calls the label right
@@ -243,7 +243,7 @@ class Ledger:
         """
         who = _text(by or whoami())
         if n < 1:
-            raise UsageError(f"undo takes back 1 batch or more, not {n}.")
+            raise UsageError(f"--undo undoes 1 batch or more, not {n}.")
         mine = "" if anyone else "AND d.by = ?"
         with self._writing() as con:
             batches = con.execute(
@@ -294,10 +294,12 @@ class Ledger:
             "ORDER BY d.id DESC LIMIT 1"
         ).fetchone()
         if anyone or other is None:
-            return UsageError("There is no decision left to undo: `audit log RUN` shows them all.")
+            return UsageError(
+                "There is no decision left to undo: `audit decide RUN --log` shows them all."
+            )
         return UsageError(
-            f"{who!r} has no decision left to undo; the last one is by {other[0]!r}: "
-            "give `--by` that name, or `--anyone`."
+            f"{who!r} has no decision left to undo. The last decision is by {other[0]!r}: give "
+            "`--by` that name, or `--anyone`."
         )
 
     # ---- reading ----
@@ -367,7 +369,7 @@ class Ledger:
                 pl.DataFrame(rows, CURRENT, orient="row") for rows in self._read_parts(HOLDS, [])
             ]
         except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            raise self._damaged("a value is of another kind than was written") from None
+            raise self._damaged("a value has another type than the written value") from None
         return pl.concat([CURRENT.to_frame(), *parts])
 
     def tags(self) -> pl.DataFrame:
@@ -422,7 +424,9 @@ class Ledger:
             found = con.execute(sql, [last.id]).fetchone()
         if found != (last.digest,):
             what = f"row {last.id} of {last.table}"
-            raise self._damaged(f"it lacks {what}, which was recorded, or holds another")
+            raise self._damaged(
+                f"it lacks {what}, which was recorded, or contains a different decision"
+            )
         return True
 
     @contextmanager
@@ -479,10 +483,10 @@ class Ledger:
                         f"reads {VERSION}): upgrade dataset-preflight."
                     )
                 if version not in (0, VERSION):
-                    raise self._damaged("its version is not that of its tables")
+                    raise self._damaged("its version does not match its tables")
                 yield con
         except UnicodeDecodeError:
-            raise self._damaged("it holds text that is no text") from None
+            raise self._damaged("it contains text that is not valid UTF-8") from None
         except sqlite3.Error as error:
             raise self._explained(error) from None
 
@@ -498,8 +502,8 @@ class Ledger:
             )
         if "READONLY" in name or "CANTOPEN" in name or "PERM" in name:
             return RunError(
-                f"{self.path} cannot be written, so nothing was recorded: get write access to it "
-                "and its folder, or decide on a copy of the run."
+                f"{self.path} cannot be written, so nothing was recorded. Get write access to the "
+                "file and its folder, or decide on a copy of the run."
             )
         if "NOTADB" in name or "CORRUPT" in name:
             return self._damaged(f"SQLite says: {error}")
@@ -510,12 +514,11 @@ class Ledger:
 
     def _check(self, row: tuple[Any, ...]) -> None:
         if wrong := find_wrong_value(row):
-            raise self._damaged(f"the {wrong} of decision {row[0]} is not what was written")
+            raise self._damaged(f"the {wrong} of decision {row[0]} was changed")
         if row[3] not in VERBS:
             raise RunError(
-                f"{self.path} holds a decision, number {row[0]}, whose verb {str(row[3])!r} is "
-                "unknown: a newer version of dataset-preflight wrote it or it is "
-                "damaged (`audit verify RUN`)."
+                f"Decision {row[0]} of {self.path} has the unknown verb {str(row[3])!r}: a newer "
+                "version of dataset-preflight wrote it, or it is damaged (`audit verify RUN`)."
             )
 
     def _decision(self, row: tuple[Any, ...]) -> Decision:
@@ -525,7 +528,7 @@ class Ledger:
 
     def _gone(self) -> RunError:
         return RunError(
-            f"There is no run at {self.run}: it was moved or deleted, or the path is wrong."
+            f"There is no run at {self.run}: the run was moved or deleted, or the path is wrong."
         )
 
 
@@ -545,12 +548,14 @@ def _counted(last: CopiedRow) -> str:
 
 def _validate(entry: Entry) -> None:
     if entry.verb not in (*DECISIONS, *TAGGING):
-        raise UsageError(f"{str(entry.verb)!r} is no decision: use one of {', '.join(DECISIONS)}.")
+        raise UsageError(
+            f"{str(entry.verb)!r} is not a decision: use one of {', '.join(DECISIONS)}."
+        )
     what = NAMED.get(entry.verb)
     if what and not (entry.value or "").strip():
         raise UsageError(f"{entry.verb} needs the {what}: {entry.verb}:NAME.")
     if entry.value is not None and not what and entry.verb is not Action.FIX:
-        raise UsageError(f"{entry.verb} takes no value, so {entry.value!r} means nothing.")
+        raise UsageError(f"{entry.verb} takes no value: leave {entry.value!r} out.")
     if entry.verb in (Action.FALSE_POSITIVE, Action.FIX) and entry.kind == "sample":
         raise UsageError(
             f"{entry.verb} applies to a finding, and {entry.subject!r} is a sample: give the "

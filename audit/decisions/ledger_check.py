@@ -185,9 +185,9 @@ def _read_version(con: sqlite3.Connection, path: Path, found: FoundLedger) -> No
             f"{VERSION}): upgrade dataset-preflight."
         )
     if not as_made:
-        found.problems.append("its tables are not those of a ledger")
+        found.problems.append("its tables are not those of a decision log")
     elif version != VERSION:
-        found.problems.append("its version is not that of its tables")
+        found.problems.append("its version does not match its tables")
 
 
 @contextmanager
@@ -304,21 +304,23 @@ def _ledger_part(found: FoundLedger) -> CheckedPart:
     if not found.is_damaged:
         return CheckedPart(LEDGER, SOUND, held)
     said = list(dict.fromkeys(found.problems))
-    said += [f"{len(found.restored):,} rows differ or lack"] * bool(found.restored)
-    said += [f"{len(found.lost):,} rows are not as they were written"] * bool(found.lost)
+    said += [f"{len(found.restored):,} rows differ or are missing"] * bool(found.restored)
+    said += [f"{len(found.lost):,} rows were changed"] * bool(found.lost)
     lost = "; ".join(describe_lost(found)) or "nothing"
     if not (found.kept or found.lost):
-        lost = "every decision: how many there were cannot be told"
+        lost = "every decision (an unknown number)"
     return CheckedPart(LEDGER, DAMAGED, "; ".join(said), lost, f"{REPAIR}, which keeps {held}")
 
 
 def _copy_part(found: FoundLedger) -> CheckedPart:
     if found.is_copy_damaged:
         said = [f"{found.bad_lines:,} lines are damaged"] * bool(found.bad_lines)
-        said = said or ["it lacks rows or holds others"]
+        said = said or ["it has missing or extra rows"]
         return CheckedPart(NAME, DAMAGED, said[0], "nothing", REPAIR)
     if found.behind:
-        said = [f"{len(found.behind):,} rows behind, as after a crash: the next decision adds them"]
+        said = [
+            f"{len(found.behind):,} rows are missing, as after a crash: the next decision adds them"
+        ]
         return CheckedPart(NAME, UNFINISHED, said[0])
     if not found.copied:
         return CheckedPart(NAME, ABSENT, "made by the next decision")
@@ -375,7 +377,7 @@ def repair_ledger(run: Path) -> list[str]:
         )
         done += [f"lost: {text}" for text in describe_lost(found)]
         if not (found.kept or found.lost):
-            done.append("lost: every decision; how many there were cannot be told")
+            done.append("lost: every decision (an unknown number)")
     if path.exists():
         with closing(connect(path)) as con:
             con.execute("BEGIN IMMEDIATE")

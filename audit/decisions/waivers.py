@@ -62,9 +62,9 @@ RESOLVE = """
             WHEN there IS NULL AND c.n = 1 THEN c.id END AS sample_id,
         CASE WHEN there IS NOT NULL AND now IS DISTINCT FROM p.content_hash
                 THEN 'its content changed since'
-            WHEN there IS NULL AND c.n IS NULL THEN 'it is gone, and nothing has its content'
+            WHEN there IS NULL AND c.n IS NULL THEN 'file deleted; no other file has its content'
             WHEN there IS NULL AND c.n > 1
-                THEN format('it is gone, and {} samples have its content', c.n) END AS reason
+                THEN format('file deleted; {} samples have its content', c.n) END AS reason
     FROM present p LEFT JOIN carriers c ON c.content_hash = p.content_hash ORDER BY p.row
 """
 MATCHES = """
@@ -374,7 +374,7 @@ def _without_keeper(store: Store, resolved: pl.DataFrame, known: LookedUp) -> pl
     if copies.is_empty():
         return resolved
     lost = known.resolve(store, copies).filter(pl.col("sample_id").is_null())
-    said = pl.format("its copy {}, which was to stay: {}", "subject", "reason")
+    said = pl.format("the copy to keep, {}: {}", "subject", "reason")
     resolved = resolved.join(lost.select("decision", said.alias("lost")), on="decision", how="left")
     here = pl.when(pl.col("lost").is_null()).then(pl.col("sample_id"))
     return resolved.with_columns(here, pl.coalesce("lost", "reason").alias("reason"))

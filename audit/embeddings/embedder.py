@@ -84,7 +84,7 @@ def load_embedder(text: str) -> Embedder:
     file, colon, name = text.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise UsageError(
-            f"--embedder {text} is no model: give file.py:make (a function that returns a torch "
+            f"--embedder {text} is not a model: use file.py:make (a function that returns a torch "
             f"module or a callable), model.onnx, {LITE}, or {AUTO}."
         )
     return _load_python(_existing(Path(file)), name)
@@ -104,7 +104,7 @@ def quiet_stdout() -> Iterator[None]:
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise UsageError(f"{path} is no file: check the path given to --embedder.")
+        raise UsageError(f"{path} does not exist: check the path given to --embedder.")
     return path
 
 
@@ -391,13 +391,13 @@ class _OnnxInput:
         numbers = [n if isinstance(n, int) and n > 0 else None for n in shape]
         if len(numbers) != 4 or kind not in types or 3 not in (numbers[1], numbers[3]):
             raise UsageError(
-                f"{path} takes {kind} of shape {list(shape)}: its first input must be pictures, "
+                f"{path} takes {kind} of shape {list(shape)}: its first input must be images, "
                 "(n, 3, size, size) or (n, size, size, 3), of uint8 or floats."
             )
         last = numbers[1] != 3
         sides = [n for n in (numbers[1:3] if last else numbers[2:4]) if n is not None]
         if len(set(sides)) > 1 or max(sides, default=1) > MOST_SIZE:
-            raise UsageError(f"{path} takes pictures of {sides} px: they must be square.")
+            raise UsageError(f"{path} takes images of {sides} px: they must be square.")
         fixed = numbers[0] is not None
         return cls(sides[0] if sides else SIZE, numbers[0] or BATCH, fixed, last, types[kind])
 
@@ -536,8 +536,8 @@ class _Asking:
         if self.refused and not self.answered and not any_stored:
             sample, said = next(iter(self.failures.items()))
             raise UsageError(
-                f"{self.model.name} gave no vector for any of {self.refused:,} pictures, such as "
-                f"{sample} ({said}): mend the model; what was measured is kept."
+                f"{self.model.name} returned no vector for any of {self.refused:,} images, such as "
+                f"{sample} ({said}): fix the model. The measurements are kept."
             )
 
 
@@ -547,8 +547,8 @@ def _as_vectors(answer: npt.NDArray[Any], n: int) -> Floats:
         answer = answer[None]
     if answer.dtype.kind not in "fiu" or answer.ndim != 2 or len(answer) != n or not answer.size:
         raise ValueError(
-            f"the model returned {answer.dtype} of shape {answer.shape} for {n} pictures, not one "
-            "vector a picture"
+            f"the model returned {answer.dtype} of shape {answer.shape} for {n} images, not one "
+            "vector per image"
         )
     return answer.astype(np.float32)
 
@@ -556,4 +556,4 @@ def _as_vectors(answer: npt.NDArray[Any], n: int) -> Floats:
 def _finite(row: Floats) -> Floats | str:
     if np.isfinite(row).all():
         return row
-    return "its vector holds numbers that are none (NaN or infinite)"
+    return "its vector contains NaN or infinite numbers"

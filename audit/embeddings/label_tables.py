@@ -135,8 +135,9 @@ def _judge_own(found: PictureVectors, known: Labelled, nearest: Nearest) -> Judg
     missing = [name for name in known.names if fold_name(name) not in columns]
     if missing:
         raise UsageError(
-            f"The predictions have no column for the class {missing[0]!r}: give one column of "
-            f"probabilities a class, named like it ({len(missing)} of {len(known.names)} missing)."
+            f"The predictions have no column for the class {missing[0]!r}: add one column of "
+            f"probabilities per class, with its name ({len(missing)} of {len(known.names)} "
+            "missing)."
         )
     rows = np.flatnonzero(known.labels >= 0)
     own = found.probabilities[rows][:, [columns[fold_name(name)] for name in known.names]]
@@ -393,15 +394,15 @@ def label_pictures(
     reason = ""
     if judged < LEAST_PICTURES:
         reason = (
-            f"{judged:,} pictures in classes of {LEAST_CLASS} and more, but {LEAST_PICTURES} are "
+            f"{judged:,} images are in classes of at least {LEAST_CLASS}, but {LEAST_PICTURES} are "
             "needed"
         )
     elif len(keys) < 2:
-        reason = f"there is one class of {LEAST_CLASS} pictures and more, and a label needs another"
+        reason = f"only one class has at least {LEAST_CLASS} images, but two are needed"
     elif len(keys) > MOST_CLASSES and not own:
         reason = (
-            f"{len(keys):,} classes are more than the {MOST_CLASSES:,} that memory is for; those "
-            "of your own --predictions can be judged"
+            f"{len(keys):,} classes exceed the memory limit of {MOST_CLASSES:,}; use --predictions "
+            "to check them"
         )
     return Labelled(
         rows, labels, classes, _names(rows, one, keys), groups, reason, conflicting, small, odd,

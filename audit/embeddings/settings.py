@@ -37,14 +37,12 @@ class VectorOptions:
     def check_files(self) -> None:
         """Raise UsageError for what cannot be, before anything is measured."""
         if self.embeddings is not None and self.embedder is not None:
-            raise UsageError(
-                "--embeddings and --embedder both give the vectors: choose one of them."
-            )
+            raise UsageError("--embeddings and --embedder exclude each other: use one.")
         for name, option in _FILES.items():
             path = getattr(self, name)
             masks = option == "predictions" and path is not None and path.is_dir()
             if path is not None and not path.is_file() and not masks:
-                raise UsageError(f"{path} is no file: check the path given to --{option}.")
+                raise UsageError(f"{path} does not exist: check the path given to --{option}.")
 
     def identity(self) -> dict[str, str | int]:
         """Return what decides the result: names, and size and time of the files."""

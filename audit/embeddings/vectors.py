@@ -111,9 +111,9 @@ def _own(store: Store, pictures: pl.DataFrame, path: Path) -> PictureVectors:
     has = chosen >= 0
     views = scale_columns(vectors[chosen[has]])[None]
     missing = int((~has).sum())
-    source = f"the vectors of {path.name} ({vectors.shape[1]} numbers)"
+    source = f"the embeddings of {path.name} ({vectors.shape[1]} numbers)"
     if missing:
-        source += f", which has none of {missing:,} pictures"
+        source += f", missing for {missing:,} images"
     return PictureVectors(pictures.filter(pl.Series(has)), views, source)
 
 
@@ -124,10 +124,10 @@ def _modelled(
 
     answers = ask_model(run, pictures, model, opening.executor, opening.limits, opening.advance)
     views = directions(answers.vectors[answers.found])
-    source = f"the vectors of {model.name} ({views.shape[1]:,} numbers)"
+    source = f"the embeddings of {model.name} ({views.shape[1]:,} numbers)"
     if failures := answers.failures:
         sample, why = next(iter(sorted(failures.items())))
-        source += f", which has none of {len(failures):,} pictures (such as {sample}: {why})"
+        source += f", missing for {len(failures):,} images (such as {sample}: {why})"
     kept = pictures.filter(pl.Series(answers.found, dtype=pl.Boolean))
     return PictureVectors(kept, views[None], source, failures=failures)
 
@@ -182,7 +182,7 @@ def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     # average precision on 6,000 of CIFAR-10
     fixed = len(regions) == 1
     compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows)) if fixed else None
-    source = "built-in vectors (patches of the stored signatures)"
+    source = "built-in features (patches of the stored signatures)"
     name = f"{coder.name} {len(regions)}"
     return PictureVectors(rows, made.views, source, compared=compared, name=name)
 
@@ -249,8 +249,7 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
     if len(pictures) and not len(found.rows):
         again = " --embedder MODEL" if "embedder" in used else ""
         raise UsageError(
-            f"{run} holds no vectors of these pictures: `audit scan SOURCE --out {run}{again}` "
-            "makes them."
+            f"{run} has no embeddings of these images: run `audit scan SOURCE --out {run}{again}`."
         )
     return found
 
@@ -258,7 +257,7 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
 def _of_model(run: Path, pictures: pl.DataFrame, identity: str) -> PictureVectors:
     vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
     kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
-    source = f"the stored vectors of model {identity} ({vectors.shape[1]:,} numbers)"
+    source = f"the stored embeddings of model {identity} ({vectors.shape[1]:,} numbers)"
     return PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
 
 
@@ -267,8 +266,8 @@ def _unchanged(identity: str) -> Path:
     path = Path(identity.rsplit(" ", 2)[0])
     if not path.is_file() or file_identity(path) != identity:
         raise UsageError(
-            f"{path}, the vectors of the last scan, is gone or was changed: scan again with "
-            "--embeddings FILE, or without it for the built-in vectors."
+            f"{path}, the embeddings of the last scan, was deleted or changed: scan again with "
+            "--embeddings FILE, or without it for the built-in features."
         )
     return path
 
@@ -309,8 +308,8 @@ def read_probabilities(
     numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
     if len(numbers) < 2:
         raise UsageError(
-            f"{path} has {len(numbers)} columns of numbers: give a column of probabilities a "
-            "class, named like the class, beside `path`."
+            f"{path} has {len(numbers)} columns of numbers: add one column of probabilities per "
+            "class, with its name, and `path`."
         )
     values = frame.select(numbers).to_numpy().astype(np.float32)
     _refuse_not_finite(path, names, values)
@@ -334,7 +333,7 @@ def match_rows(path: Path, names: list[str], samples: pl.DataFrame) -> npt.NDArr
     """
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"{path} has {twice} twice: keep one row a path.")
+        raise UsageError(f"{path} has {twice} twice: keep one row per path.")
     known = {name: row for row, name in enumerate(names)}
     places = [uri.removeprefix("file://") for uri in samples["uri"].to_list()]
     rows = [known.get(i, known.get(p, -1)) for i, p in zip(samples["id"], places, strict=True)]
@@ -358,13 +357,12 @@ def _read_npy(path: Path) -> tuple[list[str], Floats]:
         names = read_regular(beside).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         raise UsageError(
-            f"{path} says nothing of which picture a row is: write the paths into {beside}, one a "
-            "line."
+            f"{path} has no paths of images: write the paths into {beside}, one per line."
         ) from None
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or len(vectors) != len(names):
         raise UsageError(
             f"{path} holds {vectors.dtype} of shape {vectors.shape} and {beside} {len(names):,} "
-            "paths: give one row of numbers a path."
+            "paths: write one row of numbers per path."
         )
     return names, vectors.astype(np.float32)
 
@@ -389,7 +387,9 @@ def _read_columns(path: Path) -> tuple[list[str], Floats]:
         return names, np.asarray(flat, np.float32).reshape(len(names), width).copy()
     numbers = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
     if not numbers or lists:
-        raise UsageError(f"{path} has no vectors: give one column of lists, or columns of numbers.")
+        raise UsageError(
+            f"{path} has no embeddings: give one column of lists, or columns of numbers."
+        )
     return names, frame.select(numbers).to_numpy().astype(np.float32)
 
 
@@ -407,7 +407,7 @@ def _read_frame(path: Path) -> pl.DataFrame:
 def _take_key(path: Path, frame: pl.DataFrame) -> list[str]:
     key = next((name for name in KEYS if name in frame.columns), None)
     if key is None:
-        raise UsageError(f"{path} has no column `path`: add the path or id of each picture.")
+        raise UsageError(f"{path} has no column `path`: add the path or id of each image.")
     return [str(name) for name in frame[key].to_list()]
 
 
@@ -415,6 +415,6 @@ def _refuse_not_finite(path: Path, names: list[str], values: Floats) -> None:
     bad = np.flatnonzero(~np.isfinite(values).all(1))
     if len(bad):
         raise UsageError(
-            f"{path}: {len(bad):,} of {len(names):,} rows hold numbers that are none (NaN or "
-            f"infinite), first that of {names[int(bad[0])]}: leave those rows out."
+            f"{path}: {len(bad):,} of {len(names):,} rows contain NaN or infinite numbers, first "
+            f"the row of {names[int(bad[0])]}: leave those rows out."
         )

@@ -109,11 +109,13 @@ def _not_read(store: Store, files: Sequence[AnnotationFile], form: str) -> list[
     copied = {file.file for file in files if file.format.lower() == form != "coco"}
     for file, rest, missing, complete in rows.iter_rows():
         if rest and file not in copied and "go by their numbers" not in rest:
-            said.append(f"{file} has what is not read, so it is not written: {rest}.")
+            said.append(f"{file} has content that is not read, and not written: {rest}.")
         if missing:
-            said.append(f"{missing:,} pictures of {file} are no samples, and are left out.")
+            said.append(f"{missing:,} images of {file} are not samples, and are skipped.")
         if not complete:
-            said.append(f"{file} could not be read whole (BOX013): what was read is written.")
+            said.append(
+                f"{file} could not be read completely (BOX013): only the readable part is written."
+            )
     return said
 
 
@@ -131,8 +133,8 @@ def _write_coco(work: Work, files: Sequence[AnnotationFile]) -> None:
         with open_original(unchanged) as original:
             if file.format == "COCO" and original is None:
                 work.lost.add(
-                    f"{file.file} is not as it was scanned: its keys that are no annotations "
-                    "(licences, skeletons) are not written."
+                    f"{file.file} changed after the scan: keys other than annotations (licences, "
+                    "skeletons) are not written."
                 )
             names = {i: target for i, (target, _) in (work.places or {}).items() if i != target}
             classes = class_list(work.store, file.file)
@@ -217,8 +219,8 @@ def _unchanged_place(store: Store, file: AnnotationFile) -> str | None:
 
 SMALL = {"yolo": ("labels", ".txt"), "voc": ("Annotations", ".xml")}
 _SAME_NAME = (
-    "{n} pictures are left out: another one has the same name with another extension, so both "
-    "would have one file."
+    "{n} images are skipped: another image has the same name with another extension, so both "
+    "need the same annotation file."
 )
 
 
@@ -355,7 +357,7 @@ def _refuse_double(store: Store, files: Sequence[AnnotationFile]) -> None:
     )
     for one, other, n in rows.iter_rows():
         raise UsageError(
-            f"{one} and {other} both annotate the same pictures ({n:,} have several files): choose "
+            f"{one} and {other} both annotate the same images ({n:,} have several files): choose "
             f"one with --annotations {one}."
         )
 
@@ -412,7 +414,7 @@ def open_stage(run: Path, out: Path, form: str, *, replace: bool) -> Iterator[Ex
         stage.removed = _move_to_place(stage.folder, out, record, replace=replace)
     except OSError as error:
         raise UsageError(
-            f"{out} cannot be written ({error.strerror or error}): choose another place."
+            f"{out} cannot be written ({error.strerror or error}): choose another path."
         ) from None
     finally:
         shutil.rmtree(stage.folder, ignore_errors=True)
@@ -429,7 +431,7 @@ def _move_to_place(stage: Path, out: Path, record: dict[str, object], *, replace
     for name in (*names, *earlier):
         _refuse(out / name, earlier.get(name), written.get(name), replace)
     if (out / RECORD).exists() and not earlier and not replace:
-        raise UsageError(f"{out / RECORD} is no record of an export: choose another folder.")
+        raise UsageError(f"{out / RECORD} is not a record of an export: choose another folder.")
     gone = [name for name in earlier if name not in written]
     for name in gone:
         (out / name).unlink(missing_ok=True)
@@ -445,13 +447,12 @@ def _move_to_place(stage: Path, out: Path, record: dict[str, object], *, replace
 def _refuse(path: Path, wrote: str | None, now: str | None, replace: bool) -> None:
     """Raise UsageError for a file in the way that no export wrote, or that was edited since."""
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, and an export needs a file there.")
+        raise UsageError(f"{path} is a folder, but the export writes a file there.")
     if replace or not path.exists():
         return
     if wrote is None:
         raise UsageError(
-            f"{path} exists, and an export replaces nobody's file: choose another folder, or allow "
-            "it with --replace."
+            f"{path} exists: choose another folder, or replace the file with --replace."
         )
     refuse_edited(path, wrote, now)
 
@@ -460,8 +461,8 @@ def refuse_edited(path: Path, *known: str | None) -> None:
     """Raise UsageError for a file whose hash is none of those `known`."""
     if path.is_file() and digest_of(path) not in known:
         raise UsageError(
-            f"{path} is not what the last export wrote there: keep it under another name, or allow "
-            "replacing it with --replace."
+            f"{path} was edited after the last export: rename the file, or replace it with "
+            "--replace."
         )
 
 

@@ -46,6 +46,11 @@ from preflight.files import leads_out, regular
 
 How = Literal["copy", "hardlink", "symlink"]
 HOWS: tuple[How, ...] = ("copy", "hardlink", "symlink")
+OPTIONS = {
+    "copy": "without --link",
+    "hardlink": "with --link hard",
+    "symlink": "with --link symbolic",
+}
 MANIFEST_NAME = "manifest.csv"
 BATCH = 64  # files between two syncs of the receipt
 SHOWN = 3  # names in a sentence
@@ -79,7 +84,7 @@ def apply_plan(
     """
     _refuse_inside(plan, folder)
     if how != "copy" and any(path_of(file.source) is None for file in plan.files):
-        raise UsageError("Pictures in packs and stores can be copied, not linked: use --copy.")
+        raise UsageError("Images in packs and stores can be copied, not linked: leave out --link.")
     made_before = _claimed(plan, folder)
     if wrong := [file for file in plan.files if not _is_as_planned(file)]:
         raise _edited(wrong)
@@ -112,8 +117,7 @@ def _refuse_inside(plan: DatasetPlan, folder: Path) -> None:
     for root in [*roots, Path(plan.run)]:
         if place.is_relative_to(root) or root.is_relative_to(place):
             raise UsageError(
-                f"{folder} and {root}, which is read, lie one in the other: choose a folder "
-                "outside of it."
+                f"{folder} overlaps {root}, which is read: choose a folder outside of {root}."
             )
 
 
@@ -136,22 +140,22 @@ def _claimed(plan: DatasetPlan, folder: Path) -> set[str]:
 def _refuse_other_plan(plan: DatasetPlan, folder: Path, receipt: Receipt) -> None:
     if receipt.plan != plan.identity:
         raise UsageError(
-            f"{folder} was made from another plan: choose a new folder, or take the earlier one "
-            f"back with `audit apply --rollback {folder}`."
+            f"{folder} was made from another plan: choose a new folder, or remove the earlier "
+            f"copy with `audit apply --rollback {folder}`."
         )
 
 
 def _claim(plan: DatasetPlan, folder: Path, receipt: Receipt, how: How) -> None:
     _refuse_other_plan(plan, folder, receipt)
     if receipt.how != how:
-        raise UsageError(f"{folder} was begun with --{receipt.how}: go on with that.")
+        raise UsageError(f"{folder} was started {OPTIONS[receipt.how]}: use the same option again.")
     probe = folder / RECEIPT_FOLDER / "Case"
     probe.touch()
     folds = (folder / RECEIPT_FOLDER / "cASE").exists()
     probe.unlink()
     if folds and (clash := case_clash(file.target for file in plan.files)):
         raise UsageError(
-            f"The disk of {folder} takes {clash[0]} and {clash[1]} for one name: choose a folder "
+            f"The disk of {folder} treats {clash[0]} and {clash[1]} as one name: choose a folder "
             "on another disk, or relabel until the names differ by more than case."
         )
 
@@ -179,8 +183,8 @@ def _refuse_strange_sources(plan: DatasetPlan) -> None:
         )
     if sum(leads_outside(f.source, plan.roots) for f in plan.samples) > plan.outside_links:
         raise UsageError(
-            f"More than the {plan.outside_links:,} links that the plan counts lead out of the "
-            "dataset: scan it again, then write the plan again with `audit export RUN --plan`."
+            f"More links lead out of the dataset than the {plan.outside_links:,} links of the "
+            "plan: scan it again, then write the plan again with `audit export RUN --plan`."
         )
 
 
@@ -239,7 +243,7 @@ def _refuse_full(folder: Path, n_bytes: int) -> None:
     if n_bytes > free:
         raise MachineError(
             f"{folder} needs {n_bytes:,} bytes and its disk has {free:,} free: free some space, "
-            "choose another disk, or use --hardlink or --symlink."
+            "choose another disk, or use --link."
         )
 
 
@@ -269,7 +273,7 @@ class _Maker:
         self._enter(place.parent)
         if os.path.lexists(place):
             if not is_made(place, file.content_hash):
-                raise UsageError(f"{place} is not what the plan makes: take it away.")
+                raise UsageError(f"{place} differs from the plan: remove it.")
             return
         part = part_of(place)
         part.unlink(missing_ok=True)
@@ -289,7 +293,7 @@ class _Maker:
             except OSError as error:
                 raise UsageError(
                     f"{source} cannot be linked from {part.parent} ({error.strerror}): a hard link "
-                    "stays on one disk; use --copy or --symlink."
+                    "stays on one disk; use --link symbolic, or copy without --link."
                 ) from None
         elif source is not None and self._how == "symlink":
             os.symlink(os.path.realpath(source), part)
@@ -301,7 +305,7 @@ class _Maker:
             return
         self._enter(folder.parent)
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise UsageError(f"{folder} is in the way and no folder: take it away.")
+            raise UsageError(f"{folder} is not a folder: remove it.")
         folder.mkdir(exist_ok=True)
         self._real.add(folder)
 
@@ -458,7 +462,9 @@ def _read(file: int, lines: Sequence[dict[str, Any]], path: Path) -> Receipt:
             receipt.begun.update(_files(line.get("begun", ()), path, number))
             receipt.done.update(_files(line.get("done", ()), path, number))
     except (KeyError, ValueError, IndexError, TypeError, AttributeError):
-        raise UsageError(f"{path} is no receipt of `audit apply`: choose another folder.") from None
+        raise UsageError(
+            f"{path} is not a receipt of `audit apply`: choose another folder."
+        ) from None
     return receipt
 
 
@@ -474,8 +480,8 @@ def _files(pairs: Sequence[tuple[str, str]], path: Path, number: int) -> dict[st
             refuse_strange(target)
     except ValueError as error:
         raise UsageError(
-            f"{path} was changed since `audit apply` wrote it (line {number}: {error}): nothing "
-            "was removed or made; take this folder away by hand, or choose another."
+            f"{path} was changed since `audit apply` wrote it (line {number}: {error}), so no "
+            "file was removed or written. Remove this folder by hand, or choose another folder."
         ) from None
     return files
 

@@ -202,7 +202,7 @@ def export_tables(
     Raises UsageError for another format, and where a file is in the way that no export wrote.
     """
     if f".{format}" not in WRITERS:
-        raise UsageError(f"{format!r} is no format of tables: use csv or parquet.")
+        raise UsageError(f"{format!r} is not a format of tables: use csv or parquet.")
     tables = {out_dir / f"{name}.{format}": name for name in TABLES}
     lists = {out_dir / f"{name}.txt": name for name in LISTS}
     record = out_dir / RECORD
@@ -278,11 +278,11 @@ def _write_list(paths: pl.Series, path: Path) -> int:
 
 def _may_write(path: Path, run: Path, replace: bool) -> None:
     if path.is_dir():
-        raise UsageError(f"{path} is a folder: give the name of a file.")
+        raise UsageError(f"{path} is a folder: give the path of a file.")
     inside = real(path).parent.is_relative_to(real(run))
     if path.exists() and (inside or not replace):
-        fix = "choose another name" + ("" if inside else ", or allow it with --replace")
-        raise UsageError(f"{path} exists, and an export replaces nobody's file: {fix}.")
+        fix = "choose another name" + ("" if inside else ", or replace it with --replace")
+        raise UsageError(f"{path} exists: {fix}.")
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:
@@ -319,9 +319,9 @@ def export_as(
     form that cannot hold this run, and where a file is in the way.
     """
     if codes and form not in TOOLS:
-        raise UsageError("--code goes with --format label-studio or cvat.")
+        raise UsageError("--code needs --format label-studio or cvat.")
     if annotations and form not in FORMS:
-        raise UsageError("--annotations goes with --format coco, yolo or voc.")
+        raise UsageError("--annotations needs --format coco, yolo or voc.")
     if form in TOOLS:
         return Exported(export_review(run, out, form, codes, replace=replace), ())
     if form in FORMS:
@@ -331,7 +331,7 @@ def export_as(
             f"{counted(result.pictures, 'picture')} written; {result.fixed:,} changed by decisions."
         ]
         if result.removed:
-            said.append(f"{counted(result.removed, 'file')} of an earlier export taken away.")
+            said.append(f"{counted(result.removed, 'file')} of an earlier export removed.")
         if faults := describe_open_faults(run):
             said.append(faults)
         files = {out / name: n for name, n in result.files.items()}
@@ -348,13 +348,13 @@ def describe_tables(result: ExportResult) -> list[str]:
     ]
     if result.stale.height:
         lines.append(
-            f"{counted(result.stale.height, 'decision')} stale and not applied: "
-            "`audit log RUN --stale` says why."
+            f"{counted(result.stale.height, 'decision')} stale and not applied: `audit decide RUN "
+            "--stale` lists the reasons."
         )
     if result.neutralised:
         lines.append(
-            f"{counted(result.neutralised, 'cell')} got a leading apostrophe, so that no "
-            "spreadsheet runs or changes them: `audit scan` takes it off again, and Parquet holds "
-            "the text as it is."
+            f"{counted(result.neutralised, 'cell')} have a leading apostrophe, so that "
+            "spreadsheets do not run or change them. `audit scan` removes it; Parquet files have "
+            "the unchanged text."
         )
     return lines

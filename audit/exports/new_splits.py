@@ -47,10 +47,12 @@ def parse_shares(text: str) -> dict[str, float]:
             number = -1.0
         name = name.strip()
         if not name or name in shares or "/" in name or not 0 < number <= 1:
-            raise UsageError(f"{part!r} is no split: write train=.8,val=.1,test=.1.")
+            raise UsageError(f"{part!r} is not a split: write train=.8,val=.1,test=.1.")
         shares[name] = number
     if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-6):
-        raise UsageError(f"The shares of {text} make {sum(shares.values()):g}, and should make 1.")
+        raise UsageError(
+            f"The shares of {text} sum to {sum(shares.values()):g}, but must sum to 1."
+        )
     return shares
 
 
@@ -73,7 +75,7 @@ def assign_splits(
     labels = [label or "" for label in samples["label"].to_list()]
     given = [None if request.resplit else s for s in samples["split"].to_list()]
     if not any(split is None for split in given):
-        raise UsageError("Every sample has a split already: --resplit makes new ones of all.")
+        raise UsageError("All samples have a split: --resplit assigns new splits to all samples.")
     members = defaultdict[int, list[int]](list)
     for row, unit in enumerate(units):
         members[unit].append(row)
@@ -186,9 +188,8 @@ def evenness(facts: Mapping[str, Any]) -> str:
     worst = classes[0]
     head = f"{len(classes) - len(far):,} of {len(classes):,} classes have their share in each split"
     return (
-        f"{head} to within one picture and what belongs to it; the farthest, "
-        f"{worst['class']} ({worst['n']:,} {worst['of']}), by {worst['off_by_pictures']:.1f} times "
-        "the most that one holds."
+        f"{head} to within one group of images. The largest deviation is {worst['class']} "
+        f"({worst['n']:,} {worst['of']}): {worst['off_by_pictures']:.1f} times the largest group."
     )
 
 

@@ -96,7 +96,7 @@ def plan_dataset(
     files, layout = _place(rows, meta)
     left_out = [LeftOut(*row) for row in quarantine] + absent + repeats
     n_outside = sum(leads_outside(file.source, roots) for file in files)
-    notes = [f"{int(skipped):,} files of the source are no samples and do not go along."]
+    notes = [f"{int(skipped):,} files of the source are not samples and are not copied."]
     notes = notes[: bool(skipped)] + missing_classes(found)
     if n_outside:
         notes.append(
@@ -144,9 +144,9 @@ def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]
 def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | None:
     """Return why a sample stays out; `roots`: of a dataset whose links may not lead out of it."""
     if row["status"] not in ("ok", "damaged") or row["content_hash"] is None:
-        return f"it is no readable image ({row['error_kind'] or 'not measured'})"
+        return f"not a readable image ({row['error_kind'] or 'not measured'})"
     if roots is not None and leads_outside(row["uri"], roots):
-        return "it lies outside the dataset, behind a link"
+        return "outside the dataset, behind a link"
     return None
 
 
@@ -156,7 +156,7 @@ def _without_repeats(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[Le
     for row in known.iter_rows(named=True):
         same = (row["uri"], row["split"], row["label"])
         if same in seen:
-            why = f"it is the same file as {seen[same]}, in the same split and class"
+            why = f"the same file as {seen[same]}, in the same split and class"
             repeats.append(LeftOut(row["id"], row["uri"], why))
         else:
             seen[same] = row["id"]
@@ -280,7 +280,7 @@ class DatasetPlan:
         """Write the document, whole or not at all; raises UsageError where a file is in the way."""
         there = path.exists() and (path.is_dir() or not replace)
         if there and (path.is_dir() or PLAN_SCHEMA not in _head(path)):
-            raise UsageError(f"{path} exists and is no plan: choose another name.")
+            raise UsageError(f"{path} exists and is not a plan: choose another name.")
         write_whole(path, lambda part: part.write_text(self.document(), encoding="utf-8"))
 
 
@@ -314,7 +314,7 @@ def read_plan(path: Path) -> DatasetPlan:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"{path} is no plan ({why}): write one with `audit export RUN --plan plan.json`."
+            f"{path} is not a plan ({why}): write a plan with `audit export RUN --plan plan.json`."
         ) from None
     return plan
 
@@ -326,13 +326,13 @@ def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
         return plan
     folder = path.with_name(f"{path.name}.annotations")
     if folder.exists() and not (folder / RECORD).is_file():
-        raise UsageError(f"{folder} exists and holds no annotations of a plan: take it away.")
+        raise UsageError(f"{folder} exists and has no annotations of a plan: remove it.")
     places = {str(file.id): (file.target, file.split) for file in plan.samples}
     exported = export_annotations(run, folder, form, places=places)
     taken = {file.target for file in plan.files}
     made = [_planned(folder / name, folder) for name in sorted(exported.files)]
     if clash := next((file.target for file in made if file.target in taken), None):
-        raise UsageError(f"A picture and a file of annotations both want to be {clash}.")
+        raise UsageError(f"An image and an annotation file have the same path {clash}.")
     said = (*plan.notes, *notes, *exported.lost, *exported.stale)
     return replace(plan, files=(*plan.files, *made), notes=said)
 
@@ -348,7 +348,9 @@ def _form(run: Path) -> tuple[str | None, list[str]]:
     if len(formats) == 1 and formats[0] in FORMS:
         return formats[0], []
     names = " and ".join(formats)
-    return "coco", [f"Annotations in {names} go along as COCO: no other form holds all of them."]
+    return "coco", [
+        f"Annotations in {names} are written as COCO, the only format that holds all of them."
+    ]
 
 
 def _planned(path: Path, folder: Path) -> PlannedFile:
@@ -402,7 +404,7 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
 def refuse_strange(target: object) -> None:
     """Raise ValueError for a target in a document that is no place of a file of the new folder."""
     if inside(Path(), target, links=False).parts[0] == RECEIPT_FOLDER:
-        raise ValueError(f"{target!r} is the receipt's place")
+        raise ValueError(f"{target!r} is reserved for the receipt")
 
 
 def safe_path(path: str) -> str:

@@ -166,15 +166,15 @@ def compare_answers(
     for answer in found.answers:
         task = tasks.get(answer.sample)
         if task is None:
-            found.ignored["pictures that the run has not"] += 1
+            found.ignored["images that are not in the run"] += 1
         elif task.content_hash != answer.content_hash:
-            found.ignored["pictures that are not what they were when the file was made"] += 1
+            found.ignored["images that changed after the export"] += 1
         else:
             known.append((task, answer))
     if found.answers and not known:
         raise UsageError(
-            f"{name} was made from another dataset: none of its {len(found.answers):,} pictures "
-            f"is one of {run}, by id and content."
+            f"{name} was made from another dataset: none of its {len(found.answers):,} images is "
+            f"in {run}, by id and content."
         )
     wanted, unchanged, conflicts = _group(known, found, overwrite=overwrite)
     note = note or f"from {name}"
@@ -229,7 +229,7 @@ def _changes(task: ReviewTask, answer: Answer, found: ToolAnswers) -> Wanted:
     elif verdict in ("keep", "drop") and (changes or verdict not in known_verdicts):
         changes[Action(verdict), None] = [task.id]  # a new label alone would take it back
     elif verdict not in VERDICTS:
-        found.ignored[f"verdicts that are none, such as {verdict!r}"] += 1
+        found.ignored[f"unknown verdicts, such as {verdict!r}"] += 1
     return changes
 
 
@@ -251,7 +251,7 @@ def export_review(
         tasks, classes = list_tasks(run, codes=codes), sorted(known_names(run, Action.RELABEL))
         if not tasks:
             what = f"open finding of {', '.join(codes)}" if codes else "finding and no decision"
-            raise UsageError(f"{run} has no {what} about a picture: nothing to show.")
+            raise UsageError(f"{run} has no {what} about an image, so there is nothing to review.")
         if tool == "cvat":
             # as CVAT's raw constructor takes it
             label = {"name": TAG, "type": "tag", "attributes": _attributes(classes)}
@@ -293,7 +293,7 @@ def read_review(
         )
     if not found.answers:
         reasons = "; ".join(f"{n:,} {reason}" for reason, n in found.ignored.items())
-        raise UsageError(f"{path} decides nothing: {reasons or 'it is empty'}.")
+        raise UsageError(f"{path} contains no decision: {reasons or 'it is empty'}.")
     return compare_answers(run, found, path.name, note, by, overwrite=overwrite)
 
 
@@ -349,12 +349,14 @@ def read_studio(text: str, name: str) -> ToolAnswers:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} cannot be read as JSON ({error}): export it again.") from None
     if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
-        raise UsageError(f"{name} is no list of tasks: export JSON, not JSON-MIN, from the tool.")
+        raise UsageError(
+            f"{name} is not a list of tasks: export JSON, not JSON-MIN, from the tool."
+        )
     found = ToolAnswers()
     for task in document:
         data = task.get("data")
         if not isinstance(data, dict) or not isinstance(data.get(SAMPLE), str):
-            found.ignored[f"tasks without {SAMPLE}, which `audit export` did not make"] += 1
+            found.ignored[f"tasks without {SAMPLE}, which `audit export` did not write"] += 1
             continue
         _take(task, data, found)
     return found
@@ -363,7 +365,7 @@ def read_studio(text: str, name: str) -> ToolAnswers:
 def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> None:
     given = [one for one in _dicts(task.get("annotations")) if not one.get("was_cancelled")]
     if not given:
-        found.ignored["tasks that nobody has annotated"] += 1
+        found.ignored["tasks without an annotation"] += 1
         return
     said = []
     for annotation in given:
@@ -373,12 +375,12 @@ def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> Non
             chosen = value.get("choices") if isinstance(value, dict) else None
             group = result.get("from_name")
             if group not in (CLASS, VERDICT) or not isinstance(chosen, list) or len(chosen) != 1:
-                found.ignored["regions and answers that are no class and no verdict"] += 1
+                found.ignored["regions and answers that are neither a class nor a verdict"] += 1
             else:
                 values[group] = str(chosen[0])
         said.append(values)
     if any(values != said[0] for values in said):
-        found.ignored["pictures of which two people said different things"] += 1
+        found.ignored["images with different answers of two people"] += 1
         return
     shown = data.get(PRINTS)
     prints = list(map(str, shown)) if isinstance(shown, list) else []
@@ -457,13 +459,13 @@ def read_cvat(raw: bytes, name: str) -> ToolAnswers:
     except XmlError as error:
         raise UsageError(f"{name} cannot be read, line {error.line}: {error}.") from None
     if top.name != "annotations":
-        raise UsageError(f"{name} is no export of CVAT: its first element is {top.name!r}.")
+        raise UsageError(f"{name} is not an export of CVAT: its first element is {top.name!r}.")
     found = ToolAnswers()
     if tracks := len(top.all("track")):
         found.ignored["tracks: export as CVAT for images 1.1, not for video"] += tracks
     for image in top.all("image"):
         if shapes := sum(one.name != "tag" for one in image.inside):
-            found.ignored["shapes, which are no class and no verdict"] += shapes
+            found.ignored["shapes, which are neither a class nor a verdict"] += shapes
         _take_image(image, found)
     return found
 
@@ -473,7 +475,7 @@ def _take_image(image: Node, found: ToolAnswers) -> None:
     if other := len(image.all("tag")) - len(tags):
         found.ignored[f"tags other than {TAG}"] += other
     if len(tags) != 1:
-        found.ignored[f"pictures without their one tag {TAG}"] += 1
+        found.ignored[f"images without their one tag {TAG}"] += 1
         return
     values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
     if not values.get(CVAT_SAMPLE):

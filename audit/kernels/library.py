@@ -71,7 +71,7 @@ ENTRIES: dict[str, str] = {
     ),
     "reduce_rows": "u8 luma h w, i64 bounds target 2, i32 weights target taps, "
     "out u8 reduced target w",
-    "cut_patches": "f32 pictures n h w channels, i64 side, i64 stride, f32 floor, "
+    "cut_patches": "f32 images n h w channels, i64 side, i64 stride, f32 floor, "
     "out f32 patches n*((h-side)//stride+1)*((w-side)//stride+1) side*side*channels",
     "pool_codes": "out f32 pooled n 2 2 words, i64 places, "
     "out f32 products n*places*places words, f32 white n*places*places length, f32 norms words",
@@ -79,7 +79,7 @@ ENTRIES: dict[str, str] = {
     "out i64 index rows k, out f32 similarity rows k",
     "fill_pairs": "f64 corners boxes 4, i64 codes boxes, out i64 counts boxes, i64 offsets rows, "
     "out i64 found room 2 -> i64",
-    "fill_cover": "f64 corners boxes 4, out f64 cover pictures, i64 offsets pictures+1, "
+    "fill_cover": "f64 corners boxes 4, out f64 cover images, i64 offsets images+1, "
     "out f64 overlap boxes, out f64 scratch 28 most",
     "ring_facts": "f64 flat numbers, out f64 facts rings 6, i64 offsets rings+1",
     "unpack_runs": "u8 text length, out i64 runs length+1 -> i64",
@@ -89,7 +89,7 @@ ENTRIES: dict[str, str] = {
     "skip_value": "u8 text n, i64 at, out i64 end 1 -> i64",
     "split_list": "u8 text n, i64 at, out i64 starts room, out i64 ends room, "
     "out bool repeats room, i64 most, out i64 reached 2 -> i64",
-    "assign_detections": "i64 low pictures, i64 high pictures, i64 begin pictures+1, "
+    "assign_detections": "i64 low images, i64 high images, i64 begin images+1, "
     "f64 found detections 4, f64 truth objects 4, bool crowd objects, bool counts sizes objects, "
     "bool far sizes detections, f64 thresholds levels, out u16 hit sizes detections, "
     "out u16 skip sizes detections, out f64 overlap cells, out i64 order most, out bool taken most",

@@ -62,12 +62,13 @@ def run_program(
         sent = json.dumps(head).encode() + b"\n" + payload
         # In a thread: Ctrl-C interrupts no read of the main thread once polars is imported.
         exchange = threading.Thread(target=_exchange, args=(process, sent, output), daemon=True)
-        exchange.start()
         try:
+            exchange.start()
             reason = _watch(process, exchange, within_s)
         finally:
             process.kill()
-            exchange.join()
+            if exchange.ident is not None:  # None: interrupted before the thread ran
+                exchange.join()
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         message = process.stderr.read().decode("utf-8", "replace")

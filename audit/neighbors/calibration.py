@@ -95,9 +95,8 @@ class Calibration:
         lines = [self.reason, f"Expected false pairs: {self.false_expected:.2g} in this data set."]
         if self.threshold >= LOOK_ALIKE:
             lines.append(
-                "Different pictures of this data set are hard to tell apart: only what agrees "
-                "beyond all that they share is called a copy. Equal bytes and equal pixels are "
-                "found in any case."
+                "Different images of this dataset are very similar, so only the clearest copies "
+                "are reported. Equal bytes and equal pixels are always found."
             )
         if self.recall:
             each = self.synthetic_copies / len(self.recall)
@@ -108,8 +107,12 @@ class Calibration:
                 if wilson_share(r, each)[1] < WEAK_UNDER
             )
             named = ", ".join(f"{name} {r:.0%}" for r, name in weak[:4])
-            worst = named or f"none surely under {WEAK_UNDER:.0%}"
-            aged = f"; before {self.recall_age:,} pictures came or went" if self.recall_age else ""
+            worst = named or f"none significantly below {WEAK_UNDER:.0%}"
+            aged = (
+                f"; measured before {self.recall_age:,} images were added or removed"
+                if self.recall_age
+                else ""
+            )
             lines.append(
                 f"Expected recall on synthetic copies: {self.overall_recall:.1%} of "
                 f"{self.synthetic_copies} "
@@ -117,8 +120,7 @@ class Calibration:
             )
         else:
             lines.append(
-                "What share of changed copies is found was not measured: `audit recheck RUN "
-                "--recall` does."
+                "The recall of edited copies was not measured: run `audit recheck RUN --recall`."
             )
         return tuple(lines)
 
@@ -140,10 +142,10 @@ def calibrate(scores: Floats) -> Calibration:
     threshold = round(float(np.clip(wanted, LOWEST_THRESHOLD, HIGHEST_THRESHOLD)), SCORE_DECIMALS)
     uncertainty = tail.uncertainty(threshold)
     reason = (
-        f"Threshold {threshold:+.2f} (log odds, +-{uncertainty:.1f}): of the nearest strangers "
-        f"{tail.strangers:,} pairs score {tail.start:+.2f} and more, and their number falls by "
-        f"{1 - np.exp(-tail.slope):.0%} with every unit; 1 in {1 / FALSE_SHARE:.0f} of the pairs "
-        "reported may be false."
+        f"Threshold {threshold:+.2f} (log odds, +-{uncertainty:.1f}): of the nearest unrelated "
+        f"images {tail.strangers:,} pairs score {tail.start:+.2f} or more, and their number falls "
+        f"by {1 - np.exp(-tail.slope):.0%} per unit; up to 1 in {1 / FALSE_SHARE:.0f} "
+        "reported pairs may be false."
     )
     return Calibration(
         threshold, uncertainty, round(float(tail.rate(threshold)), SCORE_DECIMALS), tail.strangers,

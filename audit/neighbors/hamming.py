@@ -40,7 +40,7 @@ FEW_PAIRS = 4_000_000
 """Up to so many, loading the kernels takes longer than comparing with numpy."""
 MOST_NEW = 0.05
 """Share of codes that are new from which all are compared."""
-OUTRIGHT = "every code compared with every other"
+OUTRIGHT = "all codes compared with each other"
 PARTS = 4
 """A part holds 128 tasks, which bounds the buffers."""
 _TASKS = 128 * PARTS
@@ -141,7 +141,7 @@ def find_code_pairs(
     again = None if known is None else _brought_up_to(unique, radius, known)
     found = partial(CodePairs, unique, inverse.astype(np.int64))
     if again is not None:
-        return found(*again, "codes that came since the last scan compared with every other")
+        return found(*again, "codes added after the last scan compared with all codes")
     if plan is None and len(unique) ** 2 <= FEW_PAIRS:
         return found(*_few(unique, unique, radius, later=True), OUTRIGHT)
     brute_cost = len(unique) ** 2 / 2 / BRUTE_RATE

@@ -25,10 +25,10 @@ ORIENTATIONS = (
     "upright",
     "mirrored",
     "flipped",
-    "turned by 180 degrees",
+    "rotated by 180 degrees",
     "transposed",
-    "turned by 90 degrees",
-    "turned by 270 degrees",
+    "rotated by 90 degrees",
+    "rotated by 270 degrees",
     "anti-transposed",
 )
 """What was done to a picture that this orientation lays back over the original."""

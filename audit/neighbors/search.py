@@ -637,21 +637,18 @@ class Completeness:
         )
         dense = f"The {self.nearest} nearest of each image by descriptor were found {how}."
         earlier = f" ({self.rejected_before:,} of them by an earlier scan)"
-        gated = (
-            f"; of these {self.gated_pairs:,} were dismissed by a quick look, which loses at most "
-            "1 pair in 2,000"
-        )
+        gated = f"; the prefilter rejected {self.gated_pairs:,} (it loses at most 1 pair in 2,000)"
         aligned = (
             f"{self.verified_pairs:,} candidate pairs were aligned and verified"
             f"{earlier if self.rejected_before else ''}{gated if self.gated_pairs else ''}."
         )
         framed = (
-            "Copies in a soft frame or on another background, which share the middle only, were "
-            f"not looked for: {self.middles}."
+            "Copies in a soft frame or on another background were not searched (they share the "
+            f"centre only): {self.middles}."
         )
         unweighed = (
-            f"{self.unweighed_pairs:,} more pairs resemble each other, as so many of this data set "
-            "do, and were left out: those that agree most were compared with their strangers."
+            f"{self.unweighed_pairs:,} more pairs look alike, but no more than unrelated images of "
+            "this dataset; not reported."
         )
         left = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
         return (
@@ -666,7 +663,7 @@ class Completeness:
 
     def _recheck_sentence(self) -> str:
         missed = self.rechecks_wanted - self.rechecks
-        rest = f"; {missed:,} more were uncertain enough for one." if missed else "."
+        rest = f"; {missed:,} more uncertain pairs had none." if missed else "."
         return f"{self.rechecks:,} pairs had a full-resolution check of their files{rest}"
 
 
@@ -676,8 +673,8 @@ def why_no_middles(images: int, limit: int, telling: bool) -> str:
     `limit`: images up to which they are; `telling`: they tell strangers apart.
     """
     if images > limit:
-        return f"{images:,} images are more than the {limit:,} whose middles are compared"
-    return "" if telling else "the middles of different images are too much alike here"
+        return f"{images:,} images exceed the limit of {limit:,} for comparing centres"
+    return "" if telling else "the centres of different images are too similar in this dataset"
 
 
 def count_left_out(flags: npt.NDArray[np.uint8]) -> dict[str, int]:

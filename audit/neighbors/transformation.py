@@ -138,7 +138,7 @@ def _words(change: PairTransformation, first: np.void, second: np.void) -> str:
         parts.append(f"cropped to {change.share_kept:.0%}".replace("%", " %"))
     elif change.share_kept > 1.03:
         parts.append(
-            f"shows more: the first is {1 / change.share_kept:.0%} of it".replace("%", " %")
+            f"shows more: the first image is {1 / change.share_kept:.0%} of it".replace("%", " %")
         )
     if abs(change.rotation) >= 1.5:
         way = "anticlockwise" if change.rotation < 0 else "clockwise"
@@ -155,7 +155,7 @@ def _words(change: PairTransformation, first: np.void, second: np.void) -> str:
 
 def _percent(more: str, less: str, ratio: float) -> str:
     word = more if ratio > 1 else less
-    return f"{word} by {abs(ratio - 1) * 100:.0f} %"
+    return f"{word} by {abs(ratio - 1) * 100:.0f}%"
 
 
 def _colour_words(first: np.void, second: np.void, change: PairTransformation) -> list[str]:

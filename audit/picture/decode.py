@@ -274,7 +274,7 @@ def _decode_jpeg(
         pixels = simplejpeg.decode_jpeg(data, space, strict=False)
     except ValueError:
         # Unsupported by simplejpeg (arithmetic coding, unusual subsampling): Pillow decides.
-        columns["decoder_warnings"] = f"not decoded strictly: {warning}"
+        columns["decoder_warnings"] = f"the strict decoder failed: {warning}"
         image.load()
         return np.array(image)
     if HARMLESS.search(warning):
@@ -328,7 +328,7 @@ def _note_cmyk_damage(data: bytes, columns: dict[str, Any]) -> None:
         simplejpeg.decode_jpeg(data, "CMYK", strict=True)
     except ValueError as error:
         if "subsampling" in str(error):  # TurboJPEG decodes four channels only at 4:4:4
-            columns["decoder_warnings"] = f"not decoded strictly: {error}"
+            columns["decoder_warnings"] = f"the strict decoder failed: {error}"
         elif not HARMLESS.search(str(error)):
             columns |= {"status": "damaged", "error_kind": "corrupt", "error": str(error)}
 

@@ -52,7 +52,7 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "pixel_hash",
         "VARCHAR",
         "XXH3-128 of the shown pixels (orientation applied, grey as RGB, alpha only where used), "
-        "32 hex digits; null without a picture",
+        "32 hex digits; null without an image",
     ),
     Column(
         "detected",
@@ -63,8 +63,8 @@ FILE_COLUMNS: tuple[Column, ...] = (
         "format", "VARCHAR", "image format by content, Pillow's name; null if no decoder read it"
     ),
     Column("extension", "VARCHAR", "the file name's extension, lower case without the dot"),
-    Column("width", "INTEGER", "columns of the shown picture, after EXIF orientation, px"),
-    Column("height", "INTEGER", "rows of the shown picture, after EXIF orientation, px"),
+    Column("width", "INTEGER", "columns of the shown image, after EXIF orientation, px"),
+    Column("height", "INTEGER", "rows of the shown image, after EXIF orientation, px"),
     Column("mode", "VARCHAR", "Pillow mode of the file: L, RGB, RGBA, P, CMYK, I;16, ..."),
     Column("bit_depth", "INTEGER", "bits per channel"),
     Column(
@@ -82,7 +82,7 @@ FILE_COLUMNS: tuple[Column, ...] = (
     Column("exif_time", "TIMESTAMP", "EXIF DateTimeOriginal; null when absent or malformed"),
     Column("exif_camera", "VARCHAR", "EXIF make, model and body serial number; null when absent"),
     Column("decoder_warnings", "VARCHAR", "warnings of the decoder, joined by '; '"),
-    Column("trailing_bytes", "BIGINT", "bytes after the end of the picture's data (JPEG, PNG)"),
+    Column("trailing_bytes", "BIGINT", "bytes after the end of the image's data (JPEG, PNG)"),
     Column("missing_end", "BOOLEAN", "the end marker (JPEG EOI, PNG IEND) is absent"),
     Column(
         "grey_tail",
@@ -98,9 +98,9 @@ FILE_COLUMNS: tuple[Column, ...] = (
 LONGEST = 384  # px: the feature picture's longer side is above half of this, at most this
 
 FEATURES: tuple[Column, ...] = (
-    Column("phash", "UBIGINT", "imagehash.phash (64 bits) of the feature picture"),
-    Column("dhash", "UBIGINT", "imagehash.dhash (64 bits) of the feature picture"),
-    Column("phash256", "VARCHAR", "imagehash.phash, hash_size 16, of the feature picture, hex"),
+    Column("phash", "UBIGINT", "imagehash.phash (64 bits) of the feature image"),
+    Column("dhash", "UBIGINT", "imagehash.dhash (64 bits) of the feature image"),
+    Column("phash256", "VARCHAR", "imagehash.phash, hash_size 16, of the feature image, hex"),
     Column("brightness", "DOUBLE", "mean luma, 0 black .. 1 white"),
     Column("brightness_p1", "DOUBLE", "1st percentile of luma, 0..1"),
     Column("brightness_p5", "DOUBLE", "5th percentile of luma, 0..1"),
@@ -117,7 +117,7 @@ FEATURES: tuple[Column, ...] = (
         "sharpness",
         "DOUBLE",
         "share of the luma's neighbour differences that a 3x3 mean removes, 0 (already blurred) "
-        ".. 1 (crisp or noisy); null for a flat picture",
+        ".. 1 (crisp or noisy); null for a flat image",
     ),
     Column("edge_density", "DOUBLE", "share of pixels that differ by over 1/16 from a neighbour"),
     Column("entropy", "DOUBLE", "Shannon entropy of the luma histogram, bits, 0 (constant) .. 8"),
@@ -126,7 +126,7 @@ FEATURES: tuple[Column, ...] = (
         "noise_floor",
         "DOUBLE",
         "the same at full size, in the smoothest of 16 patches: noise is everywhere, texture is "
-        "not; null for a picture of at most 384 px",
+        "not; null for an image of at most 384 px",
     ),
     Column("transparent", "DOUBLE", "share of pixels with alpha below one half, 0..1"),
     Column("border_red", "DOUBLE", "mean of red in the outermost 2 px all around, 0..1"),
@@ -138,7 +138,7 @@ FEATURES: tuple[Column, ...] = (
         "standard deviation of luma in the outermost 2 px all around, 0 (one colour: a frame, "
         "padding, a studio) .. 0.5",
     ),
-    Column("channels_equal", "BOOLEAN", "red = green = blue at every pixel of the feature picture"),
+    Column("channels_equal", "BOOLEAN", "red = green = blue at every pixel of the feature image"),
     *PLACES,
 )
 MEASURED: tuple[Column, ...] = FILE_COLUMNS + FEATURES

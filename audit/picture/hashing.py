@@ -185,15 +185,15 @@ def _reduce_rows(kernel: Kernel, luma: Luma, bounds: Bounds, weights: Weights) -
 
 
 LIBRARY_HASHES: tuple[Column, ...] = (
-    Column("whash", "UBIGINT", "imagehash.whash (64 bits, Haar) of the feature picture"),
-    Column("average_hash", "UBIGINT", "imagehash.average_hash (64 bits) of the feature picture"),
-    Column("phash_simple", "UBIGINT", "imagehash.phash_simple (64 bits) of the feature picture"),
-    Column("dhash_vertical", "UBIGINT", "imagehash.dhash_vertical (64 bits), feature picture"),
-    Column("colorhash", "VARCHAR", "imagehash.colorhash (42 bits) of the feature picture, hex"),
+    Column("whash", "UBIGINT", "imagehash.whash (64 bits, Haar) of the feature image"),
+    Column("average_hash", "UBIGINT", "imagehash.average_hash (64 bits) of the feature image"),
+    Column("phash_simple", "UBIGINT", "imagehash.phash_simple (64 bits) of the feature image"),
+    Column("dhash_vertical", "UBIGINT", "imagehash.dhash_vertical (64 bits), feature image"),
+    Column("colorhash", "VARCHAR", "imagehash.colorhash (42 bits) of the feature image, hex"),
     Column(
         "crop_resistant",
         "VARCHAR",
-        "imagehash.crop_resistant_hash of the feature picture: a dhash (hex) a segment, by commas",
+        "imagehash.crop_resistant_hash of the feature image: a dhash (hex) a segment, by commas",
     ),
 )
 # Columns whose bits can be compared, as further candidates of the near-duplicate search.

@@ -27,14 +27,14 @@ PLACES: tuple[Column, ...] = (
     Column(
         "frame",
         "DOUBLE",
-        "share of the picture that an even border of one colour takes which ends in a straight "
-        "edge, 0 (none, or a plain ground) .. 1",
+        "share of the image in a border of one colour that ends in a straight edge, "
+        "0 (none, or a plain background) .. 1",
         version=2,
     ),
     Column(
         "cast_red",
         "DOUBLE",
-        "log of red over green that lights, middle tones and edges of the picture share, 0 none",
+        "log of red over green that lights, middle tones and edges of the image share, 0 none",
         version=2,
     ),
     Column("cast_blue", "DOUBLE", "the same of blue over green, 0 none", version=2),

@@ -74,7 +74,7 @@ def _opened(
         return None, None, str(error)
     facts, picture = decode_picture(data, name, limits, scratch)
     if picture is None:
-        said = str(facts.get("error") or "the file holds no picture")
+        said = str(facts.get("error") or "the file holds no image")
         return None, facts["content_hash"], said
     return picture.rgb, facts["content_hash"], ""
 

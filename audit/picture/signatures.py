@@ -70,7 +70,7 @@ def make_signature(picture: Pixels, *, opaque_share: float = 1.0) -> np.void:
     Raises ValueError on an empty picture.
     """
     if picture.size == 0:
-        raise ValueError("This picture has no pixels; leave it out before asking for a signature.")
+        raise ValueError("This image has no pixels; leave it out before asking for a signature.")
     if picture.ndim == 2:
         picture = np.repeat(picture[:, :, None], 3, axis=2)
     made = cut_and_shrink(np.ascontiguousarray(picture)[None])

@@ -21,7 +21,7 @@ PAIRS = 12
 GRID = 16  # cells a side of the map of centres
 STEPS = (0, 1, 2, 3, 5, 9, 17, 33, 65, 129)  # where a bar of boxes in a picture begins
 RATIOS: dict[float, str] = {-3: "1:8", -2: "1:4", -1: "1:2", 0: "1:1", 1: "2:1", 2: "4:1", 3: "8:1"}
-HEAD = ("class", "split", "boxes", "pictures", "effective boxes", "effective pictures", "small",
+HEAD = ("class", "split", "boxes", "images", "effective boxes", "effective images", "small",
         "medium", "large", "side, px", "width : height", "IoU ≥ 0.5")  # fmt: skip
 
 
@@ -30,10 +30,10 @@ def box_sentences(stats: BoxStatistics) -> list[str]:
     boxes, empty = stats.boxes, sum(c.n for c in stats.counts if c.low == 0)
     listed = len(stats.by_class().keys() - {None})
     head = f"{counted(boxes, 'box')} of {counted(listed, 'class')} in "
-    head += f"{counted(stats.annotated, 'annotated picture')}"
+    head += f"{counted(stats.annotated, 'annotated image')}"
     if boxes:
         most = max([c.low for c in stats.counts] or [0.0])
-        head += f": {boxes / stats.annotated:.1f} a picture, {most:,.0f} at most"
+        head += f": {boxes / stats.annotated:.1f} an image, {most:,.0f} at most"
     said = [f"{head}, {empty:,} without any." if empty else f"{head}."]
     if not boxes:
         return said
@@ -43,8 +43,8 @@ def box_sentences(stats: BoxStatistics) -> list[str]:
     touching = sum(b.n for b in stats.overlaps if b.low >= 0)
     close = sum(c.overlapping for c in stats.classes)
     said.append(
-        f"{touching / boxes:.0%} of the boxes touch another one, {close / boxes:.1%} overlap one "
-        "by half (IoU 0.5)."
+        f"{touching / boxes:.0%} of the boxes touch another box, {close / boxes:.1%} have an IoU "
+        "of 0.5 or more with another box."
     )
     return [*said, *_split_sentences(stats)]
 
@@ -57,10 +57,9 @@ def _split_sentences(stats: BoxStatistics) -> Iterator[str]:
             continue
         least = min(rows, key=lambda c: (c.effective_boxes, c.label or ""))
         yield (
-            f"{split}: the class with the fewest boxes is {least.label}: "
-            f"{counted(least.boxes, 'box')} in {counted(least.pictures, 'picture')}; "
-            f"near-duplicates counted once, {counted(least.effective_boxes, 'box')} in "
-            f"{counted(least.effective_pictures, 'picture')}."
+            f"{split}: the rarest class is {least.label}: {counted(least.boxes, 'box')} in "
+            f"{counted(least.pictures, 'image')} ({counted(least.effective_boxes, 'box')} in "
+            f"{counted(least.effective_pictures, 'image')} if near-duplicates count once)."
         )
 
 
@@ -108,7 +107,7 @@ def _drawings(stats: BoxStatistics) -> dict[str, list[Markup]]:
     def drawn(draw: Callable[[str, Any, int], Markup], values: Sequence[Any]) -> list[Markup]:
         splits = list(stats.by_split())[:SPLITS]
         return [
-            draw(visible(split or "all pictures"), [v for v in values if v.split == split], column)
+            draw(visible(split or "all images"), [v for v in values if v.split == split], column)
             for column, split in enumerate(splits)
         ]
 
@@ -119,10 +118,10 @@ def _drawings(stats: BoxStatistics) -> dict[str, list[Markup]]:
         return density(title, [(p.cell_x, p.cell_y, p.n) for p in places], GRID, column)
 
     return {
-        "Pictures by number of boxes": drawn(bars(_counts), stats.counts),
+        "Images by number of boxes": drawn(bars(_counts), stats.counts),
         "Boxes by width : height": drawn(bars(_ratios), stats.ratios),
-        "Boxes by greatest IoU with another box": drawn(bars(_overlaps), stats.overlaps),
-        "Where the centres of boxes lie": drawn(placed, stats.places),
+        "Boxes by largest IoU with another box": drawn(bars(_overlaps), stats.overlaps),
+        "Centres of boxes": drawn(placed, stats.places),
     }
 
 

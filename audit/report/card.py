@@ -133,13 +133,13 @@ def _issues(report: Report) -> Iterator[str]:
     checks = [check for check in report.checks if check.counts.total]
     yield "## Known issues"
     ran = f"{counted(len(report.checks), 'check')} ran"
-    yield check_table(checks) if checks else f"{ran} and found nothing."
-    missing = [f"Failed, so that nothing is known: {escaped(p.sentence())}" for p in report.failed]
+    yield check_table(checks) if checks else f"{ran} without findings."
+    missing = [f"Failed: {escaped(p.sentence())}" for p in report.failed]
     if report.not_run:
-        missing.append(f"Did not run: {escaped(', '.join(report.not_run))}.")
+        missing.append(f"Skipped: {escaped(', '.join(report.not_run))}.")
     yield bullet_list(missing)
     if report.costs:
-        yield "## What they cost"
+        yield "## Impact on the evaluation"
         # Commands in a sentence name the run, whose place is nobody else's business.
         place, name = (shlex.quote(text) for text in (report.run, Path(report.run).name))
         yield bullet_list(escaped(cost.message.replace(place, name)) for cost in report.costs)
@@ -152,15 +152,15 @@ def _decisions(facts: CardFacts) -> Iterator[str]:
         for verb, n in facts.decisions.items()
     ]
     if facts.n_stale:
-        lines.append(f"no longer apply, because the files changed: {facts.n_stale:,}")
+        lines.append(f"stale, because the files changed: {facts.n_stale:,}")
     yield bullet_list(lines) or "None yet."
     if lines:
-        yield "The counts above are of the files as they were scanned, before these decisions."
+        yield "The counts above are from the scan, before these decisions."
 
 
 def _expected(report: Report) -> Iterator[str]:
     if report.expected:
-        said = {True: "met", False: "NOT MET", None: "cannot tell"}
+        said = {True: "met", False: "NOT MET", None: "inconclusive"}
         yield "## Expectations"
         yield bullet_list(
             f"{escaped(one.name)}: {said[one.met]} ({escaped(one.message)})"
@@ -174,11 +174,11 @@ def _reproduction(report: Report, facts: CardFacts) -> Iterator[str]:
         folder = Path(root).name or root
         words.append(f"{name}={folder}" if name else folder)
     command = " ".join([*map(shlex.quote, words), "--out", shlex.quote(Path(report.run).name)])
-    yield f"{code_span(command)}, where the folder lies"
+    yield f"{code_span(command)}, next to the folder"
     yield f"Version: {escaped(report.tool)}"
     yield (
-        f"List of files (BLAKE3 of a line of JSON a file: id, content hash, split, class): "
-        f"{code_span(facts.list_hash)}"
+        "Hash of the file list (BLAKE3 of one JSON line per file: id, content hash, split, "
+        f"class): {code_span(facts.list_hash)}"
     )
 
 
@@ -277,7 +277,7 @@ def _pictures(patterns: dict[str, str]) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": "samples",
         "name": "samples",
-        "description": "A record a file.",
+        "description": "One record per file.",
         "field": list(_picture_fields(patterns)),
     }
 

@@ -100,7 +100,7 @@ def collect_report(
     """Return what there is to report about a run, with the `worst` examples of each code.
 
     `laps` are the stages of a scan that just ended; a run does not keep them.
-    `reviewed`: labels drawn by `audit labels --draw`, answered. Raises RunError for a run that is
+    `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
     clock = Stopwatch()
@@ -161,7 +161,7 @@ def collect_report(
 
 
 def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs | None:
-    """Return the answer of `audit needs` that the run keeps; none where it was scanned since."""
+    """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
         kept = read_document(run / KEPT_NEEDS)
@@ -174,7 +174,7 @@ def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs
                 row[0]: Member(*row)
                 for row in store.query(sql, [one["low"], one["high"]]).iter_rows()
             }
-            much = f"{one['ratio']:.2f} times as much as in all pictures"
+            much = f"{one['ratio']:.2f} times as much as in all images"
             said = f"{one['label']}: {one['what']}, {much}"
             ends.append((said, tuple(found[end] for end in (one["low"], one["high"]))))
         rows = tuple(
@@ -262,7 +262,7 @@ def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
         [GIVEN_AS_OBJECTS],
     )
     readings = [
-        f"The column of labels {'of ' + row['source'] if row['source'] else ''} was read so: "
+        f"The label column {'of ' + row['source'] if row['source'] else ''} was read as follows: "
         f"{row['reading']}.".replace("  ", " ")
         for row in store.rows("SELECT * FROM label_columns WHERE reading <> '' ORDER BY source")
     ]
@@ -356,19 +356,19 @@ def _completeness(
         if check.completeness:
             yield f"{check.code} {check.name}: {check.completeness}"
     if idle:
-        why = ", ".join(check.code for check in idle) if annotated else "no picture has annotations"
-        yield f"{len(idle):,} checks of boxes had nothing to judge: {why}."
+        why = ", ".join(check.code for check in idle) if annotated else "no image has annotations"
+        yield f"{len(idle):,} checks of boxes are not applicable: {why}."
     silent = sorted(check.code for check in checks if not check.completeness)
     if silent:
-        yield f"{len(silent):,} checks give no statement of their own: {', '.join(silent)}."
+        yield f"{len(silent):,} checks have no statement of their coverage: {', '.join(silent)}."
     if not_run:
-        yield f"{len(not_run):,} checks did not run, so they say nothing: {', '.join(not_run)}."
+        yield f"{len(not_run):,} checks were skipped: {', '.join(not_run)}."
 
 
 def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
     if hidden:
         codes = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
-        yield f"Waived as false positives and left out of the counts: {codes}."
+        yield f"Waived as false positives and not counted: {codes}."
 
 
 def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
@@ -377,15 +377,15 @@ def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
     findings, fixes = count_fixes(run)
     if fixes:
         yield (
-            f"Fixes of annotations decided: {fixes:,}, of {findings:,} findings; `audit export RUN "
-            "--out FOLDER --format coco` writes the annotations with them."
+            f"{fixes:,} fixes of annotations are decided, for {findings:,} findings. `audit "
+            "export RUN --out FOLDER --format coco` writes the fixed annotations."
         )
 
 
 def _read_files(dataset: Dataset) -> str:
     whole, measured = dataset.status.get("ok", 0), sum(dataset.status.values())
     rest = ", ".join(f"{n:,} {status}" for status, n in dataset.status.items() if status != "ok")
-    sentence = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} whole"
+    sentence = f"{measured:,} of {dataset.n_samples:,} listed files read: {whole:,} intact"
     return f"{sentence}, {rest}." if rest else f"{sentence}."
 
 
@@ -394,7 +394,7 @@ def _skipped_files(dataset: Dataset) -> str:
     for skipped in dataset.skipped:
         reasons[skipped.reason] = reasons.get(skipped.reason, 0) + skipped.count
     by_reason = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-    return f"{sum(reasons.values()):,} other files are no samples and were left out: {by_reason}."
+    return f"{sum(reasons.values()):,} other files are not samples and were skipped: {by_reason}."
 
 
 def _timing(

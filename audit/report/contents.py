@@ -21,7 +21,7 @@ from audit.run.generations import Generation
 from preflight.terminal import visible
 
 SCHEMA = "audit-report/1"
-KEPT_NEEDS = "needs.json"  # in a run: the answer of `audit needs`
+KEPT_NEEDS = "needs.json"  # in a run: the answer of `audit input-study`
 LISTED = 1000  # files of a fold that a page names
 LOCATED = 101  # samples of a finding whose files are named: one, and a hundred related
 FINDING_COLUMNS = (
@@ -257,7 +257,7 @@ class WrongLabels:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What `audit needs` found in this generation of the run.
+    """What `audit input-study` found in this generation of the run.
 
     `rows` (version, accuracy, loss, its limits, verdict) are words; `ends` say of a class what
     varies most inside it, with the samples at both ends, the most varying class first; `more`
@@ -289,7 +289,7 @@ class Report:
     source readers that raised: what they would have found is unknown. `boxes` is None without
     annotations. `costs` are what the findings cost each evaluation split, `first` what to do first.
     `wrong_labels`: how many labels are wrong, None where that is few or cannot be told;
-    `labels`: by which vectors they were judged; `needs`: None where `audit needs` was never asked.
+    `labels`: the embeddings that judged them; `needs`: None without an `audit input-study`.
     `counts` have each fault once: `CheckSummary.repeats` counts those that another check says too.
     `expected` is filled by whoever has expectations.
     """

@@ -79,7 +79,7 @@ class Cost:
 def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tuple[Cost, ...]:
     """Return the costs of the findings in the view `reported`, by split.
 
-    `reviewed`: labels that `audit labels --draw` drew from this run, with the answers filled in.
+    `reviewed`: labels of `audit decide --draw-labels`, with the answers filled in.
     Raises UsageError where it is not that.
     """
     sizes: dict[str, int] = dict(store.query(_SPLITS.format(_PICTURED)).iter_rows())
@@ -119,10 +119,10 @@ def leaked_cost(split: str, leaked: int, n: int, others: Sequence[str]) -> Itera
     yield Cost(
         "leaked",
         split,
-        f"{leaked:,} of {n:,} pictures of {split} ({share:.1%}, 95 % interval {low:.1%} to "
-        f"{high:.1%}) are also in {' or '.join(others)}: an accuracy on {split} may be overstated "
-        f"by up to {100 * share:.1f} points; one of {REPORTED_ACCURACY:.0%} by up to "
-        f"{100 * example:.1f}.",
+        f"{leaked:,} of {n:,} images of {split} ({share:.1%}, 95% CI {100 * low:.1f} to "
+        f"{100 * high:.1f}) are also in {' or '.join(others)}: an accuracy on {split} may be "
+        f"overstated by up to {100 * share:.1f} points, an accuracy of {REPORTED_ACCURACY:.0%} "
+        f"by up to {100 * example:.1f}.",
         {
             "n": n, "leaked": leaked, "share": share, "low": float(low), "high": float(high),
             "overstated": share, "overstated_at_90": example,
@@ -139,10 +139,10 @@ def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost
     yield Cost(
         "repeated",
         split,
-        f"The {n:,} pictures of {split} are {units:,} different ones. Copies are right or wrong "
-        f"together, so {split} is worth {effective:,.0f} independent pictures: a 95 % interval of "
-        f"an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}, and others are "
-        f"{(n / effective) ** 0.5:.2f} times as wide too.",
+        f"The {n:,} images of {split} contain {units:,} distinct images. A model is right or "
+        f"wrong on all copies of an image, so {split} has {effective:,.0f} effective images. The "
+        f"95% CI of an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}; "
+        f"every other CI is also {(n / effective) ** 0.5:.2f} times as wide.",
         {
             "n": n, "different": units, "effective": effective, "half_width": wide,
             "half_width_of_n": plain, "wider": (n / effective) ** 0.5,
@@ -158,18 +158,18 @@ def mislabelled_cost(
     if wrong is not None:
         ceiling, low, high = 1 - wrong.share, 1 - wrong.high, 1 - wrong.low
         said = (
-            f"{wrong.wrong:,} of {wrong.reviewed:,} labels of {split} drawn at random are wrong: a "
-            f"model that is always right would reach an accuracy of {ceiling:.1%} on {split} (95 % "
-            f"interval {low:.1%} to {high:.1%})."
+            f"{wrong.wrong:,} of {wrong.reviewed:,} labels of {split} drawn at random are wrong: "
+            f"a perfect model would reach an accuracy of {ceiling:.1%} on {split} (95% CI "
+            f"{100 * low:.1f} to {100 * high:.1f})."
         )
         numbers |= {"ceiling": ceiling, "low": low, "high": high}
     elif suspected:
         place = shlex.quote(str(run))
         labels = "1 label" if suspected == 1 else f"{suspected:,} labels"
         said = (
-            f"{labels} of {split} may be wrong. Suspicion alone does not give the accuracy that a "
-            f"model which is always right would reach: run `audit labels {place} --draw {DRAWN} "
-            f"--out drawn.csv`, review it, then `audit report {place} --reviewed drawn.csv`."
+            f"{labels} of {split} may be wrong, but suspected labels give no estimate of the "
+            f"accuracy of a perfect model. Run `audit decide {place} --draw-labels {DRAWN} -o "
+            f"drawn.csv`, review the file, then run `audit report {place} --reviewed drawn.csv`."
         )
         numbers |= {"ceiling": None, "low": None, "high": None}
     else:

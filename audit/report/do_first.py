@@ -68,30 +68,35 @@ class Family:
 FAMILIES = (
     Family(
         "leaked", ("SPLIT001",), 1.0,
-        "{files} show pictures that are both in a training and in an evaluation split",
+        "{files} show images that are in several splits",
     ),
     Family(
         "related", ("SPLIT002",), 0.5,
-        "{files} of the same sequences or groups are spread over training and evaluation splits",
+        "{files} belong to sequences or groups that are in both training and evaluation splits",
     ),
     Family(
         "contradicting labels", ("LABEL005",), 2.0,
-        "{files} show the same pictures with different labels, at least one of them wrong",
+        "{files} show the same images with different labels, so at least one label is wrong",
     ),
     Family("suspected labels", ("LABEL006",), 2.0, "the labels of {files} are probably wrong"),
     Family(
         "damaged files", ("FILE001", "FILE002", "FILE003", "FILE005"), 1.0,
-        "{files} are damaged, unreadable or no pictures: a loader stops there, or trains on noise",
+        "{files} are corrupt or not images: a loader fails on them, or trains on noise",
         stops=True,
     ),
     Family("objects", ("BOX",), 0.5, "{findings} in the annotations of {files}: {names}"),
     Family("classes", ("DIST002", "DIST003", "LABEL001", "LABEL002", "LABEL003", "LABEL004"), 0.3),
     Family("shortcuts", ("DIST004", "DIST007"), 0.5),
-    Family("copies", ("DUP",), 0.1, "{files} repeat others of their own split"),
+    Family("copies", ("DUP",), 0.1, "{files} repeat another image of their split"),
     Family(
         "decoders", ("FILE004", "FILE006"), 0.1,
         "{files} have names or contents that decoders treat differently",
     ),
+)  # fmt: skip
+SINGULAR = (
+    ("the labels of ", "the label of "), (" are ", " is "), (" show ", " shows "),
+    (" repeat ", " repeats "), (" belong ", " belongs "), (" have ", " has "),
+    ("not images", "not an image"), ("on them", "on it"),
 )  # fmt: skip
 _REST = 0.1  # harm of every code that no family names; a user's own check is one
 # One row a family: what it found, the share of the split it concerns most, how sure, the worst.
@@ -162,13 +167,14 @@ def rank_first(store: Store, findings: str, costs: Sequence[Cost] = ()) -> tuple
             _WORST.format(findings=findings), [[row["worst"] for row in rows]]
         ).rows()
     }
-    more = {"leaked": _cost_said(costs), "suspected labels": _review_said(store, findings)}
+    more = {"suspected labels": _review_said(store, findings)}
     return tuple(
         FirstThing(
             row["family"], tuple(dict.fromkeys([row["worst_code"], *row["codes"]])),
             Severity.ERROR if row["grave"] else Severity.WARNING,
             row["findings"], row["files"], row["points"],
-            _sentence(named[row["family"]], row, worst[row["worst"]][0], more),
+            (row["family"] == "leaked" and _leak_sentence(costs, row["findings"]))
+            or _sentence(named[row["family"]], row, worst[row["worst"]][0], more),
             tuple(worst[row["worst"]][1]), row["worst"],
         )
         for row in rows
@@ -193,7 +199,7 @@ def _sentence(
 ) -> str:
     if not family.says:
         more = row["findings"] - 1
-        return worst.rstrip(".") + (f", and {counted(more, 'finding')} like it." if more else ".")
+        return worst.rstrip(".") + (f" (and {counted(more, 'similar finding')})." if more else ".")
     if family.stops and row["messages"] == 1 < row["findings"]:
         return f"{counted(row['files'], 'file')}: {worst}"
     said = family.says.format(
@@ -201,25 +207,25 @@ def _sentence(
         names=", ".join(row["names"][:3]) + (", ..." if len(row["names"]) > 3 else ""),
     )  # fmt: skip
     if row["files"] == 1:
-        said = (
-            said.replace("the labels of ", "the label of ")
-            .replace(" are ", " is ")
-            .replace(" show ", " shows ")
-            .replace(" repeat ", " repeats ")
-        )
+        for plural, singular in SINGULAR:
+            said = said.replace(plural, singular)
     return as_sentence(said + more_said.get(family.name, ""))
 
 
-def _cost_said(costs: Sequence[Cost]) -> str:
-    """Return what leaks cost at most, behind their sentence."""
+def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
+    """Return how many evaluation images are leaked, and the largest cost; "" without a cost."""
     leaks = [cost for cost in costs if cost.kind == "leaked"]
     if not leaks:
         return ""
-    dear = max(leaks, key=lambda cost: cost.numbers["share"] or 0)
-    share, low, high = (100 * (dear.numbers[key] or 0) for key in ("share", "low", "high"))
+    leaked = sum(int(cost.numbers["leaked"] or 0) for cost in leaks)
+    worst = max(leaks, key=lambda cost: cost.numbers["share"] or 0)
+    share, low, high = (100 * (worst.numbers[key] or 0) for key in ("share", "low", "high"))
+    splits = " and ".join(cost.split for cost in leaks)
+    are = "are" if leaked > 1 else "is"
     return (
-        f": accuracy on {dear.split} is up to {share:.1f} points too high (95 % interval "
-        f"{low:.1f} to {high:.1f})"
+        f"{counted(leaked, 'image')} of {splits} {are} also in training data "
+        f"({counted(groups, 'duplicate group')}): accuracy on {worst.split} is up to {share:.1f} "
+        f"points too high (95% CI {low:.1f} to {high:.1f})."
     )
 
 
@@ -232,5 +238,5 @@ def _review_said(store: Store, findings: str) -> str:
     """
     for listed, found in store.query(sql).rows():
         if listed and found:
-            return f"; of the first {listed:,.0f} in the order of LABEL007, about {found:,.0f} are"
+            return f"; about {found:,.0f} of the first {listed:,.0f} labels of LABEL007 are wrong"
     return ""

@@ -311,7 +311,7 @@ def _checks_suite(report: Report) -> ElementTree.Element:
         name = f"{part.code} {part.name}".strip()
         suite.append(_case("checks", name, "error", part.error, part.sentence()))
     for name in report.not_run:
-        suite.append(_case("checks", name, "skipped", "did not run"))
+        suite.append(_case("checks", name, "skipped", "excluded by --checks"))
     return suite
 
 
@@ -336,7 +336,7 @@ def _finding_lines(report: Report, check: CheckSummary) -> Iterator[str]:
             found.message
         )
     if check.counts.total and (check.folds or check.n_single > len(check.worst)):
-        yield f"all of them: {list_command(report, check.code)}"
+        yield f"full list: {list_command(report, check.code)}"
 
 
 def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.Element:
@@ -345,7 +345,7 @@ def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.E
         if one.met:
             case = _case("expectations", one.name, "system-out", None, one.message)
         else:
-            kind = "cannot tell" if one.met is None else "not met"
+            kind = "inconclusive" if one.met is None else "not met"
             case = _case("expectations", one.name, "failure", f"{kind}: {one.message}")
         suite.append(case)
     return suite

@@ -23,6 +23,7 @@ from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.records import Column, Sample, sample_id
 from audit.report.contents import FINDING_COLUMNS, ReportedFinding
+from audit.report.cost import TRAIN_SPLITS
 from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.report.wording import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
 from audit.run.generations import open_run
@@ -35,8 +36,8 @@ NEAR, SHOWN = 5, 20
 UNRANKED = ("orientation", "error_at")
 DERIVED = (
     Column("n_bytes", "BIGINT", "file size, bytes"),
-    Column("pixels", "BIGINT", "width x height of the shown picture, px"),
-    Column("aspect", "DOUBLE", "width / height of the shown picture"),
+    Column("pixels", "BIGINT", "width x height of the shown image, px"),
+    Column("aspect", "DOUBLE", "width / height of the shown image"),
 )
 COLUMNS = (*DERIVED, *MEASURED)
 
@@ -138,7 +139,11 @@ def make_file_card(run: Path, path_or_id: str) -> FileCard:
 
 
 def find_sample(store: Store, words: str) -> str:
-    """Return the id of the one sample that `words` names: an id, a path, or the end of an id."""
+    """Return the id of the sample that `words` names.
+
+    `words` is an id, a path, the end of an id, or that without its extension. Raises UsageError for
+    no such sample, and for several.
+    """
     wanted = sample_id(words)
     absolute = uri_of(os.path.abspath(os.path.expanduser(words)))
     exact = store.query(
@@ -150,11 +155,14 @@ def find_sample(store: Store, words: str) -> str:
     # The separator before keeps `1.jpg` from meaning `21.jpg`; `source:` ends where a path begins.
     tail = "/" + wanted.removeprefix("./").lstrip("/")
     bare = "CASE WHEN source = '' THEN id ELSE substr(id, length(source) + 2) END"
-    sql = f"SELECT id FROM samples WHERE ends_with('/' || {bare}, ?) ORDER BY id"
-    ends = store.query(sql, [tail])
-    if ends.height == 1:
-        return str(ends["id"][0])
-    raise _several(words, ends["id"].to_list()) if ends.height else _none(store, words)
+    for name in (bare, rf"regexp_replace({bare}, '\.[^./]+$', '')"):
+        sql = f"SELECT id FROM samples WHERE ends_with('/' || {name}, ?) ORDER BY id"
+        ends: list[str] = store.query(sql, [tail])["id"].to_list()
+        if len(ends) == 1:
+            return ends[0]
+        if ends:
+            raise _several(words, ends)
+    raise _none(store, words)
 
 
 def find_samples(run: Path, words: Sequence[str]) -> list[str]:
@@ -166,8 +174,8 @@ def find_samples(run: Path, words: Sequence[str]) -> list[str]:
 def _several(words: str, ids: Sequence[str]) -> UsageError:
     more = f" and {len(ids) - NEAR:,} more" if len(ids) > NEAR else ""
     return UsageError(
-        f"{words!r} fits {len(ids):,} files: {', '.join(ids[:NEAR])}{more}. "
-        "Give more of the path, or the whole id."
+        f"{words!r} matches {len(ids):,} files: {', '.join(ids[:NEAR])}{more}. Give a longer part "
+        "of the path, or the full id."
     )
 
 
@@ -180,8 +188,8 @@ def _none(store: Store, words: str) -> UsageError:
     """
     last = words.rstrip("/").rsplit("/", 1)[-1]
     near = store.query(sql, [sample_id(words), sample_id(last), NEAR])["id"].to_list()
-    hint = f" The nearest are {', '.join(near)}." if near else " The run has no files at all."
-    return UsageError(f"No file of this run is called {words!r}.{hint}")
+    hint = f" Similar: {', '.join(near)}." if near else " The run has no files at all."
+    return UsageError(f"This run has no file {words!r}.{hint}")
 
 
 def _sample(store: Store, found: str) -> Sample:
@@ -325,7 +333,7 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
     rows += card.held.items()
     if sample.n_bytes >= 0:
         rows.append(("size", bytes_text(sample.n_bytes)))
-    status = card.value("status") or "listed, not measured"
+    status = card.value("status") or "not measured"
     rows.append(("state", f"{status}: {card.value('error')}" if card.value("error") else status))
     if card.on_disk in ON_DISK:
         rows.append(("now", ON_DISK[card.on_disk]))
@@ -334,7 +342,7 @@ def _facts(card: FileCard) -> Iterator[RenderableType]:
 
 def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
     total = counted(card.n_findings, "finding") if card.n_findings else "No finding"
-    yield heading(f"{total} about it")
+    yield heading(f"{total} for this image")
     for found in card.findings:
         head = Text(f"{ICONS[found.severity]} {found.code} {found.name} ", STYLES[found.severity])
         head.append(f"(suggested: {found.action}; {found.fingerprint})", style="dim")
@@ -351,10 +359,10 @@ def _finding_lines(card: FileCard) -> Iterator[RenderableType]:
 def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
     if not card.n_twins:
         return
-    yield heading(f"{counted(card.n_twins, 'other file')} with the same picture")
+    yield heading(f"{counted(card.n_twins, 'other file')} with the same image")
     for twin in card.twins:
         place = ", ".join(visible(part) for part in (twin.split, twin.label) if part)
-        same = "same bytes" if twin.same_bytes else "same pixels, other bytes"
+        same = "same bytes" if twin.same_bytes else "same pixels, different bytes"
         said = f" ({place}): {same}" if place else f": {same}"
         yield Text("  ").append(visible(twin.id), style="bold").append(said)
     if card.n_twins > len(card.twins):
@@ -373,15 +381,15 @@ def _metadata_lines(card: FileCard) -> Iterator[RenderableType]:
 def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
     label = card.sample.label
     yield heading("Measured")
-    explained = "percentiles: share of files with a smaller value, equal ones counted half"
-    yield Text(f"  {explained}; * outer {EXTREME:g} %", style="dim")
+    explained = "percentile: share of files with a smaller value, where ties count half"
+    yield Text(f"  {explained}; *: in the outer {EXTREME:g}%", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("  column", no_wrap=True)
     table.add_column("value", overflow="fold", max_width=34)
     if label is not None:
         table.add_column("in class", justify="right", no_wrap=True)
     table.add_column("in all", justify="right", no_wrap=True)
-    table.add_column("what it is", style="dim")
+    table.add_column("meaning", style="dim")
     for measured in card.measurements:
         if measured.name in TOLD:
             continue
@@ -415,7 +423,10 @@ def _rank(rank: Rank | None) -> Text:
 def _next(card: FileCard) -> Iterator[RenderableType]:
     run = shlex.quote(card.run)
     commands = [f"audit explain {found.code}" for found in card.findings]
-    if card.findings:
+    trained = card.sample.split in (None, *TRAIN_SPLITS)
+    if not trained and any(found.code == "SPLIT001" for found in card.findings):
+        commands.append(f"audit decide {run} --code SPLIT001 --drop-from train")
+    elif card.findings:
         commands.append(f"audit decide {run} {shlex.quote(card.sample.id)} --as drop")
     if card.on_disk == "changed":
         commands.append(f"audit scan SOURCE --out {run}")

@@ -39,7 +39,7 @@ def to_html(report: Report, pictures: ReportThumbnails = NO_PICTURES) -> str:
     found.sort(key=lambda c: first.index(c.code) if c.code in first else len(first))
     examined = list(report.completeness)
     if made < pictures.wanted:
-        examined.append(f"{made:,} of {pictures.wanted:,} pictures of the examples drawn.")
+        examined.append(f"Thumbnails of {made:,} of {pictures.wanted:,} example images.")
     return render_page(
         "audit/report/page.html",
         visible,
@@ -108,7 +108,7 @@ def class_bars(data: Dataset) -> Markup | str:
         y = HEAD + ROW * (row + (hidden > 0 and row >= MOST))
         shapes += _class_row(label, [(s, cells.get((label, s), 0)) for s in splits], cells, y)
     if hidden:
-        words = f"{hidden:,} classes between, not drawn"
+        words = f"{hidden:,} more classes, not drawn"
         shapes.append(text(0, HEAD + ROW * MOST + 12, words, kind="quiet"))
     height = HEAD + ROW * (len(shown) + (hidden > 0))
     width = NAME + len(splits) * (COLUMN + COUNT)

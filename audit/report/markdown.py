@@ -43,13 +43,16 @@ def to_markdown(report: Report) -> str:
             f"{code_span(list_command(report, ','.join(thing.codes)))}"
             for thing in report.first
         )
-        blocks += ["## Do these first", bullet_list(first)]
+        blocks += ["## Fix first", bullet_list(first)]
     blocks += [_about(report), *_codes(report), *_dataset(report)]
     if report.boxes is not None:
         blocks += ["## Boxes", bullet_list(escaped(s) for s in box_sentences(report.boxes))]
     if report.costs:
-        blocks += ["## What it costs", bullet_list(escaped(cost.message) for cost in report.costs)]
-    blocks += ["## Examined", bullet_list(escaped(s) for s in report.completeness)]
+        blocks += [
+            "## Impact on the evaluation",
+            bullet_list(escaped(cost.message) for cost in report.costs),
+        ]
+    blocks += ["## Coverage", bullet_list(escaped(s) for s in report.completeness)]
     commands = (f"{code_span(command)} {gives}" for command, gives in next_commands(report))
     blocks += ["## Next", bullet_list(commands)]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -108,7 +111,7 @@ def check_table(checks: Sequence[CheckSummary]) -> str:
 def _examples(report: Report, check: CheckSummary) -> str:
     command = code_span(list_command(report, check.code))
     lines = [
-        f"- {ICONS[fold.severity]} **{escaped(fold_line(fold))}**: {command} lists them"
+        f"- {ICONS[fold.severity]} **{escaped(fold_line(fold))}**: full list: {command}"
         for fold in check.folds
     ]
     for example in check.worst:

@@ -69,9 +69,8 @@ def write_report(report: Report, path: Path, kind: str = "", *, pictures: bool =
     kind = kind or path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(
-            f"{path}: a report's format is that of its extension, and "
-            f"{f'.{kind}' if kind else 'a name without one'} is none of them: use one of "
-            f"{', '.join('.' + name for name in FORMATS)}."
+            f"{path}: the report format {f'.{kind}' if kind else 'without extension'} is unknown. "
+            f"Use one of the extensions {', '.join('.' + name for name in FORMATS)}."
         )
     _refuse_other_files(report, path)
     return _write_pieces(path, lambda: render(report, kind, pictures=pictures))
@@ -86,7 +85,7 @@ def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Pat
     from audit.report.documents import dumped
 
     if path.suffix.lower() != ".md":
-        raise UsageError(f"{path}: a card is Markdown, so its name ends in .md: -o card.md.")
+        raise UsageError(f"{path}: a data card is Markdown: use -o card.md.")
     beside = path.with_suffix(".croissant.json")
     for place in (path, beside):
         _refuse_other_files(report, place)
@@ -113,7 +112,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(part, path)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place."
+            f"{path} cannot be written ({error.strerror or error}): choose another path."
         ) from None
     finally:
         with suppress(OSError):
@@ -136,9 +135,11 @@ def write_table(path: Path, frame: pl.DataFrame) -> None:
 def _refuse_other_files(report: Report, path: Path) -> None:
     run, place = real(Path(report.run)), real(path)
     if not place.parent.is_dir():
-        raise UsageError(f"{place.parent} is not a folder: make it, or choose another with -o.")
+        raise UsageError(
+            f"{place.parent} is not a folder: create it, or choose another folder with -o."
+        )
     if place.is_relative_to(run) and place.parent != run:
-        raise UsageError(f"{path} lies among the files of the run: choose another place with -o.")
+        raise UsageError(f"{path} is inside the run: choose another path with -o.")
     if place.is_dir() or (place.exists() and not _is_report(place)):
         raise UsageError(
             f"{path} exists and is not a report: choose another name with -o, or remove it."

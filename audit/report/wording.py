@@ -11,22 +11,22 @@ from collections.abc import Sequence
 
 from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
-from audit.report.contents import Counts, Dataset, Fold, Report
+from audit.report.contents import Counts, Dataset, Fold, Report, ReportedFinding
 from audit.report.folding import split_names
 from preflight.terminal import visible
 
 # What the card of a file says where the file is no longer as it was scanned.
 ON_DISK = {
-    "changed": "the file on disk is another than the one scanned: scan again",
-    "absent": "the file is no longer there",
+    "changed": "the file changed after the scan: scan again",
+    "absent": "the file no longer exists",
     "remote": "the file is on another machine",
 }
 # What two files share, by the kind of a pair.
 VERDICTS = {
     "bytes": "the same bytes",
-    "pixels": "the same pixels, other bytes",
-    "near": "near-duplicates, verified",
-    "different": "not the same picture as far as the scan found",
+    "pixels": "the same pixels in different files",
+    "near": "near-duplicates (verified)",
+    "different": "no evidence that these are the same image",
 }
 TITLE = "Audit of "  # how a text report starts
 ICONS = {Severity.ERROR: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
@@ -82,7 +82,7 @@ def class_rows(data: Dataset, most: int) -> list[tuple[str, ...]]:
     return [*rows, (f"and {more:,} more", *[""] * len(splits))] if more > 0 else rows
 
 
-OBJECT_HEAD = ("class of objects", "split", "objects", "pictures", "a picture", "small", "medium",
+OBJECT_HEAD = ("class of objects", "split", "objects", "images", "per image", "small", "medium",
                "large")  # fmt: skip
 
 
@@ -140,8 +140,8 @@ def number_text(value: object) -> str:
 
 
 def severity_counts(counts: Counts) -> str:
-    """Return `3 errors, 12 warnings, 7 info`, leaving out zeros; `nothing` without findings."""
-    return ", ".join(severity_count(s, n) for s, n in counts.items() if n) or "nothing"
+    """Return `3 errors, 12 warnings, 7 info`, leaving out zeros; `no findings` without any."""
+    return ", ".join(severity_count(s, n) for s, n in counts.items() if n) or "no findings"
 
 
 def severity_count(severity: Severity, n: int) -> str:
@@ -156,6 +156,14 @@ def named_ids(ids: Sequence[str], n_samples: int, shown: int = 3) -> str:
     names = ", ".join(visible(sample) for sample in ids[:shown])
     more = n_samples - min(shown, len(ids))
     return f"{names} and {more:,} more" if more else names
+
+
+def finding_line(found: ReportedFinding) -> str:
+    """Return a finding as `path CODE message`, with its other samples at the end."""
+    first, others = found.sample_ids[:1], found.sample_ids[1:]
+    place = visible(first[0]) if first else "(dataset)"
+    also = f" (also {named_ids(others, found.n_samples - 1)})" if others else ""
+    return f"{place} {found.code} {visible(found.message)}{also}"
 
 
 def fold_line(fold: Fold) -> str:
@@ -185,9 +193,9 @@ def alarm(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    """Return one sentence: what was found in how many files."""
+    """Return one sentence: the number of findings and of affected files."""
     counts = severity_counts(report.counts)
-    sentence = f"{counts[0].upper()}{counts[1:]} found {reach(report)}"
+    sentence = f"{counts[0].upper()}{counts[1:]} {reach(report)}"
     return " ".join([failures(report), sentence]).strip()
 
 
@@ -205,14 +213,14 @@ def failures(report: Report) -> str:
 
 
 def reach(report: Report) -> str:
-    """Return by how many checks it was found, and in how many files."""
-    ran = f"by {counted(len(report.checks), 'check')}"
+    """Return by how many checks, and how many files have errors or warnings."""
+    ran = f"from {counted(len(report.checks), 'check')}"
     if report.waived:
-        ran += f", {len(report.waived):,} waived as false positives"
+        ran += f", {len(report.waived):,} waived"
     if report.counts.worst in (None, Severity.INFO):
         return f"{ran}."
     total = counted(report.dataset.n_samples, "file")
-    return f"{ran}; errors and warnings concern {report.n_files_concerned:,} of {total}."
+    return f"{ran}; {report.n_files_concerned:,} of {total} affected."
 
 
 def next_commands(report: Report) -> list[tuple[str, str]]:
@@ -222,16 +230,18 @@ def next_commands(report: Report) -> list[tuple[str, str]]:
     examples = [example for check in report.checks for example in check.examples]
     first = next((e for e in examples if e.members), None)
     if first is not None:
-        gives = f"everything known of one file in {first.finding.code}"
+        gives = f"details of one image of {first.finding.code}"
         commands.append((f"audit show {run} {shlex.quote(first.members[0].id)}", gives))
     if examples:
-        code = examples[0].finding.code
-        commands.append((f"audit explain {code}", f"what {code} means and what to do"))
-        decide = f"audit decide {run} {examples[0].finding.fingerprint} --as false-positive"
-        commands.append((decide, f"silence this {code} if it is none; `audit undo` takes it back"))
+        finding = (first or examples[0]).finding
+        commands.append((f"audit explain {finding.code}", "what the check does, and what to do"))
+        decide = f"audit decide {run} {finding.fingerprint} --as false-positive"
+        commands.append(
+            (decide, f"waive this {finding.code}; `audit decide {run} --undo` undoes it")
+        )
     if report.failed:
-        commands.append((f"audit report {run} --trace", "the tracebacks of what failed"))
+        commands.append((f"audit report {run} --trace", "the tracebacks of failed checks"))
     if report.not_run:
-        commands.append((f"audit recheck {run}", "run every check, touching no image"))
-    commands.append((f"audit report {run} -o report.html", "the same as one page, with pictures"))
+        commands.append((f"audit recheck {run}", "run every check without reading images"))
+    commands.append((f"audit report {run} -o report.html", "this report as a page with images"))
     return commands

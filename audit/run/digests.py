@@ -24,7 +24,7 @@ from preflight.files import SpecialFileError, inside, read_regular, regular
 SEAL = "generation.json"
 OWN = "digest"
 DRAFT = ".preflight-draft"  # the end of a name that no file of a user has
-REPAIR = "`audit verify --repair` makes it again."
+REPAIR = "`audit verify --repair` writes it again."
 
 
 def file_digest(path: Path) -> str:
@@ -77,9 +77,9 @@ def read_document(path: Path) -> dict[str, Any]:
     except SpecialFileError as error:
         raise DamagedError(f"{path} is damaged ({error.strerror})", REPAIR) from None
     except (ValueError, TypeError, RecursionError):
-        raise DamagedError(f"{path} is damaged (it is no document of a run)", REPAIR) from None
+        raise DamagedError(f"{path} is damaged (it is not a document of a run)", REPAIR) from None
     if text != document_text(document):
-        raise DamagedError(f"{path} is damaged (its text is not what its digest says)", REPAIR)
+        raise DamagedError(f"{path} is damaged (its text does not match its digest)", REPAIR)
     return document
 
 

@@ -88,7 +88,7 @@ def current(run: Path) -> Generation | None:
     except DamagedError as error:
         found = find_whole(run)
         if found is None:
-            raise DamagedError(f"{error.what}, and no generation is whole", AGAIN) from None
+            raise DamagedError(f"{error.what}, and no generation is intact", AGAIN) from None
         return found
 
 
@@ -124,7 +124,7 @@ def read_pointer(run: Path) -> Generation | None:
     for path in (found.measurements, found.findings):
         if not path.exists():
             missing = path.relative_to(run)
-            raise DamagedError(f"{pointer} names {missing}, which is not there", AGAIN)
+            raise DamagedError(f"{pointer} names {missing}, which does not exist", AGAIN)
     return found
 
 
@@ -175,7 +175,7 @@ def find_generation(place: Path) -> tuple[Path, Generation]:
     found = [one for one in kept if place in (one.path, one.findings)]
     if not found:
         names = ", ".join(one.name for one in kept) or "none"
-        raise RunError(f"{run} has no {place.relative_to(run)} (any more): it keeps {names}.")
+        raise RunError(f"{run} has no {place.relative_to(run)}. Available: {names}.")
     return run, found[-1]
 
 
@@ -184,12 +184,12 @@ def require(run: Path) -> Generation:
     if not run.is_dir():
         refuse_special(run)
         raise RunError(
-            f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`."
-            f"{nearest_path(run)}"
+            f"There is no run at {run}: create it with `audit scan SOURCE --out "
+            f"{run}`.{nearest_path(run)}"
         )
     generation = current(run)
     if generation is None:
-        raise RunError(f"{run} holds no finished scan yet: run `audit scan SOURCE --out {run}`.")
+        raise RunError(f"{run} has no finished scan yet: run `audit scan SOURCE --out {run}`.")
     return generation
 
 
@@ -319,7 +319,7 @@ def building(run: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"{run} cannot be written ({error.strerror}): choose another place with --out."
+            f"{run} cannot be written ({error.strerror}): choose another path with --out."
         ) from None
     return folder
 

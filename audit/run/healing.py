@@ -67,7 +67,7 @@ def _heal_building(run: Path) -> list[str]:
             aside = set_aside(run, folder)
             return [f"{folder} moved to {aside.name}/: {damage}"]
         generations.discard_building(run)
-        return [f"the unfinished scan in {folder} was thrown away: {damage}"]
+        return [f"the unfinished scan in {folder} was discarded: {damage}"]
     return []
 
 
@@ -90,7 +90,7 @@ def find_building_damage(run: Path) -> str:
     """
     folder = run / "building"
     if not folder.is_dir():
-        return "it is no folder"
+        return "it is not a folder"
     if not (folder / MEASUREMENTS).exists():
         return ""
     try:
@@ -123,7 +123,7 @@ def _heal_pointer(run: Path) -> list[str]:
     if found is None or (said and _order(found) <= _order(said)):
         return []
     generations.make_current(run, found)
-    return [f"{found.name} was finished and not yet named: {POINTER} names it now"]
+    return [f"{found.name} was finished but not published: {POINTER} names it now"]
 
 
 def _newest(run: Path) -> tuple[str, str] | None:
@@ -239,7 +239,7 @@ def _check_building(run: Path) -> list[CheckedPart]:
         return [CheckedPart("building", UNFINISHED, str(error))]
     if damage:
         return [CheckedPart("building", DAMAGED, damage, "nothing", SCAN)]
-    return [CheckedPart("building", UNFINISHED, "the next scan goes on with it")]
+    return [CheckedPart("building", UNFINISHED, "the next scan continues it")]
 
 
 def repair_scans(run: Path) -> list[str]:
@@ -255,7 +255,7 @@ def repair_scans(run: Path) -> list[str]:
         generations.read_pointer(run)
     except DamagedError:
         aside = set_aside(run, run / POINTER)
-        done.append(f"{POINTER} named nothing that is left: moved to {aside.name}/")
+        done.append(f"{POINTER} named no existing generation: moved to {aside.name}/")
     return done
 
 
@@ -263,7 +263,7 @@ def _repair_generation(run: Path, folder: Path) -> list[str]:
     bad, done = [path for path in folder.glob("*.duckdb") if digests.find_damage(path)], []
     if not (folder / MEASUREMENTS).exists() or folder / MEASUREMENTS in bad:
         aside = set_aside(run, folder)
-        return [f"{folder.name} moved to {aside.name}/: {SCAN} measures again what is lacking"]
+        return [f"{folder.name} moved to {aside.name}/: {SCAN} measures the missing files again"]
     if bad:
         aside = set_aside(run, *bad)
         names = ", ".join(path.name for path in bad)

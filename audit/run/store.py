@@ -41,7 +41,7 @@ STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
 USER_BATCH = 1000  # rows of a user's query that are in memory at once
 # A scan takes rows only from databases that are whole, so this holds for any damage.
-AGAIN = "scan its source again into this run; decisions stay."
+AGAIN = "scan its source again into this run. Decisions are kept."
 
 # What DuckDB says of a file that is not what it wrote. No lock, no full disk, no missing permission
 # and no newer version is among these: the file may be whole, and nothing may be thrown away.

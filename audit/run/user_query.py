@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LIMIT_S = 12.0
 THREADS = 2
 MAX_JSON_BYTES = 16 << 20
-TOO_MUCH = f"The SQL gives more than {MAX_JSON_BYTES >> 20} MB: ask for fewer rows or columns."
+TOO_MUCH = f"The SQL returns more than {MAX_JSON_BYTES >> 20} MB: select fewer rows or columns."
 
 
 def query_frame(

@@ -29,7 +29,7 @@ def claim_run(run: Path) -> None:
     Raises RunError for a folder that holds files and is no run, and where it cannot be written.
     """
     if run.exists() and not run.is_dir():
-        raise RunError(f"{run} is a file: choose another place for the run.")
+        raise RunError(f"{run} is a file: choose another path for the run.")
     marker = run / MARKER
     if marker.is_file() and not marker.is_symlink():
         return
@@ -38,8 +38,9 @@ def claim_run(run: Path) -> None:
         if names and not generations.is_run_folder(run):
             shown = ", ".join(map(sample_id, names[:3])) + (", ..." if len(names) > 3 else "")
             raise RunError(
-                f"{run} is not empty and no run (it holds {shown}): give a new or empty folder "
-                f"with --out. If it is a run that lost its scans, create the empty file {marker}."
+                f"{run} is not empty and not a run (it contains {shown}): give a new or empty "
+                "folder with --out. If it is a run that lost its scans, create the empty file "
+                f"{marker}."
             )
         run.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -83,8 +84,8 @@ def _open(run: Path) -> int:
 
 def _unwritable(run: Path, error: OSError) -> RunError:
     return RunError(
-        f"{run} cannot be written ({error.strerror}): get write access to it, work on a copy "
-        "of it, or choose another place for a new run."
+        f"{run} cannot be written ({error.strerror}): get write access to it, work on a copy of "
+        "it, or choose another path for a new run."
     )
 
 
@@ -102,5 +103,5 @@ def _lock(descriptor: int, run: Path) -> None:
     except OSError as error:
         raise RunError(
             f"{run} is on a file system without locks ({error.strerror}): use a local folder, or "
-            "--no-lock if you are sure that nobody else writes this run."
+            "--set scan.lock=false if you are sure that nobody else writes this run."
         ) from None

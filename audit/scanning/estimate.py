@@ -60,6 +60,6 @@ class Forecast:
         minutes = f"{left / 60:,.0f} minutes" if left >= 90 else "a minute"
         disk, memory = state.total * DISK_BYTES / 1e6, expected_memory_gb(state.total)
         self.say(
-            f"About {minutes} more for {state.total:,} files, {disk:,.0f} MB of disk for the run, "
+            f"About {minutes} left for {state.total:,} files; {disk:,.0f} MB of disk for the run, "
             f"at most about {memory:.1f} GB of memory."
         )

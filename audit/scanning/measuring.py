@@ -4,7 +4,7 @@ Used by `audit.scanning.scanning` alone. What waits to be stored is at most `APP
 a scan that is killed loses little.
 
 A file counts as unchanged by its size and times. Two questions need its bytes, but no decoder: is
-a new file one that was moved, and (`audit scan --verify`) is an unchanged one really what it was?
+a new file one that was moved, and (`audit scan --hash-all`) is an unchanged one really what it was?
 Both hash files in the worker processes and compare with the stored content hash.
 """
 
@@ -73,14 +73,14 @@ class Progress:
 
 
 PHASE_WORDS = {
-    "take": "taking pictures from the dataset",
+    "take": "reading images from the dataset",
     "list": "listing files",
-    "verify": "comparing contents with what was read",
+    "verify": "comparing contents with the last scan",
     "measure": "reading images",
-    "prepare": "compiling the search, once after an installation",
-    "relate": "comparing pictures",
-    "open": "opening pictures",
-    "embed": "asking the model for vectors",
+    "prepare": "compiling the search (once per installation)",
+    "relate": "comparing images",
+    "open": "opening images",
+    "embed": "computing embeddings",
     "judge": "running checks",
     "apply": "making files",
 }
@@ -238,8 +238,8 @@ def _answers(
             outcome = read_part(place, outcome, measurer.hashes, measurer.own)
             if outcome is None:
                 raise MachineError(
-                    f"A part that a node wrote cannot be read at {place.address}: look at the "
-                    "place, then run the same command again; what was measured is kept."
+                    f"A part that a node wrote cannot be read at {place.address}: check the path, "
+                    "then run the same command again. Measurements are kept."
                 )
         yield jobs, outcome
 

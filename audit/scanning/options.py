@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Place = str | os.PathLike[str]
 RUNS = Path("runs")
-PROCESSES, RAY = "processes", "ray"
+PROCESSES = "processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,40 +30,28 @@ class ScanOptions:
     """How to scan.
 
     layout: split/class/file, class/file, split/file or flat.
-    exclude: Glob of files to leave out; repeatable.
+    exclude: Glob of files to skip; repeatable.
     roots: OLD=NEW: read a manifest's paths elsewhere.
-    label_separator: What stands between the labels of a cell, such as ; (default: seen).
-    one_hot: Columns of a manifest that are classes, 0 or 1 in each row: A,B or A..D.
     checks: Codes, prefixes or names, comma-separated: DUP,IMG003.
-    embeddings: Own vectors by path (.npy, .parquet), to judge labels.
-    embedder: Model for vectors: file.py:make, model.onnx, lite0 (extra), or auto.
+    embeddings: Your embeddings by path (.npy, .parquet), to check labels.
+    embedder: Model of embeddings: file.py:make, model.onnx, lite0 (extra), auto.
     predictions: Class probabilities by path, or boxes as COCO results.
     config: Settings (default ./audit.toml).
-    own: Python file with checks and columns of your own; repeatable.
+    plugins: Python file with your own checks and columns; repeatable.
     jobs: Processes (default: cores).
-    executor: processes of this machine, or ray (extra).
-    address: Ray cluster (default: the one of this machine).
-    parts: Folder or address all nodes share, where they leave what they measure.
-    lock: Keep other writers out of the run meanwhile.
-    verify: Hash every file: find edits that size and times hide.
+    verify: Hash every file, to detect edits that kept size and modification time.
     """
 
     layout: str | None = None
     exclude: Sequence[str] = ()
     roots: Mapping[str, str] | None = None
-    label_separator: str | None = None
-    one_hot: str | None = None
     checks: Sequence[str] | str | None = None
     embeddings: Place | None = None
     embedder: str | None = None
     predictions: Place | None = None
     config: Place | Config | None = None
-    own: Sequence[Place] = ()
+    plugins: Sequence[Place] = ()
     jobs: int | None = None
-    executor: str = PROCESSES
-    address: str = "auto"
-    parts: Place | None = None
-    lock: bool = True
     verify: bool = False
 
     @classmethod
@@ -85,7 +73,7 @@ class ScanOptions:
         config = self.config
         if not isinstance(config, Config):
             config = load_config(None if config is None else Path(config))
-        config = replace(config, own=(*config.own, *map(Path, self.own)))
+        config = replace(config, plugins=(*config.plugins, *map(Path, self.plugins)))
         vectors = self._vectors(config)
         source = open_source(
             sources,
@@ -93,8 +81,8 @@ class ScanOptions:
             exclude=(*config.exclude, *self.exclude),
             roots=self.roots or {},
             ignore=[run or RUNS],
-            label_separator=self.label_separator,
-            one_hot=self.one_hot,
+            label_separator=config.label_separator,
+            one_hot=config.one_hot,
         )
         place = run or RUNS / source.name
         _refuse_around(place, source.roots.values())
@@ -105,9 +93,9 @@ class ScanOptions:
             vectors,
             checks=[self.checks] if isinstance(self.checks, str) else self.checks,
             jobs=self.jobs,
-            executor=self._executor(config),
-            parts=self._shared_place(source.roots.values()),
-            lock=self.lock,
+            executor=_executor(config),
+            parts=_shared_place(config, source.roots.values()),
+            lock=config.lock,
             verify=self.verify,
         )
 
@@ -133,38 +121,38 @@ class ScanOptions:
             vectors.check_files()
         return vectors
 
-    def _executor(self, config: Config) -> Executor | None:
-        """Return a cluster, or None for processes of this machine."""
-        from audit.errors import UsageError
 
-        if self.executor == PROCESSES:
-            return None
-        if self.executor != RAY:
-            raise UsageError(f"There is no executor {self.executor!r}: use {PROCESSES} or {RAY}.")
-        from audit.cluster.ray_cluster import RayCluster
+def _executor(config: Config) -> Executor | None:
+    """Return a cluster, or None for processes of this machine."""
+    if config.executor == PROCESSES:
+        return None
+    from audit.cluster.ray_cluster import RayCluster
 
-        return RayCluster(self.address, config.timeout_s, config.limits.max_memory)
+    return RayCluster(config.address, config.timeout_s, config.limits.max_memory)
 
-    def _shared_place(self, roots: Iterable[str]) -> SharedPlace | None:
-        """Return the place where nodes leave what they measure, once it was seen to be writable."""
-        from audit.cluster.shared_place import SharedPlace
-        from audit.errors import UsageError
-        from audit.sources.paths import path_of
 
-        if self.parts is None:
-            return None
-        if self.executor != RAY:
-            raise UsageError(f"--parts is for nodes of a cluster: give --executor {RAY} as well.")
-        place = SharedPlace(os.fspath(self.parts))
-        for root in map(path_of, roots):
-            folder = None if place.folder is None else Path(os.path.realpath(place.folder))
-            if root and folder and folder.is_relative_to(Path(os.path.realpath(root))):
-                raise UsageError(
-                    f"--parts {self.parts} lies inside {root}, which is to be scanned: choose a "
-                    "folder outside of the dataset."
-                )
-        place.prove()
-        return place
+def _shared_place(config: Config, roots: Iterable[str]) -> SharedPlace | None:
+    """Return the writable place where nodes leave what they measure; None without one."""
+    from audit.cluster.shared_place import SharedPlace
+    from audit.errors import UsageError
+    from audit.sources.paths import path_of
+
+    if config.parts is None:
+        return None
+    if config.executor == PROCESSES:
+        raise UsageError(
+            '[scan] parts is for the nodes of a cluster: set executor = "ray" as well.'
+        )
+    place = SharedPlace(config.parts)
+    for root in map(path_of, roots):
+        folder = None if place.folder is None else Path(os.path.realpath(place.folder))
+        if root and folder and folder.is_relative_to(Path(os.path.realpath(root))):
+            raise UsageError(
+                f"[scan] parts is {config.parts}, which is inside the dataset {root}: choose a "
+                "folder outside of the dataset."
+            )
+    place.prove()
+    return place
 
 
 def _refuse_around(run: Path, roots: Iterable[str]) -> None:
@@ -179,6 +167,6 @@ def _refuse_around(run: Path, roots: Iterable[str]) -> None:
             continue  # pictures that were given as Python objects
         if Path(os.path.realpath(root)).is_relative_to(place):
             raise UsageError(
-                f"--out {run} contains {root}, which is to be scanned: choose a folder for the run "
-                "outside of the dataset, such as runs/NAME."
+                f"--out {run} contains the dataset {root}: choose a folder for the run outside of "
+                "the dataset, such as runs/NAME."
             )

@@ -98,7 +98,7 @@ class ScanRequest:
         Raises LockedError when another writer holds the run, UsageError for unknown checks or
         thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
         """
-        own = load_own(self.config.own, self.source.roots.values())
+        own = load_own(self.config.plugins, self.source.roots.values())
         judge = _Judge(_configured(self.checks, self.config, own), own, progress)
         with hold_run(self.run, "scan", enabled=self.lock):
             return _Scan.begin(self, judge).carry_out()
@@ -148,7 +148,7 @@ def recheck(
     """
     config = config or Config()
     found = generations.require_whole(run)  # said before a lock makes its folder
-    own = load_own(config.own, _roots(found) if config.own else ())
+    own = load_own(config.plugins, _roots(found) if config.plugins else ())
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
         heal_run(run)
@@ -177,7 +177,7 @@ def _configured(
     """Return the wanted checks, those of the user's own among them, with their thresholds."""
     known = all_checks().keys() | {check.code for check in own.checks}
     if not own.broken and (unknown := sorted(config.thresholds.keys() - known)):
-        raise UsageError(f"[checks.{unknown[0]}]: no file under [own] has a check of this code.")
+        raise UsageError(f"[checks.{unknown[0]}]: no file of [plugins] has this check.")
     return configure_checks(wanted, config.thresholds, own.checks)
 
 
@@ -351,8 +351,8 @@ class _Scan:
             self.run,
             self.config.limits,
             workers,
-            options=SearchOptions(**self.config.relate),  # type: ignore[arg-type]
-            more_hashes=self.config.relate_hashes,
+            options=SearchOptions(**self.config.match),  # type: ignore[arg-type]
+            more_hashes=self.config.match_hashes,
             known=known,
             place=None if self.place is None else self.place.below("search"),
             progress=lambda done, total: self.progress(Progress("relate", done, total)),
@@ -443,7 +443,7 @@ def _measure_recall(store: Store, run: Path, config: Config) -> None:
     from audit.neighbors.search import SearchOptions
 
     config, workers = choose_workers(config, 1, store, "samples", None)
-    options = SearchOptions(**config.relate)  # type: ignore[arg-type]
+    options = SearchOptions(**config.match)  # type: ignore[arg-type]
     facts = recall_facts(store, run, config.limits, workers, options)
     store.execute("CREATE TEMP TABLE relate_facts AS SELECT * FROM relate_facts")
     for key, value in facts.items():
@@ -478,9 +478,9 @@ def _measured_as(config: Config, own: OwnCode) -> str:
 
 
 def _paired_as(config: Config) -> str:
-    made = {"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION, "options": config.relate}
-    if config.relate_hashes:
-        made["hashes"] = sorted(config.relate_hashes)
+    made = {"relate": RELATE_VERSION, "signature": SIGNATURE_VERSION, "options": config.match}
+    if config.match_hashes:
+        made["hashes"] = sorted(config.match_hashes)
     return json.dumps(made, sort_keys=True)
 
 

@@ -60,20 +60,22 @@ def verify_run(run: Path) -> Verification:
     """
     ours = any((run / name).is_file() for name in (MARKER, LEDGER)) or is_run_folder(run)
     if not ours or not any(True for pattern in PARTS for _ in run.glob(pattern)):
-        raise RunError(f"There is no run at {run}: make one with `audit scan SOURCE --out {run}`.")
+        raise RunError(f"There is no run at {run}: create it with `audit scan SOURCE --out {run}`.")
     n_thumbnails, bad = find_damaged_thumbnails(run)
     vectors = list_vector_parts(run)
     changed = sum(not whole for _, whole in vectors)
     parts = [*check_scans(run), check_signatures(run), *check_ledger(run)]
     if changed:
         said = f"{changed:,} of {len(vectors):,} parts changed since"
-        again = "a scan with the same --embedder asks for them again"
+        again = "a scan with the same --embedder computes them again"
         parts.insert(-2, CheckedPart(VECTORS, DAMAGED, said, "nothing", again))
     elif vectors:
         parts.insert(-2, CheckedPart(VECTORS, SOUND, f"{len(vectors):,} parts"))
     if bad:
         said = f"{len(bad):,} of {n_thumbnails:,} files"
-        parts.append(CheckedPart(THUMBNAILS, DAMAGED, said, "nothing", "the app, when it is shown"))
+        parts.append(
+            CheckedPart(THUMBNAILS, DAMAGED, said, "nothing", "the app, when it shows them")
+        )
     elif n_thumbnails:
         parts.append(CheckedPart(THUMBNAILS, SOUND, f"{n_thumbnails:,} files"))
     return Verification(run, parts)
@@ -98,5 +100,5 @@ def repair_run(run: Path, *, lock: bool = True) -> Verification:
         done += [f"{len(vectors):,} parts of {VECTORS} removed"] * bool(vectors)
         for path in (*vectors, *bad):
             path.unlink(missing_ok=True)
-        done += [f"{len(bad):,} thumbnails removed: the app makes them again"] * bool(bad)
+        done += [f"{len(bad):,} thumbnails removed: the app creates them again"] * bool(bad)
     return Verification(run, verify_run(run).parts, done)

@@ -46,7 +46,7 @@ TURN_S, TURN_POLL_S = 12.0, 0.05  # how long a request waits for its turn, and l
 AT_ONCE, THREADS = 4, 32  # requests of a person at work; threads for all of them
 NONE = ServedDataset("", Path())  # of a route that names none
 NO_TOKEN = (
-    "This needs the token of a person: send `Authorization: Bearer TOKEN`, with the token of the "
+    "This request needs a token: send `Authorization: Bearer TOKEN`, with the token of the "
     "link that `audit serve --invite` printed."
 )
 LOG = logging.getLogger("dataset-preflight.service")
@@ -75,7 +75,7 @@ class Turns:
     async def turn(self, name: str) -> AsyncIterator[None]:
         """Wait for a person's turn; raises RefusedError for the second of a person, or too late."""
         if name in self._people:
-            raise RefusedError(429, "Your last request of this kind is at work: wait for it.")
+            raise RefusedError(429, "Your last request of this kind is still running: wait for it.")
         self._people.append(name)
         try:
             for _ in range(round(TURN_S / TURN_POLL_S)):
@@ -83,7 +83,7 @@ class Turns:
                     break
                 await asyncio.sleep(TURN_POLL_S)
             else:
-                problem = f"Others were at work for {TURN_S:g} s: send this request again."
+                problem = f"The server was busy for {TURN_S:g} s: send the request again."
                 raise RefusedError(503, problem)
             yield
         finally:
@@ -276,7 +276,7 @@ class Api:
                            for k, v in scope["headers"]}  # fmt: skip
                 person = await self._apart(self._identify, headers.get("authorization", ""))
                 if self._working[person.name] >= AT_ONCE:
-                    said = f"You have {AT_ONCE} requests at work: send the next after one of them."
+                    said = f"You have {AT_ONCE} running requests: wait until one has finished."
                     raise RefusedError(429, said)
                 name = person.name
                 self._working[name] += 1

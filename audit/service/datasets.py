@@ -103,7 +103,7 @@ def read_file(folder: Path) -> tuple[dict[str, ServedDataset], str]:
             f"{path} cannot be read ({error.strerror}): `audit serve FOLDER --init` writes it."
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} says nothing that can be served ({error}): mend it.") from None
+        raise UsageError(f"{path} cannot be used ({error}): mend it.") from None
     named = {one.name: one for one in found}
     if len(named) < len(found):
         raise UsageError(f"{path} has two datasets of one name: give each a name of its own.")

@@ -263,7 +263,9 @@ class JobQueue:
         for number, dataset, action in rows:
             chosen = served.get(dataset)
             if chosen is None:
-                self._settle(number, FAILED, "datasets.toml has it no more.", only=WAITING)
+                self._settle(
+                    number, FAILED, "The dataset was removed from datasets.toml.", only=WAITING
+                )
             elif 0 < self._again.get(number, 0) - now <= PAUSE_S:
                 continue
             elif not self._running:

@@ -150,13 +150,13 @@ def _card(call: ApiCall) -> Card:
     with look(call.dataset.run).reader() as store:
         found = images.cards(store, [call.words["id"]])
     if not found:
-        raise RefusedError(404, "This run has no picture of this id.")
+        raise RefusedError(404, "This run has no image of this id.")
     return found[0]
 
 
 def _jpeg(made: Thumbnail) -> Reply:
     if not made.data:
-        raise RefusedError(404, f"There is nothing to show of this picture: {made.error}.")
+        raise RefusedError(404, f"There is nothing to show of this image: {made.error}.")
     return Reply(made.data, "image/jpeg")
 
 
@@ -205,9 +205,9 @@ def find_picture(call: ApiCall) -> Any:
     try:
         sent = base64.b64decode(call.words["picture"], validate=True)
     except ValueError:
-        raise UsageError("picture, in the body, is the bytes of an image file in base64.") from None
+        raise UsageError("The image file in the body is not base64: encode its bytes.") from None
     with tempfile.TemporaryDirectory(prefix="audit-find-") as folder:
-        path = Path(folder) / "the picture"
+        path = Path(folder) / "the image"
         path.write_bytes(sent)
         try:
             found = call.service.find(call.dataset.run, str(path))
@@ -339,7 +339,7 @@ def delete_decision(call: ApiCall) -> Any:
     batch, at = call.words["batch"], call.words["at"]
     done = Ledger(call.dataset.run).undo_batch(str(batch), at, call.person.name)
     if not done:
-        raise RefusedError(404, "You have no such batch that holds: it is undone, or another's.")
+        raise RefusedError(404, "No active batch of yours has this id.")
     return {"decisions": [_facts(one) for one in done]}
 
 
@@ -366,7 +366,7 @@ ROUTES = (
     ApiRoute("GET", "/openapi.json", VIEWER, get_openapi, "OpenAPI 3.1"),
     ApiRoute(
         "GET", "/datasets", VIEWER, get_datasets,
-        "name, pictures, open errors and warnings with their change since the scan before, when it "
+        "name, images, open errors and warnings with their change since the scan before, when it "
         "was scanned, decisions by person, problem",
     ),
     ApiRoute("GET", f"{ONE}/history", VIEWER, get_history, "moments, as in RUN/history.jsonl"),
@@ -395,7 +395,7 @@ ROUTES = (
         "as in audit-report/1, its first 60 samples, and its status",
     ),
     ApiRoute(
-        "GET", f"{ONE}/pictures", VIEWER, get_pictures, "pictures, next",
+        "GET", f"{ONE}/pictures", VIEWER, get_pictures, "rows of images; next",
         (
             ApiField("where", 'a filter, as in links of the app: [["width","between",0,64]]'),
             ApiField("sort", "a column, -column for the largest first", default="id"),
@@ -407,7 +407,7 @@ ROUTES = (
     ApiRoute("GET", f"{ONE}/groups", VIEWER, get_groups, "groups, next", (AFTER, _limit())),
     ApiRoute(
         "GET", f"{ONE}/labels", VIEWER, get_labels,
-        "labels with chance, suggested class and nearest pictures; total, next",
+        "labels with chance, suggested class and nearest images; total, next",
         (ApiField("after", AFTER.meaning, kind="integer", default=0), _limit()),
     ),
     ApiRoute(
@@ -441,7 +441,7 @@ ROUTES = (
         ),
     ),
     ApiRoute(
-        "DELETE", f"{ONE}/decisions/{{batch}}", REVIEWER, delete_decision, "what was taken back",
+        "DELETE", f"{ONE}/decisions/{{batch}}", REVIEWER, delete_decision, "the undone decisions",
         (ApiField("at", "`at` of its decisions", needed=True),),
     ),
     ApiRoute(

@@ -36,7 +36,7 @@ from audit.scanning.options import ScanOptions
 
 
 PATIENCE_S = 10.0
-AGAIN = "What it did is kept: start again, and it goes on from there."
+AGAIN = "Its results are kept: start again to resume."
 LOCKED = 75  # exit code of a worker whose run another process writes
 
 
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
         config = load_config(None)
         if action == "recheck":
             scanning.recheck(Path(run), config=config, progress=report_progress)
-            tell(result="The checks ran again over what the scan had measured.")
+            tell(result="The checks ran again on the measurements of the scan.")
             return 0
         if action == "apply":
             tell(result=make_folder(Path(run), Path(source[0]), source[1]))

@@ -463,7 +463,7 @@ def _are_classes(counts: Counter[str], doubt: int) -> bool:
 
 
 def _one_hot(table: Table, rest: Sequence[int]) -> str:
-    """Return the columns of 0 and 1 of which each row has a single 1, as `--one-hot` takes them."""
+    """Return the one-hot columns of a table, as `[scan] one_hot` takes them."""
     columns = [table.columns[place] for place in rest]
     if len(rest) < 2 or any("," in name or ".." in name for name in columns):
         return ""

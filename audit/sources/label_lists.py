@@ -36,15 +36,15 @@ def read_lists(cells: Iterable[str], told: str | None = None) -> LabelLists:
         if not holding:
             continue
         if told is not None:
-            return LabelLists(split, f"split at {separator!r}, as told")
+            return LabelLists(split, f"split at {separator!r} by [scan] label_separator")
         if parts <= known - holding:
-            return LabelLists(split, f"split at {separator!r}: all parts are labels on their own")
+            return LabelLists(split, f"split at {separator!r}: all parts are also single labels")
         # commas are in many names, and parts that never come again are no classes
         if separator != "," and len(parts) < len(holding) + len(known - holding):
             alone = min(parts - known)
             reading = (
-                f"not split at {separator!r}, because {alone!r} is no label on its own: "
-                f"--label-separator {separator!r} splits"
+                f"not split at {separator!r}: {alone!r} is not a label on its own; --set "
+                f"scan.label_separator={separator!r} splits"
             )
             return LabelLists({}, reading)
     return LabelLists({})

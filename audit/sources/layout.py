@@ -69,7 +69,7 @@ def _is_yolo(text: str) -> bool:
     return bool(_YOLO_LINE.match(text)) and not by_number
 
 
-_XML = "is an <annotation> of one picture"
+_XML = "is an <annotation> of one image"
 CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
     {
         "COCO": (Sign(("json",), _is_coco, "lists images and annotations"),),
@@ -178,9 +178,9 @@ def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
     """Return why folders that look like those of classes are none, empty where they may be."""
     folders = _class_folders(tree, chosen)
     if chosen.roles == ROLES["class/file"] and len(_filled(tree)) == 1:
-        return "one folder of pictures alone is no class"
+        return "a single folder of images is not a class"
     if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
-        return "its folders are numbered patients, sessions or the like, and no classes"
+        return "its folders are numbered patients, sessions or similar groups, not classes"
     return ""
 
 
@@ -204,7 +204,7 @@ def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
     if "label" in open_roles and "class" in roles and beside.names_pictures:
         roles = tuple(role for role in roles if role != "class")
         name = "split/file" if roles else "flat"
-        layout = Layout(name, "its folders hold pictures, but tell no class")
+        layout = Layout(name, "its folders contain images, but their names are not classes")
     if beside.said:
         layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
     return replace(chosen, layout=layout, roles=roles, beside=beside)
@@ -350,7 +350,7 @@ def _layout_with_splits(
     inner = _inner(tree, level, list(splits))
     listed = _list_names(list(splits))
     if not inner:
-        layout = Layout("split/file", f"{listed} hold images and no class folders")
+        layout = Layout("split/file", f"{listed} contain images and no class folders")
         return FolderLayout(layout, ROLES["split/file"], splits=splits)
     counts = sorted({len(classes) for classes in inner.values()})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -377,7 +377,7 @@ def _layout_with_classes(tree: FolderListing, level: Level) -> FolderLayout:
         layout = Layout("class/split/file", reason)
         return FolderLayout(layout, ROLES["class/split/file"], splits=below)
     if _are_versions(tree, level, inner):
-        reason = f"{_list_names(listed)} hold versions of the same pictures in the same folders"
+        reason = f"{_list_names(listed)} contain versions of the same images in the same folders"
         return FolderLayout(Layout("class/file", reason), ("-", "class"))
     count = len(level.folders)
     plural = "s" if count != 1 else ""

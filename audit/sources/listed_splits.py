@@ -139,7 +139,7 @@ def _from_lists(
     lists = ", ".join(
         f"{told[path]} from {os.path.relpath(path, tree.root)} ({n:,})" for path, n in seen.items()
     )
-    more = f"; {twice:,} in several of them count for the first" if twice else ""
+    more = f"; {twice:,} are in several lists and count for the first list" if twice else ""
     return ListedSplits(_as_here(tree, split_of), f"splits: {lists}{more}")
 
 

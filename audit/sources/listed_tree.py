@@ -184,8 +184,8 @@ class PackedTree(ListedTree):
             self.log.note(
                 "outside-link",
                 None,
-                f"{os.path.basename(pack.path)} has a member that is called {name!r}, which leads "
-                "outside where it is unpacked carelessly: it is read below the root.",
+                f"{os.path.basename(pack.path)} has the member {name!r}, which leads outside of "
+                "the folder if it is unpacked carelessly: it is read below the root.",
             )
         return [part for part in parts if part != ".."]
 
@@ -204,7 +204,7 @@ class PackedTree(ListedTree):
             self.log.note(
                 "repeated-id",
                 None,
-                f"Several members are called {name}: one is recorded as {free}.",
+                f"Several members have the name {name}: one member is recorded as {free}.",
             )
         return free
 

@@ -275,8 +275,8 @@ class ManifestReader:
         for name, cell in zip(self._classes, cells, strict=True):
             if cell not in YES | NO:
                 raise UsageError(
-                    f"{self._table.where(number)}: column {name!r} holds {cell!r}, but --one-hot "
-                    "takes columns of 0 and 1 (-1 and nothing mean no)."
+                    f"{self._table.where(number)}: column {name!r} contains {cell!r}, but [scan] "
+                    "one_hot takes columns of 0 and 1 (-1 and nothing mean no)."
                 )
         names = [n for n, cell in zip(self._classes, cells, strict=True) if cell in YES]
         return names[0] if len(names) == 1 else json.dumps(names) if names else None
@@ -373,7 +373,7 @@ def _columns(table: Table) -> dict[str, int]:
         raise UsageError(
             f"{table.path} has no path column (its columns: {shown}): name the column with the "
             f"files `path`, or one of {', '.join(ALIASES['path'][1:6])}; the first line must be "
-            "a header. Or give the folder of the pictures, whose tables are read by their cells."
+            "a header. Or give the folder of the images, whose tables are read by their cells."
         )
     return used
 
@@ -390,7 +390,7 @@ def class_columns(told: str, table: Table) -> dict[str, int]:
             if end not in columns:
                 shown = ", ".join(repr(column) for column in columns[:12])
                 raise UsageError(
-                    f"{table.path} has no column {end!r} for --one-hot (its columns: {shown})."
+                    f"{table.path} has no column {end!r} for [scan] one_hot (its columns: {shown})."
                 )
         first, last = columns.index(ends[0]), columns.index(ends[-1])
         found |= {columns[place]: place for place in range(first, last + 1)}

@@ -208,9 +208,9 @@ def _open_jsonl(path: str) -> Table:
             n_more += 1
             example, where = (example, where) if where else (fresh[room], number)
     left_out = (
-        f"{os.path.basename(path)} has more than {MOST_COLUMNS:,} different keys: those beyond the "
-        f"first {MOST_COLUMNS:,} are left out, on {n_more:,} lines (first: {example!r}, line "
-        f"{where:,}). Where keys are values, write them as the values of one key."
+        f"{os.path.basename(path)} has more than {MOST_COLUMNS:,} different keys: keys beyond the "
+        f"first {MOST_COLUMNS:,} are skipped, on {n_more:,} lines (first: {example!r}, line "
+        f"{where:,}). If keys are values, write them as the values of one key."
     )
     return Table(path, "jsonl", tuple(columns), left_out=(left_out,) if n_more else ())
 
@@ -232,7 +232,7 @@ def _open_parquet(path: str) -> Table:
     bytes_in = tuple(name for name, dtype in schema.items() if "Binary" in repr(dtype))
     columns = tuple(name for name in schema if name not in bytes_in)
     left_out = tuple(
-        f"The column {name!r} of {os.path.basename(path)} holds bytes, and is left out."
+        f"The column {name!r} of {os.path.basename(path)} contains bytes, and is skipped."
         for name in bytes_in
     )
     return Table(path, "parquet", columns, embedded=bytes_in, left_out=left_out)

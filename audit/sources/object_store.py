@@ -53,13 +53,13 @@ def check_address(url: str) -> None:
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     if parts.username or parts.password:
         raise UsageError(
-            f"The address {shown} was given with credentials in it: leave them out, and give them "
-            "in the environment or the configuration of the store's library."
+            f"The address {shown} contains credentials: leave them out, and set them in the "
+            "environment or the configuration of the library of the store."
         )
     if parts.query or parts.fragment:
         raise UsageError(
-            f"The address {shown} was given with a query, which may hold a key and would be kept "
-            "in the run: give the plain address."
+            f"The address {shown} has a query, which may contain a key and would be stored in the "
+            "run: give the plain address."
         )
     if _is_link_local(parts.hostname or ""):
         raise UsageError(f"{parts.hostname} is a link-local address, which is not read.")
@@ -133,9 +133,7 @@ def list_store(url: str) -> dict[str, dict[str, Any]]:
     except ReadingError as error:
         raise UsageError(f"{url} cannot be listed: {error}.") from None
     if not found:
-        raise UsageError(
-            f"{url} holds nothing, does not exist or cannot be reached: check the address."
-        )
+        raise UsageError(f"{url} is empty, does not exist or cannot be reached: check the address.")
     objects = {path.removeprefix(prefix) if path != root else "": i for path, i in found.items()}
     if all(info.get("size") is None for info in objects.values()):
         objects = _asked_one_by_one(store, prefix, objects)
@@ -193,7 +191,7 @@ def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -
     def read() -> bytes:
         data = bytes(store.cat_file(path, start=start, end=start + wanted))
         if size is not None and len(data) < wanted:
-            raise ConnectionError(f"{len(data):,} of {wanted:,} bytes came")
+            raise ConnectionError(f"{len(data):,} of {wanted:,} bytes received")
         return data
 
     try:
@@ -230,7 +228,7 @@ def _tried(ask: Callable[[], Any], what: str) -> Any:
             raise
         except Exception as error:  # noqa: BLE001 - each store's library raises errors of its own
             if _RANGE_BEHIND_END.search(str(error)):
-                text = "the object ends before the bytes that were asked for"
+                text = "the object ends before the requested bytes"
                 raise ReadingError("truncated", text) from None
             if attempt == TRIES:
                 name = type(error).__name__

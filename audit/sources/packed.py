@@ -66,9 +66,9 @@ class PackedReader:
         if self._form.NAMED:
             self.tree_reader = FolderReader(given, self._packed_tree())
         elif given.layout is not None:
-            raise UsageError(f"--layout is for folders; {sample_id(path)} holds rows.")
+            raise UsageError(f"--layout is for folders, but {sample_id(path)} contains rows.")
         elif next(self._rows(self._log), None) is None:
-            raise UsageError(f"{sample_id(path)} holds no pictures{self._why()}")
+            raise UsageError(f"{sample_id(path)} contains no images{self._why()}")
 
     @property
     def layout(self) -> Layout:
@@ -138,12 +138,12 @@ class PackedReader:
             tree.add(pack, members, split)
         tree.sort()
         if not tree.has_pictures():
-            raise UsageError(f"{sample_id(self.root)} holds no pictures{self._why()}")
+            raise UsageError(f"{sample_id(self.root)} contains no images{self._why()}")
         return tree
 
     def _why(self) -> str:
         notes = [message for kind, _, message in self._log.notes if kind == DAMAGED]
-        return f". {notes[0]}" if notes else ": give archives, shards or arrays of pictures."
+        return f". {notes[0]}" if notes else ": give archives, shards or arrays of images."
 
 
 def find_stored_packs(url: str, objects: Objects) -> list[str]:
@@ -166,7 +166,8 @@ def _only_format(path: str, packs: Sequence[Pack]) -> PackFormat:
     if len(names) > 1:
         counts = ", ".join(f"{n:,} {name}" for name, n in names.most_common())
         raise UsageError(
-            f"{sample_id(path)} holds packs of several formats ({counts}): give one kind at a time."
+            f"{sample_id(path)} contains packs of several formats ({counts}): scan one format at "
+            "a time."
         )
     return packs[0].form
 
@@ -182,7 +183,7 @@ def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
         log.note(
             "unlisted-folder",
             None,
-            f"{name} could not be read ({error.strerror or error}): what it holds is not in this "
+            f"{name} could not be read ({error.strerror or error}): its images are not in this "
             "scan. Grant read permission (chmod u+r) and scan again.",
         )
 

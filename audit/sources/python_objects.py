@@ -82,7 +82,7 @@ def store_dataset(
         for split, part in parts:
             _store_part(part, split, folder, label, rows, told or (lambda done, total: None))
         if not rows:
-            raise UsageError("The dataset has no items: give one with at least one picture.")
+            raise UsageError("The dataset has no items: give one with at least one image.")
     except UsageError:
         if new:  # nothing half done: there is no such run
             shutil.rmtree(run)
@@ -232,7 +232,7 @@ def _picture_of(item: Any, index: int) -> Any:
         if found is None:
             columns = ", ".join(map(str, islice(item, 8)))
             raise _NoPictureError(
-                f"Item {index} has no picture among its columns ({columns}): name it image."
+                f"Item {index} has no image among its columns ({columns}): name it image."
             )
         return found
     return item[0] if isinstance(item, tuple | list) and len(item) else item
@@ -291,7 +291,7 @@ def _stored_picture(item: Any, index: int, folder: Path, identity: str) -> str:
     if isinstance(picture, str | os.PathLike):
         path = os.path.abspath(os.path.expanduser(os.fspath(picture)))
         if path.encode("utf-8", "replace").decode() != path:
-            raise _NoPictureError(f"Item {identity} is a path that is no text in UTF-8: {path!a}")
+            raise _NoPictureError(f"Item {identity} is a path that is not valid UTF-8: {path!a}")
         return path
     if isinstance(picture, bytes | bytearray | memoryview):
         return _store(folder, bytes(picture), ".img")
@@ -303,7 +303,7 @@ def _stored_picture(item: Any, index: int, folder: Path, identity: str) -> str:
         if machine := find_machine_error(error):
             raise machine from None
         raise _NoPictureError(
-            f"Item {identity} is a {type(picture).__name__} that gives no picture: "
+            f"Item {identity} is a {type(picture).__name__} that cannot be read as an image: "
             f"{error_text(error)}"
         ) from error
     return _store(folder, content, ".png")
@@ -357,7 +357,7 @@ def _pixels(picture: Any, identity: str) -> Any:
         array = np.asarray(picture)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"Item {identity} is a {type(picture).__name__}, and no picture: give PIL images, "
+            f"Item {identity} is a {type(picture).__name__}, not an image: give PIL images, "
             "arrays, tensors, encoded bytes or paths."
         ) from error
     if array.ndim == 3 and array.shape[0] in CHANNELS and array.shape[2] not in CHANNELS:
@@ -366,8 +366,8 @@ def _pixels(picture: Any, identity: str) -> Any:
         array = array[:, :, None]
     if array.ndim != 3 or array.shape[2] not in CHANNELS or not array.size:
         raise UsageError(
-            f"Item {identity} has the shape {np.shape(picture)}, and a picture has height, width "
-            "and 1, 3 or 4 channels: give what stands before stacking or cutting."
+            f"Item {identity} has the shape {np.shape(picture)}, but an image has height, width "
+            "and 1, 3 or 4 channels: give the items before stacking or cropping."
         )
     return np.ascontiguousarray(_as_levels(array, identity))
 
@@ -382,8 +382,8 @@ def _as_levels(array: Any, identity: str) -> Any:
     low, high = float(array.min()), float(array.max())  # not-a-number, where there is one
     if not (low >= 0 and high <= 255):
         raise UsageError(
-            f"Item {identity} has values from {low:.3g} to {high:.3g}, and pictures have 0 to 1 or "
-            "0 to 255: give the dataset before it is normalised, or undo that first."
+            f"Item {identity} has values from {low:.3g} to {high:.3g}, but images have 0 to 1 or "
+            "0 to 255: give the dataset before it is normalised."
         )
     whole = np.issubdtype(array.dtype, np.integer)
     scale = 1.0 if whole or high > 1 else 255.0
@@ -427,8 +427,7 @@ def _length(part: Any, *, told: bool = True) -> int:
         if isinstance(error, TypeError) and not told:
             raise  # it has none
         raise UsageError(
-            f"The {type(part).__name__} raised {error_text(error)} when asked for its length: mend "
-            "its `__len__`."
+            f"The {type(part).__name__} raised {error_text(error)} in `__len__`: fix its `__len__`."
         ) from error
 
 
@@ -447,8 +446,8 @@ def take_all(part: Any) -> Iterator[Any]:
             last = str(error).strip().splitlines()[-1:] or [""]
             raise UsageError(
                 f"The {type(part).__name__} raised {type(error).__name__} after {n:,} batches or "
-                f"items ({last[0][:200]}): mend it, or give the dataset behind it, of which each "
-                "item is asked alone."
+                f"items ({last[0][:200]}): fix it, or give its dataset, which is read item by "
+                "item."
             ) from error
         n += 1
         yield item
@@ -478,12 +477,9 @@ def _epoch_sentence(loader: Any, split: str | None, n: int) -> str:
         and type(loader.batch_sampler).__name__ == "BatchSampler"
     )
     number = (
-        "its sampler is sequential, so the number of a picture is its index in the dataset"
+        "its sampler is sequential, so the number of an image is its index in the dataset"
         if in_order
-        else "its sampler does not tell the order, so the number of a picture is its place in that "
-        "epoch, which is no index in the dataset and changes from epoch to epoch"
+        else "its sampler has no fixed order, so the number of an image is its position in that "
+        "epoch. It is not an index of the dataset, and changes from epoch to epoch"
     )
-    return (
-        f"The pictures{where} are one epoch of a loader, as they came after its transforms: "
-        f"{came}; {number}."
-    )
+    return f"The images{where} are one epoch of a loader, after its transforms: {came}; {number}."

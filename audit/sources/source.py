@@ -226,8 +226,8 @@ def open_source(
             given = replace(given, one_hot=one_hot)
         if os.path.isfile(os.path.join(spec.path, "CURRENT")) and is_run(list_folder(spec.path)):
             raise UsageError(
-                f"{spec.path} is a run that a scan wrote, and no dataset: give the folder of the "
-                f"pictures, or print the run with `audit report {spec.path}`."
+                f"{spec.path} is a run of a scan, not a dataset: give the folder of the images, "
+                f"or print the run with `audit report {spec.path}`."
             )
         if paths.is_remote(spec.path):
             readers.append(_stored(given))
@@ -243,7 +243,7 @@ def open_source(
         else:
             readers.append(ManifestReader(given))
     if one_hot and not any(isinstance(reader, ManifestReader) for reader in readers):
-        raise UsageError("--one-hot names columns of a manifest, and no source is one.")
+        raise UsageError("[scan] one_hot names columns of a manifest, but no source is a manifest.")
     source = Source(_dataset_name(parsed), readers)
     source.label_separator = label_separator or None
     return source

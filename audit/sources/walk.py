@@ -250,9 +250,9 @@ class Walk(Generic[S]):
         if any(leads_up(link, target) for link in (full, *links_above)):
             why = "is a link to a folder that contains it"
         elif way and contains(self._real_root, target):
-            why = "is inside a linked folder and leads to a folder of the dataset"
+            why = "is inside a linked folder and points to a folder of the dataset"
         elif way in self._entered and len(links_above) > 1:
-            why = "is inside linked folders and leads to a folder that is listed there already"
+            why = "is inside linked folders and points to a folder that is already listed there"
         else:
             if way:
                 self._entered.add(way)

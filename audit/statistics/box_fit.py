@@ -91,7 +91,7 @@ def turned_boxes(boxes: Floats) -> Mapping[str, Floats]:
     return {
         "mirrored": np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1),
         "upside down": np.stack([x0, SIDE - y1, x1, SIDE - y0], axis=1),
-        "turned by half": np.stack([SIDE - x1, SIDE - y1, SIDE - x0, SIDE - y0], axis=1),
+        "rotated by 180 degrees": np.stack([SIDE - x1, SIDE - y1, SIDE - x0, SIDE - y0], axis=1),
         "with x and y exchanged": np.stack([y0, x0, y1, x1], axis=1),
     }
 
@@ -100,8 +100,8 @@ def _elsewhere(picture: Ints, boxes: Floats, n: int) -> Iterator[tuple[str, Ints
     """Yield where else the boxes may belong: a name, the picture of each, the boxes."""
     for name, moved in turned_boxes(boxes).items():
         yield name, picture, moved
-    yield "on the picture before", (picture - 1) % n, boxes
-    yield "on the picture after", (picture + 1) % n, boxes
+    yield "on the previous image", (picture - 1) % n, boxes
+    yield "on the next image", (picture + 1) % n, boxes
     sides = np.stack([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]] * 2, axis=1)
     for name, (dx, dy) in DIRECTIONS.items():
         way = np.array([dx, dy, dx, dy])

@@ -222,7 +222,9 @@ def alpha_for_looks(confidence: float, looks: int) -> float:
     """Return the error rate left for one of `looks` comparisons fixed in advance: Bonferroni."""
     check_level(confidence, "confidence")
     if looks < 1:
-        raise UsageError(f"looks is {looks}: give the number of comparisons planned, at least 1.")
+        raise UsageError(
+            f"[plan] comparisons is {looks}: give the number of planned comparisons, at least 1."
+        )
     return (1 - confidence) / looks
 
 

@@ -26,7 +26,7 @@ class CellParams:
     """Thresholds of the checks of rare cells.
 
     max_share: rare if at most this share of what independence gives the cell, 0..1
-    max_half_width: and only if the 95 % interval of the recall is wider than +- this, 0..1
+    max_half_width: and only if the 95% CI of the recall is wider than +- this, 0..1
     recall: the measured recall whose interval is computed, 0..1
     rate: share of datasets in which chance makes any cell so rare, at most, 0..1
     max_listed: cells that a finding names, at most
@@ -107,8 +107,8 @@ def judge_cells(
 def say_cells(cells: Sequence[Mapping[str, Any]], recall: float) -> str:
     """Return the cells in words: their pictures, what was expected, and their limits."""
     return "; ".join(
-        f"{c['cell']} has {c['n']:,} pictures in {c['split']} (expected {c['expected']:,.0f}), "
-        f"where a recall of {recall:.0%} means {c['low']:.0%} to {c['high']:.0%}"
+        f"{c['cell']} has {c['n']:,} images in {c['split']} (expected {c['expected']:,.0f}); a "
+        f"recall of {recall:.0%} then has an interval of {c['low']:.0%} to {c['high']:.0%}"
         for c in cells
     )
 

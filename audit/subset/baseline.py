@@ -69,10 +69,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Fit:
-    """The share of the variance that regression leaves, and the ratio."""
+    """The share of the variance that regression leaves, and the ratio.
+
+    `used` is False where no coefficient is reliable, so that the known number changes nothing.
+    """
 
     remaining: float
     ratio: Ratio
+    used: bool
 
 
 def fit_known(design: Design, top: Floats, counts: Floats, known: Known) -> Fit:
@@ -109,7 +113,7 @@ def fit_known(design: Design, top: Floats, counts: Floats, known: Known) -> Fit:
         moments=spread.moments,
     )
     before = float(plain.variance["full-set"])
-    return Fit(float(full) / before if before > 0 else 1.0, ratio)
+    return Fit(float(full) / before if before > 0 else 1.0, ratio, bool(coefficient.any()))
 
 
 def _residual_ratio(design: Design, residual: Floats, counts: Floats, value: float) -> Ratio:
@@ -253,8 +257,8 @@ class Baseline:
         estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
         known = "expects" if self._unlabelled else "has"
         how = (
-            f"regression on {self.name}, which {known} {100 * old:.2f} % on all of the set; "
-            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f} % "
+            f"regression on {self.name}, which {known} {100 * old:.2f}% on all of the set; "
+            f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f}% "
             "of the variance is left"
         )
         return MetricScore(metric, estimates, how)
@@ -331,26 +335,25 @@ def baseline_plan(
     `make` plans from what is known of the models: the pilots, or else the baseline itself.
     """
     if goal.half_width is None:
-        raise UsageError("--baseline sizes a --half-width: give one, such as 0.01.")
+        raise UsageError("--baseline needs a --half-width, such as 0.01.")
     plain = make(goal)
     baseline = Baseline.of(frame, table, plain.recipe, "the baseline")
     if pilots:
         left = variance_left(baseline, pilots[0], goal.metric, "predictions 1")
         source = "from the predictions given"
     elif goal.discordant is not None:
-        share, source = goal.planning_value, "from the discordant share and p, as stated"
+        share, source = goal.planning_value, "from the stated disagreement and expected value"
         if share is None:
             top, counts = _terms(baseline.whole, baseline.whole.design, *parse_metric(goal.metric))
             share = float(baseline.whole.design.ratio(top * counts, counts).value)
             source = (
-                f"from the discordant share as stated and the baseline's {goal.metric}, "
-                f"{100 * share:.2f} %"
+                f"from the stated disagreement and the baseline's {goal.metric}, {100 * share:.2f}%"
             )
         left = variance_left_of(share, goal.discordant)
     else:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
-            "of a model that differs as much, or --discordant with the share of examples."
+            "of a model that differs as much, or [plan] disagreement."
         )
     N, n0 = plain.n_units, plain.n
     floor = min(2 * len(plain.strata), N)
@@ -359,8 +362,8 @@ def baseline_plan(
     )
     plan = make(replace(goal, half_width=None, n=needed))
     plan.reasons.append(
-        f"With the baseline {plan.n} units give plus or minus {100 * goal.half_width:.3g} points, "
-        f"where a plain subset takes {n0}: its R-squared is {1 - left.share:.2f} ({source}). A "
+        f"With the baseline {plan.n} units give a margin of error of {100 * goal.half_width:.3g} "
+        f"points; without it {n0} are needed: its R-squared is {1 - left.share:.2f} ({source}). A "
         f"perfect baseline would need {perfect}. Score it with --baseline; the figures above are "
         "without it."
     )
@@ -406,9 +409,9 @@ def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Float
     on_set = float(hit.mean())
     verb = "contains" if estimate.low <= on_set <= estimate.high else "misses"
     sentence = (
-        f"The earlier model scores {100 * estimate.value:.2f} % on the subset (interval "
+        f"The earlier model scores {100 * estimate.value:.2f}% on the subset (interval "
         f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}), which {verb} its "
-        f"{100 * on_set:.2f} % on the full set. For it, these {n} files are as precise as a simple "
+        f"{100 * on_set:.2f}% on the whole set. For it, these {n} files are as precise as a simple "
         f"random sample of n = {equivalent:.0f}."
     )
     return MetricCheck(estimate, on_set, n, equivalent, sentence)

@@ -28,7 +28,7 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
-from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
+from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import (
     Design,
     Linearised,
@@ -37,7 +37,7 @@ from audit.subset.metrics import (
     difference_of,
     estimate_share,
 )
-from audit.subset.predictions import match
+from audit.subset.predictions import Missing, Unknown, match
 from audit.subset.sizes import connor_n, noise_bound
 
 
@@ -126,9 +126,9 @@ def _difference(
     low, high, effective = (float(v) for v in limits)
     if known:
         low = high = value
-    verdict = "better" if low > 0 else "worse" if high < 0 else "equal" if known else "cannot tell"
+    verdict = "better" if low > 0 else "worse" if high < 0 else "equal" if known else "inconclusive"
     needed = None
-    if verdict == "cannot tell" and value != 0:
+    if verdict == "inconclusive" and value != 0:
         needed = _n_to_tell(pairing, value, psi, effective, estimand)
     result = Difference(value, low, high, verdict, "", needed)
     return replace(result, sentence=_sentence(pairing, result, known, estimand))
@@ -157,17 +157,18 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     gap = f"{100 * result.value:+.2f} points of {pairing.metric}"
     if known:
         than = "to" if verdict == "equal" else "than"
-        return f"{second} is {verdict} {than} {first} on the full set: {gap}, known exactly."
-    limits = f"interval {100 * result.low:+.2f} to {100 * result.high:+.2f}"
-    if verdict != "cannot tell":
-        return f"{second} is {verdict} than {first}: {gap}, {limits}."
-    cannot = f"Cannot tell {second} from {first} at this size: {gap}, {limits}"
+        return f"{second} is {verdict} {than} {first} on this set: {gap}, known exactly."
+    level = f"{100 * pairing.confidence:.4g}% CI"
+    gap += f" ({level} {100 * result.low:+.2f} to {100 * result.high:+.2f})"
+    if verdict != "inconclusive":
+        return f"{second} is {verdict} than {first}: {gap}."
+    cannot = f"Inconclusive: {second} against {first} at this size: {gap}"
     if needed is None:
         return f"{cannot}."
     total = int(pairing.design.population.sum())
-    more = f"about {needed} units would tell a difference of this size"
+    more = f"about {needed} units would detect a difference of this size"
     if estimand == "full-set" and needed >= total:
-        more = "only the full set would tell"
+        more = "only the whole set would decide"
     elif needed > total:
         more += f", more than the {total} that exist"
     return f"{cannot}; {more}."
@@ -176,7 +177,7 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
 def _why_no_mcnemar(design: Design) -> str:
     grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
     why = "units hold or stand for several files" if grouped else "the rows have unequal weights"
-    return f"McNemar's test is not shown: {why}, and it would ignore that."
+    return f"McNemar's test is not applicable: {why}."
 
 
 def noise_sentence(eta: float, differ: float, value: float) -> str:
@@ -261,41 +262,56 @@ def find_winner(
     *,
     names: Sequence[str],
     confidence: float | None = None,
+    missing: Missing = "refuse",
+    unknown: Unknown = "refuse",
 ) -> Winner:
-    """Rank models by accuracy on the same rows, with simultaneous intervals."""
+    """Rank models by accuracy on the same rows, with simultaneous intervals.
+
+    `missing`, `unknown`: as in `score_subset`; a row dropped for a model is dropped for all models.
+    """
     confidence = planned_level(rows, confidence)[0]
     if len(predictions) < 2:
         raise UsageError("A winner needs at least two prediction files: give --predictions twice.")
     design = Design.of(rows)
-    hits = np.array([
-        match(design.rows, t, n).hit
-        for t, n in zip(predictions, names, strict=True)
-    ])  # fmt: skip
-    by_luck, level = selection_alone(error_covariance(design, hits), confidence)
-    ones = np.ones(hits.shape[1])
+    matched = [
+        match(design.rows, t, n, missing, unknown) for t, n in zip(predictions, names, strict=True)
+    ]
+    hits = np.array([found.hit for found in matched])
+    counts = (~np.isnan(hits)).all(axis=0).astype(float)
+    hits = np.nan_to_num(hits) * counts
+    by_luck, level = selection_alone(error_covariance(design, hits, counts), confidence)
     candidates = [
-        Candidate(name, estimate_share(design, hit, ones, level))
+        Candidate(name, estimate_share(design, hit, counts, level))
         for name, hit in zip(names, hits, strict=True)
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
+    confirm = (
+        "other data"
+        if design.complete
+        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
+    )
     notes = [
-        f"{best.name} is the best of {k} on these rows. Were all {k} equally good, the best would "
-        f"still show {100 * by_luck:+.2f} points more than it has, by selection alone.",
-        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the winner "
-        "once on a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from "
-        "SUBSET`).",
+        f"{best.name} is the best of {k} on these rows. If all {k} were equally good, selection "
+        f"alone would raise the best score by {100 * by_luck:+.2f} points.",
+        f"Intervals hold for all {k} together (each at {level_text(level)}). Confirm the best "
+        f"model once on {confirm}.",
     ]
+    if k > 2:  # the score of two models has these notes
+        pairs = zip(matched, names, strict=True)
+        notes[:0] = [note for found, name in pairs for note in found.notes(name, missing)]
     return Winner(candidates, by_luck, confidence, level, notes)
 
 
-def error_covariance(design: Design, hits: Floats) -> Floats:
+def error_covariance(design: Design, hits: Floats, counts: Floats | None = None) -> Floats:
     """Return the covariance of the models' errors of estimation, for new data of the kind.
 
-    `hits`: one row a model. Within strata and between units, as the variance of one share.
+    `hits`: one row a model; `counts`: 0 for the files that were dropped. Within strata and
+    between units, as the variance of one share.
     """
     k, strata = len(hits), design.population.size
-    weight = design.weight / design.weight.sum()
+    weight = design.weight if counts is None else design.weight * counts
+    weight = weight / weight.sum()
     centred = hits - (hits @ weight)[:, None]
     units = np.array([design.totals(row * weight) for row in centred])
     n = np.bincount(design.stratum, minlength=strata)
@@ -325,7 +341,7 @@ def winner_text(found: Winner) -> str:
     for candidate in found.candidates:
         for estimand, one in candidate.estimands.items():
             lines.append(
-                f"  {candidate.name}, {estimand}: {100 * one.value:.2f} % "
+                f"  {candidate.name}, {TARGET_NAMES[estimand]}: {100 * one.value:.2f}% "
                 f"({100 * one.low:.2f} to {100 * one.high:.2f})"
             )
     return "\n".join([*lines, *found.notes])

@@ -92,8 +92,7 @@ def read_objects(
         found = objects, frame
     if absent := [c for c in own if c not in frame.columns]:
         raise UsageError(
-            f"{source}: its pictures have no key {absent[0]!r}; they have "
-            f"{', '.join(frame.columns)}."
+            f"{source}: its images have no key {absent[0]!r}; they have {', '.join(frame.columns)}."
         )
     return found
 
@@ -170,8 +169,8 @@ def score_objects(
         evaluation = drawn.evaluate(matches)
         if evaluation.silent:
             notes.append(
-                f"{name}: {evaluation.silent} of {drawn.place.size} pictures have no detection: "
-                "they count as pictures in which nothing was found."
+                f"{name}: {evaluation.silent} of {drawn.place.size} images have no detection: "
+                "they count as images in which nothing was found."
             )
         scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
         pairs.append(scores[0][1])
@@ -196,7 +195,7 @@ def object_metric(name: str, objects: Objects) -> ObjectMetric:
     if metric is None:
         raise UsageError(
             f"{name!r} is no metric of objects (map, map50, map:CLASS, f1@0.5, ...): metrics of "
-            "pictures are scored apart."
+            "images are scored apart."
         )
     if (metric.kind == "iou") != isinstance(objects, MaskSet):
         needs = "PNG masks" if metric.kind == "iou" else "boxes: a run or a COCO file"
@@ -234,7 +233,7 @@ def drawn_part(
     if left and metric.label is None and not design.complete:
         notes.append(
             f"{metric.name} is the mean over {len(parts)} of {len(parts) + len(left)} classes: "
-            f"this draw can hardly hold pictures of the others ({', '.join(left[:5])}"
+            f"this draw has too few images of the remaining classes ({', '.join(left[:5])}"
             f"{', ...' if len(left) > 5 else ''}). Draw more, or stratify by rarest_class."
         )
     return (mean_part(parts) if parts else None), notes
@@ -246,8 +245,8 @@ def _score(
     part, notes = drawn_part(metric, evaluation, drawn.design, whole)
     if part is None:
         raise UsageError(
-            f"Cannot tell {metric.name}: fewer than {SEEN} drawn units have such objects, or fewer "
-            f"than {LEAST:g} pictures are expected to have any class. Draw more."
+            f"Cannot estimate {metric.name}: fewer than {SEEN} drawn units have such objects, or "
+            f"fewer than {LEAST:g} images are expected to have any class. Draw more."
         )
     linear = linear_of(part, drawn.design)
     estimates = estimate_linear(drawn.design, linear, level)
@@ -255,7 +254,7 @@ def _score(
     notes += [f"The interval of {metric.name} is {caution}."] if caution else []
     if abs(linear.value - part.value) >= 0.0005:
         notes.append(
-            f"{metric.name} of these pictures alone is {100 * part.value:.2f} %: few objects make "
+            f"{metric.name} of these images alone is {100 * part.value:.2f}%: few objects make "
             f"it too high, by about {100 * (part.value - linear.value):.2f} points: taken off."
         )
     return MetricScore(metric.name, estimates, METHOD), linear, notes
@@ -334,7 +333,7 @@ class KnownModel:
         fit = fit_known(design, top, np.ones(top.size), known)
         estimates = estimate_ratio(design, fit.ratio, float(fit.ratio.value), level)
         how = (
-            f"regression on {self.name}, which has {100 * old.value:.2f} % on all of the set; "
-            f"{100 * min(fit.remaining, 1.0):.0f} % of the variance is left"
+            f"regression on {self.name}, which has {100 * old.value:.2f}% on all of the set; "
+            f"{100 * min(fit.remaining, 1.0):.0f}% of the variance is left"
         )
         return MetricScore(metric.name, estimates, how)

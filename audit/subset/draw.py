@@ -256,14 +256,13 @@ def _check_size(n: int, N: Ints) -> None:
     total, strata = int(N.sum()), int((N > 0).sum())
     if n > total:
         raise UsageError(
-            f"{n} units were asked for and {total} are there to draw from: ask for at most {total} "
-            f"(`--n {total}`)."
+            f"{n} units are more than the {total} of the set: give --n {total} or less."
         )
     floor = int(np.minimum(N, FIRST_UNITS).sum())
     if n < floor:
         raise UsageError(
             f"{n} units cannot give two to each of {strata} strata: ask for at least {floor}, or "
-            "plan again with --merge-strata or fewer --by columns."
+            "plan again with --set plan.merge_strata=true or fewer --by columns."
         )
 
 
@@ -289,14 +288,13 @@ def _drawn_before(
     units: Units, earlier: pl.DataFrame, recipe: Recipe, notes: list[str]
 ) -> np.ndarray:
     if "unit_id" not in earlier.columns:
-        raise UsageError("--fresh-from needs a subset that `audit subset draw` wrote.")
+        raise UsageError("--exclude-drawn needs a subset that `audit subset draw` wrote.")
     if "plan_hash" in earlier.columns and (earlier["plan_hash"] != recipe.hash).any():
         notes.append("The earlier subset was drawn under another plan; its units are left out.")
     before = units.table["unit_id"].is_in(earlier["unit_id"].cast(pl.String).implode()).to_numpy()
     notes.append(
-        f"{int(before.sum())} units of the earlier subset were left out: this is a fresh draw, and "
-        "full-set figures are about the other "
-        f"{int((~before).sum())} units."
+        f"{int(before.sum())} units of the earlier subset were left out: this is a fresh draw. "
+        f"Results for this set are about the {int((~before).sum())} remaining units."
     )
     return before
 
@@ -388,7 +386,10 @@ def planned_level(
     """
     kept = [pl.col(n).cast(pl.Float64, strict=False).max() for n in PLANNED if n in rows]
     level, times = rows.select(kept).row(0) if len(kept) == len(PLANNED) else (None, None)
-    for option, given, meant in (("--confidence", confidence, level), ("--looks", looks, times)):
+    for option, given, meant in (
+        ("--confidence", confidence, level),
+        ("[plan] comparisons", looks, times),
+    ):
         if given is not None and meant is not None and given != meant:
             raise UsageError(
                 f"{option} is {given:g}, and this subset was planned for {meant:g}: leave out "

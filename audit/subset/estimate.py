@@ -361,8 +361,8 @@ def caution(r: Ratio, share: float) -> str:
     if degrees >= FEW_DEGREES:
         return ""
     return (
-        f"rough: {int(r.moments.n.sum())} groups of these sizes are worth about "
-        f"{degrees + 1:.0f} equal ones ({degrees:.1f} degrees of freedom, fewer than "
+        f"rough: {int(r.moments.n.sum())} groups of these sizes are equivalent to "
+        f"{degrees + 1:.0f} equal groups ({degrees:.1f} degrees of freedom, fewer than "
         f"{FEW_DEGREES:g}). Draw more units, or smaller groups"
     )
 

@@ -24,10 +24,14 @@ from preflight.files import regular
 
 Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")
+TARGET_NAMES: dict[Estimand, str] = {"full-set": "this set", "generalisation": "new data"}
 SIZED_METRICS = ("accuracy", "recall", "specificity", "macro-recall")
 SCORED_METRICS = (*SIZED_METRICS, "precision", "macro-f1", "auroc")
-# Fields whose command-line option has another name.
-OPTIONS = {"planning_value": "p"}
+# How the user gives a field: an option, or a key of the settings.
+OPTIONS = {
+    "planning_value": "[plan] expected", "discordant": "[plan] disagreement",
+    "rho": "[plan] correlation", "half_width": "--half-width", "detect": "--detect",
+}  # fmt: skip
 
 
 def parse_metric(metric: str) -> tuple[str, str | None]:
@@ -36,7 +40,7 @@ def parse_metric(metric: str) -> tuple[str, str | None]:
     if name not in SCORED_METRICS:
         raise UsageError(
             f"Metric {metric!r} does not exist here: choose {', '.join(SCORED_METRICS)}; plan, "
-            "draw and score know those of objects too (map, map50, ar100, f1@0.5, ...)."
+            "draw and score also take metrics of objects (map, map50, ar100, f1@0.5, ...)."
         )
     if label and name not in ("recall", "specificity", "precision"):
         raise UsageError(f"{name} is over all classes: write it without {':' + label!r}.")
@@ -116,15 +120,14 @@ class Goal:
 
     def _check_numbers(self) -> None:
         check_level(self.confidence, "--confidence")
-        check_level(self.power, "--power")
+        check_level(self.power, "[plan] power")
         if self.estimand not in ESTIMANDS:
-            raise UsageError(f"--estimand is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
+            raise UsageError(f"The target is {self.estimand!r}: choose {' or '.join(ESTIMANDS)}.")
         for name in ("half_width", "detect", "planning_value", "discordant", "rho"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                option = OPTIONS.get(name, name).replace("_", "-")
                 raise UsageError(
-                    f"--{option} is {value}: give a share between 0 and 1, such as 0.02 for 2 "
+                    f"{OPTIONS[name]} is {value}: give a share between 0 and 1, such as 0.02 for 2 "
                     "points."
                 )
         if self.half_width is not None and not 0 < self.half_width < 0.5:
@@ -146,7 +149,7 @@ class Goal:
                 raise UsageError("--seconds and --throughput must be finite and greater than 0.")
             if self.seconds * self.throughput < 2:
                 raise UsageError(
-                    f"{self.seconds:g} s at {self.throughput:g} files/s pay for fewer than 2 "
+                    f"{self.seconds:g} s at {self.throughput:g} files/s are fewer than 2 "
                     "examples: allow more seconds."
                 )
         alpha_for_looks(self.confidence, self.looks)

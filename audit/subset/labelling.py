@@ -26,7 +26,7 @@ from audit.picture.reading import read_bytes
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import Floats, kappa_parts
 from audit.subset.draw import hash_keys, permanent_numbers, planned_level
-from audit.subset.goal import Documented, Estimand
+from audit.subset.goal import TARGET_NAMES, Documented, Estimand
 from audit.subset.metrics import Design, Linearised, MetricEstimate, MetricScore, estimate_linear
 from audit.subset.predictions import (
     IDS,
@@ -174,6 +174,11 @@ def compare_people(
     confidence = planned_level(rows, confidence)[0]
     given = [sheet_labels(rows, s, n, unknown) for s, n in zip(sheets, names, strict=False)]
     unlabelled = bool((rows["label"] == UNLABELLED).all())
+    if unlabelled and len(sheets) + len(predictions) < 2:
+        raise UsageError(
+            "The set has no classes, so the first sheet is the ground truth: give --answers a "
+            "second sheet, or give --predictions."
+        )
     truth = rows.with_columns(given[0]) if unlabelled else rows
     tables = [
         (name, rows.select("sample_id", prediction=labels))
@@ -228,7 +233,7 @@ def _beyond_chance(one: MetricEstimate, chance: float) -> MetricEstimate:
 
 def human_text(found: Human) -> str:
     """Return people and model for a reader."""
-    lines = [f"{found.n_files} files; the truth is {found.truth}."]
+    lines = [f"{found.n_files} files; the ground truth is {found.truth}."]
     for answer in found.answers:
         lines += [f"  {answer.name}: {line}" for line in _lines(answer.accuracy)]
     for metric in (found.agreement, found.kappa):
@@ -238,9 +243,9 @@ def human_text(found: Human) -> str:
 
 def _lines(metric: MetricScore) -> list[str]:
     percent = metric.metric != "kappa"
-    scale, unit = (100, " %") if percent else (1, "")
+    scale, unit = (100, "%") if percent else (1, "")
     return [
-        f"{metric.metric}, {estimand}: {scale * one.value:.4g}{unit} "
+        f"{metric.metric}, {TARGET_NAMES[estimand]}: {scale * one.value:.4g}{unit} "
         f"({scale * one.low:.4g} to {scale * one.high:.4g})"
         for estimand, one in metric.estimands.items()
     ]

@@ -40,7 +40,7 @@ class Overlaps:
         """Return the rows of some pictures; raises UsageError for one without a mask."""
         if np.isnan(self.both[pictures]).any():
             count = int(np.isnan(self.both[pictures]).any(1).sum())
-            raise UsageError(f"{count} of {pictures.size} pictures have no predicted mask.")
+            raise UsageError(f"{count} of {pictures.size} images have no predicted mask.")
         return Overlaps(
             self.classes, self.both[pictures], self.either[pictures], self.truth[pictures]
         )
@@ -137,7 +137,7 @@ class MaskSet(Places):
                 both[i], either[i], truth[i] = shared_pixels(own, said, predicted)
         if np.isnan(both).all():
             raise UsageError(
-                f"{path} has no mask of a picture of {self.name}: they go by the same path, such "
+                f"{path} has no mask of an image of {self.name}: they go by the same path, such "
                 f"as {self.ids[0]}.png."
             )
         return Overlaps(self.classes, both, either, truth)

@@ -61,7 +61,7 @@ class Places:
         lost = [key for key in sample_ids if key not in place]
         if lost:
             raise UsageError(
-                f"{len(lost)} pictures of the subset, such as {lost[0]!r}, have no entry in "
+                f"{len(lost)} images of the subset, such as {lost[0]!r}, have no entry in "
                 f"{self.name}: give the run or COCO file that it was drawn from with --from."
             )
         return np.array([place[key] for key in sample_ids], np.int64)
@@ -80,7 +80,7 @@ class ObjectSet(Places):
         found, unknown = read_detections(path, self)
         if unknown:
             notes.append(
-                f"{path.name}: {unknown:,} detections are for pictures that are not in "
+                f"{path.name}: {unknown:,} detections are for images that are not in "
                 f"{self.name} and were ignored."
             )
         return match_boxes(self.truth, found, len(self.ids), self.classes)
@@ -161,7 +161,7 @@ def read_coco_set(path: Path) -> tuple[ObjectSet, pl.DataFrame]:
             "list of examples give CSV or Parquet."
         )
     if pictures["image_key"].is_null().any() or pictures["image_key"].is_duplicated().any():
-        raise UsageError(f"{path}: pictures have no id, or the same: `audit scan` names them.")
+        raise UsageError(f"{path}: images have no id, or the same: `audit scan` names them.")
     wrong = boxes.with_row_index().filter(
         ~pl.all_horizontal(pl.col("x", "y", "width", "height").is_finite().fill_null(False))
         | pl.col("label").is_null()
@@ -170,7 +170,7 @@ def read_coco_set(path: Path) -> tuple[ObjectSet, pl.DataFrame]:
     if wrong.height:
         raise UsageError(
             f"{path}: annotation {wrong['index'][0]:,} has no box of four numbers, no class, or is "
-            f"of a picture that `images` does not list; {wrong.height:,} such entries: `audit "
+            f"of an image that `images` does not list; {wrong.height:,} such entries: `audit "
             "scan` shows all of them."
         )
     order = _by_id(pictures["image_key"].to_list())
@@ -240,7 +240,7 @@ def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
         )
     if boxes is None or boxes.is_empty():
         raise UsageError(
-            f"{run} has no boxes of these pictures: metrics of objects need annotations "
+            f"{run} has no boxes of these images: metrics of objects need annotations "
             "(docs/annotations.md), and --split the split that has them."
         )
     keys = listed["image_key"].to_list()
@@ -261,7 +261,7 @@ def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:
     place = {key: _place(objects.names, key) for key in frame["image"].unique(maintain_order=True)}
     if place and max(place.values()) < 0:
         raise UsageError(
-            f"{path}: no image_id, such as {frame['image'][0]!r}, is a picture of {objects.name}, "
+            f"{path}: no image_id, such as {frame['image'][0]!r}, is an image of {objects.name}, "
             f"which has {next(iter(objects.names), '')!r}."
         )
     if strange := sorted(set(frame["category"].unique()) - set(objects.categories)):

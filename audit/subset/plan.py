@@ -183,10 +183,9 @@ def make_plan(
     if limit is not None and limit < population.smallest:
         if not merge_strata:
             raise UsageError(
-                f"{limit} units cannot give two to each of {population.N.size} strata, and a "
-                "stratum with fewer has no interval: ask for at least "
-                f"{FIRST_UNITS * population.N.size}, use fewer --by columns, or add "
-                "--merge-strata."
+                f"{limit} units are too few: each of {population.N.size} strata needs two. Use at "
+                f"least {FIRST_UNITS * population.N.size} units, fewer --by columns, or --set "
+                "plan.merge_strata=true."
             )
         population = population.under(
             merged_strata(
@@ -218,7 +217,7 @@ def choose_allocation(population: Population, asked: str | None) -> str:
         )
     if asked == "neyman" and population.prior.first is None:
         raise UsageError(
-            "Neyman allocation needs to know where a model errs: give --predictions of an "
+            "Neyman allocation needs the errors of a model: give --predictions of an "
             "earlier model, or use proportional allocation."
         )
     return asked
@@ -232,11 +231,11 @@ def budget_units(population: Population) -> int | None:
         return n
     if population.goal.seconds is None:
         raise UsageError(
-            f"{n} units were asked for and the eligible set has {total}: ask for at most "
-            f"{total}, or evaluate the full set (`audit subset score RUN`)."
+            f"{n} units are too many: the eligible set has {total}. Give --n {total} or less, "
+            "or evaluate the whole set (`audit subset score RUN`)."
         )
     population.reasons.append(
-        f"The budget pays for {n} units and the eligible set has {total}: the plan "
+        f"The budget is enough for {n} units and the eligible set has {total}: the plan "
         "takes all of them."
     )
     return total
@@ -290,7 +289,7 @@ def _giants_taken(population: Population) -> str:
     share = population.M[giant] / population.M.sum()
     return (
         f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
-        f"{100 * share:.0f} % of all files: each of them is taken, and the others are drawn."
+        f"{100 * share:.0f}% of all files: the plan takes all of them and draws from the rest."
     )
 
 
@@ -404,7 +403,9 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
     population, n_h = allocation.population, allocation.units_per_stratum(recipe.n)
     goal, eligible = population.goal, population.eligible
     if recipe.n == population.total:
-        population.reasons.append("The plan takes every unit: full-set figures are then known.")
+        population.reasons.append(
+            "The plan takes every unit: the metric of this set is then known."
+        )
     needed = {e: None if goal.is_budget else allocation.size(e) for e in ESTIMANDS}
     effect, files = population.domain().cluster_effect, float(population.M.sum())
     weight_effect = unequal_weights(n_h, population)
@@ -470,7 +471,7 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
     """Return the targets that all units of a domain together do not meet."""
     population, goal = allocation.population, allocation.population.goal
     target = goal.half_width or goal.detect or 0.0
-    kind = "a difference of" if goal.detect else "a half-width of"
+    kind = "a difference of" if goal.detect else "a margin of error of"
     # One answer of n moves a share by 1/n: a finer target is met in the formula only.
     step = math.ceil(1 / target - 1e-9)
     # A full-set share is known at n = N however fine; a difference is still counted in answers.
@@ -484,12 +485,14 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         figures = allocation.figures(domain, n_h, goal.estimand)
         reached = figures.detectable_difference if goal.detect else figures.half_width
         needs = max(needs, step) if too_fine else needs
-        why = f"; one of {units} units is already {100 / units:.2g} points" if too_fine else ""
+        why = (
+            f" (one unit alone changes the metric by {100 / units:.2g} points)" if too_fine else ""
+        )
         gets = f"it gets {100 * reached:.3g} points"
         sentence = (
             f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
             f"unreachable with {units} units{why}; "
-            f"{'nothing can be told' if math.isnan(reached) else gets}, and {needs - units} more "
+            f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
             f"units ({needs} in all) would reach it."
         )
         result.append(Unreachable(name, target, reached, needs, needs - units, sentence))
@@ -513,18 +516,16 @@ def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
         return []
     if population.domains[0][0] == "all" and effect > UNEQUAL_WEIGHTS:
         return [
-            f"Warning: the rows will have unequal weights (design effect {effect:.2f}): for "
-            f"{population.goal.metric}, {math.ceil(n / effect)} units in proportion to the strata "
-            "tell as much."
+            f"Warning: unequal weights (design effect {effect:.2f}). Proportional allocation needs "
+            f"{math.ceil(n / effect)} units for the same precision of {population.goal.metric}."
         ]
     # Single files have as many degrees of freedom as files: only groups can have too few.
     degrees = expected_degrees(population.domain(), n_h)
     if degrees >= FEW_DEGREES:
         return []
     return [
-        f"Warning: {n} groups of these sizes are worth about {degrees + 1:.0f} equal ones: "
-        f"with fewer than {FEW_DEGREES:g} degrees of freedom intervals and verdicts are rough. "
-        "Draw more groups, or group by something finer."
+        f"Warning: {n} groups of unequal size give the precision of {degrees + 1:.0f} equal ones. "
+        "Intervals and verdicts are rough. Draw more groups, or group by a finer column."
     ]
 
 
@@ -538,9 +539,9 @@ def price_of_looks(allocation: Allocation) -> list[str]:
     one = replace(allocation, population=silent).size(goal.estimand)
     many = allocation.size(goal.estimand)
     return [
-        f"{goal.looks} comparisons fixed in advance: Bonferroni at {goal.alpha:.4g} each takes "
-        f"{many} units where one comparison takes {one}. This does not cover models that are "
-        "chosen by their scores on this subset: confirm those on a fresh draw."
+        f"{goal.looks} planned comparisons (Bonferroni, alpha {goal.alpha:.4g}) need {many} units; "
+        f"one comparison needs {one}. Confirm models that were chosen by their scores on this "
+        "subset on a fresh draw."
     ]
 
 
@@ -621,14 +622,11 @@ def make_curve(
     stops = {e: _stops_paying(population, at, e, minimum_gain) for e in ESTIMANDS}
     reasons = [
         *population.reasons,
-        f"More examples stop paying where 10 % more narrow the half-width by less than "
+        "More examples add little if 10% more examples reduce the margin of error by less than "
         f"{100 * minimum_gain:g} points.",
     ]
     if any(giant_size(population, n) for n in grid):
-        reasons.append(
-            "Groups of more files than a group of the draw stands for are all taken, as a plan of "
-            "that size takes them."
-        )
+        reasons.append("Groups larger than the sampling interval are always included.")
     bought = {n: {e: at(n, e) for e in ESTIMANDS} for n in grid}
     points = [
         CurvePoint(
@@ -651,7 +649,7 @@ def _grid(population: Population, sizes: Sequence[int] | None) -> list[int]:
     if grid[0] < smallest or grid[-1] > total:
         raise UsageError(
             f"Sizes must lie between {smallest} (two units in each of {population.N.size} strata) "
-            f"and {total} (all): {grid[0]} to {grid[-1]} were asked for."
+            f"and {total} (all), not {grid[0]} to {grid[-1]}."
         )
     return grid
 

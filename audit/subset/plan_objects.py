@@ -44,7 +44,12 @@ from audit.subset.population import Figures
 from audit.subset.precision import ObjectMetric
 from audit.subset.source import select_eligible
 
-OF_SHARES = ("Planning value", "Discordant", "Within-group", "Warning: the rows will have unequal")
+OF_SHARES = (
+    "Planning value",
+    "Disagreement",
+    "Within-group",
+    "Warning: the rows will have unequal",
+)
 OF_CORRELATION = ("rho", "cluster_design_effect", "effective_set_size")
 """What a plan says of shares of right answers alone."""
 DRAWS = 8
@@ -150,7 +155,7 @@ def make_objects_plan(
 
     if pilot is None and not goal.is_budget:
         raise UsageError(
-            f"Nothing is known of how {metric} varies between these pictures: give --predictions "
+            f"Nothing is known of how {metric} varies between these images: give --predictions "
             "with the detections of an earlier model on them, or of a pilot. "
             f"{_pilot_needs(objects)}"
         )
@@ -166,12 +171,12 @@ def make_objects_plan(
     untold = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
     reasons = [r for r in plan.reasons if not r.startswith(OF_SHARES)] + notes
     if pilot is None:
-        reasons.append(f"No detections are known, so no width is. {_pilot_needs(objects)}")
+        reasons.append(f"No margin of error: no detections are known. {_pilot_needs(objects)}")
     if untold and wanted.label is None and pilot is not None:
         reasons.append(
-            f"{untold} of {len(classes)} classes are on too few pictures to be told of at this "
-            f"size ({LEAST:g} must be expected): {metric} is the mean over the others. More "
-            "pictures, or --by rarest_class --allocation equal, bring them in."
+            f"{untold} of {len(classes)} classes are inconclusive at this size: fewer than "
+            f"{LEAST:g} images are expected. {metric} is the mean over the remaining classes. Draw "
+            "more images, or use --by rarest_class --set plan.allocation=equal."
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
@@ -191,17 +196,17 @@ def _pilot(
     notes: list[str] = []
     matches = [objects.match(path, notes) for path in results]
     population, seen = len(frame), np.unique(np.concatenate([m.seen for m in matches]))
-    source = f"of {population} pictures" if seen.size >= KNOWN_FROM * population else ""
+    source = f"of {population} images" if seen.size >= KNOWN_FROM * population else ""
     if not source:
         known = [objects.ids[i] for i in seen]
         frame = frame.filter(pl.col("sample_id").is_in(known))
         source = (
-            f"of a pilot of {len(frame)} pictures, those with a detection; the pilot must be drawn "
+            f"of a pilot of {len(frame)} images, those with a detection; the pilot must be drawn "
             "at random"
         )
         if len(frame) < SMALLEST_PILOT:
             raise UsageError(
-                f"The pilot has {len(frame)} pictures with detections. {_pilot_needs(objects)}"
+                f"The pilot has {len(frame)} images with detections. {_pilot_needs(objects)}"
             )
     models = "two models" if len(matches) == 2 else "one model"
     notes.append(
@@ -220,15 +225,15 @@ def _with_baseline(
 ) -> tuple[Pilot, list[str]]:
     """Return the pilot with an earlier model known on all pictures."""
     if goal.half_width is None:
-        raise UsageError("--baseline sizes a --half-width: give one, such as 0.01.")
+        raise UsageError("--baseline needs a --half-width, such as 0.01.")
     if pilot is None or len(pilot.frame) < pilot.population:
         raise UsageError(
             "How far the next model will differ from the baseline is not known: give --predictions "
-            "of a model that differs as much, with detections on half of the pictures at least."
+            "of a model that differs as much, with detections on half of the images at least."
         )
     known = pilot.objects.match(path, notes)
     notes.append(
-        f"Widths are those of scores with --baseline {path.name}, known on all pictures; the model "
+        f"Widths are those of scores with --baseline {path.name}, known on all images; the model "
         "to come is taken to differ from it as the first of --predictions does."
     )
     return replace(pilot, known=(path.stem, known)), notes
@@ -245,12 +250,12 @@ def _pilot_needs(objects: Objects) -> str:
         reach = often[math.ceil(SHARE_OF_CLASSES * often.size) - 1] if often.size else total
         n = max(n, math.ceil(LEAST * total / reach))
         enough = (
-            f", and enough to hold {LEAST:g} pictures of {SHARE_OF_CLASSES:.0%} of the "
+            f", and enough to hold {LEAST:g} images of {SHARE_OF_CLASSES:.0%} of the "
             f"{often.size} classes"
         )
     n = min(n, total)
     return (
-        f"A pilot is {n} pictures drawn at random (`audit subset plan ... --n {n}`) and a model's "
+        f"A pilot is {n} images drawn at random (`audit subset plan ... --n {n}`) and a model's "
         f"answers on them: {SMALLEST_PILOT} at least{enough}."
     )
 
@@ -348,7 +353,7 @@ def _unreachable(
     target = goal.half_width or goal.detect or 0.0
     one = figures[goal.estimand]
     reached = one.detectable_difference if goal.detect else one.half_width
-    kind = "a difference of" if goal.detect else "a half-width of"
+    kind = "a difference of" if goal.detect else "a margin of error of"
     sentence = (
         f"the set: {kind} {100 * target:.3g} points is unreachable with {plan.n_units} units; it "
         f"gets {100 * reached:.3g} points, and about {needs - plan.n_units} more units ({needs} in "

@@ -108,32 +108,33 @@ class Prior:
         if not units.whole:
             return 1.0, ""  # a unit is one file, or copies of one picture: one answer
         if stated is not None:
-            return stated, f"Within-group correlation rho = {stated:g} (as stated)."
+            return stated, f"Within-group correlation {stated:g} (as stated)."
         if self.first is not None and units.unit_of_file is not None:
             known = ~np.isnan(self.first)
             rho = intraclass_correlation(self.first[known], units.unit_of_file[known])
             if not np.isnan(rho):
-                return rho, f"Within-group correlation rho = {rho:.3f} (from {self.source})."
+                return rho, f"Within-group correlation {rho:.3f} (from {self.source})."
         return 1.0, (
-            "Within-group correlation rho = 1 (the worst case: files of a group are all right or "
-            "all wrong); --rho or --predictions replace it."
+            "Within-group correlation 1 (the worst case: files of a group are all right or "
+            "all wrong). Give --predictions, or --set plan.correlation=VALUE."
         )
 
     def discordant(self, stated: float | None, difference: float, p: float) -> tuple[float, str]:
         """Return psi, the share of examples on which exactly one model is right, and its source."""
         if stated is not None:
-            return stated, f"Discordant share psi = {stated:g} (as stated)."
+            return stated, f"Disagreement of two models {stated:g} (as stated)."
         if self.first is not None and self.second is not None:
             known = ~np.isnan(self.first) & ~np.isnan(self.second)
             psi = float((self.first[known] != self.second[known]).mean())
-            return psi, f"Discordant share psi = {psi:.4f} (from the two prediction files)."
+            return psi, f"Disagreement of two models {psi:.4f} (from the two prediction files)."
         # Shares p - d/2 and p + d/2, one of them right and the other wrong by chance alone.
         d = difference
         low, high = max(p - d / 2, 0.0), min(p + d / 2, 1.0)
         psi = max(low * (1 - high) + high * (1 - low), d)
         return psi, (
-            f"Discordant share psi = {psi:.3f} (two models that err independently; related models "
-            "differ less and need fewer examples: give two prediction files or --discordant)."
+            f"Disagreement of two models {psi:.3f} (models with independent errors). Related "
+            "models differ less and need fewer examples: give two prediction files, or --set "
+            "plan.disagreement=SHARE."
         )
 
 
@@ -201,7 +202,7 @@ def expected_answers(files: pl.DataFrame, matched: Matched, name: str) -> Floats
         return matched.hit
     if "confidence" not in matched.table.columns:
         raise UsageError(
-            f"{name}: without classes only the model's confidence tells where it errs. Add a "
+            f"{name}: without classes, only the confidence of the model predicts its errors. Add a "
             "`confidence` column, or one prob_<class> column a class."
         )
     return matched.table["confidence"].to_numpy()
@@ -670,8 +671,8 @@ def read_population(
     files, prior, reasons = read_prior(eligible.files, predictions, CONFIDENCE_COLUMN in by, source)
     if deduplicated:
         reasons.append(
-            "Deduplicated: every distinct picture counts once, so the target is the metric over "
-            "distinct pictures, not over the files of the set."
+            "Deduplicated: every distinct image counts once, so the target is the metric over "
+            "distinct images, not over the files of the set."
         )
     edges = cut_points(files, by)
     if CONFIDENCE_COLUMN in edges:

@@ -164,7 +164,7 @@ def score_subset(
     if undrawn and set(metrics) & set(LINEARISED):
         notes.append(
             f"{undrawn} of the {len(classes_of(design.rows))} classes have no example here: a mean "
-            "over classes is over the others."
+            "over classes leaves them out."
         )
     pairing = Pairing(design, names, metrics[0], level)
     comparison = _comparison(outcomes, pairing, label_noise) if len(outcomes) == 2 else None
@@ -260,14 +260,14 @@ def notes_of(design: Design, looks: int) -> list[str]:
     again = (
         "other data."
         if design.complete
-        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed OTHER --fresh-from SUBSET`)."
+        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)."
     )
     notes = [
-        "If models were or will be chosen by their scores on these same examples, no correction "
-        f"makes the winner's score honest: confirm it once on {again}"
+        "The score of a model that is chosen by its score on these examples is too high: confirm "
+        f"it once on {again}"
     ]
     if looks > 1:
-        notes.append(f"Intervals share the error rate among {looks} comparisons fixed in advance.")
+        notes.append(f"The confidence level is corrected for {looks} planned comparisons.")
     if design.complete:
-        notes.append("The whole set was scored: full-set figures are known, not estimated.")
+        notes.append("The whole set was scored: results for this set are known, not estimated.")
     return notes

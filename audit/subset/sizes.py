@@ -99,8 +99,8 @@ def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
     """
     if not 0 < width < 0.5:
         raise UsageError(
-            f"A half-width of {width} is not reachable or not useful: give one between 0 and 0.5, "
-            "such as 0.02 for plus or minus 2 points."
+            f"A margin of error of {width} is not usable: give --half-width between 0 and 0.5, "
+            "such as 0.02 for 2 points."
         )
     # The half-width is at most z / (2 sqrt(n)), nearly: the limit is high enough for any z up to 8.
     limit = 2 * math.ceil(10 / width**2)
@@ -150,8 +150,8 @@ def connor_n(
     if not difference <= discordant <= 1:
         raise UsageError(
             f"A difference of {difference:g} needs at least as large a share of examples on which "
-            f"the two models differ, and that share is {discordant:g}: ask for a smaller --detect, "
-            "or give --discordant or two prediction files that differ more."
+            f"the two models differ, and that share is {discordant:g}: give a smaller --detect, "
+            "or give [plan] disagreement or two prediction files that differ more."
         )
     from scipy.stats import norm
 
@@ -315,12 +315,12 @@ def seen_accuracy(eta: float, classes: int, seen: float) -> str:
     check_rate(eta, classes)
     chance = eta / (classes - 1)
     clean = (seen - chance) / (1 - eta - chance)
-    means = f"is {100 * clean:.2f} % on right labels, if wrong labels are uniform and independent"
+    means = f"is {100 * clean:.2f}% on right labels, if wrong labels are uniform and independent"
     if not 0 <= clean <= 1:
         means = "lies outside: by chance, or because wrong labels are fewer or not independent"
     return (
-        f"With {100 * eta:g} % wrong labels, an accuracy of {100 * chance:.2f} to "
-        f"{100 * (1 - eta):.2f} % can be seen; {100 * seen:.2f} % seen {means} of the model."
+        f"With {100 * eta:g}% wrong labels, an accuracy of {100 * chance:.2f} to "
+        f"{100 * (1 - eta):.2f}% can be seen; {100 * seen:.2f}% seen {means} of the model."
     )
 
 

@@ -121,7 +121,7 @@ def slices_lines(found: Slices) -> Iterator[str]:
         yield f"    and {count} rarer values of {name}"
     for row in found.worse:
         yield (
-            f"  Worse than elsewhere: {row['column']} {row['value']}, {100 * row['share']:.2f} % "
+            f"  Worse than elsewhere: {row['column']} {row['value']}, {100 * row['share']:.2f}% "
             f"wrong ({100 * row['low']:.2f} to {100 * row['high']:.2f}), elsewhere "
             f"{100 * row['elsewhere']:.2f} (q = {row['q']:.2g})"
         )

@@ -299,7 +299,7 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
         .when("beside")
         .then(pl.lit("a near-duplicate is in the training split (SPLIT001)"))
         .when("conflict")
-        .then(pl.lit("identical pictures with different labels"))
+        .then(pl.lit("identical images with different labels"))
     )
     return table.with_columns(reason.alias("excluded_reason"))
 

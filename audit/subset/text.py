@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from audit.subset.baseline import MetricCheck
 from audit.subset.compare import Comparison
 from audit.subset.draw import Subset
-from audit.subset.goal import level_text
+from audit.subset.goal import TARGET_NAMES, level_text
 from audit.subset.metrics import MetricEstimate, MetricScore
 from audit.subset.plan import Curve, Plan
 from audit.subset.population import Figures
@@ -20,8 +20,8 @@ from audit.subset.slices import slices_lines
 SHOWN_EXCLUDED = 20
 SHOWN_ROWS = 40
 MEANING = {
-    "full-set": "full-set (how far from the number on all of the set)",
-    "generalisation": "generalisation (how far from the number on new data of the same kind)",
+    "full-set": "this set (the metric on the whole set)",
+    "generalisation": "new data (the metric on new data of the same kind)",
 }
 
 
@@ -54,9 +54,15 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     )
     yield ""
     level = level_text(plan.confidence)
-    yield f"What {plan.n} {unit} give for {plan.metric}, in points at {level}:"
+    yield f"Margin of error of {plan.metric} with {plan.n} {unit}, in points at {level}:"
     yield from table(
-        ("", "half-width", "detectable difference", "independent examples", "n for the target"),
+        (
+            "",
+            "margin of error",
+            "detectable difference",
+            "effective sample size",
+            "n for the target",
+        ),
         [_figure_cells(MEANING[name], figures) for name, figures in plan.estimands.items()],
     )
     yield from _class_lines(plan)
@@ -79,8 +85,8 @@ def _figure_cells(name: str, figures: Figures) -> tuple[str, ...]:
 
 def _class_lines(plan: Plan) -> Iterator[str]:
     of_objects = parse_object_metric(plan.metric) is not None
-    what = "of objects (pictures with it" if of_objects else "(recall"
-    yield f"\nPer class {what}; half-width full-set / generalisation, detectable difference):"
+    what = "of objects (images with it" if of_objects else "(recall"
+    yield f"\nPer class {what}; margin of error for this set and new data, detectable difference):"
     rows = [
         (
             c.label,
@@ -91,9 +97,7 @@ def _class_lines(plan: Plan) -> Iterator[str]:
         )
         for c in plan.classes[:SHOWN_ROWS]
     ]
-    yield from table(
-        ("class", "drawn", "one answer", "full-set", "generalisation", "detectable"), rows
-    )
+    yield from table(("class", "drawn", "one example", "this set", "new data", "detectable"), rows)
     yield from _more(len(plan.classes), "classes")
 
 
@@ -110,7 +114,7 @@ def _stratum_lines(plan: Plan) -> Iterator[str]:
         (s.name, str(s.n), str(s.units), str(s.files), f"{s.scale:.4g}")
         for s in plan.strata[:SHOWN_ROWS]
     ]
-    yield from table(("stratum", "drawn", "units", "files", "S"), rows)
+    yield from table(("stratum", "drawn", "units", "files", "spread"), rows)
     yield from _more(len(plan.strata), "strata")
 
 
@@ -130,10 +134,10 @@ def _excluded_lines(plan: Plan) -> Iterator[str]:
 def _design_lines(plan: Plan) -> Iterator[str]:
     if plan.design["mean_unit_size"] > 1 and math.isfinite(plan.design["rho"]):
         yield (
-            f"  Units hold {plan.design['mean_unit_size']:.2f} files on average; design effect "
-            f"{plan.design['cluster_design_effect']:.3f} at rho {plan.design['rho']:.3g}: the "
-            f"{plan.n_files} files are equivalent to {plan.design['effective_set_size']:.0f} "
-            "independent ones."
+            f"  Effective sample size of the {plan.n_files} files: "
+            f"{plan.design['effective_set_size']:.0f} ({plan.design['mean_unit_size']:.2f} files "
+            f"in a unit, design effect {plan.design['cluster_design_effect']:.3f} at correlation "
+            f"{plan.design['rho']:.3g})."
         )
 
 
@@ -174,13 +178,10 @@ def _answer_lines(score: Score) -> Iterator[str]:
 
 def _answer(on_set: MetricEstimate, on_new: MetricEstimate) -> str:
     if math.isnan(on_set.value):
-        return "unknown: nothing to go by in this subset"
-    known = "known: all of it was scored" if on_set.known else _percents(on_set)
+        return "inconclusive: no example in this subset"
+    known = "known, the whole set was scored" if on_set.known else _percents(on_set)
     rough = "; rough, see below" if on_new.caution else ""
-    return (
-        f"{100 * on_new.value:.2f} %: {_percents(on_new)} on new data of the same kind, on this "
-        f"set {known}{rough}"
-    )
+    return f"{100 * on_new.value:.2f}% (new data: {_percents(on_new)}; this set: {known}{rough})"
 
 
 def _percents(interval: MetricEstimate) -> str:
@@ -190,7 +191,7 @@ def _percents(interval: MetricEstimate) -> str:
 def _score_lines(score: Score, by_class: bool) -> Iterator[str]:
     yield (
         f"{score.n_files} files in {score.n_units} units drawn from {score.population_units}; "
-        f"intervals at {level_text(score.confidence)}."
+        f"confidence level {level_text(score.confidence)}."
     )
     for model in score.models:
         yield from _model_lines(model, score.suspected, by_class)
@@ -226,14 +227,14 @@ def _object_lines(model: ModelScore) -> Iterator[str]:
         (c.label, str(c.objects), str(c.pictures), *_class_cells(c))
         for c in model.objects[:SHOWN_ROWS]
     ]
-    header = ("class", "objects", "pictures", "%", "full-set", "generalisation")
+    header = ("class", "objects", "images", "%", "this set", "new data")
     yield from (f"  {line}" for line in table(header, rows))
     yield from _more(len(model.objects), "classes")
 
 
 def _class_cells(one: ObjectClass) -> Iterator[str]:
     if one.estimands is None:
-        yield from ("cannot tell", "-", "-")
+        yield from ("inconclusive", "-", "-")
         return
     yield points_text(one.estimands["full-set"].value)
     for found in one.estimands.values():
@@ -245,39 +246,39 @@ def _class_recall(scored: ClassScore) -> str:
     found = scored.recall["generalisation"]
     if not scored.n:
         return scored.sentence
-    return f"{scored.sentence}; {100 * found.low:.1f} to {100 * found.high:.1f} % for new data"
+    return f"{scored.sentence}; {100 * found.low:.1f} to {100 * found.high:.1f}% for new data"
 
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:
     for name, interval in metric.estimands.items():
-        yield f"  {metric.metric}{suffix}, {name}: {_limits(interval, metric.metric)}"
+        yield f"  {metric.metric}{suffix}, {TARGET_NAMES[name]}: {_limits(interval, metric.metric)}"
 
 
 def _limits(interval: MetricEstimate, metric: str) -> str:
     if math.isnan(interval.value):
-        return "nothing to go by in this subset"
+        return "inconclusive: no example in this subset"
     if interval.known:
-        return f"{100 * interval.value:.2f} % (known: the whole set was scored)"
-    limits = f"{100 * interval.value:.2f} % ({_percents(interval)})"
+        return f"{100 * interval.value:.2f}% (known: the whole set was scored)"
+    limits = f"{100 * interval.value:.2f}% ({_percents(interval)})"
     if parse_object_metric(metric) is not None:  # no share of examples: a size has no meaning
         return limits
-    return f"{limits}, equivalent to {interval.effective_n:.0f} independent examples"
+    return f"{limits}, effective sample size {interval.effective_n:.0f}"
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield "\nComparison:"
     if parse_object_metric(comparison.metric) is not None:
         yield (
-            f"  objects of {comparison.second_only} pictures are found better by the second, of "
-            f"{comparison.first_only} by the first"
+            f"  better detections: second model on {comparison.second_only} images, first model "
+            f"on {comparison.first_only}"
         )
     else:
         yield (
-            f"  only the second is right on {comparison.second_only}, only the first on "
-            f"{comparison.first_only} (weighted share {100 * comparison.discordant:.2f} %)"
+            f"  only the second model is right on {comparison.second_only} examples, only the "
+            f"first on {comparison.first_only} (weighted share {100 * comparison.discordant:.2f}%)"
         )
     for name, difference in comparison.estimands.items():
-        yield f"  {name}: {difference.sentence}"
+        yield f"  {TARGET_NAMES[name]}: {difference.sentence}"
     if comparison.mcnemar_p is not None:
         yield f"  McNemar's test: p = {comparison.mcnemar_p:.4g}"
     yield from (f"  {note}" for note in comparison.notes)
@@ -294,10 +295,10 @@ def curve_text(curve: Curve) -> str:
         for p in curve.points
     ]
     header = (
-        "n", "half-width full-set", "generalisation", "detectable full-set", "generalisation",
+        "n", "margin of error: this set", "new data", "detectable: this set", "new data",
     )  # fmt: skip
     lines = ["In points:", *table(header, rows)]
     for name, n in curve.stops_paying.items():
-        when = "never, up to the whole set" if n is None else f"from about {n} units on"
-        lines.append(f"More examples stop paying for the {name} figure: {when}.")
+        adds = "help at every size" if n is None else f"add little from about {n} units on"
+        lines.append(f"More examples {adds} for {TARGET_NAMES[name]}.")
     return "\n".join([*lines, *curve.reasons])

@@ -18,10 +18,10 @@ from scipy.stats import t as student
 
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, z_value
-from audit.subset.baseline import Known, fit_known, known_on, places
+from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, places
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
-from audit.subset.goal import ESTIMANDS, Documented, Estimand, level_text
+from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import Design
 from audit.subset.predictions import (
     IDS,
@@ -150,7 +150,7 @@ def _mean_limits(
 ) -> tuple[float, float, str]:
     error = math.sqrt(max(float(r.variance[estimand]), 0.0))
     if error == 0:
-        return math.inf, math.inf, "missing: all numbers drawn are the same, and show no spread"
+        return math.inf, math.inf, "missing: all numbers drawn are the same and have no spread"
     spread = float(np.average((y - float(r.value)) ** 2, weights=design.weight))
     degrees = float(degrees_of_freedom(r, np.asarray(spread))[0])
     quantile = float(student.isf((1 - confidence) / 2, degrees))
@@ -159,7 +159,7 @@ def _mean_limits(
     if degrees < FEW_DEGREES:
         caution = f"rough: {degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
     elif abs(skew) > SKEWED:
-        caution = "rough: few large numbers carry the mean. Draw more"
+        caution = "rough: few large numbers decide the mean. Draw more"
     return error * _hall(quantile, skew), -error * _hall(-quantile, skew), caution
 
 
@@ -197,24 +197,31 @@ def measure_subset(
     values = row_numbers(design.rows, table, column, name)
     mean = estimate_mean(design, values, confidence)
     measures = [Measure(f"mean {column}", mean, "Hall's interval")]
+    notes: list[str] = []
     if baseline is not None:
         whole, earlier = baseline
         old = row_numbers(whole.rows, earlier, column, "the baseline")
         known = known_on(whole, places(whole, design), old, np.ones(old.size))
         mean = estimate_mean(design, values, confidence, known)
         how = "regression on the baseline's numbers, Hall's interval"
+        if not fit_known(design, values, np.ones(values.size), known).used:
+            how = "Hall's interval; the baseline was not used"
+            notes.append(
+                f"The baseline was not used: a single example has over {LARGEST_LEVERAGE:.0%} of "
+                "the weight in the regression. Draw more examples."
+            )
         measures.append(Measure(f"mean {column} with the baseline", mean, how))
-    return _measures(design, values, confidence, measures)
+    return _measures(design, values, confidence, measures, notes)
 
 
 def _measures(
-    design: Design, values: Floats, confidence: float, measures: list[Measure]
+    design: Design, values: Floats, confidence: float, measures: list[Measure], notes: list[str]
 ) -> Measures:
     mean = np.average(values, weights=design.weight)
     spread = float(np.average((values - mean) ** 2, weights=design.weight))
     return Measures(
         len(design.rows), design.n_units, int(design.population.sum()), confidence,
-        math.sqrt(spread), measures,
+        math.sqrt(spread), measures, notes,
     )  # fmt: skip
 
 
@@ -226,7 +233,7 @@ def units_for_mean(
     `population`: size of a finite set whose own mean is wanted; None for new data of the kind.
     """
     if not (deviation > 0 and half_width > 0 and math.isfinite(deviation / half_width)):
-        raise UsageError("--deviation and --half-width must be finite and greater than 0.")
+        raise UsageError("[plan] deviation and --half-width must be finite and greater than 0.")
     plain = (z_value(confidence) * deviation / half_width) ** 2
     for _ in range(5):  # Student's quantile depends on the size: a few rounds settle it
         quantile = float(student.isf((1 - confidence) / 2, max(plain - 1, 1)))
@@ -238,12 +245,12 @@ def measures_text(found: Measures) -> str:
     """Return the measures for a reader."""
     lines = [
         f"{found.n_files} files in {found.n_units} units drawn from {found.population_units}; "
-        f"intervals at {level_text(found.confidence)}. Standard deviation of one example: "
+        f"confidence level {level_text(found.confidence)}. Standard deviation of one example: "
         f"{found.deviation:.4g}."
     ]
     for measure in found.measures:
         for estimand, one in measure.estimands.items():
-            lines.append(f"  {measure.what}, {estimand}: {_limits(one)}")
+            lines.append(f"  {measure.what}, {TARGET_NAMES[estimand]}: {_limits(one)}")
         caution = measure.estimands["generalisation"].caution
         lines += [f"    The interval is {caution}."] if caution else []
     return "\n".join([*lines, *found.notes])

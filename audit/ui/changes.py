@@ -45,7 +45,7 @@ def page() -> None:
     others = {**own, **{name: path for name, path in known_runs().items() if name != run.name}}
     if not others:
         html.empty(
-            "There is no other scan to compare with.",
+            "No other scan to compare with.",
             "Scan the dataset again, or open an earlier run on the page Start; or start the app "
             "with both: audit app EARLIER LATER.",
         )

@@ -46,18 +46,16 @@ OPENED = "findings that were open when this tab recorded a batch"
 NAMED = 3  # samples named in a sentence
 Place = tuple[Any, ...] | None  # what a function that turns pages gets
 NOT_HERE = (
-    "Nothing that you decided is left to take back. What others decided stays: the page Decisions "
-    "lists it."
+    "You have no decision to undo. The page Decisions lists the decisions of other reviewers."
 )
-LOOKING = "You look on: decisions need a reviewer's link, which whoever started the app has."
+LOOKING = "You can only look: a decision needs a reviewer's link. Ask who started the app for one."
 BOX_STAYS = (
-    "This finding is about one box. D asks whether the whole picture is meant, so it records "
-    "nothing at once; R removes the box alone."
+    "This finding is about one bounding box, so nothing was recorded. R removes the bounding box; "
+    "D drops the whole image after a second press."
 )
 ELSEWHERE = (
-    "This was decided meanwhile, by an earlier key, in another tab or by another person, so "
-    "nothing was recorded: "
-    "look at it as it is now, and decide again."
+    "An earlier key, another tab or another person has decided this already, so nothing was "
+    "recorded: look at it as it is now, and decide again."
 )
 
 
@@ -180,10 +178,10 @@ def decide_keeper(
     if len(chosen) != 1 or chosen[0] not in ids or group is None:
         raise UsageError("This copy is not in the group any more: choose one that is shown.")
     if len(ids) != group.finding.n_samples or not group.finding.code.startswith(COPIES):
-        raise UsageError("This finding is no group that is shown whole: select the files to drop.")
+        raise UsageError("This group is not shown whole: select the files to drop.")
     keeper = chosen[0]
     if now.ledger.by_sample.get(keeper) == Action.DROP.value:
-        raise UsageError(f"{keeper} was dropped, so it cannot be the copy that stays.")
+        raise UsageError(f"{keeper} was dropped: undo that first, or keep another copy.")
     why = note() or f"{keeper} stays, chosen by hand"
     others = [i for i in ids if i != keeper and now.ledger.by_sample.get(i) != Action.DROP.value]
 
@@ -194,7 +192,7 @@ def decide_keeper(
 
     record_here(opened.run, record)
     say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(others), 'copy')} dropped. "
-        "U takes it back.")  # fmt: skip
+        "U undoes it.")  # fmt: skip
     st.session_state[NOTE] = ""
     then()
 
@@ -237,7 +235,7 @@ def finish(
     """Say what was decided, forget the note, go on."""
     to = f" {'' if verb in TAGGING else 'to '}{visible(value)}" if value else ""
     more = f" {visible(warning)}" if warning else ""
-    say(f"{DONE[verb]}{to}: {about(done)}. U takes it back.{more}")
+    say(f"{DONE[verb]}{to}: {about(done)}. U undoes it.{more}")
     # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""
     if then is not None:
@@ -256,7 +254,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
         done = done or ledger.undo_batch(one.batch, one.at, name)
     if not done:
         decided = ledger.current().height or ledger.tags().height
-        say(*((NOT_HERE, "") if decided else ("There is no decision to take back.", "good")))
+        say(*((NOT_HERE, "") if decided else ("There is no decision to undo.", "good")))
         return
     if "finding" in st.query_params:
         there = st.session_state.get(OPENED, {})
@@ -267,7 +265,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     verbs = ", ".join(sorted({d.verb.value for d in done}))
     before = [one for one in ledger.batches(name, 2) if int(one.batch) < int(done[0].batch)]
     more = f" Before it: {describe(opened, before[0])}." if before and not batch else ""
-    say(f"Taken back: {verbs} of {about(done)}{_named(opened, done)}.{more}")
+    say(f"Undid: {verbs} of {about(done)}{_named(opened, done)}.{more}")
 
 
 def describe(opened: Opened, one: DecidedBatch) -> str:
@@ -385,15 +383,15 @@ def choose_rule(run: Opened) -> None:
             [*RULES, *(f"split:{s}" for s in splits)],
             any_=None,
             shown=lambda r: RULES.get(r, f"the largest in {r.removeprefix('split:')}"),
-            help="A group whose labels differ, or that lies in several splits while no split "
-            "gives way, is left open.",
+            help="Groups with different labels stay open. So do groups in several splits, "
+            "unless a split is chosen here.",
         )
     if len(splits) > 1:
         with right:
-            link.choose("Which split gives way?", "from", splits, any_="none: leave groups open")
+            link.choose("Drop duplicates from", "from", splits, any_="none: leave groups open")
         with key:
             turn = partial(_turn_split, splits)
-            said = "The next split gives way; after the last, none."
+            said = "Next split; after the last, none."
             button("Next split", "next split", turn, shortcut="S", help_=said)
 
 
@@ -435,7 +433,7 @@ def _summary(code: str, proposal: pl.DataFrame) -> None:
 def explained(why: str) -> str:
     """Return a rule's reason, and where on this page a missing split is chosen."""
     return (
-        f"{why}: choose one above, at Which split gives way"
+        f'{why}: choose it above, in "Drop duplicates from"'
         if why == keeper_rules.SPLIT_NEEDED
         else why
     )
@@ -462,7 +460,7 @@ def record_rule(
     if proposal is None:
         return
     done = record_here(run.run, keeper_rules.apply_rule, proposal)
-    say(f"Keeper rule applied: {about(done)} dropped. U takes it back.")
+    say(f"Keeper rule applied: {about(done)} dropped. U undoes it.")
     if then is not None:
         then()
 

@@ -55,7 +55,7 @@ def _image() -> None:
     classes = _keys(run, sample)
     show_said()  # below the buttons, which stay where they are
     ahead = st.container()
-    with st.container(key="of picture"):
+    with st.container(key="of image"):
         picture, facts = st.columns([12, 1] if zoomed else [3, 2], gap="medium")
         with picture:
             _picture(run, sample, zoomed)
@@ -89,7 +89,7 @@ def _picture(run: Opened, sample: str, zoomed: bool) -> None:
     if shown.data:
         show_viewer("picture", [(sample, shown.data)], ZOOM_HEIGHT if zoomed else HEIGHT)
     else:
-        html.empty("No picture", shown.error)
+        html.empty("No image", shown.error)
     if shown.note:
         html.paragraph(shown.note, "quiet small")
     if drawn:
@@ -184,7 +184,7 @@ def _findings(run: Opened, card: FileCard) -> None:
     if doubt:
         html.notice(doubt)
     if not card.findings and not card.twins and not doubt:
-        html.empty("No check has anything to say about this file.")
+        html.empty("This file has no findings.")
     for found in card.findings:
         html.write_html(
             html.chip(found.severity.value, found.severity.value),
@@ -216,6 +216,6 @@ def _measured(card: FileCard) -> pl.DataFrame:
         "value": pl.String,
         "percentile in class": pl.Float64,
         "percentile in all": pl.Float64,
-        "what it is": pl.String,
+        "description": pl.String,
     }
     return pl.DataFrame(list(rows), schema=schema, orient="row")

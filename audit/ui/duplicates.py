@@ -100,7 +100,7 @@ def _for_all(run: Opened) -> None:
         rule_for_all(run, link.get("code"))
     elif counts:
         html.paragraph(
-            "A rule for all groups: choose the kind that it is for above.", "quiet small"
+            "Select a duplicate type above to apply this rule to all groups.", "quiet small"
         )
 
 
@@ -240,13 +240,13 @@ def _group_bar(
     with st.container(horizontal=True, vertical_alignment="bottom"):
         # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(
-            "Keep by the rule `K`",
+            "Keep by the rule (K)",
             "apply rule",
             partial(record_rule, run, proposal, then),
             disabled=not would_drop(proposal),
             help_="Drops the copies marked drop (rule).",
         )
-        label = f"Drop {counted(len(picked), 'selected')} `D`" if picked else "Drop selected `D`"
+        label = f"Drop {counted(len(picked), 'selected')} (D)" if picked else "Drop selected (D)"
         button(
             label,
             "drop selected",
@@ -254,12 +254,12 @@ def _group_bar(
             disabled=not picked,
         )
         button(
-            "False positive `F`",
+            "False positive (F)",
             "waive group",
             lambda: decide_finding(run, fingerprint, Action.FALSE_POSITIVE, then=then, once=True),
         )
-        button("Previous `P`", "previous group", partial(go, back=True))
-        button("Next `N`", "next group", go, primary=True)
+        button("Previous (P)", "previous group", partial(go, back=True))
+        button("Next (N)", "next group", go, primary=True)
     return st.container()
 
 
@@ -292,10 +292,8 @@ def _compare(run: Opened, current: OpenedFinding) -> None:
         with side:
             st.image(data, width="stretch", alt=title)
             html.paragraph(title, "quiet small")
-    html.paragraph(
-        "Second laid over first: a slider between them, or one after the other.", "quiet small"
-    )
-    show_viewer("two copies", [("First", shown.first), ("Second, laid over it", shown.laid)], 420)
+    html.paragraph("Overlay or flicker the two images.", "quiet small")
+    show_viewer("two copies", [("First", shown.first), ("Second, aligned", shown.laid)], 420)
     html.write_html(html.value_table(_evidence(shown, _pair(run.key, first, second, run))))
 
 
@@ -317,11 +315,11 @@ def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, s
     rows.append(
         (
             "difference",
-            f"{shown.mean:.1f} grey levels of 255 on average, where both reach "
-            f"({shown.covered:.0%} of the first); second laid over: {shown.said}",
+            f"{shown.mean:.1f} grey levels of 255 mean pixel difference "
+            f"({shown.covered:.0%} of the first image); transformation of the second: {shown.said}",
         )
     )
-    names = ("hashes", "log odds", "similarity")
+    names = ("hashes", "match score", "similarity")
     return rows + [(name, stored[name]) for name in names if name in stored]
 
 
@@ -337,13 +335,13 @@ def show_overlap(run: Opened) -> None:
     matrix = run.ask(overlap_matrix)
     if matrix.is_empty():
         html.empty(
-            "This dataset has fewer than two splits with pictures.",
-            "There is nothing that could leak from one into another.",
+            "This dataset has fewer than two splits with images.",
+            "No image can leak from one split into another.",
         )
         return
     html.paragraph(
-        "Of the files of a row's split, how many show a picture that the column's split "
-        "shows too: by bytes, by pixels, or as a verified near-duplicate."
+        "Share of the files of a row's split whose image is also in the column's split: "
+        "equal bytes, equal pixels or a verified near-duplicate."
     )
 
     def opened(chosen: Mapping[str, Any]) -> None:

@@ -52,8 +52,8 @@ SCATTER, MAP, EXTREMES = "Scatter", "Map", "Extremes"
 VIEWS = ("Grid", SCATTER, MAP, EXTREMES)
 ALIKE = 60  # pictures at most that are shown as like one
 NO_VECTORS = (
-    "Likeness and the map come from vectors, which a scan makes of up to 200,000 readable "
-    "pictures; `audit scan SOURCE --embeddings FILE` takes your own."
+    "Similarity and the map need embeddings, which a scan makes of up to 200,000 readable "
+    "images; `audit scan SOURCE --embeddings FILE` takes your own."
 )
 PICKED = "picked in explore"
 MAP_X, MAP_Y = "map.x", "map.y"
@@ -86,14 +86,14 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
         orders = ("ascending", "descending")
         descending = link.choose("Order", "order", orders, any_=None, width=125)
         drawn = link.choose("Distribution", "show", _first(shown, X), any_=None, width=140)
-        size = link.choose("Cards", "size", SIZES, any_=None, width=80)
+        size = link.choose("Per page", "size", SIZES, any_=None, width=80)
         view = link.switch("View", "view", VIEWS, resets=["lasso"])
     drawn_on = view in (SCATTER, MAP)
     ring = _ring(link.get("lasso")) if drawn_on else []
     like = link.get("like")
     tagged = run.ledger.tags.get(link.get("tag"))
     others = {"lasso": "inside the lasso"} if ring else {}
-    others |= {"like": f"like {like}"} if like else {}
+    others |= {"like": f"similar to {like}"} if like else {}
     draw_chips(conditions, others | ({"tag": f"tagged {link.get('tag')}"} if tagged else {}))
     sort = link.get("sort") if link.get("sort") in known else "id"
     order = Order(sort, descending == "descending")
@@ -129,7 +129,7 @@ def _show(
     for.
     """
     if near is not None and not near:
-        html.empty(f"No picture that fits is known to be like {link.get('like')}.", NO_VECTORS)
+        html.empty(f"No image that fits is similar to {link.get('like')}.", NO_VECTORS)
         return
     fitting = (*conditions, *among)
     total = run.ask(images.count_images, fitting)
@@ -159,7 +159,7 @@ def _scatter(
     of_map: bool,
 ) -> Among | None:
     if of_map and MAP_X not in known:
-        html.empty("This run has no map of its pictures.", NO_VECTORS)
+        html.empty("This run has no map of its images.", NO_VECTORS)
         return None
     numbers = [name for name, c in known.items() if c.kind is Kind.NUMBER]
     others = [name for name, c in known.items() if c.kind is Kind.CHOICE]
@@ -185,7 +185,7 @@ def _scatter(
     )
     html.paragraph(
         f"Drawn: {said} files that have both numbers. Drag selects, double click or Esc lets go; "
-        "the wheel zooms, Shift and drag moves; a point shows its picture.",
+        "the wheel zooms, Shift and drag moves; a point shows its image.",
         "quiet small",
     )
     show_scatter("scatter", found.rows, x, y, _lassoed, ring, _order(run, known[colour]))
@@ -280,7 +280,7 @@ def _grid(
         return
     picked = _picked()
     _bar(run, found, conditions, picked, total)
-    named = "likeness" if near is not None else order.column
+    named = "similarity" if near is not None else order.column
     lines = default_lines if named in ("id", "split", "label") else _with_value(named)
     show_gallery(
         run,
@@ -325,7 +325,7 @@ def _bar(
             st.button("Relabel, move or tag", "act on picked", on_click=open_bulk, args=("picked",))
             st.button("Clear selection", on_click=lambda: st.session_state.pop(PICKED, None))
         else:
-            st.button(f"Decide on all {total:,} that fit", "act on all", on_click=open_bulk)
+            st.button(f"Bulk actions ({total:,})", "act on all", on_click=open_bulk)
         st.download_button(
             f"Export {len(picked):,} selected" if picked else "Export all that fit",
             data=lambda: _export(run, (Among(tuple(picked)),) if picked else conditions),
@@ -379,11 +379,11 @@ def conditions_bar(
     for name in shown:
         _filter(run, known[name], by_column.get(name), by_column)
     st.selectbox(
-        "Add a filter",
+        "Add filter",
         [n for n in known if n not in shown],
         index=None,
         key="add a filter",
-        placeholder="any column",
+        placeholder="column",
         format_func=visible,
         on_change=_add,
     )
@@ -414,7 +414,7 @@ def _chip(said: str, key: str, **then: str | None) -> None:
         html.label(said if len(said) <= CHIP else f"{said[:CHIP]}…"),
         key=key,
         icon=":material/close:",
-        help="Click to let go of this filter.",
+        help="Remove this filter.",
         on_click=let_go,
     )
 
@@ -526,7 +526,7 @@ TO = {
     Action.RELABEL: "New class",
     Action.MOVE: "New split",
     Action.TAG: "Tag",
-    Action.UNTAG: "Tag to take away",
+    Action.UNTAG: "Tag to remove",
 }
 VERB, VALUE = "verb for all that fit", "value for all that fit"
 
@@ -543,7 +543,7 @@ def bulk_dialogue(conditions: Sequence[Condition]) -> None:
         _bulk_dialogue(conditions)
 
 
-@st.dialog("Decide on several", width="large", on_dismiss=lambda: link.put(act=None))
+@st.dialog("Bulk actions", width="large", on_dismiss=lambda: link.put(act=None))
 def _bulk_dialogue(conditions: Sequence[Condition]) -> None:
     safely(_draw_bulk, conditions)
 
@@ -576,7 +576,7 @@ def _draw_bulk(conditions: Sequence[Condition]) -> None:
         on_click=answering(_decide_bulk),
         args=(run, conditions, verb, n),
     )
-    html.paragraph("One undo takes all of it back. No file is changed.", "quiet small")
+    html.paragraph("One undo reverts the whole batch. No file is changed.", "quiet small")
 
 
 def _decide_bulk(run: Opened, conditions: Sequence[Condition], verb: Action, n: int) -> None:

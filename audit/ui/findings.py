@@ -272,16 +272,16 @@ def _decision_bar(
     boxed = found.n_samples > 0 and is_of_box(found.code)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         # Their keys and clicks are the queue's: Streamlit makes one of several presses.
-        button(f"Keep {what} `K`", "keep", act(Action.KEEP))
+        button(f"Keep {what} (K)", "keep", act(Action.KEEP))
         if boxed:
-            button("Fix `X`", "fix", drawn_late, disabled=found.code not in FIXABLE)
-            button("Remove this box `R`", "remove box", drawn_late)
-            button("Drop the picture `D`", "drop", drawn_late)
+            button("Fix (X)", "fix", drawn_late, disabled=found.code not in FIXABLE)
+            button("Remove this box (R)", "remove box", drawn_late)
+            button("Drop the image (D)", "drop", drawn_late)
         elif picked or not why_stays(found.code, found.n_samples):
-            button(f"Drop {what} `D`", "drop", act(Action.DROP))
-        button("False positive `F`", "waive", act(Action.FALSE_POSITIVE))
-        button("Previous `P`", "previous", partial(go, back=True))
-        button("Next `N`", "next", go, primary=True)
+            button(f"Drop {what} (D)", "drop", act(Action.DROP))
+        button("False positive (F)", "waive", act(Action.FALSE_POSITIVE))
+        button("Previous (P)", "previous", partial(go, back=True))
+        button("Next (N)", "next", go, primary=True)
     strip = st.container()
     if found.code.startswith(COPIES) and not picked:
         html.paragraph(
@@ -366,7 +366,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
     with left:
         show_gallery(
             run,
-            "finding pictures",
+            "finding images",
             members,
             thumbnails=thumbnails,
             marks=run.ledger.by_sample,

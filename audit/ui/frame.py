@@ -28,31 +28,31 @@ from audit.ui.saved import show_views
 from audit.ui.start import going_on
 from preflight.terminal import visible
 
-EVERYWHERE = (("U", "take back your latest decision"), ("?", "this list; Esc closes it"))
+EVERYWHERE = (("U", "undo your latest decision"), ("?", "this list; Esc closes it"))
 IMAGE = (
-    ("Left, Right", "picture open: the one beside it"),
-    ("K, D, Z", "picture open: keep, drop, zoom"),
-    ("1 to 9", "picture open, in the labelling mode: that class, and the next picture"),
+    ("Left, Right", "image open: previous and next image"),
+    ("K, D, Z", "image open: keep, drop, zoom"),
+    ("1 to 9", "image open, in the labelling mode: that class, and the next image"),
 )
 PAGES = {
     "findings": (
         ("K, D, F", "keep, drop, false positive, and go on to the next finding"),
         ("N, P", "next and previous finding"),
-        ("PageUp, PageDown", "turn the pages of the list"),
+        ("PageUp, PageDown", "previous and next page of the list"),
         *IMAGE,
     ),
     "duplicates": (
-        ("1 to 9", "that copy stays, the others are dropped"),
+        ("1 to 9", "keep that copy, drop the others"),
         ("K", "the rule above chooses which copy stays"),
-        ("S", "the next split gives way where copies cross splits; after the last, none"),
+        ("S", "drop duplicates from the next split; after the last, from none"),
         ("D", "drop the selected copies"),
         ("F", "false positive: these are no copies"),
         ("N, P", "next and previous group"),
-        ("PageUp, PageDown", "turn the pages of the list"),
+        ("PageUp, PageDown", "previous and next page of the list"),
         *IMAGE,
     ),
     "labels": IMAGE,
-    "explore": (("PageUp, PageDown", "turn the pages"), ("Space", "select a card"), *IMAGE),
+    "explore": (("PageUp, PageDown", "previous and next page"), ("Space", "select a card"), *IMAGE),
 }
 
 

@@ -14,7 +14,7 @@ function picture(card) {
     frame.append(image);
   } else {
     frame.classList.add("none");
-    frame.append(make("span", "", card.why || "no picture"));
+    frame.append(make("span", "", card.why || "no image"));
   }
   if (card.mark) frame.append(make("span", "mark " + (card.markKind || ""), card.mark));
   return frame;

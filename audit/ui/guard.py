@@ -55,15 +55,15 @@ POLICY = (
     "object-src 'none'; base-uri 'self'; form-action 'self'"
 )
 NO_LINK = (
-    "This app is open to whoever has its link: open the link that `audit app` printed in its "
+    "This app needs its link: open the link that `audit app` printed in its "
     "terminal, or start it again.\n"
 )
 NOT_INVITED = (
-    "This service is open to those who are invited: open your link again, or ask an admin for one, "
+    "This service needs an invitation: open your link again, or ask an admin for a new link, "
     "which `audit serve --invite NAME` prints.\n"
 )
 OTHERS = "This app does not answer other sites.\n"
-NO_NAME = "Say your name first: open the app in a browser.\n"
+NO_NAME = "Enter your name first: open the app in a browser.\n"
 _COOKIE = re.compile(r"(?:^|;)\s*([^=;\s]+)=([^;]*)")
 # Of this process: Streamlit runs the script again and again, and a module only once.
 _served: list[Guard] = []
@@ -226,11 +226,11 @@ ASKED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Your name
   input, button {{ font: inherit; padding: .4rem .6rem }}
   h1 {{ font-size: 1.4rem }} [role=alert]:empty {{ display: none }}</style>
 <main><h1>Who are you?</h1>
-<p>Each decision is kept with the name of who made it, and undo takes back your own only.</p>
+<p>Each decision is recorded with its reviewer. You can undo only your own decisions.</p>
 <p role="alert">{said}</p>
 <form method="post" action="/who"><input type="hidden" name="to" value="{to}">
 <label>Your name <input name="name" value="{name}" maxlength="{longest}" required autofocus
-  autocomplete="nickname"></label> <button>Go on</button></form></main></html>
+  autocomplete="nickname"></label> <button>Continue</button></form></main></html>
 """
 
 

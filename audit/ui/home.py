@@ -59,14 +59,14 @@ def page() -> None:
     if service is None or not shown:
         html.empty(
             "No dataset is open to you.",
-            "Whoever runs the server lists them in datasets.toml, which "
-            "`audit serve FOLDER --init` writes from the runs in a folder.",
+            "The server's owner lists datasets in datasets.toml. `audit serve FOLDER --init` "
+            "writes it from the runs in a folder.",
         )
         return
     lines = [service.line(one) for one in shown]
     _lines(service)
     if any(line.errors_change or line.warnings_change for line in lines):
-        html.paragraph("In brackets: more or fewer found than by the scan before.", "quiet small")
+        html.paragraph("In brackets: change since the previous scan.", "quiet small")
     for line in lines:
         if line.problem:
             html.notice(f"{line.name}: {line.problem}", "error")

@@ -92,25 +92,24 @@ def _suspects(run: Opened) -> None:
     left = [one for one in ranked if one.id == current.id or not _is_decided(run, one)]
     at = left.index(current)
     html.paragraph(
-        f"{counted(total, 'label')} ranked, the most doubtful first. This is number {first:,}. "
-        f"{told.said()}",
+        f"{counted(total, 'label')} most suspicious first. This is number {first:,}. {told.said()}",
         "quiet small",
     )
     classes = largest_classes(run)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        button("It is right `K`", "suspect keep", drawn_late)
+        button("Correct (K)", "suspect keep", drawn_late)
         button(
-            "Relabel as suggested `R`", "suspect relabel", drawn_late,
+            "Relabel as suggested (R)", "suspect relabel", drawn_late,
             disabled=not current.suggested,
         )  # fmt: skip
-        button("Previous `P`", "suspect previous", drawn_late)
-        button("Next `N`", "suspect next", drawn_late, primary=True)
+        button("Previous (P)", "suspect previous", drawn_late)
+        button("Next (N)", "suspect next", drawn_late, primary=True)
         other = st.selectbox(
             "Another class", [c for c in run.report().dataset.by_class() if c], index=None,
             key=OTHER, accept_new_options=True, on_change=page_changed,
             placeholder="choose or type", format_func=visible,
         )  # fmt: skip
-        button("Relabel to it", "suspect other", drawn_late, disabled=not other)
+        button("Relabel to this class", "suspect other", drawn_late, disabled=not other)
     show_label_queue(run, left, current.id, classes, other or "")
     _ranked(run, left[at:])
 
@@ -184,7 +183,7 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
 
 
 def _findings(run: Opened) -> None:
-    st.header("What the checks say of labels and boxes")
+    st.header("Findings about labels and bounding boxes")
     with run.store() as store:
         counts = {f: browse.count_findings(store, FindingFilter(codes=(f,))) for f in FAMILIES}
     if not any(counts.values()):
@@ -209,7 +208,7 @@ def draw_boxes_view(run: Opened) -> None:
     stats = run.report().boxes
     if stats is None:
         html.empty(
-            "This dataset has no boxes that could be read.",
+            "This dataset has no readable bounding boxes.",
             "Annotations of COCO, YOLO, Pascal VOC, LabelMe, Open Images and tables are read.",
         )
         return
@@ -220,13 +219,13 @@ def draw_boxes_view(run: Opened) -> None:
 
 
 def _pictures(run: Opened) -> None:
-    st.header("Annotated pictures, those with findings first")
+    st.header("Annotated images, those with findings first")
     choices = run.ask(boxes.box_choices)
     filters = _filters(choices)
     back, start = _start()
     shown = run.ask(boxes.annotated_page, filters, start=start, back=back, size=PAGE)
     if not shown.pictures:
-        html.empty("No picture fits.", "Choose another class, size, split or check.")
+        html.empty("No image fits.", "Choose another class, size, split or check.")
         return
     _turning(shown)
     _legend(shown, choices)
@@ -257,7 +256,7 @@ def _filters(choices: BoxChoices) -> BoxFilter:
 def _turning(shown: AnnotatedPage) -> None:
     first, last = shown.pictures[0].place, shown.pictures[-1].place
     with st.container(horizontal=True, vertical_alignment="center"):
-        html.paragraph(counted(shown.total, "picture"))
+        html.paragraph(counted(shown.total, "image"))
         page_buttons(
             lambda start: link.put(start=start),
             (f"-{first}",) if shown.before else None,

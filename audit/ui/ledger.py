@@ -56,12 +56,12 @@ FOLDER = (
     "A new folder split/class/file with relabels and moves applied, dropped files left out, and a "
     "manifest; annotations go along into the folder of its plan, beside it."
 )
-ANNOTATIONS = "The annotations of the kept pictures, with the fixes that were decided."
+ANNOTATIONS = "The annotations of the kept images, with the fixes that were decided."
 TASKS = (
-    "The pictures of the findings chosen; where none is, every picture with an open finding or a "
+    "The images of the findings chosen; where none is, every image with an open finding or a "
     "decision. `audit decide --from` reads the answers."
 )
-CHOSEN = "findings whose pictures are exported"
+CHOSEN = "findings whose images are exported"
 TOOLS = ("label-studio", "cvat")
 ANNOTATED = ("coco", "yolo", "voc")
 MEANING = {
@@ -79,8 +79,8 @@ def page() -> None:
     run = open_chosen_run()
     st.title("Decisions")
     html.paragraph(
-        "Decisions are kept in the run's ledger, which is only ever added to. Your files "
-        "are never moved, changed or deleted: an export lists what to use.",
+        "The append-only decision log of the run. Your files are never moved, changed or "
+        "deleted: an export lists the files to use.",
         "quiet",
     )
     log, out = st.columns([3, 2], gap="large")
@@ -98,13 +98,13 @@ def _own(run: Opened) -> None:
     mine = Ledger(run.run).batches(person.name, OWN) if person.may_decide else []
     if not mine:
         return
-    st.header("Yours to take back")
+    st.header("Undo your decisions")
     for one in mine:
         left, right = st.columns([5, 1], vertical_alignment="center")
         with left:
             html.paragraph(f"{_clock(one)}: {describe(run, one)}", "small")
         with right:
-            button("Take back", f"take back {one.batch}", partial(undo, run, one))
+            button("Undo", f"undo {one.batch}", partial(undo, run, one))
 
 
 def _clock(one: DecidedBatch) -> str:
@@ -116,8 +116,7 @@ def _log(run: Opened) -> None:
     if not run.ledger.recent:
         html.empty(
             "Nothing was decided yet.",
-            "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, "
-            "U takes back.",
+            "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, U undoes.",
         )
         return
     rows = [
@@ -129,7 +128,7 @@ def _log(run: Opened) -> None:
             d.kind,
             d.subject,
             d.note,
-            "taken back" if d.undone else "",
+            "undone" if d.undone else "",
         )
         for d in run.ledger.recent
     ]
@@ -145,7 +144,7 @@ def _disagreements(run: Opened) -> None:
     if otherwise.is_empty():
         return
     st.header("Where people disagree")
-    html.paragraph("The latest word counts. Say it once more to settle it.", "quiet small")
+    html.paragraph("The latest decision counts. Decide again to settle it.", "quiet small")
     st.dataframe(visible_frame(otherwise), hide_index=True, width="stretch")
     rows = [
         (f"{visible(pair.first)} and {visible(pair.second)}", _agreed(pair))
@@ -166,7 +165,8 @@ def _stale(run: Opened) -> None:
         return
     st.header("No longer apply")
     html.paragraph(
-        "These are about a file or finding that has changed since. They are kept, and not applied.",
+        "Their file or finding has changed since. The log keeps these decisions but does not "
+        "apply them.",
         "quiet small",
     )
     st.dataframe(
@@ -221,7 +221,7 @@ def _fix_faults(run: Opened) -> None:
     done = record_here(run.run, lambda path, by: fix_open_faults(path, by=by))
     left = open_faults(run.run)
     rest = f" {sum(left.values()):,} are left to judge: see Findings." if left else ""
-    say(f"Marked to be fixed: {counted(len(done), 'finding')}. U takes it back.{rest}")
+    say(f"Marked to be fixed: {counted(len(done), 'finding')}. U undoes it.{rest}")
 
 
 def _show_written(made: Exported) -> None:
@@ -280,7 +280,7 @@ def show_decided() -> None:
             key="undo",
             shortcut=page_key("U"),
             on_click=partial(undo, run),
-            help="Takes back what you decided, the latest first.",
+            help="Undoes your decisions, the latest first.",
             icon=":material/undo:",
             width="stretch",
         )

@@ -140,12 +140,12 @@ def _worst(store: Store, thing: FirstThing) -> Sequence[Card]:
 
 def _first(run: Opened, things: Sequence[FirstThing]) -> None:
     st.header(
-        "Do these first",
-        help="Ordered by what they cost a training and an evaluation, times how sure they are: "
-        "leaks, wrong labels, damaged files and faulty objects before what only looks odd.",
+        "Fix first",
+        help="Sorted by estimated harm times certainty: leaks, wrong labels, damaged files and "
+        "faulty objects come before outliers.",
     )
     if not things:
-        html.empty("No errors or warnings are open.", "Findings still lists what was decided.")
+        html.empty("No errors or warnings are open.", "Findings still lists the decided findings.")
     for place, thing in enumerate(things):
         with st.container(border=True):
             said, act = st.columns([5, 1], vertical_alignment="center")
@@ -220,7 +220,7 @@ def _contents(report: Report) -> None:
 
 
 def _examined(report: Report) -> None:
-    st.header("What was and was not examined")
+    st.header("Examined and skipped")
     with st.container(border=True):
         for sentence in report.completeness[:2]:
             html.paragraph(sentence)

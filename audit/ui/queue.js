@@ -63,11 +63,11 @@ function draw(front, said) {
   front.ahead = data.kind === "labels" || (data.lines.length > 0 && line?.id !== data.open);
   hide(live().filter((one) => one.ahead && DRAWN[one.data.kind]).map((one) => one.data.kind));
   const what = make("div", "what");
-  if (!line && data.lines.length) what.append(make("div", "title", "The next ones are on their way."));
+  if (!line && data.lines.length) what.append(make("div", "title", "The next ones are loading."));
   if (front.ahead && line) what.append(make("div", "title", line.title), make("div", "", line.text));
-  const asks = line && front.asked === line.id ? "Drop the whole picture, with all of its boxes? D again drops it." : "";
+  const asks = line && front.asked === line.id ? "Drop the whole image with all of its bounding boxes? Press D again." : "";
   if (line || said) what.append(make("div", "hint", said || asks || line.hint || data.hint));
-  const waits = missed ? `${missed} ${missed === 1 ? "key" : "keys"} not taken` : "";
+  const waits = missed ? `${missed} ${missed === 1 ? "key" : "keys"} not recorded` : "";
   const saving = [pending.length ? `saving ${pending.length}` : "", waits].filter(Boolean).join(", ");
   const state = make("div", "saving", saving);
   state.setAttribute("role", "status");
@@ -142,12 +142,12 @@ function refusal(data, line, verb, digit, named) {
   if (verb === "label" && !line.suggestion && !digit && data.kind === "labels") return "Nothing is suggested here.";
   if (data.kind !== "findings" || verb === "undo") return "";
   if (named && line.id !== data.open) {
-    return "That button is about the finding that is being saved: press it when the next one is drawn.";
+    return "This button still belongs to the finding that is being saved: wait until the next one is drawn.";
   }
   if (verb === "drop" && line.stays) return line.stays;
-  if ((verb === "fix" || verb === "remove-box") && !line.box) return "This finding is about no box.";
-  if (verb === "fix" && !line.fixes) return "This box has no fix that follows from its error: R removes it.";
-  if (verb === "keeper" && line.left < 2) return "Nothing is left to choose here: N goes on.";
+  if ((verb === "fix" || verb === "remove-box") && !line.box) return "This finding has no bounding box.";
+  if (verb === "fix" && !line.fixes) return "This bounding box has no automatic fix: R removes it.";
+  if (verb === "keeper" && line.left < 2) return "This group is decided: N opens the next one.";
   if (verb === "keeper" && digit > line.digits) {
     return line.digits ? `This group has the digits 1 to ${line.digits}.` : "This group is not shown whole: use the rule (K).";
   }
@@ -173,8 +173,8 @@ function press(front, verb, { digit = 0, value = "", button = false }) {
   front.asked = "";
   if (verb in MOVES) {
     if (!move(front, MOVES[verb]) && data.kind !== "picture") {
-      if (verb === "after" && !(line && data.ends)) return miss(front, "The next ones are on their way.");
-      return draw(front, verb === "after" ? "This is the last one of the list." : "This is the first one here.");
+      if (verb === "after" && !(line && data.ends)) return miss(front, "The next ones are loading.");
+      return draw(front, verb === "after" ? "This is the last one of the list." : "This is the first one of the list.");
     }
   } else if (data.forbids) {
     return miss(front, data.forbids);
@@ -211,7 +211,7 @@ function press(front, verb, { digit = 0, value = "", button = false }) {
     queue.pending.push(entry);
     keep();
   } else {
-    return miss(front, "The next ones are on their way.");
+    return miss(front, "The next ones are loading.");
   }
   live().forEach((one) => draw(one));
   return send();
@@ -226,7 +226,7 @@ function pressed(event) {
     // A picture was opened, which has the keys once it is drawn.
     const behind = live()[0];
     const coming = behind?.data.held && !document.querySelector('[data-testid="stDialog"]');
-    if (coming && named(behind) && !event.repeat) miss(behind, "The picture is on its way.");
+    if (coming && named(behind) && !event.repeat) miss(behind, "The image is loading.");
     return;
   }
   const verb = named(front);

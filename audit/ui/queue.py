@@ -92,14 +92,14 @@ GROUP_BUTTONS = {
     "apply rule": RULE, "drop selected": "drop", "waive group": "false-positive", "undo": UNDO,
     "previous group": "before", "next group": "after",
 }  # fmt: skip
-FINDING_HINT = "K keeps, D drops, F: false positive, U takes back"
+FINDING_HINT = "K keeps, D drops, F: false positive, U undoes"
 BOX_HINT = (
-    "K keeps the box, X fixes it as shown, R removes this box, D drops the whole picture, "
-    "F: false positive, U takes back"
+    "K keeps the box, X fixes it as shown, R removes this box, D drops the whole image, "
+    "F: false positive, U undoes"
 )
 GROUP_HINT = (
-    "1 to 9: that copy stays and the others go; K: the rule chooses; D drops the selected; "
-    "F: false positive; U takes back"
+    "1 to 9: keep that copy, drop the others; K: the rule chooses; D drops the selected; "
+    "F: false positive; U undoes"
 )
 COPIES_STAY = "Nothing here can be dropped whole: of copies one stays, so select those to drop."
 Then = Callable[[str], None]
@@ -241,7 +241,7 @@ def show_queue(
 
 
 def show_settled(run: Opened) -> None:
-    """Draw the queue of a page with no finding left: what was sent is answered, U takes back."""
+    """Draw the queue of a page with no finding left: what was sent is answered, U undoes."""
     data = {"keys": {"u": UNDO}, "buttons": {"undo": [UNDO, ""]}, "ends": True}
     mount_queue(run, "findings", data, {}, None, lambda sent: page_changed())
 
@@ -359,7 +359,7 @@ def show_label_queue(
         "more": more,
         "ends": len(shown) == len(suspects),
         "hint": "K: the label is right, R: relabel as suggested, N: next, P: previous, "
-        f"U takes back; relabel to {digits}",
+        f"U undoes; relabel to {digits}",
     }
 
     def turned(sent: Mapping[str, Any]) -> None:
@@ -644,10 +644,10 @@ def _decide_box(run: Opened, entry: QueuedDecision, then: Callable[[], None]) ->
 def _decide_pictures(run: Opened, entry: QueuedDecision) -> None:
     """Decide the pictures that were shown; raises UsageError where somebody else did meanwhile."""
     if not entry.samples:
-        raise UsageError("No picture was selected, so nothing was recorded.")
+        raise UsageError("No image was selected, so nothing was recorded.")
     if entry.verb in (LABEL, RIGHT):
         label_picture(run, entry.samples[0], entry.value if entry.verb == LABEL else None)
     elif entry.verb in ON_PICTURES:
         decide_selected(run, entry.samples, ON_PICTURES[entry.verb], entry.value or None)
     else:
-        raise UsageError("This is decided about a finding, not about a picture.")
+        raise UsageError("This is decided about a finding, not about an image.")

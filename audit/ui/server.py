@@ -170,7 +170,7 @@ def in_clear(address: str, port: int) -> str:
     if own_hosts(address, port):
         return ""
     return (
-        "Link, pictures and decisions travel in clear: whoever listens on the way can read them "
+        "Link, images and decisions travel in clear: whoever listens on the way can read them "
         f"and decide. Not so without --address: ssh -L {port}:127.0.0.1:{port} "
         f"{shown_host(address)}, and the link on 127.0.0.1.\n"
     )

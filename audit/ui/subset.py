@@ -35,7 +35,7 @@ from audit.ui.gallery import show_gallery
 from audit.ui.guard import served
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
 
-TARGETS = ("Half-width", "Difference", "Budget")
+TARGETS = ("Margin of error", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
 ALL = "all files"
 DRAWN = "drawn subset"
@@ -57,9 +57,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Subset designer")
-    html.paragraph(
-        "How many examples to evaluate for the precision you need, and what they buy.", "quiet"
-    )
+    html.paragraph("How many images to evaluate for the margin of error you need.", "quiet")
     controls, result = st.columns([3, 8], gap="large")
     with controls:
         wish = _controls(run)
@@ -77,10 +75,10 @@ def _controls(run: Opened) -> Wish | None:
     target = link.switch("Target", "target", TARGETS)
     goal = _goal(run, metric, target, split, frame)
     properties = [c for c in frame.columns if frame[c].dtype.is_numeric()]
-    by = link.choose("Strata besides the class", "by", properties, any_="none")
+    by = link.choose("Also stratify by", "by", properties, any_="none")
     groups = ["group"] if frame["group"].null_count() < frame.height else []
-    group = link.choose("Units taken whole", "group", groups, any_="single files") or None
-    deduplicated = link.toggle("Count every picture once", "once")
+    group = link.choose("Group by (patient, video)", "group", groups, any_="no grouping") or None
+    deduplicated = link.toggle("Count every image once", "once")
     return Wish(goal, split, (by,) if by else (), group, deduplicated)
 
 
@@ -119,28 +117,28 @@ def _goal(run: Opened, metric: str, target: str, split: str, frame: pl.DataFrame
     if target == TARGETS[0]:
         first = _within_reach(run.key, metric, split, 5.0, False, run)
         most = max(20.0, first)
-        half_width = link.slide("Half-width of the interval, points", "half", 0.5, most, first, 0.5)
+        half_width = link.slide("Margin of error, points", "half", 0.5, most, first, 0.5)
     elif target == TARGETS[1]:
         first = _within_reach(run.key, metric, split, 10.0, True, run)
         most = max(30.0, first)
         detect = link.slide("Smallest difference to detect, points", "diff", 0.5, most, first, 0.5)
     else:
         n = link.slide(
-            "Examples to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
+            "Images to evaluate", "n", 2, max(frame.height, 3), max(frame.height // 2, 2), 1
         )
     looks = link.slide(
-        "Looks: comparisons fixed in advance",
+        "Number of comparisons (Bonferroni)",
         "looks",
         1,
         20,
         1,
         1,
-        help="The error rate is shared among them, so each needs more examples.",
+        help="More comparisons need more images for the same error rate.",
     )
     confidence = link.choose(
-        "Confidence", "confidence", ("95", "90", "99"), any_=None, shown=lambda c: f"{c} %"
+        "Confidence", "confidence", ("95", "90", "99"), any_=None, shown=lambda c: f"{c}%"
     )
-    power = link.choose("Power", "power", ("80", "90"), any_=None, shown=lambda c: f"{c} %")
+    power = link.choose("Power", "power", ("80", "90"), any_=None, shown=lambda c: f"{c}%")
     return Goal(
         metric=metric,
         half_width=link.share(half_width),
@@ -164,9 +162,9 @@ def _result(run: Opened, wish: Wish) -> None:
     for target in plan.unreachable[:6]:
         html.notice(target.sentence[:1].upper() + target.sentence[1:])
     st.header(
-        "What each class gets",
-        help="Half-widths and the detectable difference of the class's recall, in percentage "
-        "points; one answer: what a single example moves it by.",
+        "Margin of error by class",
+        help="Margins of error and the detectable difference of the class's recall, in percentage "
+        "points; one answer: how far one image moves the recall.",
     )
     table = subsets.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
@@ -196,12 +194,12 @@ def _planned(key: str, wish: Wish, _run: Opened) -> tuple[Plan, Curve]:
 
 
 def _headline(plan: Plan) -> None:
-    unit = "groups" if plan.recipe.group else "examples"
+    unit = "groups" if plan.recipe.group else "images"
     html.write_html(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
     shown: list[tuple[str, str]] = []
     for name, figures in plan.estimands.items():
         about = subsets.MEANING[name]
-        shown.append((f"Half-width, {about}", f"± {_points(figures.half_width)}"))
+        shown.append((f"Margin of error, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     with st.container(horizontal=True):
         for label, value in shown:
@@ -211,13 +209,13 @@ def _headline(plan: Plan) -> None:
 
 def _points(share: float) -> str:
     value = subsets.in_points(share)
-    return "n/a" if value is None else f"{value:.1f}"
+    return "–" if value is None else f"{value:.1f}"
 
 
 def _curve(plan: Plan, curve: Curve) -> None:
     table = subsets.curve_table(curve).drop_nulls("half_width")
-    shown = link.switch("Curve", "curve", ("Half-width", "Detectable difference"))
-    field = "half_width" if shown == "Half-width" else "detectable"
+    shown = link.switch("Curve", "curve", ("Margin of error", "Detectable difference"))
+    field = "half_width" if shown == "Margin of error" else "detectable"
     lines = (
         alt.Chart(table)
         .mark_line(point=True)
@@ -225,7 +223,7 @@ def _curve(plan: Plan, curve: Curve) -> None:
             x=alt.X(
                 "n:Q",
                 scale=alt.Scale(type="log", nice=False),
-                title="examples evaluated",
+                title="images evaluated",
                 axis=alt.Axis(format=",d", tickCount=8),
             ),
             y=alt.Y(f"{field}:Q", title=f"{shown.lower()}, points"),
@@ -240,12 +238,12 @@ def _curve(plan: Plan, curve: Curve) -> None:
     )
     here = alt.Chart(pl.DataFrame({"n": [plan.n]})).mark_rule(strokeDash=[5, 4]).encode(x="n:Q")
     chart = alt.layer(lines, here).properties(height=280)
-    st.altair_chart(chart, width="stretch", alt=f"{shown} by examples evaluated")
+    st.altair_chart(chart, width="stretch", alt=f"{shown} by images evaluated")
     html.paragraph(f"The dashed line is this plan: {plan.n:,}.", "quiet small")
 
 
 def _reasons(plan: Plan) -> None:
-    with st.expander("Why these figures, and what was left out"):
+    with st.expander("How the plan was computed, and excluded files"):
         for reason in plan.reasons:
             html.paragraph(reason, "small")
         left_out = Counter(e["reason"] for e in plan.excluded).most_common()
@@ -264,7 +262,7 @@ def _draw(run: Opened, wish: Wish, plan: Plan) -> Subset | None:
             value=0,
             step=1,
             width=140,
-            help="The same seed draws the same examples; a larger draw holds the smaller one.",
+            help="The same seed draws the same images; a larger draw holds the smaller one.",
         )
         st.button(
             "Draw",
@@ -347,7 +345,7 @@ def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
     _summary(found, about)
     if not found.table.is_empty():
         _slices(run, path.name, found)
-        st.header("Wrong answers, the surest first")
+        st.header("Wrong answers, most confident first")
         _pictures(run, found.table.head(SHOWN))
         _beside_training(run, found.table.head(COMPARED))
         st.dataframe(visible_frame(found.table), hide_index=True, width="stretch", height=280)
@@ -355,10 +353,10 @@ def draw_disagreements(run: Opened, rows: pl.DataFrame, about: str) -> None:
 
 def _summary(found: Disagreements, about: str) -> None:
     of_all = found.accuracy
-    limits = "" if of_all.known else f", {of_all.low:.1%} to {of_all.high:.1%}"
+    limits = f" (CI {100 * of_all.low:.1f} to {100 * of_all.high:.1f})"
     html.paragraph(
-        f"{found.right:,} of {counted(found.n, 'example')} of {about} right: accuracy "
-        f"{of_all.value:.1%}{limits} on all of the set.",
+        f"{found.right:,} of {counted(found.n, 'image')} of {about} right: accuracy "
+        f"{of_all.value:.1%}{'' if of_all.known else limits} on the whole set.",
         "strong",
     )
     for note in found.notes:
@@ -369,8 +367,8 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
     """Show the slices in which the model is wrong significantly more often."""
     st.header(
         "Where it is wrong more often",
-        help="Values of every property and cluster, the ends of every number: all tests together "
-        "hold the share of false slices below 1 % (Benjamini and Hochberg).",
+        help="Tests every value of every property and cluster, and both ends of every number. "
+        "Benjamini-Hochberg keeps the share of false slices below 1%.",
     )
     answered = found.answered
     with run.store() as store:
@@ -379,8 +377,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
     slices = find_slices(answered["wrong"].to_numpy(), columns, weights)
     if slices.is_empty():
         html.paragraph(
-            f"Nowhere: no property of {columns.width:,} holds more wrong answers than chance "
-            "would put there.",
+            f"None of {columns.width:,} properties has more wrong answers than expected by chance.",
         )
         return
     wrong = set(found.table["sample_id"])
@@ -403,7 +400,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
                 st.rerun()
             with run.store() as store:
                 shown = cards(store, [i for i in inside if i in wrong][:SLICE_SHOWN])
-            show_gallery(run, f"slice pictures {place}", shown, width=120)
+            show_gallery(run, f"slice images {place}", shown, width=120)
 
 
 def _condition(run: Opened, one: dict[str, Any]) -> Condition:
@@ -423,14 +420,14 @@ def _beside_training(run: Opened, worst: pl.DataFrame) -> None:
         shown = cards(store, [*worst["sample_id"], *near["id"]])
     if near.is_empty():
         return
-    st.header("Beside the training pictures most like them")
+    st.header("Most similar training images")
     by_id = {card.id: card for card in shown}
     for place, row in enumerate(worst.iter_rows(named=True)):
         beside = near.filter(pl.col("sample_id") == row["sample_id"])
         if beside.is_empty():
             continue
         lines = {row["sample_id"]: _lines(row)} | {
-            r["id"]: [f"trained as {r['label'] or 'no label'}", f"likeness {r['similarity']:.2f}"]
+            r["id"]: [f"trained as {r['label'] or 'no label'}", f"similarity {r['similarity']:.2f}"]
             for r in beside.iter_rows(named=True)
         }
         of = [by_id[name] for name in lines if name in by_id]

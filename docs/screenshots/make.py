@@ -43,7 +43,7 @@ RESTING = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 CHART = "[data-testid=stVegaLiteChart] .marks:visible"
 # name: link, theme, what to click first (a tab), what must be there
 PAGES = {
-    "overview": ("", "light", "", "text=Do these first"),
+    "overview": ("", "light", "", "text=Fix first"),
     "findings": ("findings?code=IMG003", "light", "", ".gallery .card img"),
     "findings-dark": ("findings?code=DUP003", "dark", "", ".gallery .card img"),
     "duplicates": ("duplicates?code=DUP003", "light", "", "text=Compare two"),
@@ -140,10 +140,10 @@ def _measured(folder: Path) -> str:
     """Measure and check the sample's loader, for the pages of checks and runs."""
     study = Path(shutil.copytree(ROOT / "sample_data", folder / "study" / "sample_data")).parent
     for words in (f"run {LOADER} --quick --emulate-step-ms 4 -o profile.json",
-                  f"check-loader {LOADER} --quick -o check-loader.json"):  # fmt: skip
+                  f"check {LOADER} --quick -o check.json"):  # fmt: skip
         line = [Path(sys.executable).parent / "pipeline-profiler", *shlex.split(words)]
         subprocess.run(line, cwd=study, stdout=subprocess.DEVNULL, check=False)
-    return str(study / "check-loader.json")
+    return str(study / "check.json")
 
 
 def _sessions() -> list[str]:

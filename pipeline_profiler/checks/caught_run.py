@@ -20,7 +20,13 @@ from typing import Any
 
 from pipeline_profiler.checks.check import Answer, Check, Judgement, all_checks, select_checks
 from pipeline_profiler.checks.document import plain_value
-from pipeline_profiler.checks.runner import PATIENT, CheckReport, CheckResult, run_checks
+from pipeline_profiler.checks.runner import (
+    PATIENT,
+    CheckReport,
+    CheckResult,
+    ProgressLine,
+    run_checks,
+)
 from pipeline_profiler.checks.user_code import Patience, explain_error
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"  # as for `watch`: one hook reads both orders
@@ -171,7 +177,7 @@ def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:
     if train is None and caught.steps:
         found.append(
             "the loader: the batches come from no DataLoader. `def make_loader(): return ...` "
-            "gives it to check-loader"
+            "gives it to check"
         )
     if train is not None and evaluated is None and caught.facts.evaluations:
         found.append("the loader for evaluation: it is no DataLoader")
@@ -230,7 +236,7 @@ def _asked(
     from pipeline_profiler.checks.loader_subject import model_grid
     from pipeline_profiler.profiling.record.errors import ProfileError
 
-    merged = CheckReport()
+    merged, progress = CheckReport(), ProgressLine()
     left = max(order.seconds / 3, order.seconds - spent)
     sys.stderr.write("\n")
     for family in ("LOAD", "TRAIN"):
@@ -242,7 +248,7 @@ def _asked(
             continue
         budget = left * (LOADER if family == "LOAD" else 1.0)
         busy = time.process_time()
-        report = run_checks(checks, subjects[family], budget, order.seed, progress=_progress)
+        report = run_checks(checks, subjects[family], budget, order.seed, progress=progress)
         merged.results += report.results
         merged.ended = " ".join(filter(None, (merged.ended, report.ended)))
         merged.interrupted = merged.interrupted or report.interrupted
@@ -250,13 +256,10 @@ def _asked(
         left = max(left / 3, left - min(report.seconds, time.process_time() - busy))
         if merged.interrupted:
             break
+    progress.clear()
     merged.grid = model_grid(shown)
     notes = list(getattr(subjects.get("TRAIN"), "notes", []))
     return {**report_form(merged), "notes": notes, "error": _script_error()}
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _script_error() -> str:

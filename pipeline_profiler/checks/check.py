@@ -26,11 +26,11 @@ MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
 
 
 class Judgement(StrEnum):
-    """What a check says; CANNOT_TELL also where there is nothing to judge."""
+    """The result of a check; INCONCLUSIVE also if the check is not applicable."""
 
-    PASS = "pass"
-    FAIL = "fail"
-    CANNOT_TELL = "cannot_tell"
+    PASS = "passed"
+    FAIL = "failed"
+    INCONCLUSIVE = "inconclusive"
 
 
 class Nearness(IntEnum):
@@ -62,7 +62,7 @@ def passed(sentence: str, /, **evidence: Any) -> Answer:
 
 def unclear(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
     """Too little to judge, or nothing there to be judged."""
-    return Answer(Judgement.CANNOT_TELL, sentence, next=next_step, evidence=evidence)
+    return Answer(Judgement.INCONCLUSIVE, sentence, next=next_step, evidence=evidence)
 
 
 def absent(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
@@ -101,7 +101,7 @@ class Check:
         """Examine a KerasSubject; a check that cannot says why."""
         by_itself = self.torch_only != Check.torch_only  # then there is nothing here to be judged
         say = absent if by_itself else unclear
-        return say(f"Trainings of Keras are not examined here: {self.torch_only}.")
+        return say(f"Trainings of Keras are not supported: {self.torch_only}.")
 
     @classmethod
     def failed(cls, sentence: str, /, *causes: str, **evidence: Any) -> Answer:
@@ -130,7 +130,7 @@ class Check:
         bad = given.judgement is Judgement.FAIL
         if bad and not self.healed:
             return given
-        if entered.judgement is Judgement.CANNOT_TELL:
+        if entered.judgement is Judgement.INCONCLUSIVE:
             said = f"{given.sentence} What enters the model is something else: {entered.sentence}"
             return unclear(said, given.next, **given.evidence) if bad else given
         same = given.sentence == entered.sentence

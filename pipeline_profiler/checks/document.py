@@ -1,9 +1,8 @@
-"""The document `checks/1` of a run of checks: written, told for a terminal, read for the app.
+"""The document `checks/1` of a run of checks: written, printed, and read for the app.
 
-The text opens with what failed, causes before symptoms, each with the line of the user's file, its
-likely causes and the next step; what passed and what could not be told are lists of codes. Format:
-docs/checks-training.md. A saved document comes from anywhere: what has another type than it should
-have is left out or shown as text; a picture is only taken where its bytes begin as a PNG does.
+The text lists failed checks, causes before symptoms, each with the line of the user's file, likely
+causes and the fix, and ends with the counts. Format: docs/checks-training.md. A saved document is
+not trusted: values of another type are left out or shown as text, and an image must be a PNG.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import binascii
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -24,20 +23,21 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
 WIDTH = 100
-MARKS = {Judgement.FAIL: "", Judgement.CANNOT_TELL: "?", Judgement.PASS: "ok"}
+NOT_APPLICABLE = "not applicable"
+STATES = ("failed", "passed", "inconclusive", NOT_APPLICABLE)
 # about the loader for evaluation beside the other
 OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020", "LOAD026")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 
 def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
-    """Plain data; `subject` is what was examined, as typed."""
-    counts = {str(j): _count(report, j) for j in Judgement}
+    """Plain data; `subject` is what was checked, as typed."""
     return {
         "schema": "checks/1",
         "generator": "pipeline-profiler",
         "subject": subject,
-        "summary": counts,
+        "kind": report.kind,
+        "summary": _counts(report),
         "failed": [r.check.code for r in report.failed],
         "checks": [_entry(result, report) for result in report.results],
         "unreached": list(report.unreached),
@@ -53,7 +53,7 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
     return {
         "code": result.check.code,
         "name": result.check.name,
-        "verdict": str(answer.judgement),
+        "verdict": state_of(result),
         "sentence": answer.sentence,
         "causes": list(answer.causes),
         "next": answer.next,
@@ -129,98 +129,73 @@ def checks_file(report: CheckReport, subject: str, path: str) -> str:
     return f"<!-- pipeline-profiler report -->\n\n{textwrap.indent(text, '    ')}\n{image}"
 
 
-def headline(report: CheckReport, subject: str) -> str:
-    """One sentence: what failed first, how many checks could tell, and what was not reached."""
-    told, untold = len(report.results), _count(report, Judgement.CANNOT_TELL)
-    nothing = sum(_is_absent(r) for r in report.results)
-    answered = f"{told - untold} of {told} checks answered, {untold - nothing} cannot tell"
-    if nothing:
-        answered += f", {nothing} have nothing here to judge"
-    if report.unreached:
-        answered += f"; not reached: {', '.join(report.unreached)}"
-    if report.failed:
-        first, more = report.failed[0], len(report.failed) - 1
-        others = f" and {more} more" if more else ""
-        place = place_of(first, report)
-        named = f"{first.check.code} {first.check.name}{f' at {place}' if place else ''}"
-        return f"FAIL  {subject}: {named}{others} ({answered})"
-    done = "nothing failed" if report.results else "nothing was checked"
-    return f"{verdict_word(report).upper()}  {subject}: {done} ({answered})"
+def state_of(result: CheckResult) -> str:
+    """Return the state of a check: one of `STATES`."""
+    judgement = result.answer.judgement
+    absent = judgement is Judgement.INCONCLUSIVE and result.answer.evidence.get("absent")
+    return NOT_APPLICABLE if absent else str(judgement)
+
+
+def _counts(report: CheckReport) -> dict[str, int]:
+    states = [state_of(result) for result in report.results]
+    return {state: states.count(state) for state in STATES}
 
 
 def verdict_word(report: CheckReport) -> str:
-    """The whole run in a word: fail, pass or cannot tell."""
+    """Return the state of the whole run: failed, passed or inconclusive."""
     if report.failed:
-        return "fail"
-    return "pass" if _count(report, Judgement.PASS) else "cannot tell"
-
-
-def _count(report: CheckReport, judgement: Judgement) -> int:
-    return sum(r.answer.judgement is judgement for r in report.results)
-
-
-def _is_absent(result: CheckResult) -> bool:
-    """Whether there is nothing here that the check is about, so that it cannot tell."""
-    return result.answer.judgement is Judgement.CANNOT_TELL and bool(
-        result.answer.evidence.get("absent")
-    )
+        return "failed"
+    return "passed" if _counts(report)["passed"] else "inconclusive"
 
 
 def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
-    """The report for a terminal; `full`: with the sentence of each check that did not fail."""
-    first = _wrapped(headline(report, subject), 6)
-    return "\n".join([*first, *_lines(report, full)])
+    """The report for a terminal; `full`: also the checks that did not fail."""
+    return "\n".join([f"Checks of {report.kind} {subject}", *_lines(report, full)])
 
 
 def _lines(report: CheckReport, full: bool) -> Iterator[str]:
     for result in report.failed:
         check, answer, place = result.check, result.answer, place_of(result, report)
         yield ""
-        at = f" ({place})" if place else ""
-        yield from _wrapped(f"FAIL {check.code} {check.name}{at}: {answer.sentence}", 5)
+        at = f"{place} " if place else ""
+        yield from _wrapped(f"{at}{check.code} {check.name}: {answer.sentence}", 2)
         if answer.causes:
-            yield from _wrapped(f"     likely: {'; '.join(answer.causes)}.", 13)
-        yield from _wrapped(f"     next:   {answer.next}", 13)
+            yield from _wrapped(f"  Likely cause: {'; '.join(answer.causes)}.", 4)
+        yield from _wrapped(f"  Next: {answer.next}", 4)
     if FOUNDATION in [r.check.code for r in report.failed]:
-        yield f"\nUntil {FOUNDATION} passes, what passed below rests on sand."
-    if report.failed:
-        yield ""
-    marks = {id(r): "-" if _is_absent(r) else MARKS[r.answer.judgement] for r in report.results}
-    for mark in ("?", "-", "ok"):
-        found = [r for r in report.results if marks[id(r)] == mark]
-        yield from _each(found, mark) if full else _codes(found, mark)
+        yield f"\nFix {FOUNDATION} first: until it passes, the passed checks are not reliable."
+    yield ""
+    if full:
+        yield from _each(report)
+    for sentence in dict.fromkeys(r.answer.sentence for r in report.results if r.users):
+        yield from _wrapped(f"Your code failed: {sentence}", 2)
     if report.broken:
         broken = ", ".join(result.check.code for result in report.broken)
-        yield f"Broken checks: {broken} (--trace shows why)."
+        yield f"Checks that failed with an internal error: {broken} (--trace shows it)."
+    if report.unreached:
+        yield from _wrapped(f"Not reached by the script: {', '.join(report.unreached)}.", 2)
     if report.ended:
         yield from _wrapped(report.ended, 0)
-    if report.results and not full:
-        yield "--full prints what each of them says."
+    counts = ", ".join(f"{n} {state}" for state, n in _counts(report).items())
+    yield counts if full or not report.results else f"{counts} (--full lists all checks)"
 
 
-def _codes(results: Sequence[CheckResult], mark: str) -> Iterator[str]:
-    """The codes alone, `LOAD001 002 TRAIN004`; the user's errors with their sentence."""
-    said = ""
-    for family in dict.fromkeys(r.check.code[:-3] for r in results):
-        numbers = sorted(r.check.code[-3:] for r in results if r.check.code[:-3] == family)
-        said += f" {family}{' '.join(numbers)}"
-    if said:
-        yield from _wrapped(f"{mark:<3}{said}", 4)
-    for sentence in dict.fromkeys(r.answer.sentence for r in results if r.users):
-        yield from _wrapped(f"    {sentence}", 4)
-
-
-def _each(results: Sequence[CheckResult], mark: str) -> Iterator[str]:
-    alike: dict[str, list[CheckResult]] = {}  # those that stopped at one error are one entry
-    for result in results:
-        alike.setdefault(result.answer.sentence, []).append(result)
-    if alike:
-        yield ""
-    for sentence, same in alike.items():
-        names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
-        yield from _wrapped(f"{mark:<3} {names}: {sentence}", 4)
-        if same[0].answer.next:
-            yield from _wrapped(f"    {same[0].answer.next}", 4)
+def _each(report: CheckReport) -> Iterator[str]:
+    """Yield the checks that did not fail, by state; equal sentences share an entry."""
+    for state in STATES[1:]:
+        alike: dict[str, list[CheckResult]] = {}
+        for result in report.results:
+            if state_of(result) == state:
+                alike.setdefault(result.answer.sentence, []).append(result)
+        if alike:
+            yield state.capitalize()
+        for sentence, same in alike.items():
+            names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
+            yield from _wrapped(f"  {names}: {sentence}", 4)
+            if same[0].answer.next:
+                yield from _wrapped(f"    {same[0].answer.next}", 4)
+        if alike:
+            yield ""
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
@@ -230,8 +205,7 @@ def _wrapped(text: str, indent: int) -> list[str]:
 # ---- a saved document, typed and bounded ----
 
 MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300
-WORDS = {str(j): j.replace("_", " ") for j in Judgement}
-FIRST = ("fail", "cannot tell", "pass")
+ORDER = ("failed", "inconclusive", "passed", NOT_APPLICABLE)
 
 
 @dataclass(frozen=True)
@@ -263,10 +237,10 @@ class SavedChecks:
 
     @property
     def verdict(self) -> str:
-        """The whole document in a word."""
-        if self.count("fail"):
-            return "fail"
-        return "pass" if self.count("pass") else "cannot tell"
+        """The state of the whole document."""
+        if self.count("failed"):
+            return "failed"
+        return "passed" if self.count("passed") else "inconclusive"
 
 
 def parse_checks(blob: bytes, where: str) -> SavedChecks:
@@ -277,14 +251,15 @@ def parse_checks(blob: bytes, where: str) -> SavedChecks:
         raise ProfileError(f"{where} is no readable document of checks.") from None
     if document.get("schema") != "checks/1":
         raise ProfileError(
-            f"{where} is no document checks/1: write one with `check-loader ... -o x.json`."
+            f"{where} is no document checks/1: write one with `pipeline-profiler check ... -o "
+            "x.json`."
         )
     listed = document.get("checks")
     entries = [e for e in listed if isinstance(e, Mapping)] if isinstance(listed, list) else []
     answers = [_answer(entry) for entry in entries[:MOST_CHECKS]]
     failed = [str(code) for code in _list(document.get("failed"))]
     order = {code: place for place, code in enumerate(failed)}
-    answers.sort(key=lambda a: (FIRST.index(a.verdict), order.get(a.code, len(order)), a.code))
+    answers.sort(key=lambda a: (ORDER.index(a.verdict), order.get(a.code, len(order)), a.code))
     return SavedChecks(
         _text(document.get("subject")),
         tuple(answers),
@@ -299,7 +274,7 @@ def _answer(entry: Mapping[str, Any]) -> SavedAnswer:
     return SavedAnswer(
         _text(entry.get("code")),
         _text(entry.get("name")),
-        WORDS.get(str(entry.get("verdict")), "cannot tell"),
+        str(state) if (state := entry.get("verdict")) in STATES else "inconclusive",
         _text(entry.get("sentence")),
         tuple(_text(cause) for cause in _list(entry.get("causes"))[:20]),
         _text(entry.get("next")),

@@ -258,7 +258,7 @@ def compiled(training: Training) -> Training:
     model, loss, optimizer = training.model, training.loss, training.optimizer
     if keras.backend.backend() != "tensorflow":
         raise UsersError(
-            f"Keras runs on {keras.backend.backend()}: check-training examines Keras on "
+            f"Keras runs on {keras.backend.backend()}: check examines Keras on "
             "TensorFlow only (KERAS_BACKEND=tensorflow)."
         )
     if loss is not None and optimizer is not None:

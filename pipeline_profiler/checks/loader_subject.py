@@ -372,7 +372,7 @@ class LoaderSubject:
     def declared(self) -> DeclaredNumbers | None:
         """The mean and deviation that inputs should be normalised with; None where unknown."""
         if self.mean and self.deviation:
-            return DeclaredNumbers(self.mean, self.deviation, "--mean and --std")
+            return DeclaredNumbers(self.mean, self.deviation, "check.mean and check.std")
         try:
             return None if self.make_model is None else declared_by(self.make_model())
         except (Exception, SystemExit):  # noqa: BLE001 - it declares nothing
@@ -620,6 +620,7 @@ def grid_png(
     if not cells:
         return None
     from PIL import Image, ImageDraw
+    from PIL.PngImagePlugin import PngInfo
 
     rows = -(-len(cells) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * CELL, rows * (CELL + CAPTION)), "white")
@@ -629,8 +630,9 @@ def grid_png(
         picture = Image.fromarray(pixels).resize((CELL - 4, CELL - 4), Image.Resampling.NEAREST)
         sheet.paste(picture, (left + 2, top + 2))
         draw.text((left + 3, top + CELL - 2), caption[:14], fill="black")
-    out = io.BytesIO()
-    sheet.save(out, "PNG")
+    out, mark = io.BytesIO(), PngInfo()
+    mark.add_text("Software", "pipeline-profiler")  # so that a later grid replaces this file
+    sheet.save(out, "PNG", pnginfo=mark)
     return out.getvalue()
 
 

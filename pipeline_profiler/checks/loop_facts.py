@@ -1,6 +1,6 @@
 """What only the user's own loop shows: modes, epochs, clipping, gradients, the schedule's unit.
 
-Recorded while `check-training -- train.py` runs the script; a training made of functions has none.
+Recorded while `check -- train.py` runs the script; a training made of functions has none.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Run checks one after the other: seeds put back, errors turned into answers, time bounded.
 
-One check cannot stop the others: what the user's code raises is an answer "cannot tell", a check of
-ours that breaks is reported as broken, and a check beyond its limit of time is ended. Ctrl-C ends
-the run with the answers there are.
+A check cannot stop the others: an exception of the user's code makes it inconclusive, a check with
+an internal error is reported as broken, and a check beyond its time limit is ended. Ctrl-C ends the
+run with the results so far.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -43,7 +44,7 @@ class CheckReport:
     """The results in the order of running; `ended` says why checks are missing, if any are.
 
     places: lines of the user's files by part of the training; unreached: what a run of a script did
-    not come to; grid: a PNG of what enters the model.
+    not come to; grid: a PNG of what enters the model; kind: loader, training, script or log.
     """
 
     results: list[CheckResult] = field(default_factory=list)
@@ -53,6 +54,7 @@ class CheckReport:
     places: Mapping[str, str] = field(default_factory=dict)
     unreached: Sequence[str] = ()
     grid: bytes | None = None
+    kind: str = "training"
 
     @property
     def failed(self) -> list[CheckResult]:
@@ -64,6 +66,32 @@ class CheckReport:
     def broken(self) -> list[CheckResult]:
         """Checks that broke, which is our fault."""
         return [r for r in self.results if r.broken]
+
+
+class ProgressLine:
+    """Shows the running check on stderr: in place on a terminal, else a line each 10 s."""
+
+    EVERY_S = 10.0
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Show the text."""
+        now = time.monotonic()
+        if sys.stderr is None or not (self._live or now - self._shown > self.EVERY_S):
+            return
+        self._shown = now
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._live:
+            self("")
 
 
 def run_checks(

@@ -430,8 +430,8 @@ class TrainingSubject(ExaminedTraining):
         return f"reports {pair[0]:.4g} where loss(model(inputs), targets) is {pair[1]:.4g}"
 
     def weighed(self, answer: Answer) -> Answer:
-        """`answer`; "cannot tell" where it fails a loss that is not what your step minimises."""
-        if answer.judgement != "fail" or not self.other_objective:
+        """`answer`; "inconclusive" where it fails a loss that is not what your step minimises."""
+        if answer.judgement != "failed" or not self.other_objective:
             return answer
         said = f"{answer.sentence} Your train_step {self.other_objective}."
         return unclear(f"{said[:-1]}: it minimises something else.", **answer.evidence)

@@ -117,12 +117,12 @@ def check_model(model: Any) -> None:
         return
     if "keras" in sys.modules and "torch" not in sys.modules:
         raise UsersError(
-            f"The model is of type {type(model).__name__}: check-training needs a keras.Model "
+            f"The model is of type {type(model).__name__}: check needs a keras.Model "
             "or a torch.nn.Module."
         )
     if not isinstance(model, torch.nn.Module):
         kind = type(model).__name__
-        raise UsersError(f"The model is of type {kind}: check-training needs a torch.nn.Module.")
+        raise UsersError(f"The model is of type {kind}: check needs a torch.nn.Module.")
 
 
 def as_training(made: Any, loader: Any = None) -> Training:

@@ -1,7 +1,7 @@
-"""What the arguments of a command must be like, asked before anything is measured.
+"""Options that several commands share, and the checks of arguments before anything is measured.
 
-A measurement takes minutes, and what is wrong with an option is known at once: each check raises
-ProfileError with the fix.
+A measurement takes minutes, and a wrong option is known at once: each check raises ProfileError
+with the fix.
 """
 
 from __future__ import annotations
@@ -14,38 +14,44 @@ from glob import escape, glob
 from typing import Any
 
 from pipeline_profiler.cli.output import check_session_output
+from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.session import ProfileError
+from preflight.terminal import nearest_name
 
-PYTHON_HELP = "your training's Python, or the folder of its environment (default: this one)"
-LEAST_STEPS = 10
-MOST_SEED = 2**32 - 1  # numpy and torch take no larger one
-AXES = {  # option -> (argument, setting, least value, most)
-    "--workers": ("workers", "workers", 0, 1024),
-    "--prefetch": ("prefetch", "prefetch", 1, 1024),
-    "--batch-size": ("batch_size", "batch_size", 1, 2**31),
-    "--pin": ("pin", "pin_memory", 0, 1),
+PYTHON_HELP = "Python of your training, or the folder of its environment (default: this Python)"
+MIN_STEPS = 10
+FAIL_ON_HELP = 'exit code 1 where the data stall exceeds a bound, such as "stall>20%%"'
+TRY_HELP = "settings of the loader to measure: workers, prefetch, batch-size or pin; repeatable"
+TRY_KEYS = {  # key of --try -> (setting of the loader, lowest value, highest value)
+    "workers": ("workers", 0, 1024),
+    "prefetch": ("prefetch", 1, 1024),
+    "batch-size": ("batch_size", 1, 2**31),
+    "pin": ("pin_memory", 0, 1),
 }
 
 
 def check_measuring(args: argparse.Namespace) -> None:
-    """The options that all measuring commands share."""
+    """Raise ProfileError for what is wrong with the options and settings of `run`."""
+    measure: MeasureSettings = args.settings.measure
     if args.step and args.emulate_step_ms is not None:
         raise ProfileError("Give --step or --emulate-step-ms, not both.")
-    if args.steps < LEAST_STEPS or args.repeats < 1:
-        raise ProfileError("--steps must be at least 10 and --repeats at least 1.")
-    if args.epoch_steps < 0:
-        raise ProfileError("--epoch-steps counts the steps of an epoch: give 1 or more.")
+    if measure.steps is not None and measure.steps < MIN_STEPS:
+        raise ProfileError(f"measure.steps is {measure.steps}: run needs at least {MIN_STEPS}.")
     check_amount("--emulate-step-ms", args.emulate_step_ms, zero=True)
-    check_run_options(args)
+    check_amount("--seconds", args.seconds)
     files = [spec_file(args.loader), spec_file(args.step)]
-    check_session_output(args.output, args.replace, [name for name in files if name])
+    check_session_output(args.output, [name for name in files if name])
+    given = {"--try": args.trials, "--tune": args.tune, "--ceiling": args.ceiling}
+    modes = [option for option, value in given.items() if value]
+    if len(modes) > 1:
+        raise ProfileError(f"Give {' or '.join(modes)}: a run has one of them.")
+    if args.fail_on and modes:
+        raise ProfileError(f"--fail-on needs a data stall, which {modes[0]} does not measure.")
     if args.fail_on:
         bound(args.fail_on)
-    if args.files and not args.cold:
-        raise ProfileError("--files names the files of the cold arm: give --cold with it.")
-    if args.files and not matching_files(args.files):
-        raise ProfileError(f"--files '{args.files}' matches no file: put the pattern in quotes.")
+    if measure.cold and measure.files and not matching_files(measure.files):
+        raise ProfileError(f"measure.files is '{measure.files}', which matches no file.")
 
 
 def matching_files(pattern: str) -> list[str]:
@@ -65,16 +71,8 @@ def matching_files(pattern: str) -> list[str]:
     return sorted(found)
 
 
-def check_run_options(args: argparse.Namespace) -> None:
-    """The budget, the limit and the seed."""
-    check_amount("--seconds", args.seconds)
-    check_amount("--limit", args.limit)
-    if not 0 <= args.seed <= MOST_SEED:
-        raise ProfileError(f"--seed takes a whole number from 0 to {MOST_SEED}.")
-
-
 def check_amount(option: str, value: float | None, zero: bool = False) -> None:
-    """A finite number above 0, or from 0 on."""
+    """Raise ProfileError unless a value is finite and above 0, or from 0 on with `zero`."""
     if value is None:
         return
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
@@ -82,16 +80,24 @@ def check_amount(option: str, value: float | None, zero: bool = False) -> None:
         raise ProfileError(f"{option} takes a number {least}, not {value:g}.")
 
 
-def read_axes(args: argparse.Namespace) -> dict[str, Sequence[int]]:
-    """The settings of a sweep by the name the loader has for them; empty ones are left out."""
-    axes: dict[str, Sequence[int]] = {}
-    for option, (name, setting, least, most) in AXES.items():
-        values = split_numbers(getattr(args, name), option)
-        if any(not least <= value <= most for value in values):
-            raise ProfileError(f"{option} takes whole numbers from {least} to {most}.")
-        if values:
-            axes[setting] = [bool(v) for v in values] if name == "pin" else values
-    return axes
+def read_trials(words: Sequence[str]) -> dict[str, Sequence[int]]:
+    """Return the values to try of each setting of the loader, from `workers=0,2,4` and the like."""
+    trials: dict[str, Sequence[int]] = {}
+    for text in words:
+        key, _, listed = text.partition("=")
+        if key not in TRY_KEYS:
+            raise ProfileError(
+                f"--try takes {', '.join(TRY_KEYS)}, such as workers=0,2,4, not '{text}'."
+                f"{nearest_name(key, TRY_KEYS)}"
+            )
+        setting, low, high = TRY_KEYS[key]
+        values = split_numbers(listed, f"--try {key}")
+        if setting in trials:
+            raise ProfileError(f"--try {key} is given twice: list its values with commas.")
+        if not values or any(not low <= value <= high for value in values):
+            raise ProfileError(f"--try {key} takes whole numbers from {low} to {high}.")
+        trials[setting] = [bool(v) for v in values] if key == "pin" else values
+    return trials
 
 
 def split_words(text: str | None) -> list[str]:

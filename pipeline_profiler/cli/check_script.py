@@ -1,4 +1,4 @@
-"""`pipeline-profiler check-training -- train.py ...`: an unmodified script is run, caught, checked.
+"""`pipeline-profiler check -- train.py ...`: an unmodified script is run, caught, checked.
 
 The script runs in a process of its own, as under `watch`, until its first evaluation and the first
 step of its second epoch; the checks run there, on what was caught. Its stdout goes to stderr.
@@ -26,7 +26,7 @@ from pipeline_profiler.cli.arguments import split_words
 from pipeline_profiler.cli.output import check_output, say, write_report
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.watching.interpreter import lent_packages
-from pipeline_profiler.profiling.watching.launch import HOOK, command_of, wait_for
+from pipeline_profiler.profiling.watching.launch import HOOK, command_of, script_of, wait_for
 
 START_S = 120.0  # to import, and to read what it reads before its first batch
 OFFLINE = {  # what keeps trackers from the network; a graph that is not compiled can be followed
@@ -46,12 +46,12 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     """
     command = command_of(words)
     if args.init:
-        check_output(args.init, args.replace, [word for word in words if Path(word).is_file()])
+        check_output(args.init, [word for word in words if Path(word).is_file()])
     with tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True) as at:
         with lent_packages() as home:
             only, skip = split_words(args.only), split_words(args.skip)
             order = CheckOrder(os.path.realpath(at), home, seconds, args.quick, tuple(only),
-                               tuple(skip), args.seed)  # fmt: skip
+                               tuple(skip), args.settings.check.seed)  # fmt: skip
             chosen_checks(order)  # an unknown word is said before anything is started
             code = _run_held(command, order, args.yes)
         told = _answers(Path(at))
@@ -66,30 +66,30 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     report.places, report.unreached = told["places"], tuple(told["unreached"])
     if args.init:
         text = factories(told["init"], words)
-        say(f"factories: {write_report(lambda: text.encode(), args.init, args.replace)}")
+        say(f"factories: {write_report(lambda: text.encode(), args.init)}")
     return report
 
 
 def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool) -> int:
     """Run it with its changes held back by the system; by hooks of Python's where it cannot."""
     say(
-        f"Runs {shlex.join(command)} in {os.getcwd()} until its first evaluation and the first "
-        f"step of its second epoch, for {order.seconds:.0f} s of CPU at most with the checks. "
-        "Trackers are set offline; the network stays open."
+        f"Runs {shlex.join(command)} in {os.getcwd()} until its first evaluation and second epoch, "
+        f"for at most {order.seconds:.0f} s of CPU with the checks. Trackers (wandb, mlflow, ...) "
+        "are offline; other network access is not blocked."
     )
     say(SHORTENED)
     if sys.platform == "linux":
-        say("What it writes, deletes and renames is held back in scratch and thrown away.")
+        say("Its file changes go to a temporary layer and are discarded.")
         around = [sys.executable, "-I", str(Path(held_back.__file__)), order.folder]
         code = _run([*around, *command], order)
         if code != held_back.REFUSED:
             return code
     say(
-        "This system offers no overlay of its files: only what Python itself opens, renames and "
-        "deletes is held back, not what compiled code or a program does that it starts."
+        "Only file changes by Python are discarded here. Changes by compiled code and by other "
+        "programs are real."
     )
     if not agreed and not _agreed():
-        raise ProfileError("It was not run: --yes runs it with what can be held back.")
+        raise ProfileError("It was not run: --yes runs it although some changes would be real.")
     hold = f"{order.folder}/scratch-by-hooks"
     return _run(command, CheckOrder(**{**vars(order), "hold": hold}))
 
@@ -149,17 +149,16 @@ def _shortest(change: str) -> str:
 
 def _nothing_caught(code: int, words: Sequence[str]) -> str:
     return (
-        f"{words[0]} ended with exit code {code}, and no step of an optimizer of torch and no fit "
-        "of Keras was seen in it. Factories give a training to the checks instead: a file with "
-        "make_loader, make_model, make_loss and make_optimizer(model), for "
-        "`pipeline-profiler check-training FILE.py`."
+        f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
+        "(Keras) was seen. Write a file with make_loader, make_model, make_loss and "
+        "make_optimizer(model), then run `pipeline-profiler check FILE.py`."
     )
 
 
 # ---- a file of factories ----
 
-FACTORIES = '''"""Factories for `pipeline-profiler check-training {file}`, begun from what a run of
-{script} showed: move there what makes each part, without training."""
+FACTORIES = '''"""Template for `pipeline-profiler check {file}`, made from a run of {script}:
+move the code that builds each part here."""
 
 # from {module} import ...  (what the parts below need)
 
@@ -169,7 +168,7 @@ FACTORIES = '''"""Factories for `pipeline-profiler check-training {file}`, begun
 
 def factories(parts: Mapping[str, str], words: Sequence[str]) -> str:
     """The text of a file of factories, from the types of what was caught."""
-    script = next((w for w in words if w.endswith(".py")), words[0])
+    script = script_of(words)
     text = FACTORIES.format(file="FILE.py", script=script, module=Path(script).stem)
     keras = "keras" in parts
     made = {

@@ -1,8 +1,8 @@
-"""`check-loader`, `check-training` and `explain`: parse, one call, format.
+"""`check` and `explain`: parse, one call, format.
 
-The user's functions are named as for the other commands, `FILE.py:FUNCTION`. Progress goes to
-stderr. Exit codes: 1 where a check failed, 3 where a check of ours broke, 130 after Ctrl-C, which
-still prints the answers there are.
+`check` decides by its target: a function that returns a loader or a training, a file of `make_*`
+functions, a script after `--`, or logs. Progress goes to stderr. Exit codes: 1 where a check
+failed, 3 where a check of ours broke, 130 after Ctrl-C, which still prints the results so far.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli.arguments import (
-    MOST_SEED,
     PYTHON_HELP,
     check_amount,
-    split_numbers,
     split_words,
 )
 from pipeline_profiler.cli.output import check_output, say, show, write_report
-from pipeline_profiler.cli.runs import add_recording_options
+from pipeline_profiler.cli.runs import record_command
+from pipeline_profiler.cli.settings import CheckSettings
 from pipeline_profiler.cli.user_code import (
     mentioned,
     offered,
     refuse_empty,
     refuse_training,
+    returns_training,
     spec_file,
     target,
 )
@@ -48,105 +48,56 @@ TRAINING_PARTS = (
     "{'model', 'loader', 'loss', 'optimizer'}, as make_training() does, or give the file alone, "
     "with make_loader, make_model, make_loss and make_optimizer(model)"
 )
-SCRIPT_FORM = "pipeline-profiler check-training -- {} --its-options"
-GRID_HELP = "write images of real batches as they enter the model, with labels"
-TRAINING_HELP = (
-    "make_training(), or a file with make_loader, make_model, make_loss, make_optimizer; "
-    "-- train.py --its-options runs and catches a script as it is"
+SCRIPT_FORM = "pipeline-profiler check -- {} --its-options"
+LOG_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".log", ".txt")
+TARGET_HELP = (
+    "FILE.py:FUNCTION (returns a loader or a training), FILE.py with make_* functions, or logs "
+    "(CSV, JSON lines, TensorBoard files, folders). Put a script after `--`"
 )
-
-
-OUTPUT_HELP = "write the document checks/1; X.html or X.md: a page"
-
-
-class _Words(argparse.Action):
-    """The first word is the file; more of them are a script's own options."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        namespace.training, namespace.script = values[0], values[1:]
+IMAGES_HELP = "write images of real batches as they enter the model, with labels"
+OUTPUT_HELP = "write the results as JSON (checks/1), or as a page (X.html, X.md)"
+LOADER_OPTIONS = ("eval", "evaluation", "split")
 
 
 def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount the commands."""
-    p = commands.add_parser("check-loader", help="is the loader right: order, coverage, pixels")
-    p.add_argument("loader", metavar="FILE.py:FUNCTION", help="makes the loader")
+    p = commands.add_parser("check", help="test a loader, a training loop, a script or a log")
+    p.add_argument("target", nargs="*", metavar="TARGET", help=TARGET_HELP)
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
-    _add_loader_options(p)
-    _add_shared_options(p)
-    p.set_defaults(command=_aside(check_loader_command))
-    p = commands.add_parser(
-        "check-training", help="is the loop right: before a run that costs a day"
+    group = p.add_argument_group("for a loader")
+    group.add_argument("--eval", metavar="FILE.py:FUNCTION", help="makes the evaluation loader")
+    group.add_argument(
+        "--evaluation", action="store_true", help="the loader itself is for evaluation"
     )
-    p.add_argument(
-        "training", metavar="FILE.py[:FUNCTION]", nargs="+", action=_Words, help=TRAINING_HELP
-    )
-    p.add_argument(
-        "--yes", action="store_true", help="run a script although Python alone holds it back"
-    )
-    p.add_argument(
-        "--init", metavar="X.py", help="after -- train.py: write factories, to be filled in"
-    )
-    p.add_argument("--grid", metavar="X.png", help=GRID_HELP)
-    p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
-    for name in PARTS:
-        p.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
-    _add_shared_options(p)
-    p.set_defaults(command=_aside(check_training_command))
-    p = commands.add_parser(
-        "check-log", help="what logs of metrics show: periods, divergence, plateaus, luck, budgets"
-    )
-    p.add_argument(
-        "log",
-        nargs="+",
-        metavar="FILE",
-        help="CSV, JSON lines, TensorBoard event file or a folder of these; several are compared",
-    )
-    _add_shared_options(p)
-    p.set_defaults(command=check_log_command)
-    page = commands.add_parser("explain", help="what a check proves, how it decides, what to do")
-    page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD, TRAIN or LOG lists them")
-    page.set_defaults(command=explain_command, json=False)
-
-
-def _add_loader_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--eval", metavar="FILE.py:FUNCTION", help="makes the loader for evaluation")
-    p.add_argument("--evaluation", action="store_true", help="the loader itself is for evaluation")
-    p.add_argument(
+    group.add_argument(
         "--split", metavar="FILE.py:FUNCTION", help="split_batch(batch): inputs, targets"
     )
-    p.add_argument("--classes", type=int, metavar="K", help="number of classes (labels 0 to K-1)")
-    p.add_argument(
-        "--mean", metavar="LIST", help="per channel, as the pretrained model declares it"
+    group = p.add_argument_group("for a training")
+    for name in PARTS:
+        group.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
+    group = p.add_argument_group("for a script after --")
+    group.add_argument(
+        "--yes", action="store_true", help="run it even if not all its writes can be discarded"
     )
-    p.add_argument("--std", metavar="LIST", help="per channel, as the pretrained model declares it")
-    p.add_argument(
-        "--pretrained",
-        metavar="SOURCE",
-        help="what declares mean and deviation: preprocessor_config.json, config.json of timm, or "
-        "FILE.py:FUNCTION that returns model, weights or processor (else make_model beside it)",
-    )
-    p.add_argument("--grid", metavar="X.png", help=GRID_HELP)
-
-
-def _add_shared_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--only", metavar="LIST", help="codes, prefixes or names of checks to run")
-    p.add_argument("--skip", metavar="LIST", help="codes, prefixes or names of checks to leave out")
-    p.add_argument("--quick", action="store_true", help="within 20 s, without the slow checks")
-    p.add_argument(
+    group.add_argument("--init", metavar="X.py", help="write factories, to be filled in")
+    group = p.add_argument_group("checks and output")
+    group.add_argument("--only", metavar="LIST", help="codes, prefixes or names of checks to run")
+    group.add_argument("--skip", metavar="LIST", help="codes, prefixes or names to leave out")
+    group.add_argument("--quick", action="store_true", help="within 20 s, without slow checks")
+    group.add_argument(
         "--seconds",
         type=float,
-        help="CPU time instead of 120 s (quick: 20 s); on the clock at most 3 times as long",
+        help="CPU time instead of 120 s (quick: 20 s); at most 3 times that in all",
     )
-    p.add_argument(
-        "--full", action="store_true", help="print what each check says, not the failed alone"
-    )
-    p.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
-    p.add_argument("-o", "--output", metavar="X.json", help=OUTPUT_HELP)
-    p.add_argument(
-        "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
-    )
-    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    add_recording_options(p)
+    group.add_argument("--full", action="store_true", help="print every check, not the failed only")
+    group.add_argument("--images", metavar="X.png", help=IMAGES_HELP)
+    group.add_argument("-o", "--output", metavar="X.json", help=OUTPUT_HELP)
+    group.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    record_command(p)
+    p.set_defaults(command=_aside(check_command), takes_script=True)
+    page = commands.add_parser("explain", help="what a check does, why it matters, what to do")
+    page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD, TRAIN or LOG lists them")
+    page.set_defaults(command=explain_command, json=False)
 
 
 # ------------------------------------------------------------------------------- commands
@@ -181,50 +132,102 @@ def _prints_aside() -> Iterator[None]:
             os.close(kept)
 
 
-def check_loader_command(args: argparse.Namespace) -> int:
-    """Examine a loader."""
+def check_command(args: argparse.Namespace) -> int:
+    """Check the target by its kind."""
+    if args.script is not None:
+        if args.target:
+            raise ProfileError("Give a target, or a script after `--`, not both.")
+        return _check_script(args)
+    if not args.target:
+        raise ProfileError(f"Name a target: {TARGET_HELP}.")
+    if args.init:
+        raise ProfileError("--init needs a script: pipeline-profiler check --init X.py -- train.py")
+    if all(map(_is_log, args.target)):
+        return _check_log(args)
+    if len(args.target) > 1:
+        raise ProfileError("Only logs are checked together: give one file or function.")
+    spec = args.target[0]
+    file, _, name = spec.rpartition(":")
+    if not file.endswith(".py"):
+        file, name = spec, ""
+    if _is_loader(args, file, name):
+        return _check_loader(args, spec if name else f"{file}:make_loader")
+    return _check_training(args, file, name)
+
+
+def _is_log(target: str) -> bool:
+    """Whether a target is a log of metrics: no Python file, and a log by its name or a folder."""
+    path = Path(target)
+    if path.suffix == ".py" or ".py:" in target:
+        return False
+    return path.is_dir() or path.suffix in LOG_SUFFIXES or "tfevents" in path.name
+
+
+def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
+    """Whether a function or a file makes a loader and no training; raises ProfileError if unclear.
+
+    A training has a model: `returns_training` decides for a function, the names for a file.
+    """
+    given = [f"--{option}" for option in PARTS if getattr(args, option)]
+    for_loader = [f"--{option}" for option in LOADER_OPTIONS if getattr(args, option)]
+    if given and for_loader:
+        raise ProfileError(
+            f"{given[0]} is for trainings and {for_loader[0]} for loaders: use one kind."
+        )
+    if given or for_loader:
+        return bool(for_loader)
+    if name:
+        try:
+            return name != "make_training" and not returns_training(file, name)
+        except ProfileError as error:
+            raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
+    there = mentioned(Path(file), OFFERED)
+    return "make_loader" in there and not {"make_training", "make_model"} & set(there)
+
+
+def _check_loader(args: argparse.Namespace, spec: str) -> int:
     from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
 
-    _check_shared(args, [args.loader, args.eval, args.split])
+    _check_shared(args, [spec, args.eval, args.split])
     mean, deviation = _declared(args)
-    entered_at = dict[str, str]()
+    seed, entered_at = args.settings.check.seed, dict[str, str]()
     subject = LoaderSubject(
-        target(args.loader, "the loader"),
+        target(spec, "the loader"),
         _maybe_target(args.eval, "the loader"),
         evaluation=args.evaluation,
-        classes=args.classes,
+        classes=args.settings.check.classes,
         split=_maybe_target(args.split, "(inputs, targets)"),
         mean=mean,
         deviation=deviation,
-        make_model=_model_of(args),
-        seed=args.seed,
-        entered=_entered_by(_functions_of(str(spec_file(args.loader)), ""), args.seed, entered_at),
+        make_model=_model_of(args, spec),
+        seed=seed,
+        entered=_entered_by(_functions_of(str(spec_file(spec)), ""), seed, entered_at),
     )
-    report = _run("LOAD", subject, args)
+    report = _run("LOAD", subject, args, "loader")
     makers = {"loader": subject.make_loader, "eval_loader": subject.make_eval}
     places = {name: _place_of(function) for name, function in makers.items()}
     report.places = places | entered_at
-    report.grid = model_grid(subject) if args.grid or args.output else None
-    return _finish(report, args, args.loader)
+    report.grid = model_grid(subject) if args.images or args.output else None
+    return _finish(report, args, spec)
 
 
 def _declared(args: argparse.Namespace) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of the options, or of the file that --pretrained names."""
+    """Return mean and deviation: the settings, else those of the file `check.pretrained`."""
     from pipeline_profiler.checks.loader_subject import read_declaration
 
-    mean = tuple(split_numbers(args.mean, "--mean", whole=False))
-    deviation = tuple(split_numbers(args.std, "--std", whole=False))
-    if args.pretrained and ".py:" not in args.pretrained:
-        found = read_declaration(args.pretrained)
-        return mean or found.mean, deviation or found.deviation
-    return mean, deviation
+    check: CheckSettings = args.settings.check
+    if check.pretrained and ".py:" not in check.pretrained:
+        found = read_declaration(check.pretrained)
+        return check.mean or found.mean, check.std or found.deviation
+    return check.mean, check.std
 
 
-def _model_of(args: argparse.Namespace) -> Callable[..., Any] | None:
-    """What may declare them: the function of --pretrained, else make_model beside the loader's."""
-    if args.pretrained:
-        return _maybe_target(args.pretrained if ".py:" in args.pretrained else None, "the model")
-    return offered(spec_file(args.loader), "make_model")
+def _model_of(args: argparse.Namespace, spec: str) -> Callable[..., Any] | None:
+    """Return the function of `check.pretrained`, else make_model of the loader's file."""
+    pretrained = args.settings.check.pretrained
+    if pretrained:
+        return _maybe_target(pretrained if ".py:" in pretrained else None, "the model")
+    return offered(spec_file(spec), "make_model")
 
 
 def _entered_by(
@@ -254,28 +257,26 @@ def _entered_by(
 
 def _write_grid(blob: bytes | None, args: argparse.Namespace) -> None:
     if blob is None:
-        say("No grid is written: the inputs are no pictures (or Pillow is not installed).")
+        say("No images are written: the inputs are not images, or Pillow is not installed.")
         return
-    say(f"grid of pictures: {write_report(lambda: blob, args.grid, args.replace)}")
+    say(f"images: {write_report(lambda: blob, args.images)}")
 
 
-def check_training_command(args: argparse.Namespace) -> int:
-    """Examine a training."""
+def _check_script(args: argparse.Namespace) -> int:
+    from pipeline_profiler.cli.check_script import report_of_script
+    from pipeline_profiler.profiling.watching.launch import script_of
+
+    _check_shared(args, [f"{word}:" for word in args.script])
+    report = report_of_script(args, args.script, _seconds(args))
+    report.kind = "script"
+    return _finish(report, args, script_of(args.script))
+
+
+def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
     from pipeline_profiler.checks.keras_subject import choose_subject
     from pipeline_profiler.checks.loader_subject import LoaderSubject, model_grid
-    from pipeline_profiler.cli.check_script import SHORTENED, report_of_script
+    from pipeline_profiler.cli.check_script import SHORTENED
 
-    if args.script or "--" in args.words:
-        _check_shared(args, [f"{args.training}:"])
-        report = report_of_script(args, [args.training, *args.script], _seconds(args))
-        return _finish(report, args, args.training)
-    if args.init:
-        raise ProfileError(
-            "--init needs a script that is run: check-training --init X.py -- train.py"
-        )
-    file, _, name = args.training.rpartition(":")
-    if not file.endswith(".py"):
-        file, name = args.training, ""
     _check_shared(args, [f"{file}:{name}"])
     given = {f"make_{part}": spec for part in PARTS if (spec := getattr(args, part))}
     try:
@@ -288,19 +289,22 @@ def check_training_command(args: argparse.Namespace) -> int:
     for maker, spec in given.items():
         functions[maker] = target(spec, f"the {maker.removeprefix('make_')}")
     _refuse_incomplete(functions, file)
-    subject = choose_subject(functions, args.seed)
+    subject = choose_subject(functions, args.settings.check.seed)
     _choose_threads()
     if {"train_step", "evaluate", "make_training"} & functions.keys():
         say(SHORTENED)
-    report = _run("TRAIN", subject, args)
+    report = _run("TRAIN", subject, args, "training")
     report.places = {name.removeprefix("make_"): _place_of(f) for name, f in functions.items()}
     for note in subject.notes:
         say(note)
-    if args.grid or args.output:
+    if args.images or args.output:
         make_loader = functions.get("make_loader", lambda: subject.settings.loader)
-        split, entered = functions.get("split_batch"), _entered_by(functions, args.seed, {})
+        split, entered = (
+            functions.get("split_batch"),
+            _entered_by(functions, args.settings.check.seed, {}),
+        )
         report.grid = model_grid(LoaderSubject(make_loader, split=split, entered=entered))
-    return _finish(report, args, args.training)
+    return _finish(report, args, args.target[0])
 
 
 def _refuse_unfit(path: Path, name: str, given: Mapping[str, str]) -> None:
@@ -331,13 +335,12 @@ def _refuse_incomplete(names: Collection[str], file: str) -> None:
         )
 
 
-def check_log_command(args: argparse.Namespace) -> int:
-    """Examine a log."""
+def _check_log(args: argparse.Namespace) -> int:
     from pipeline_profiler.checks.log_subject import LogSubject, read_logs
 
-    _check_shared(args, [f"{path}:" for path in args.log])
-    report = _run("LOG", LogSubject(read_logs(args.log)), args)
-    return _finish(report, args, " ".join(args.log))
+    _check_shared(args, [f"{path}:" for path in args.target])
+    report = _run("LOG", LogSubject(read_logs(args.target)), args, "log")
+    return _finish(report, args, " ".join(args.target))
 
 
 def _choose_threads() -> None:
@@ -388,26 +391,28 @@ def explain_command(args: argparse.Namespace) -> int:
 
 def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None:
     check_amount("--seconds", args.seconds)
-    if not 0 <= args.seed <= MOST_SEED:
-        raise ProfileError(f"--seed takes a whole number from 0 to {MOST_SEED}.")
-    if getattr(args, "classes", None) is not None and args.classes < 2:
-        raise ProfileError("--classes takes a whole number from 2 on.")
-    if getattr(args, "grid", None):
-        check_output(args.grid, args.replace)
+    if getattr(args, "images", None):
+        check_output(args.images)
     if args.output:
-        check_output(args.output, args.replace, [f for s in specs if (f := spec_file(s))])
+        check_output(args.output, [f for s in specs if (f := spec_file(s))])
 
 
 def _maybe_target(text: str | None, makes: str) -> Callable[..., Any] | None:
     return target(text, makes) if text else None
 
 
-def _run(family: str, subject: Any, args: argparse.Namespace) -> CheckReport:
+def _run(family: str, subject: Any, args: argparse.Namespace, kind: str) -> CheckReport:
     from pipeline_profiler.checks.check import select_checks
-    from pipeline_profiler.checks.runner import run_checks
+    from pipeline_profiler.checks.runner import ProgressLine, run_checks
 
     checks = select_checks(family, split_words(args.only), split_words(args.skip), args.quick)
-    return run_checks(checks, subject, _seconds(args), args.seed, progress=say)
+    progress = ProgressLine()
+    report = run_checks(
+        checks, subject, _seconds(args), args.settings.check.seed, progress=progress
+    )
+    progress.clear()
+    report.kind = kind
+    return report
 
 
 def _place_of(function: Any) -> str:
@@ -429,8 +434,8 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
         blob = document.checks_file(report, name, args.output).encode()
-        say(f"saved: {write_report(lambda: blob, args.output, args.replace)}")
-    if getattr(args, "grid", None):
+        say(f"saved: {write_report(lambda: blob, args.output)}")
+    if getattr(args, "images", None):
         _write_grid(report.grid, args)
     # of a log, the row has what its best checkpoint came to
     evidence = (result.answer.evidence for result in report.results)

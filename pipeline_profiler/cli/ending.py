@@ -55,9 +55,8 @@ def _concluded(session: Session, args: argparse.Namespace, conclude: Conclude) -
 def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
     """Save where it was asked for, or where there is room; `args.saved` is the path then."""
     path = str(getattr(args, "saved", None) or args.output)
-    again = args.replace or path != args.output
     try:
-        saved, as_asked = write_session(session.packed(), path, again)
+        saved, as_asked = write_session(session.packed(), path)
     except UnsavedError as error:
         say("The session could be saved nowhere, so it follows on stdout.")
         args.saved = None
@@ -81,7 +80,7 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
     if shown and shown[0]["code"] != COMPUTE_BOUND and not tried:
         done += (
             "\nafter a change: the same command with -o after.json, then "
-            f"pipeline-profiler compare {args.saved} after.json"
+            f"pipeline-profiler report {args.saved} --against after.json"
         )
     whole = "precision" in session.results  # its tables are the answer
     text = to_json(session) if args.json else (to_text if whole else to_screen)(session)
@@ -146,7 +145,7 @@ def rescue(session: Session, args: argparse.Namespace) -> None:
 def save_meanwhile(session: Session, args: argparse.Namespace) -> Path | None:
     """Save a partial state quietly where it was asked for; None where that fails now."""
     try:
-        args.saved = write_as_asked(session.packed(), args.output, args.replace)
+        args.saved = write_as_asked(session.packed(), args.output)
     except (OSError, ProfileError):
         return None
     return Path(args.saved)

@@ -1,9 +1,8 @@
 """Where results go: looked at before anything is measured, and never over a stranger's file.
 
-A measurement takes minutes, so a name that cannot be written is said at once. A file is replaced
-only where this program wrote it, which its content tells (no list of names is kept), or where the
-caller says so with --replace. A session that cannot be saved where it was asked for goes to the
-folder for temporary files, then to the working folder: it is not lost for want of a place.
+A measurement takes minutes, so a name that cannot be written is refused first. A file is replaced
+only where its content shows that this program wrote it (no list of names is kept). A session that
+cannot be saved at its path goes to the folder for temporary files, then to the working folder.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ HEAD_BYTES = 600
 MARKS = re.compile(
     rb"""^\s*\{\s*"schema"\s*:\s*"(profile(-compare)?|checks)/|"generator"\s*:\s*"pipeline-profiler"|"""
     rb"""<meta name="generator" content="pipeline-profiler">|^<!-- pipeline-profiler report -->|"""
-    rb"""^pipeline-profiler report\n"""
+    rb"""^pipeline-profiler report\n|^\x89PNG\r\n.{1,100}tEXtSoftware\x00pipeline-profiler""",
+    re.DOTALL,
 )
 
 
@@ -69,7 +69,7 @@ class UnsavedError(OSError):
         self.packed = packed
 
 
-def check_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
+def check_output(path: str, inputs: Iterable[str] = ()) -> None:
     """Raise ProfileError where `path` cannot be written, or holds what must not be replaced.
 
     `inputs` are files the command reads: they are never written, whatever they hold.
@@ -81,7 +81,7 @@ def check_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
         for name in inputs:
             if os.path.realpath(name) == str(target):
                 raise ProfileError(f"{path} is read by this command: choose another name for -o.")
-        _check_target(target, path, replace)
+        _check_target(target, path)
         _check_folder(target.parent)
     except OSError as error:
         raise ProfileError(
@@ -89,14 +89,14 @@ def check_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
         ) from None
 
 
-def check_session_output(path: str, replace: bool, inputs: Iterable[str] = ()) -> None:
+def check_session_output(path: str, inputs: Iterable[str] = ()) -> None:
     """`check_output` for both names that a session may get: it is packed above 1 MB."""
-    check_output(path, replace, inputs)
+    check_output(path, inputs)
     if not path.endswith(".gz"):
-        check_output(f"{path}.gz", replace, inputs)
+        check_output(f"{path}.gz", inputs)
 
 
-def _check_target(target: Path, path: str, replace: bool) -> None:
+def _check_target(target: Path, path: str) -> None:
     try:
         state = target.stat()
     except FileNotFoundError:
@@ -107,10 +107,9 @@ def _check_target(target: Path, path: str, replace: bool) -> None:
         raise ProfileError(f"{path} is no regular file: give the name of a file.")
     if not state.st_mode & 0o222 or not os.access(target, os.W_OK):
         raise ProfileError(f"{path} is read-only: choose another name.")
-    if not replace and not is_ours(target):
+    if not is_ours(target):
         raise ProfileError(
-            f"{path} exists and was not written by pipeline-profiler: choose another name, or "
-            "allow it with --replace."
+            f"{path} exists and was not written by pipeline-profiler: choose another name."
         )
 
 
@@ -123,7 +122,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the content shows that this program wrote it: a session, a report or a trace.
+    """Whether the content shows that this program wrote it: a session, report, trace or grid.
 
     An empty file counts as ours: there is nothing in it to lose.
     """
@@ -141,13 +140,13 @@ def is_ours(path: Path) -> bool:
 # ---- writing ----
 
 
-def write_session(packed: bytes, path: str, replace: bool) -> tuple[Path, bool]:
+def write_session(packed: bytes, path: str) -> tuple[Path, bool]:
     """(where the session was saved, whether that is where it was asked for).
 
     Raises UnsavedError where no place took it.
     """
     try:
-        return write_as_asked(packed, path, replace), True
+        return write_as_asked(packed, path), True
     except (OSError, ProfileError) as error:
         reason = _reason(error)
     say(f"pipeline-profiler: {path} cannot be written ({reason}).")
@@ -162,13 +161,13 @@ def write_session(packed: bytes, path: str, replace: bool) -> tuple[Path, bool]:
     raise UnsavedError(reason, packed)
 
 
-def write_as_asked(packed: bytes, path: str, replace: bool) -> Path:
+def write_as_asked(packed: bytes, path: str) -> Path:
     """Save at `path`, or at `path`.gz where it is large; raises OSError or ProfileError.
 
     Where it became the packed name, an earlier session under the plain one goes: whoever reads
     `path` afterwards shall not find the session of another measurement.
     """
-    check_session_output(path, replace)  # a file may have come while it was measured
+    check_session_output(path)  # a file may have come while it was measured
     saved = write_packed(packed, path)
     asked = Path(path)
     if saved != asked and asked.is_file() and not asked.is_symlink() and is_ours(asked):
@@ -188,10 +187,10 @@ def _fill(packed: bytes, path: Path) -> Path:
     return saved
 
 
-def write_report(make: Callable[[], bytes], path: str, replace: bool) -> Path:
+def write_report(make: Callable[[], bytes], path: str) -> Path:
     """Write what `make` returns; ProfileError where it cannot be written."""
     blob = make()
-    check_output(path, replace)
+    check_output(path)
     try:
         write_whole(blob, Path(path))
     except OSError as error:

@@ -20,13 +20,13 @@ from pipeline_profiler.cli import ending
 from pipeline_profiler.cli.arguments import (
     PYTHON_HELP,
     check_amount,
-    check_run_options,
     split_numbers,
     split_words,
 )
 from pipeline_profiler.cli.ending import finish
 from pipeline_profiler.cli.output import check_session_output, say
-from pipeline_profiler.cli.runs import add_recording_options
+from pipeline_profiler.cli.runs import record_command
+from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
 
@@ -42,6 +42,7 @@ GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
+STEPS = 50
 FEWEST_OWN_STEPS = 20  # per window: a real step varies more than the shipped ones
 LINE_EVERY_S = 15.0
 UNITS = {"": 1} | {
@@ -67,7 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.add_argument(
         "--step",
         metavar="FILE.py:FUNCTION",
-        help="makes your own step(batch, precision), or what check-training's make_training gives",
+        help="makes your own step(batch, precision), or what check's make_training gives",
     )
     _add_data_options(p)
     _add_step_options(p)
@@ -102,36 +103,18 @@ def _add_step_options(p: argparse.ArgumentParser) -> None:
 
 
 def _add_run_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--steps", type=int, default=50, help="timed steps per window (default 50)")
-    p.add_argument("--repeats", type=int, default=5, help="interleaved repeats (default 5)")
-    p.add_argument(
-        "--parity-steps",
-        type=int,
-        metavar="K",
-        help=f"first steps whose losses are kept (default {GPU_PARITY}; CPU {CPU_PARITY})",
-    )
     p.add_argument(
         "--seconds", type=float, help=f"time budget ({GPU_SECONDS:.0f}; CPU {CPU_SECONDS:.0f})"
     )
     p.add_argument(
         "--memory-limit",
         metavar="SIZE",
-        help="let training have no more GPU memory, such as 21GiB: what a smaller card does",
+        help="limit GPU memory to this size, such as 21GiB, to simulate a smaller card",
     )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
-    p.add_argument("--seed", type=int, default=0, help="weights and order (default 0)")
-    p.add_argument(
-        "--limit",
-        type=float,
-        metavar="S",
-        help="end a sweep that hangs so long (default 2 budgets)",
-    )
     p.add_argument("-o", "--output", default="precision.json", help="session file")
-    p.add_argument(
-        "--replace", action="store_true", help="replace a file that pipeline-profiler did not write"
-    )
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    add_recording_options(p)
+    record_command(p)
 
 
 def run_sweep(args: argparse.Namespace) -> Session:
@@ -164,9 +147,10 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise ProfileError("Give --loader or --data, not both.")
     if args.step and (args.model or args.framework == "keras"):
         raise ProfileError("--step brings its own model, in torch: leave the other out.")
-    if args.step and args.steps < FEWEST_OWN_STEPS:
-        raise ProfileError(f"--steps must be at least {FEWEST_OWN_STEPS} with --step.")
-    check_run_options(args)
+    steps = args.settings.measure.steps
+    if args.step and steps is not None and steps < FEWEST_OWN_STEPS:
+        raise ProfileError(f"measure.steps is {steps}: --step needs at least {FEWEST_OWN_STEPS}.")
+    check_amount("--seconds", args.seconds)
     check_amount("--lr", args.lr)
     if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
         raise ProfileError(f"--workers takes a whole number from 0 to {MOST_WORKERS}.")
@@ -175,14 +159,14 @@ def check_arguments(args: argparse.Namespace) -> None:
     if args.optimizer not in OPTIMIZERS:
         raise ProfileError(f"--optimizer is one of {', '.join(OPTIMIZERS)}.")
     files = [spec_file(args.model), spec_file(args.loader), spec_file(args.step)]
-    check_session_output(args.output, args.replace, [name for name in files if name])
+    check_session_output(args.output, [name for name in files if name])
 
 
 def _guard(args: argparse.Namespace, options: SweepOptions) -> Guard:
     from pipeline_profiler.profiling.measure.stopping import Guard
 
     return Guard(
-        limit_s=args.limit or 2 * options.seconds,
+        limit_s=args.settings.measure.limit or 2 * options.seconds,
         rescue=lambda session: ending.rescue(session, args),
     )
 
@@ -203,6 +187,7 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     from pipeline_profiler.precision.plan import SweepOptions
     from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, Recipe
 
+    measure: MeasureSettings = args.settings.measure
     gpu = backend.device == "cuda"
     sizes = GPU_SIZES if gpu else CPU_SIZES
     # a step of one's own says nothing at the tiny size that FP16 is cut down to on a CPU
@@ -216,13 +201,13 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
             (GPU_LR if gpu else CPU_LR) if args.lr is None else args.lr,
             args.channels_last,
             args.compile,
-            args.seed,
+            measure.seed,
         ),
-        repeats=args.repeats,
-        steps=args.steps,
+        repeats=measure.repeats,
+        steps=measure.steps or STEPS,
         fewest_steps=FEWEST_OWN_STEPS if args.step else SweepOptions.fewest_steps,
         seconds=args.seconds or (GPU_SECONDS if gpu else CPU_SECONDS),
-        parity_steps=args.parity_steps or (GPU_PARITY if gpu else CPU_PARITY),
+        parity_steps=measure.parity_steps or (GPU_PARITY if gpu else CPU_PARITY),
         memory_limit=read_size(args.memory_limit),
         largest=True if args.largest else None,
     )

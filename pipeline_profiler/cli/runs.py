@@ -1,4 +1,4 @@
-"""`pipeline-profiler runs`: what was measured, how it was called, on which state of the code."""
+"""`pipeline-profiler runs`: measurements and checks, each with the state of the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,44 +37,40 @@ PUSHED = {
 FROM_FILES = ("loader", "training", "model")  # arguments that name code of the user's
 
 
-def add_recording_options(p: argparse.ArgumentParser) -> None:
-    """The options of the row that the command adds to the table of runs."""
-    p.add_argument("--study", default="", help="name of the study, for the table of runs")
-    p.add_argument("--note", default="", help="a note, for the table of runs")
-    p.add_argument("--config", default="", metavar="LINK", help="configuration, as file or link")
-    p.add_argument("--runs", default="", metavar="FILE", help="the table of runs to add to")
-    p.add_argument("--no-record", action="store_true", help="add no row to the table of runs")
-    p.set_defaults(push="")
+def record_command(p: argparse.ArgumentParser) -> None:
+    """Let a command add a row to the table of runs."""
+    p.set_defaults(recorded=True, push="")
 
 
 def add_push_options(p: argparse.ArgumentParser) -> None:
-    """The options that send the row to a service."""
-    p.add_argument(
-        "--push", default="", metavar="URL", help="send it to https://HOST/NAME, a service"
+    """Add the options that send the row to a service."""
+    group = p.add_argument_group("Send the result to a service")
+    group.add_argument(
+        "--push", default="", metavar="URL", help="dataset of the service: https://HOST/NAME"
     )
-    p.add_argument("--dry-run", action="store_true", help="list what --push would send")
-    p.add_argument("--with-code", action="store_true", help="let --push send the diff")
-    p.add_argument("--with-paths", action="store_true", help="let --push send paths")
+    group.add_argument("--dry-run", action="store_true", help="list what --push would send")
+    group.add_argument("--with-code", action="store_true", help="let --push send the diff")
+    group.add_argument("--with-paths", action="store_true", help="let --push send paths")
 
 
 @dataclass
 class Recording:
     """What is known when a command begins: the clock, and the code that it will run."""
 
-    argv: Sequence[str]
+    command: str
     began: float = field(default_factory=time.time)
     code: Code = field(default_factory=Code)
     done: bool = False
 
 
-def begin_recording(args: argparse.Namespace, argv: Sequence[str]) -> None:
+def begin_recording(args: argparse.Namespace) -> None:
     """Look at the code before it runs: it may be edited while it is measured."""
     args.outcome = None
-    if not hasattr(args, "no_record") or not (args.push or _is_recorded(args)):
+    if not getattr(args, "recorded", False) or not (args.push or _is_recorded(args)):
         return
     if args.push and (why := find_push_problem(args.push, "profile", dry_run=args.dry_run)):
         raise ProfileError(why)
-    args.recording = Recording(argv)
+    args.recording = Recording(args.name)
     args.recording.code = read_code(_folder_of(args))
 
 
@@ -89,7 +84,7 @@ def record_outcome(args: argparse.Namespace) -> None:
     if args.push:
         push_row(_row(args, recording, outcome), args)
     path = _file_of(args)
-    if path is None or args.no_record:
+    if path is None or not args.settings.record.enabled:
         return
     try:
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
@@ -102,11 +97,11 @@ def record_outcome(args: argparse.Namespace) -> None:
         said = " ".join(str(error).split())[:120]
         say(f"This run is not in the table of runs ({type(error).__name__}: {said}).")
         return
-    say(f"run {number} in {path}   (`pipeline-profiler runs`; --no-record leaves it out)")
+    say(f"run {number} in {path}: `pipeline-profiler runs {number}`")
 
 
 def _is_recorded(args: argparse.Namespace) -> bool:
-    return not args.no_record and _file_of(args) is not None
+    return bool(args.settings.record.enabled) and _file_of(args) is not None
 
 
 def push_row(row: RunRow, args: argparse.Namespace) -> None:
@@ -138,30 +133,32 @@ def push_row(row: RunRow, args: argparse.Namespace) -> None:
 
 def _row(args: argparse.Namespace, recording: Recording, outcome: RunOutcome) -> RunRow:
     """The row of a command that has ended."""
-    argv, saved = recording.argv, getattr(args, "saved", None)
-    call = RunCall(str(argv[0]) if argv else "", recording.began)
-    words = RunWords(args.study, args.note, args.config)
+    saved, record = getattr(args, "saved", None), args.settings.record
+    words = RunWords(record.study, "", record.configuration)
     outcome = replace(outcome, file=str(saved or outcome.file))
-    return make_row(call, recording.code, words, outcome)
+    return make_row(RunCall(recording.command, recording.began), recording.code, words, outcome)
 
 
 def table_of(args: argparse.Namespace) -> Path:
     """The table that `runs` shows; ProfileError where recording is switched off."""
     path = _file_of(args)
     if path is None:
-        raise ProfileError("PIPELINE_PROFILER_RUNS is off: name the table of runs with --runs.")
+        raise ProfileError(
+            "PIPELINE_PROFILER_RUNS is off: name the table with --set record.file=FILE."
+        )
     return path
 
 
 def _file_of(args: argparse.Namespace) -> Path | None:
-    return Path(args.runs) if args.runs else default_file(os.environ)
+    named = args.settings.record.file
+    return Path(named) if named else default_file(os.environ)
 
 
 def _folder_of(args: argparse.Namespace) -> Path:
     """The folder of the user's file, else the working folder."""
-    for name in FROM_FILES:
-        text = getattr(args, name, None)
-        for file in (spec_file(text), text) if isinstance(text, str) else ():
+    words = [getattr(args, name, None) or "" for name in FROM_FILES]
+    for text in (*words, *(args.script or ())):
+        for file in (spec_file(text), text):
             if file and "\0" not in file and Path(file).is_file():
                 return Path(os.path.realpath(file)).parent
     return Path(working_folder() or "/")
@@ -176,8 +173,6 @@ def add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     p.add_argument("id", nargs="?", type=int, metavar="ID", help="all of one run, with its diff")
     p.add_argument("--note", default="", help="add a line to the note of the run ID")
     p.add_argument("--study", default="", help="runs of this study only")
-    p.add_argument("--of", default="", metavar="COMMAND", help="runs of this command only")
-    p.add_argument("--verdict", default="", metavar="WORD", help="runs whose verdict has this word")
     p.add_argument("--word", default="", help="runs that have this word anywhere, diff included")
     p.add_argument(
         "--sort",
@@ -187,7 +182,6 @@ def add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     p.add_argument("--reverse", action="store_true", help="largest or latest first")
     p.add_argument("--last", type=int, metavar="N", help=f"the last N rows (default {MOST_SHOWN})")
-    p.add_argument("--runs", default="", metavar="FILE", help="another table of runs")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.set_defaults(command=runs_command)
 
@@ -219,7 +213,7 @@ def _listed(args: argparse.Namespace, path: Path) -> int:
 
     if args.last is not None and args.last < 1:
         raise ProfileError("--last takes a whole number from 1 on.")
-    wanted = Filter(args.study, args.of, args.verdict)
+    wanted = Filter(args.study)
     kept = [row for row in read_rows(path, args.word) if wanted.keeps(row)]
     most = args.last or (len(kept) if args.json else MOST_SHOWN)
     rows = sort_rows(kept[-most:], args.sort, args.reverse)

@@ -139,6 +139,23 @@ def refuse_training(path: Path, name: str, makes: str) -> None:
         )
 
 
+def returns_training(file: str, name: str) -> bool:
+    """Return whether a function returns the parts of a training: by its text, else by a call.
+
+    Raises ProfileError for a function that returns nothing or trains. A function that fails counts
+    as one of a loader, whose checks report the error.
+    """
+    makes = "the loader, or the parts of a training"
+    if any(map(_returns_parts, _functions_of(Path(file)).get(name, ()))):
+        return True
+    refuse_training(Path(file), name, makes)
+    try:
+        made = call_user(target(f"{file}:{name}", makes), f"{name}()")
+    except UserCodeError:
+        return False
+    return isinstance(made, Mapping) and "model" in made
+
+
 def mentioned(path: Path, names: Sequence[str]) -> list[str]:
     """Return those of the names that a file may have, without importing it."""
     try:

@@ -1,6 +1,6 @@
-"""`pipeline-profiler watch -- train.py ...`: a training as it is, with a verdict at its end.
+"""`pipeline-profiler watch -- train.py ...`: profile an unmodified training script.
 
-stdout belongs to the script; what is said here goes to stderr. The exit code is the script's own.
+stdout belongs to the script; messages of this program go to stderr. The exit code is the script's.
 """
 
 from __future__ import annotations
@@ -27,28 +27,36 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
 from preflight.terminal import escape_controls
 
-GRID_HELP = "keep what a model of torch says of N examples of its first batch, for the report"
-MOST_EXAMPLES = 32
+TRACK_PREDICTIONS_HELP = (
+    "record the predictions of a torch model for N samples of its first batch, step by step"
+)
+MAX_TRACKED_SAMPLES = 32
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-def add_watch(commands: Commands, replace_help: str) -> None:
+def add_watch(commands: Commands) -> None:
     """The command and its options."""
-    p = commands.add_parser("watch", help="run a script as it is, and say what its steps wait for")
-    p.add_argument("-m", dest="module", action="store_true", help="the script is a module's name")
-    p.add_argument("-o", "--output", default="profile.json", help="session file")
-    p.add_argument("--every", type=float, default=60.0, metavar="S", help="seconds between saves")
-    p.add_argument("--grid", type=int, default=0, metavar="N", help=GRID_HELP)
-    p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
-    p.add_argument("--replace", action="store_true", help=replace_help)
-    p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
-    runs.add_recording_options(p)
-    p.add_argument(
-        "script", nargs=argparse.REMAINDER, metavar="-- SCRIPT", help="train.py and its arguments"
+    p = commands.add_parser(
+        "watch",
+        help="profile a training script, no code changes",
+        usage="pipeline-profiler watch [options] -- train.py [options of the script]",
     )
-    p.set_defaults(command=watch_command, json=False)
+    p.add_argument("-o", "--output", default="profile.json", help="session file")
+    p.add_argument(
+        "--track-predictions", type=int, default=0, metavar="N", help=TRACK_PREDICTIONS_HELP
+    )
+    p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
+    p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
+    runs.record_command(p)
+    p.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="-- SCRIPT",
+        help="`train.py`, `python train.py` or `-m module`, and its options",
+    )
+    p.set_defaults(command=watch_command, json=False, takes_script=True)
 
 
 def watch_command(args: argparse.Namespace) -> int:
@@ -57,25 +65,23 @@ def watch_command(args: argparse.Namespace) -> int:
     from pipeline_profiler.profiling.watching.launch import command_of, run_watched, saved_files
     from pipeline_profiler.profiling.watching.process import WatchOrder
 
-    words = args.script[1:] if args.script[:1] == ["--"] else args.script
-    if args.every <= 0:
-        raise ProfileError(f"--every is a number of seconds above 0, not {args.every:g}.")
-    if not 0 <= args.grid <= MOST_EXAMPLES:
-        raise ProfileError(f"--grid is a number of examples up to {MOST_EXAMPLES}.")
+    words = args.script or []
+    if not 0 <= args.track_predictions <= MAX_TRACKED_SAMPLES:
+        raise ProfileError(f"--track-predictions takes 0 to {MAX_TRACKED_SAMPLES} samples.")
     named = args.interpreter
     python = training_python(named, with_numpy=False).path if named else ""
-    command = command_of(words, args.module, python)
-    _check_places(args.output, args.replace)
+    command = command_of(words, python)
+    _check_places(args.output)
     notes = tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True)
     with lent_packages() as home, notes as folder:
         order = WatchOrder(
             output=os.path.abspath(args.output),
-            every_s=args.every,
+            every_s=args.settings.measure.every,
             folder=folder,
             home=home,
             parent=os.getpid(),
             quiet=args.quiet,
-            grid=args.grid,
+            grid=args.track_predictions,
         )
         code = run_watched(command, order)
         files = saved_files(folder)
@@ -85,13 +91,13 @@ def watch_command(args: argparse.Namespace) -> int:
     return code
 
 
-def _check_places(output: str, replace: bool) -> None:
+def _check_places(output: str) -> None:
     """Raise ProfileError where a session of the script, a rank or a loop of it has no place."""
-    check_session_output(output, replace)
+    check_session_output(output)
     path = Path(output)
     own = (f"{path.stem}-rank*{path.suffix}*", f"{path.stem}-loop*{path.suffix}*")
     for other in (found for pattern in own for found in path.parent.glob(pattern)):
-        if not replace and not is_ours(other):
+        if not is_ours(other):
             raise ProfileError(f"{other} was not written by pipeline-profiler: choose another -o.")
 
 
@@ -140,7 +146,7 @@ def _shortest(path: Path) -> str:
         return str(path)
 
 
-def report_ranks(paths: list[str], output: str | None, replace: bool) -> int:
+def report_ranks(paths: list[str], output: str | None) -> int:
     """The sessions of several ranks in one table; with `output` as an HTML page."""
     from pipeline_profiler.profiling.watching.ranks import join_lines
     from pipeline_profiler.report.render import render_ranks
@@ -148,9 +154,9 @@ def report_ranks(paths: list[str], output: str | None, replace: bool) -> int:
     if output and Path(output).suffix != ".html":
         raise ProfileError("Several ranks are joined on a page: give -o a name that ends in .html.")
     if output:
-        check_output(output, replace, paths)
+        check_output(output, paths)
     sessions = [Session.load(path) for path in paths]
     if not output:
         return show("\n".join(join_lines(sessions)))
-    path = write_report(lambda: escape_controls(render_ranks(sessions)).encode(), output, replace)
+    path = write_report(lambda: escape_controls(render_ranks(sessions)).encode(), output)
     return show(str(path))

@@ -169,7 +169,7 @@ class KerasTrainer(Trainer):
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """Peak of TensorFlow's GPU allocator; a CPU has no such figure."""
         if self.device != "cuda":
-            return PeakMemory(None, "n/a: TensorFlow counts no peak on a CPU")
+            return PeakMemory(None, "not measured: TensorFlow counts no peak on a CPU")
         info = import_tensorflow().config.experimental.get_memory_info("GPU:0")
         return PeakMemory(
             int(info["peak"]), "peak of TensorFlow's GPU allocator over the first steps"

@@ -282,7 +282,9 @@ class TorchTrainer(DeviceTrainer):
         held_bytes = sum(t.numel() * t.element_size() for t in tensors)
         grown = allocated_in(lambda: self.step(batch))
         if grown is None:
-            return PeakMemory(None, "n/a: this torch's profiler does not report allocations")
+            return PeakMemory(
+                None, "not measured: the profiler of this torch does not report allocations"
+            )
         return PeakMemory(held_bytes + grown, MEMORY_CPU)
 
 
@@ -321,7 +323,7 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
 
 # ---- A step of the user's own ----
 
-UNTOLD = "n/a: on a CPU what the step holds cannot be told from outside"
+UNTOLD = "not measured: a CPU has no count of the memory of a step"
 
 
 @dataclass(frozen=True)
@@ -345,7 +347,7 @@ def read_step(made: object, loader: object = None) -> OwnStep | Training:
     own = [name for name in ("train_step", "split_batch") if getattr(training, name) is not None]
     if own:
         raise ProfileError(
-            f"make_step returned a training with its own {own[0]}, which knows no precision: "
+            f"make_step returned a training with its own {own[0]}, which takes no precision: "
             "return a function step(batch, precision) instead."
         )
     return training

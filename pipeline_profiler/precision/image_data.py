@@ -99,7 +99,7 @@ def find_data(folder: str | None) -> ImageData:
 
 def make_noise(reason: str, classes: int = 10, length: int = SHORTEST_EPOCH) -> ImageData:
     """Random pictures, with the reason."""
-    text = f"pictures are random numbers ({reason}); the loader reads and decodes nothing."
+    text = f"images are random numbers ({reason}); the loader reads and decodes nothing."
     return ImageData(NoiseImages(classes, SIDE, length), classes, (text,))
 
 

@@ -69,7 +69,7 @@ def check_options(options: SweepOptions) -> None:
     if not options.precisions:
         raise ProfileError("--precisions is empty: give some of fp32,tf32,fp16,bf16.")
     if options.repeats < 1 or options.steps < 1 or options.parity_steps < 1:
-        raise ProfileError("--repeats, --steps and --parity-steps must be at least 1.")
+        raise ProfileError("Repeats, steps and parity steps must be at least 1.")
     for text in options.loss_scales:
         try:
             is_known = text == DYNAMIC or float(text) > 0

@@ -271,7 +271,7 @@ def list_errors(measured: Sequence[Row]) -> Iterator[str]:
                 f"{row.cell.model}, batch {row.cell.batch_size}, {row.cell.name}: error of the "
                 f"measurement: with the loader it is {row.error}, beyond the noise, which no loop "
                 "can be. No speed-up and no data stall follow from it: measure again with more "
-                "--steps."
+                "steps (`--set measure.steps=N`)."
             )
 
 
@@ -406,7 +406,7 @@ def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:
         trouble = f"; {each.trouble[0]}" if each.trouble else ""
         yield (
             f"{each.model}, {PRECISION_NAMES[each.precision]}: the largest batch that fits is "
-            f"{each.batch_size:,}{limit}, to 2 %, found in {len(each.trials)} trials{trouble}."
+            f"{each.batch_size:,}{limit}, to 2%, found in {len(each.trials)} trials{trouble}."
         )
 
 

@@ -5,7 +5,7 @@ can be summarised again with other formulas. All are frozen: what was measured d
 they look in a saved session is decided at the end of this file alone.
 
 Figures that were not measured are None, never 0. Times are in ms, rates in samples per second;
-an `Interval` is a ratio or a share with its 95 % interval, infinite where one repeat gives none.
+an `Interval` is a ratio or a share with its 95% CI, infinite where one repeat gives none.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def trace_lines(path: str) -> list[str]:
         steps, between = (drawn, "from next() to next()") if len(drawn) else (steps, MARKED)
     if len(steps) < LEAST_STEPS:
         return [
-            f"cannot tell: {len(steps)} step marks in this trace, and at least {LEAST_STEPS} are "
+            f"inconclusive: {len(steps)} step marks in this trace, and at least {LEAST_STEPS} are "
             "needed; call `profiler.step()` each step (torch) or wrap it in "
             "`StepTraceAnnotation` (JAX, TensorFlow)"
         ]
@@ -167,8 +167,8 @@ def _idle_of(waits: Floats, device: Floats) -> Floats:
 def _verdict_line(edges: Floats, waits: Floats, device: Floats) -> str:
     if not len(waits):
         return (
-            "cannot tell: no span of a loader's next() is in this trace (a DataLoader or a tf.data "
-            "iterator that is drawn on the host)"
+            "inconclusive: no span of a loader's next() is in this trace (a DataLoader or a "
+            "tf.data iterator that is drawn on the host)"
         )
     exposed = _idle_of(waits, device) if len(device) else waits
     waited = np.diff(_before(exposed, edges))
@@ -179,7 +179,7 @@ def _verdict_line(edges: Floats, waits: Floats, device: Floats) -> str:
 
 
 def _shown(share: Interval) -> str:
-    return f"{share.value:.1%} (95 %: {share.low:.1%} to {share.high:.1%})"
+    return f"{share.value:.1%} (95%: {share.low:.1%} to {share.high:.1%})"
 
 
 def _gap_lines(steps: Floats, period: Floats) -> list[str]:
@@ -192,7 +192,7 @@ def _gap_lines(steps: Floats, period: Floats) -> list[str]:
 
 def _device_lines(edges: Floats, device: Floats) -> list[str]:
     if not len(device):
-        return ["device: n/a, no kernel of a GPU is in this trace"]
+        return ["device: not measured, this trace has no GPU kernel"]
     busy = np.diff(_before(device, edges[[0, -1]]))[0] / (edges[-1] - edges[0])
     return [f"device: kernels or copies in {busy:.1%} of the time"]
 

@@ -3,7 +3,7 @@
 Summarises the measurement in the session's key `precision` anew; from there on every figure has a
 type, and what was not measured is "n/a", never 0. The chart has two bars a measured row, in samples
 a second: above the compute with batches in hand, below the same step with the loader attached. A
-whisker is the 95 % interval, the dashed line what the loader delivers alone: where the lower bar
+whisker is the 95% CI, the dashed line what the loader delivers alone: where the lower bar
 ends at the line, a faster step gains nothing.
 """
 
@@ -37,8 +37,8 @@ HEAD = (
 CURVE_STEPS = 50  # as in the published tables
 
 
-TITLE = "Samples a second by row: batches in hand, and with the loader attached"
-NAMES = ("batches in hand", "with the loader")
+TITLE = "Samples/s by row: preloaded batches, and with the loader attached"
+NAMES = ("preloaded batches", "with the loader")
 LABEL, ROW, BAR, RIGHT = 230, 40, 13, 720  # px: labels, a row, a bar, the chart's width
 DASHED = 'stroke="#D55E00" stroke-width="2" stroke-dasharray="4 2"'
 
@@ -73,7 +73,7 @@ def curves(table: PrecisionTable) -> list[Section]:
         )
         for probed in trained
     )
-    title = f"Loss / accuracy, mean of up to {CURVE_STEPS} steps (the batches in hand)"
+    title = f"Loss / accuracy, mean of up to {CURVE_STEPS} steps (preloaded batches)"
     head = ("model", "batch", "precision", *(f"step {mark}" for mark in marks))
     return [Section(title, (), head, rows)]
 
@@ -84,7 +84,7 @@ def _at_mark(probe: ProbeResult, mark: int) -> str:
         return "n/a"
     begin = (mark - 1) // CURVE_STEPS * CURVE_STEPS
     losses, shares = probe.losses[begin:mark], probe.accuracies[begin:mark]
-    accuracy = f"{100 * sum(shares) / len(shares):.2f} %" if shares else "n/a"
+    accuracy = f"{100 * sum(shares) / len(shares):.2f}%" if shares else "-"
     return f"{sum(losses) / len(losses):.4g} / {accuracy}"
 
 
@@ -92,9 +92,9 @@ def explain_columns(table: PrecisionTable) -> str:
     """How to read the columns."""
     repeats = max((row.step.repeats for row in table.rows if row.step), default=0)
     return (
-        f"Means with 95 % interval over {repeats} interleaved repeats on "
+        f"Means with 95% CI over {repeats} interleaved repeats on "
         f"{table.measurement.device_name}; "
-        "samples/s with batches in hand, then with the loader attached, measured in one run. "
+        "samples/s with preloaded batches, then with the loader attached, measured in one run. "
         "Warm-up and compilation are not in them; steps that AMP skipped are counted, not timed."
     )
 
@@ -267,7 +267,7 @@ def _limit(loader: LoaderRow | None, top: float, scale: float, most: float) -> l
 def _legend() -> list[Markup]:
     from preflight.charts import bar, line, text
 
-    shapes = [text(8, 16, "samples/s, 95 % interval:")]
+    shapes = [text(8, 16, "samples/s, 95% CI:")]
     for i, name in enumerate(NAMES):
         x = 170 + i * 140
         shapes += [bar(x, 6, 12, 12, i, name), text(x + 18, 16, name)]

@@ -10,10 +10,12 @@ import gzip
 import json
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
 from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.profiling.watching.ranks import (
@@ -26,6 +28,7 @@ from pipeline_profiler.profiling.watching.ranks import (
 from pipeline_profiler.report import trace
 from pipeline_profiler.report.section import Section, share_text
 from pipeline_profiler.report.sections import (
+    busy_machine,
     report_sections,
     split_causes,
     sweep_points,
@@ -169,29 +172,84 @@ def known_formats() -> str:
 
 
 # ---- one screen ----
-# The end of a measurement: verdict, causes with what to do, where the rest is. `run`, `tune`,
-# `sweep` and `watch` end with it; everything else is `pipeline-profiler report`.
+# The end of a measurement: verdict, throughput, two causes with what to do. `run` and `watch` end
+# with it; everything else is `pipeline-profiler report`. Source text stays in the report.
 
-SHOWN = 3
+SHOWN = 2
+SCREEN_LINES = 10  # two more name the file and the next command
+SENTENCE_LINES, CAUSE_LINES, NEXT_LINES = 2, 2, 1
+SOURCE = re.compile(r"^(\S+:\d+ \S+?): .*$", re.DOTALL)  # `loader.py:61 resize: the line`
+CLAUSE_END = re.compile(r"[;,:] | \(")
 
 
 def to_screen(session: Session, width: int = 96) -> str:
-    """Return the verdict, the first causes and what to do about each, in some twenty lines."""
+    """Return the verdict, the first causes and what to do about each, in SCREEN_LINES lines.
+
+    Failed rules and the place where a loader hung may take more lines; the tables of `--try` and
+    `--tune` follow.
+    """
     shown, unsure = split_causes(session.results.get("causes") or [])
-    lines = [line for text in verdict(session).lines for line in _folded(text, "", width)]
-    for cause in shown[:SHOWN]:
+    busy = busy_machine(session)
+    first, *others = [line for line in verdict(session).lines if line not in busy]
+    lines = [line for text in others for line in _folded(text, "", width)]
+    lines += throughput(session)
+    for number, cause in enumerate(shown[:SHOWN], 1):
         share = f", {share_text(cause)} of the step" if cause.get("share") is not None else ""
-        lines += _folded(f"{cause['name']}{share}: {cause['cause']} ({cause['code']})", "  ", width)
-        lines += _folded(f"-> {cause['next']}", "    ", width)
+        text = f"{number}. {cause['code']} {cause['name']}{share}: {_without_source(cause)}"
+        lines += fit_text(text, "  ", width, CAUSE_LINES)
+        lines += fit_text(f"-> {cause['next']}", "    ", width, NEXT_LINES)
+    lines = [*fit_text(first, "", width, max(SENTENCE_LINES, SCREEN_LINES - len(lines))), *lines]
     also = [f"{cause['name']} {share_text(cause)}" for cause in shown[SHOWN:]]
-    lines += _folded(f"also: {', '.join(also)}", "  ", width) if also else []
-    lines += _folded(unexplained(session), "  ", width)
     names = ", ".join(str(cause["name"]) for cause in unsure)
-    lines += _folded(f"not shown to cost time: {names}", "  ", width) if unsure else []
-    lines += parts_line(session.results.get("phases") or {}, session)
+    extra = [
+        _folded(unexplained(session), "  ", width),
+        [line for text in busy for line in _folded(text, "", width)],
+        _folded(f"not shown to cost time: {names}", "  ", width) if unsure else [],
+        parts_line(session.results.get("phases") or {}, session),
+        _folded(f"also: {', '.join(also)}", "  ", width) if also else [],
+    ]
+    for more in extra:
+        lines += more if len(lines) + len(more) <= SCREEN_LINES else []
     answers = (sweep_points(session), tuning_trials(session))
     tables = [section_text(section) for section in answers if section is not None]
     return "\n".join([*lines, *(f"\n{table}" for table in tables)]).rstrip() + "\n"
+
+
+def fit_text(text: str, indent: str, width: int, limit: int) -> list[str]:
+    """Return a text folded into at most `limit` lines; clauses at its end are left out for that."""
+    ends = [len(text), *(found.start() for found in reversed([*CLAUSE_END.finditer(text)]))]
+    for end in ends:
+        head = text[:end]
+        if head.count("(") != head.count(")"):
+            continue
+        lines = _folded(head, indent, width)
+        if lines and len(lines) <= limit:
+            return lines
+    return _folded(text, indent, width)
+
+
+def _without_source(cause: Mapping[str, Any]) -> str:
+    """Return the text of a cause, with the file, line and function of its place alone."""
+    text, place = str(cause["cause"]), str((cause.get("evidence") or {}).get("at") or "")
+    innermost = place.partition(" < ")[0]
+    for whole in filter(None, (place, innermost)):
+        text = text.replace(whole, SOURCE.sub(r"\1", innermost))
+    return text
+
+
+def throughput(session: Session) -> list[str]:
+    """Return the throughput in one line, of the training step and end to end; empty if unknown."""
+    configurations = session.results.get("arms") or {}
+    runs = session.arm(Arm.WARM)
+    size = runs[0].config.get("batch_size") if runs else None
+    periods = [(configurations.get(arm) or {}).get("period_ms") for arm in (Arm.WARM, Arm.RESIDENT)]
+    rates = [
+        f"{1e3 * size / period:,.0f}" for period in periods if period and isinstance(size, int)
+    ]
+    if len(rates) < len(periods):
+        return []
+    end_to_end, step = rates
+    return [f"Throughput: end to end {end_to_end} samples/s, training step alone {step} samples/s."]
 
 
 def _folded(text: str, indent: str, width: int, hanging: str = "  ") -> list[str]:

@@ -34,7 +34,7 @@ def share_text(share: Mapping[str, Any]) -> str:
     if value is None:
         return "n/a"
     if tells_nothing(share):
-        return "cannot tell, the repeats differ too much"
+        return "inconclusive: the repeats differ too much"
     if low is None or high is None:
         return f"{value:.1%} (interval unknown)"
     return f"{value:.1%} ({low:.1%} to {high:.1%})"

@@ -43,8 +43,8 @@ LEAST_REST = 0.02  # share of the step, from which what no cause explains is tol
 REFERENCE_AU = (0.9, 0.7)  # MLPerf Storage: image workloads, CosmoFlow
 NO_VERDICT = "no verdict: the session ended before the real loader was timed"
 UNTOLD = (
-    "cannot tell whether the step waits for data: the repeats differ too much. Measure longer on a "
-    "quiet machine: the same command with `--seconds 240`."
+    "inconclusive: the repeats differ too much to decide. Measure longer on a quiet "
+    "machine: the same command with `--seconds 240`."
 )
 IMAGE_SIZES = """
     SELECT name, format('{{}} x {{}}, {{:,}} bytes, {{}}', width, height, n_bytes, format)
@@ -103,7 +103,7 @@ def verdict(session: Session) -> Section:
         lines += (
             [] if tells_nothing(stall) else [f"A perfect loader would make it {_faster(stall)}."]
         )
-    lines += [*_busy(session), *_unfit_build(session)]
+    lines += [*busy_machine(session), *_unfit_build(session)]
     return Section("Verdict", tuple(lines))
 
 
@@ -128,8 +128,8 @@ def failed_rules(session: Session) -> list[str]:
     ]
 
 
-def _busy(session: Session) -> list[str]:
-    """The machine was not ours alone: what that does to the figures."""
+def busy_machine(session: Session) -> list[str]:
+    """Return a sentence where other programs used the machine before the run."""
     load, cores = session.environment.get("load"), session.environment.get("cores")
     if not load or not cores or load < BUSY * cores:
         return []
@@ -157,8 +157,8 @@ def _utilisation(session: Session, windows: Windows) -> list[str]:
     if null and ideal < NULL_FACTOR * null[0]:
         au_null = ideal / (ideal + null[0])
         lines.append(
-            f"Accelerator utilisation (AU) is n/a: the step ({ideal:.3f} ms) is shorter than "
-            f"{NULL_FACTOR} times an empty loader's next() ({null[0]:.3f} ms). It reaches "
+            f"Accelerator utilisation (AU) is not measured: the step ({ideal:.3f} ms) is shorter "
+            f"than {NULL_FACTOR} times an empty loader's next() ({null[0]:.3f} ms). It reaches "
             f"{ideal / real / au_null:.1%} of what an empty loader would allow."
         )
     else:
@@ -179,7 +179,7 @@ def _faster(stall: Mapping[str, float | None]) -> str:
     text = f"{value:.2f} times as fast" if value else "many times as fast"
     if low is None and high is None:
         return f"{text} (interval unknown)"
-    return f"{text} (95 %: {f'{low:.2f}' if low else '?'} to {f'{high:.2f}' if high else 'any'})"
+    return f"{text} (95%: {f'{low:.2f}' if low else '?'} to {f'{high:.2f}' if high else 'any'})"
 
 
 def _causes(session: Session) -> Section | None:
@@ -193,7 +193,7 @@ def _causes(session: Session) -> Section | None:
     )
     chart = partial(
         charts.intervals,
-        "Share of the step each cause is worth, with 95 % interval",
+        "Share of the step each cause is worth, with 95% CI",
         [
             (c["name"], 100 * c["share"], 100 * c["low"], 100 * c["high"])
             for c in causes
@@ -334,7 +334,7 @@ def waiting(session: Session, windows: Windows) -> Section | None:
         f"input wait {in_ms(timed.input_wait_ns)} a step of {in_ms(timed.period_ns)} "
         "(mean, first repeat)",
         f"data readiness {'n/a' if ready is None else f'{ready:.1%}'} (share of the time with a "
-        "batch deliverable; near 100 % is healthy)",
+        "batch deliverable; near 100% is healthy)",
         f"time to first batch {first} (by epoch)",
         *_first_batch(timed),
         *_on_device(session, timed),
@@ -348,7 +348,7 @@ def waiting(session: Session, windows: Windows) -> Section | None:
             f"{in_ms(high)}"
         )
     if not timed.steady:
-        lines.append("not steady: the step period drifts or its halves differ; give more --steps")
+        lines.append("not steady: the step period drifts or its halves differ; give more steps")
     chart = partial(
         charts.curve,
         "Wait inside next(), by step",
@@ -367,7 +367,9 @@ def _first_batch(timed: Window) -> list[str]:
 def _on_device(session: Session, timed: Window) -> list[str]:
     probed = session.probes
     if not probed.on_device:
-        return ["device rows (starvation by events, copy, utilisation): n/a, no GPU was used"]
+        return [
+            "device rows (starvation by events, copy, utilisation): not measured, no GPU was used"
+        ]
     use = probed.utilisation_symptom
     share = f"{timed.starvation.value:.1%}" if timed.tells_of_device else "n/a"
     lines = [f"device idle for data (events): {share}"]
@@ -471,7 +473,7 @@ def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
 
 
 def predictions(session: Session) -> Section | None:
-    """What `watch --grid` kept: a row of the drawing is an example, a column a step."""
+    """Return the drawing of `watch --track-predictions`: a row a sample, a column a step."""
     kept = session.results.get("predictions")
     if not kept:
         return None
@@ -568,7 +570,7 @@ def sweep_points(session: Session) -> Section | None:
 
 
 def tuning_trials(session: Session) -> Section | None:
-    """What `tune` tried, and what it kept."""
+    """Return what `run --tune` tried and kept."""
     trials = session.results.get("trials") or []
     if not trials:
         return None

@@ -1,6 +1,6 @@
 """One row of the table of runs, and where the table lies.
 
-Where `--runs FILE` says, else PIPELINE_PROFILER_RUNS (or `off`), else in the folder for user data:
+Where `[record] file` says, else PIPELINE_PROFILER_RUNS (or `off`), else in the user data folder:
 never in the folder of the user's project by itself, so that nothing of theirs changes and one table
 holds the studies of all projects side by side.
 """

@@ -129,14 +129,14 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     if application == APPLICATION and version > VERSION:
         raise ProfileError(
             f"{path} was written by a newer pipeline-profiler: upgrade, or choose another file "
-            f"with --runs or {VARIABLE}."
+            f"with --set record.file=FILE or {VARIABLE}."
         )
     if application == APPLICATION and tables:
         return True
     if tables or application:
         raise ProfileError(
-            f"{path} is a database of another program: choose another file with --runs or "
-            f"{VARIABLE}."
+            f"{path} is a database of another program: choose another file with "
+            f"--set record.file=FILE or {VARIABLE}."
         )
     return False
 
@@ -148,9 +148,12 @@ def _explained(path: Path, error: Exception) -> str:
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return (
             f"{path} is no table of runs, or a damaged one ({said}): choose another file with "
-            f"--runs or {VARIABLE}, or move it away."
+            f"--set record.file=FILE or {VARIABLE}, or move it away."
         )
-    return f"{path} cannot be opened as the table of runs ({said}): choose another with --runs."
+    return (
+        f"{path} cannot be opened as the table of runs ({said}): choose another with --set "
+        "record.file=FILE."
+    )
 
 
 def _stored(value: Any) -> Any:
@@ -184,18 +187,16 @@ EMPTY = "No run is recorded yet: each measurement and run of checks adds a row."
 
 @dataclass(frozen=True)
 class Filter:
-    """Which rows: texts compare without case, and a part of the verdict is enough."""
+    """Which rows; texts compare without case."""
 
     study: str = ""
     command: str = ""
-    verdict: str = ""
 
     def keeps(self, row: RunRow) -> bool:
         """Whether a row is wanted."""
-        return (
-            self.study.lower() in ("", row.study.lower())
-            and self.command.lower() in ("", row.command.lower())
-            and self.verdict.lower() in row.verdict.lower()
+        return self.study.lower() in ("", row.study.lower()) and self.command.lower() in (
+            "",
+            row.command.lower(),
         )
 
 

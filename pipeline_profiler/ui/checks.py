@@ -1,7 +1,7 @@
-"""Checks: what check-loader, check-training and check-log answered, from their saved documents.
+"""Checks: the results of `pipeline-profiler check`, from its saved documents.
 
 The table comes first, then each failed check with its causes, numbers and next step, and the
-pictures as the model gets them. Every text is shown as text.
+images as the model gets them. Every text is shown as text.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.checks.document import SavedAnswer, SavedChecks, parse_checks
+from pipeline_profiler.checks.document import STATES, SavedAnswer, SavedChecks, parse_checks
 from pipeline_profiler.profiling.record.session import MOST_BYTES
 from pipeline_profiler.ui.sessions import nearby
 from pipeline_profiler.ui.texts import choose_of_link, drawing, write_pairs, write_text
 from preflight.terminal import escape_controls
 
 SCHEMA = b"checks/"
-EMPTY = (
-    "Write one with `pipeline-profiler check-training train.py -o checks.json`, then reload this "
-    "page."
-)
+EMPTY = "Write one with `pipeline-profiler check train.py -o checks.json`, then reload this page."
 
 
 @drawing("This document could not be drawn ({kind}).")
@@ -35,16 +32,16 @@ def page() -> None:
         return
     name = choose_of_link("Document", "checks", list(known))
     made = _loaded(known[name], known[name].stat().st_mtime_ns)
-    counts = ", ".join(f"{made.count(v)} {v}" for v in ("fail", "cannot tell", "pass"))
+    counts = ", ".join(f"{made.count(v)} {v}" for v in STATES)
     write_text(f"{made.verdict}: {made.subject} ({counts})", strong=True)
     write_text(made.ended)
     if made.answers:
         st.dataframe(answers_frame(made), hide_index=True, width="stretch")
     for answer in made.answers:
-        if answer.verdict == "fail":
+        if answer.verdict == "failed":
             _failed(answer)
     if made.grid is not None:
-        st.header("Pictures as the model gets them")
+        st.header("Images as the model gets them")
         st.image(made.grid)
 
 
@@ -64,7 +61,7 @@ def answers_frame(made: SavedChecks) -> pl.DataFrame:
 
 def _failed(answer: SavedAnswer) -> None:
     with st.container(border=True):
-        write_text(f"fail: {answer.code} {answer.name}", strong=True)
+        write_text(f"failed: {answer.code} {answer.name}", strong=True)
         if answer.numbers:
             write_pairs("number", answer.numbers)
         write_text(answer.sentence)

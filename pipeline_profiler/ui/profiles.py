@@ -171,7 +171,7 @@ def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
         "part:N", sort=None, title=None, legend=alt.Legend(orient="bottom"),
         scale=alt.Scale(domain=names, range=[STEP[name] for name in names]),
     )  # fmt: skip
-    x = alt.X("start:Q", title="share of the step; ticks: 95 % interval of where a part ends",
+    x = alt.X("start:Q", title="share of the step; ticks: 95% CI of where a part ends",
               axis=alt.Axis(format="%", tickCount=5))  # fmt: skip
     return alt.layer(
         base.mark_bar(height=22).encode(x=x, x2="end:Q", color=colour),
@@ -209,7 +209,7 @@ def _time(session: Session) -> None:
     with right:
         st.header("Loading time of a batch, by stage")
         if not _sections(session, ("Stages",)):
-            write_text("This loader tells nothing of its stages.")
+            write_text("This loader reports no stages.")
 
 
 def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:
@@ -240,7 +240,7 @@ def _time_line(session: Session) -> None:
     if drawn.depth.height:
         charts.append(_depth_chart(drawn.depth, scale))
     if not charts:
-        write_text("No stall, and the loader does not tell how many batches were ready.")
+        write_text("No data stall. The loader does not report how many batches were ready.")
         return
     st.altair_chart(
         alt.vconcat(*charts).resolve_scale(x="shared"),
@@ -248,7 +248,7 @@ def _time_line(session: Session) -> None:
         alt="Stalls and batches ready over time",
     )
     if not drawn.depth.height:
-        write_text("Ready batches: n/a, this loader runs in the training process.")
+        write_text("Ready batches: not applicable, this loader runs in the training process.")
     if not drawn.stalls.height:
         write_text("No stall in this window.")
     _sections(session, ("Stall events", "Waiting"))

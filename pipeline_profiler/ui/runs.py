@@ -31,7 +31,7 @@ def page() -> None:
         write_text("No run is recorded yet.", strong=True)
         write_text(
             "Each measurement and run of checks adds a row, unless PIPELINE_PROFILER_RUNS is off "
-            "or --no-record is given."
+            "or `[record] enabled` is false."
         )
         return
     left, middle, right = st.columns(3)

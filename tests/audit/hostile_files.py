@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from audit.checking.check import all_checks
-from audit.checking.config import RELATE_RANGES, SETTINGS
+from audit.checking.config import MATCH_RANGES, SETTINGS
 from audit.run.writer_lock import MARKER
 
 TEXTS = (
@@ -192,7 +192,7 @@ def config_bytes(rng: Random) -> bytes:
     if rng.random() < 0.1:
         return rng.randbytes(rng.choice((0, 1, 30, 2000)))
     tables: dict[str, list[str]] = {"scan": [*SETTINGS["scan"]], "measure": ["hashes"]}
-    tables["relate"] = [*RELATE_RANGES, "turned", "uncertainty_band", "hashes"]
+    tables["match"] = [*MATCH_RANGES, "turned", "uncertainty_band", "hashes"]
     for code, check in rng.sample(sorted(all_checks().items()), 3):
         tables[f"checks.{code}"] = sorted(check.Params.__dataclass_fields__)
     lines = []

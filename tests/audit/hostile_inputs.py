@@ -135,7 +135,11 @@ def _configure(path: Path) -> None:
 def _ledger(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
     files.damage_ledger(rng, run)
-    return rng.sample(_readers(run), 3) + rng.sample(_writers(run), 1) + [["log", str(run)]]
+    return (
+        rng.sample(_readers(run), 3)
+        + rng.sample(_writers(run), 1)
+        + [["decide", str(run), "--log"]]
+    )
 
 
 def _run(rng: Random, place: Place) -> list[Call]:
@@ -146,10 +150,11 @@ def _run(rng: Random, place: Place) -> list[Call]:
 
 def _readers(run: Path) -> list[Call]:
     out = str(run.parent / "out")
-    plan = ["--split", "all", "--estimand", "full-set", "--half-width", "0.3"]
+    plan = ["--split", "all", "--target", "this-set", "--half-width", "0.3"]
     words = [
-        ["report", "RUN"], ["report", "RUN", "--json"], ["log", "RUN"], ["log", "RUN", "--json"],
-        ["log", "RUN", "--stale"], ["verify", "RUN"], ["verify", "RUN", "--json"],
+        ["report", "RUN"], ["report", "RUN", "--json"], ["decide", "RUN", "--log"],
+        ["decide", "RUN", "--log", "--json"],
+        ["decide", "RUN", "--stale"], ["verify", "RUN"], ["verify", "RUN", "--json"],
         ["show", "RUN", "train/cat/0.jpg"], ["show", "RUN", "train/cat/0.jpg", "test/cat/1.jpg"],
         ["export", "RUN", "--out", out], ["report", "RUN", "-o", f"{out}.sarif"],
         ["report", "RUN", "-o", f"{out}.html"], ["report", "RUN", "-o", f"{out}.md"],
@@ -161,7 +166,7 @@ def _readers(run: Path) -> list[Call]:
 def _writers(run: Path) -> list[Call]:
     one = str(run)
     return [
-        ["verify", one, "--repair"], ["undo", one, "--anyone"],
+        ["verify", one, "--repair"], ["decide", one, "--undo", "--anyone"],
         ["decide", one, "train/cat/0.jpg", "--as", "drop"],
         ["decide", one, "--code", "DUP001", "--rule", "largest", "--yes"],
     ]  # fmt: skip

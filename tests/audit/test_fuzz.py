@@ -79,10 +79,10 @@ def test_a_folder_in_the_place_of_the_ledger_is_repaired(place: Place) -> None:
     run = copy_of(place)
     (run / "decisions.sqlite").unlink()
     (run / "decisions.sqlite").mkdir()
-    assert answer(["log", str(run)]) == 2
+    assert answer(["decide", str(run), "--log"]) == 2
     assert answer(["verify", str(run)]) == 1
     assert answer(["verify", str(run), "--repair"]) == 0
-    assert answer(["log", str(run)]) == 0
+    assert answer(["decide", str(run), "--log"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,13 @@ def test_a_ledger_that_is_a_link_to_itself_is_answered(place: Place) -> None:
     run = copy_of(place)
     (run / "decisions.sqlite").unlink()
     (run / "decisions.sqlite").symlink_to("decisions.sqlite")
-    for words in (["report"], ["log"], ["undo"], ["verify"], ["verify", "--repair"]):
+    for words in (
+        ["report"],
+        ["decide", "--log"],
+        ["decide", "--undo"],
+        ["verify"],
+        ["verify", "--repair"],
+    ):
         assert answer([*words[:1], str(run), *words[1:]]) in (0, 1, 2), words
 
 
@@ -118,5 +124,5 @@ def test_a_value_that_no_ledger_holds_is_damage(place: Place, column: str, value
         con.execute(f"UPDATE decisions SET {column} = ? WHERE kind = 'finding'", [value])
         con.commit()
     assert answer(["report", str(run)]) == 2
-    assert answer(["log", str(run)]) == 2
+    assert answer(["decide", str(run), "--log"]) == 2
     assert answer(["verify", str(run), "--repair"]) == 0

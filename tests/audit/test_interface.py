@@ -22,7 +22,7 @@ from tests.conftest import ROOT, make_tree
 
 pytestmark = pytest.mark.slow
 
-CONFIG = Config(relate={"synthetic_sources": 0})
+CONFIG = Config(match={"synthetic_sources": 0})
 QUICK: dict[str, Any] = {"checks": ["FILE", "DUP"], "config": CONFIG, "jobs": 1, "progress": False}
 
 

@@ -92,7 +92,7 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     visitor.says("8 groups")
     dropped = [d.subject for d in Ledger(run).log() if d.kind == "sample"]
     assert dropped
-    visitor.press("u", "Taken back")
+    visitor.press("u", "Undid")
     visitor.says("9 groups")
     assert all(d.undone for d in Ledger(run).log())
     visitor.page.locator(f'.queue[data-finding="{first}"]').wait_for()  # a key is about this one
@@ -166,7 +166,7 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
     visitor.says("Relabelled to fish")
     last = Ledger(run).log()[0]  # the newest first
     assert (last.verb.value, last.value, last.note) == ("relabel", "fish", "seen by hand")
-    visitor.press("u", "Taken back")
+    visitor.press("u", "Undid")
 
 
 def test_after_a_turned_page_a_decision_still_redraws_the_rest(
@@ -187,7 +187,7 @@ def test_after_a_turned_page_a_decision_still_redraws_the_rest(
     assert len(Ledger(run).log()) == before + 1
     assert Ledger(run).log()[0].verb.value == "drop"
     visitor.says("page 2")
-    visitor.press("u", "Taken back")
+    visitor.press("u", "Undid")
 
 
 def test_a_lasso_fills_the_grid(visitor: Visitor) -> None:

@@ -29,7 +29,7 @@ def enter(tab: Any, link: str, name: str) -> None:
     tab.goto(link)
     tab.get_by_role("heading", name="Who are you?").wait_for()
     tab.get_by_label("Your name").fill(name)
-    tab.get_by_role("button", name="Go on").click()
+    tab.get_by_role("button", name="Continue").click()
 
 
 def test_the_link_asks_for_a_name_once_and_its_token_leaves_the_address(
@@ -51,10 +51,10 @@ def test_the_link_asks_for_a_name_once_and_its_token_leaves_the_address(
     # changed, refused where it is another's, and remembered by the next link
     side.get_by_role("link", name="Change the name").click()
     tab.get_by_label("Your name").fill(visitor.name.lower())
-    tab.get_by_role("button", name="Go on").click()
-    tab.get_by_role("alert").get_by_text(f"called {visitor.name.lower()} already").wait_for()
+    tab.get_by_role("button", name="Continue").click()
+    tab.get_by_role("alert").get_by_text(f"The name {visitor.name.lower()} is taken").wait_for()
     tab.get_by_label("Your name").fill("Grace H")
-    tab.get_by_role("button", name="Go on").click()
+    tab.get_by_role("button", name="Continue").click()
     side.get_by_text("Grace H", exact=True).wait_for()
     tab.goto(app.links[VIEWER])
     side.get_by_text("Grace H", exact=True).wait_for()

@@ -59,7 +59,7 @@ def test_keys_typed_fast_are_all_recorded_and_survive_a_reload(
         assert one["own"] != bool(one["title"])
         assert one["own"] or one["pictures"]
     page.wait_for_function("() => watch().own")  # the page follows, and is about the same
-    assert "not taken" not in strip.inner_text()
+    assert "not recorded" not in strip.inner_text()
     # Left while it is saved: the browser asks, and what was typed is sent again, once.
     visitor.leaves = True
     last = strip.get_attribute("data-finding")
@@ -87,7 +87,7 @@ def test_keys_act_on_the_picture_in_front_and_not_behind_it(visitor: Visitor, ap
     assert [(d.verb, d.subject) for d in done[: len(done) - before]] == [(Action.KEEP, shown)]
     page.keyboard.press("ArrowRight")
     page.get_by_role("dialog").get_by_text("Kept: 1 sample").wait_for(state="detached")
-    visitor.press("u", "Taken back")
+    visitor.press("u", "Undid")
 
 
 def test_groups_are_decided_by_one_digit_each(visitor: Visitor, app: Served) -> None:
@@ -118,7 +118,7 @@ def test_boxes_and_labels_are_decided_by_key(visitor: Visitor, app: Served) -> N
     strip.get_by_text("X fixes it as shown").wait_for()
     page.get_by_text("-> dropped").wait_for()  # below the picture as the fix leaves it
     page.keyboard.press("d")
-    strip.get_by_text("D again drops it").wait_for()
+    strip.get_by_text("Press D again").wait_for()
     page.keyboard.press("x")
     visitor.saved()
     visitor.open("findings?run=grouped&code=BOX004")
@@ -183,13 +183,13 @@ def test_two_people_decide_at_once_and_each_takes_back_their_own(
     assert len({d.subject for d in Ledger(run).log()}) == 2 * each
     eve.says(f"{2 * each} samples decided")  # by itself
     eve.page.keyboard.press("k")
-    eve.says("You look on")
-    bob.press("u", "Taken back")
+    eve.says("You can only look")
+    bob.press("u", "Undid")
     eve.says(f"{2 * each - 1} samples decided")
     for _ in range(each + 1):
         visitor.page.keyboard.press("u")
     visitor.saved()
-    visitor.says("Nothing that you decided is left")
+    visitor.says("You have no decision to undo")
     left = [d.by for d in Ledger(run).log() if not d.undone]
     assert left == ["Bob"] * (each - 1)
     assert len(Ledger(run).log()) == 2 * each
@@ -234,7 +234,7 @@ def test_a_button_pressed_fast_decides_what_is_shown(visitor: Visitor, app: Serv
     done = _since(run, before)
     assert len({d.batch for d in done}) == len(set(shown)) == 4
     assert {d.subject for d in done} >= set(shown)
-    # The button of the sidebar goes the same way: as many are taken back as were pressed.
+    # The button of the sidebar goes the same way: as many are undone as were pressed.
     for _ in range(4):
         _click(page, ".st-key-undo button")
     visitor.saved()

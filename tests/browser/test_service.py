@@ -194,7 +194,7 @@ def test_a_leak_of_the_night_is_told_seen_decided_and_remembered(
         [*elsewhere, "--push", f"{night.url}/far"], cwd=night.folder, capture_output=True,
         text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert f"What left for {night.url}/far" in done.stderr
+    assert f"Sent to {night.url}/far:" in done.stderr
     assert "leak.jpg" not in done.stderr
     wait(lambda: "25" in line(ann, "far"))
     for tab, context in zip((ada, ann), contexts, strict=True):

@@ -14,6 +14,7 @@ from tests.conftest import DISK, ROOT
 
 # Of scripts that compile nothing: see the sitecustomize there.
 UNCOMPILED = f"{ROOT / 'tests' / 'pipeline_profiler' / 'uncompiled'}{os.pathsep}{ROOT}"
+UNRECORDED = ("--set", "record.enabled=false")
 TRAINERS = Path(os.environ.get("PREFLIGHT_TRAINERS", Path(sys.prefix) / "trainers_packages"))
 
 

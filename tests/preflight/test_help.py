@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from audit.cli import help as audit_help
 from audit.cli.main import app
 from pipeline_profiler.cli import main as profiler
-from preflight.terminal import nearest_name, nearest_path, without_help_all
+from preflight.terminal import nearest_name, nearest_path
 
-ROWS = 40  # of a terminal
+ROWS = {"audit": 28, "pipeline-profiler": 24}
 
 
 def test_every_command_stands_in_one_group() -> None:
@@ -31,31 +31,21 @@ def test_help_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     text = CliRunner().invoke(app, ["--help"]).output
     with pytest.raises(SystemExit):
         profiler.command_line(["--help"])
-    for page in (text, capsys.readouterr().out):
-        assert "Start here" in page
-        assert len(page.splitlines()) <= ROWS
+    for name, page in zip(ROWS, (text, capsys.readouterr().out), strict=True):
+        assert len(page.splitlines()) <= ROWS[name]
         assert max(map(len, page.splitlines())) <= 96
 
 
-def test_rare_options_are_in_help_all_only(capsys: pytest.CaptureFixture[str]) -> None:
-    for every in (False, True):
-        audit_help.show_all_options(every)
-        page = CliRunner().invoke(app, ["scan", "--help"]).output
-        assert ("--executor <" in page) == every
-        assert "--baseline" in page
-        with pytest.raises(SystemExit):
-            profiler.command_line(["run", "--help-all" if every else "--help"])
-        assert ("--epoch-steps N  " in capsys.readouterr().out) == every
-    audit_help.show_all_options(False)
-    # what is rare is still an option
-    missing = CliRunner().invoke(app, ["scan", "nowhere", "--executor", "none"])
-    assert "No such option" not in missing.output
-
-
-def test_help_of_the_script_that_is_watched_is_its_own() -> None:
-    words = ["watch", "--", "train.py", "--help-all"]
-    assert without_help_all(words) == (words, False)
-    assert without_help_all(["scan", "--help-all"]) == (["scan", "--help"], True)
+def test_an_option_of_the_program_stands_before_or_after_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = ["--set", "measure.repeats=none"]
+    for words in ([*wrong, "runs"], ["runs", *wrong]):
+        assert profiler.command_line(words) == 2
+        assert "measure.repeats is 'none': write a whole number" in capsys.readouterr().err
+    words = ["watch", "-o", "x.json", "--", "python", "train.py", "--config", "y"]
+    args = profiler.parse(words)
+    assert (args.script, args.config) == (words[4:], None)
 
 
 def test_a_program_alone_says_what_is_next_here(

@@ -140,7 +140,7 @@ def _near(
     )
     sentences = list(searched.completeness.sentences())
     if lost:
-        sentences.append(f"{lost:,} pictures of the library have no stored signature: left out.")
+        sentences.append(f"{lost:,} images of the library have no stored signature: left out.")
     return _matches(store, searched, new, library, signatures, held.table), tuple(sentences)
 
 
@@ -150,7 +150,7 @@ def load_library(store: Store, run: Path) -> tuple[pl.DataFrame, Library, int]:
     Raises RunError where the run was made before near-duplicate search.
     """
     if not store.columns("relate_facts") or not store.scalar("SELECT 1 FROM relate_facts"):
-        raise RunError(f"{run} holds no near-duplicate search: scan its source again.")
+        raise RunError(f"{run} has no near-duplicate search: scan its source again.")
     pictures = store.query(PICTURES)
     out = large_array((len(pictures),), SIGNATURE_DTYPE)
     table, stored = load_signatures(run, pictures["content_hash"], out)
@@ -235,7 +235,7 @@ class Finder:
         measured = Measurer(self.limits)([FileJob(path, "", path)])
         row = measured.features.to_pylist()[0]
         if row["pixel_hash"] is None:
-            raise UsageError(f"{path} holds no picture ({row['error']}): give an image file.")
+            raise UsageError(f"{path} contains no image ({row['error']}): give an image file.")
         table = np.frombuffer(measured.signatures["signature"][0].as_py(), SIGNATURE_DTYPE)
         one = pl.Series([path]), pl.Series([row["content_hash"]])
         searched = search_against(

@@ -267,7 +267,7 @@ def _facts(relation: Relation, pictures: int, missing: int) -> list[dict[str, st
     sentences = list(relation.completeness.sentences())
     if missing:
         sentences.append(
-            f"{missing:,} of {pictures:,} pictures were compared with nothing, because their "
+            f"{missing:,} of {pictures:,} images were compared with nothing, because their "
             "stored signatures are absent or damaged: scan into a new run directory."
         )
     calibration = relation.calibration

@@ -186,7 +186,7 @@ def check_signatures(run: Path) -> CheckedPart:
         detail = f"{len(parts):,} part{'s' * (len(parts) != 1)}" if parts else "none"
         return CheckedPart(FOLDER, SOUND if parts else ABSENT, detail)
     said = [f"{len(damaged):,} of {len(parts):,} parts changed since"] * bool(damaged)
-    said += [f"{lacking:,} pictures have none"] * bool(lacking)
+    said += [f"{lacking:,} images have none"] * bool(lacking)
     return CheckedPart(FOLDER, DAMAGED, "; ".join(said), "nothing", f"{SCAN} reads them again")
 
 

@@ -97,7 +97,7 @@ def open_batch(path: str) -> Batch:
         pairs = zip(found["data"], sizes, strict=True)
         pictures = [_picture(np.asarray(row, np.uint8), size) for row, size in pairs]
         if not isinstance(labels, list) or len(labels) != len(pictures):
-            raise ValueError("it has not one label for each picture")
+            raise ValueError("it has not one label for each image")
     return Batch(pictures, [int(n) for n in labels], [str(n) for n in files], _classes(path))
 
 

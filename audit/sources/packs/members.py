@@ -141,7 +141,7 @@ def encode_member(find: Callable[[int], Any], index: str, limit: int) -> bytes:
         picture = find(int(index))
         if picture.nbytes > limit:
             raise ReadingError(
-                "bomb", f"the picture has {picture.nbytes:,} bytes; max_bytes is {limit:,}"
+                "bomb", f"the image has {picture.nbytes:,} bytes; max_bytes is {limit:,}"
             )
         return encode_picture(picture, index)
     except UsageError as error:

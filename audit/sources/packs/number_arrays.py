@@ -47,7 +47,7 @@ def list_members(path: str) -> Iterator[PackMember]:
             ", ".join(f"{name} {tuple(arrays[name].shape)}" for name in sorted(arrays)) or "none"
         )
         raise DamagedPackError(
-            f"none of its arrays (n, height, width[, channels]) are pictures: {shapes}"
+            f"none of its arrays (n, height, width[, channels]) are images: {shapes}"
         )
     for name in names:
         labels, split = _labels_of(arrays, name), _split_of(name)

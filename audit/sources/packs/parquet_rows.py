@@ -101,7 +101,7 @@ def read_member(path: str, key: str, limit: int) -> bytes:
     except (*_NO_TABLE, pa.ArrowException, IndexError) as error:
         raise ReadingError("corrupt", f"its row group cannot be read: {error}") from None
     if data is None:
-        raise ReadingError("empty", "the row has no picture")
+        raise ReadingError("empty", "the row has no image")
     if len(data) > limit:
         raise ReadingError("bomb", f"the row has {len(data):,} bytes; max_bytes is {limit:,}")
     return bytes(data)

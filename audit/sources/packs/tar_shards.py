@@ -34,7 +34,7 @@ def list_members(path: str) -> Iterator[PackMember]:
     """Yield the regular files of an archive in its order."""
     if path.lower().endswith(COMPRESSED):
         raise DamagedPackError(
-            "it is compressed as a whole, so that no picture in it can be read by itself: unpack "
+            "it is compressed as a whole, so that no image in it can be read by itself: unpack "
             f"the compression alone (gunzip -k {os.path.basename(path)}) and scan the .tar"
         )
     lost = 0

@@ -62,7 +62,7 @@ def list_members(path: str) -> Iterator[PackMember]:
             offset = start + length + _CHECKSUM_BYTES
             file.seek(offset)
     if without:
-        raise DamagedPackError(f"{without:,} of its records hold no encoded picture")
+        raise DamagedPackError(f"{without:,} of its records hold no encoded image")
 
 
 def _member(record: bytes, start: int) -> PackMember | None:

@@ -75,7 +75,7 @@ class EvaluationAugmented(Check):
     Fails where at least six pictures come out otherwise while their labels stay, and the next draw
     is nearer to the first (4 x 4 means, quantiles) than that of another sample 4.5 deviations more
     often than pictures drawn anew are: of another sample of the label, or of any where the dataset
-    has a `transform` or `augment`. Else random samples are "cannot tell".
+    has a `transform` or `augment`. Else random samples are "inconclusive".
 
     ## Limits
     One picture and one label a sample: noise that a model is to remove, masked patches and pairs of
@@ -107,7 +107,7 @@ class EvaluationAugmented(Check):
         first = draws[0][0]
         single = first[0] is not None and first[0].ndim == 3 and first[1] is not None
         if not single or first[1] is None or first[1].size > 1 or not kept:
-            return unclear(f"{said}: no pictures with one label that stays.", **numbers)
+            return unclear(f"{said}: no images with one label that stays.", **numbers)
         seen = [np.array([_features(d[n][0]) for d in draws]) for n in range(2)]
         apart = np.abs(seen[0][:, None] - seen[1][None]).mean(axis=2)
         labels = np.array([d[0][1].reshape(-1)[0] for d in draws if d[0][1] is not None])
@@ -117,7 +117,7 @@ class EvaluationAugmented(Check):
             score = max(score, _own_beyond_chance(apart, np.ones_like(other), moved))
         numbers["deviations"] = round(score, 2)
         if sum(moved) < LEAST or score < BEYOND:
-            return unclear(f"{said}, and not surely of the same pictures.", **numbers)
+            return unclear(f"{said}, and not surely of the same images.", **numbers)
         return self.failed(
             f"{said}, with the label they had: they are augmented at random.", **numbers
         )
@@ -169,7 +169,7 @@ class EvaluationInTraining(Check):
     Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
     are the same, where take() and skip() of tf.data cut behind a shuffle that is drawn anew each
     epoch, or where 5 % of the inputs, three at least, equal a training input byte for byte.
-    Fewer copies are "cannot tell", as sets have some; so are inputs that a training set augments,
+    Fewer copies are "inconclusive", as sets have some; so are inputs that a training set augments,
     and a loader that is evaluated over the very training set, or beside another one (training
     accuracy). Exact.
 
@@ -184,7 +184,7 @@ class EvaluationInTraining(Check):
         "two splits were drawn independently of each other",
         "augmented or repeated copies were made before the split",
     )
-    next_step = "Split once, disjoint; then audit overlap TRAIN TEST."
+    next_step = "Split once, disjoint; then audit find TRAIN TEST."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if reshuffled_split(subject.loader, subject.eval_loader):
@@ -309,7 +309,7 @@ class AugmentedOnce(Check):
 
     ## How it decides
     Fails where at least six samples drew at first and came out of a cache then, and the dataset has
-    a `transform` or `augment`. Without one it is "cannot tell": made data may be drawn once. Exact.
+    a `transform` or `augment`. Without one it is inconclusive: made data may be drawn once. Exact.
     A graph of tf.data is read instead: cache() behind a map() that draws fails.
 
     ## Limits
@@ -319,7 +319,7 @@ class AugmentedOnce(Check):
     code = "LOAD021"
     name = "augmented-once"
     causes = ("the cache holds what the transform returned",)
-    next_step = "Cache the decoded picture; call the transform on each access."
+    next_step = "Cache the decoded image; call the transform on each access."
 
     def run(self, subject: LoaderSubject) -> Answer:
         dataset = None if subject.evaluation else rows_of(subject.fresh())
@@ -542,24 +542,24 @@ class LabelsOfOthers(Check):
         "inputs and labels were shuffled or sorted apart",
         "an index is off by one between two lists",
     )
-    next_step = "Look at --grid; shuffle or sort pairs, never two lists."
+    next_step = "Look at --images; shuffle or sort pairs, never two lists."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if (apart := _mixed_apart(subject)) > MOST_APART:
             return self.failed(
-                f"{apart:.0%} of the labels that enter the loss are of none of the pictures that "
+                f"{apart:.0%} of the labels that enter the loss are of none of the images that "
                 "their input is made of.",
-                "pictures and labels are mixed by two draws of randperm",
+                "images and labels are mixed by two draws of randperm",
                 apart=apart,
             )
         train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         sets = [_table(subject, d) for d in (train, test) if d is not None]
         if train is None or sets[0] is None:
-            return unclear("There are no pictures of one size with labels that stay the same.")
+            return unclear("There are no images of one size with labels that stay the same.")
         rows, labels, whole = sets[0]
         score, hits, chance = _predicted(rows, labels)
         said = (
-            f"Labels are predicted from {len(rows)} pictures in {hits:.0%} ({chance:.0%} by chance)"
+            f"Labels are predicted from {len(rows)} images in {hits:.0%} ({chance:.0%} by chance)"
         )
         numbers: dict[str, Any] = {"hits": round(hits, 4), "chance": round(chance, 4)}
         for name, other in _orders(labels, whole) if score < SURE else ():
@@ -567,15 +567,15 @@ class LabelsOfOthers(Check):
             if moved[0] > SURE + max(0.0, score):
                 return self.failed(f"{said}, those {name} in {moved[1]:.0%}.", **numbers)
         if score > CHANCE:
-            return passed(f"{said}: they belong to the pictures.", **numbers)
+            return passed(f"{said}: they belong to the images.", **numbers)
         if len(sets) > 1 and sets[1] is not None and set(sets[1][1]) == set(labels):
             theirs = _predicted(*sets[1][:2])
             if theirs[0] > SURE and len(sets[1][0]) <= 2 * len(rows):
                 beside = f"{theirs[1]:.0%} ({theirs[2]:.0%} by chance)"
                 return self.failed(f"{said}, those for evaluation in {beside}.", **numbers)
         return unclear(
-            f"{said}: a hard task, or labels of other pictures.",
-            "Look at --grid: does each picture have its own label?",
+            f"{said}: a hard task, or labels of other images.",
+            "Look at --images: does each image have its own label?",
             **numbers,
         )
 

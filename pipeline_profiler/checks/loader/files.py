@@ -48,7 +48,7 @@ class FilesBeside(Check):
     ## How it decides
     Fails where red minus blue of the samples goes against that of at least 12 files (correlation
     below -0.8) and a checkpoint declares its numbers, or the pictures are divided by ImageNet's,
-    CLIP's or CIFAR's deviations in the order of RGB. BGR without such numbers is "cannot tell": it
+    CLIP's or CIFAR's deviations in the order of RGB. BGR without such numbers is "inconclusive": it
     is right for Caffe's weights, and does no harm where a model is trained anew. Fails where mean
     and deviation of every channel are those of two known normalisations in turn (to 1 % and 0.05),
     and not those of one, nor of the files themselves.
@@ -75,7 +75,7 @@ class FilesBeside(Check):
         rows = list(_rows(subject))
         if len(rows) < FEWEST:
             return (unclear if rows else absent)(
-                f"Of {FILES} samples {len(rows)} open one coloured picture file as they are loaded."
+                f"Of {FILES} samples {len(rows)} open one coloured image file as they are loaded."
             )
         files, samples = (np.array([row[i] for row in rows]) for i in (0, 1))
         spread = [a.std(axis=0) for a in (files, samples)]
@@ -112,7 +112,7 @@ class FilesBeside(Check):
             )
         if share < SURE:
             return unclear(
-                f"{len(rows)} files are too grey to tell the order of channels.", **numbers
+                f"{len(rows)} files are too grey to show the order of channels.", **numbers
             )
         scale = f", minus {_list(mean)}, over {_list(deviation)}" if known else ""
         return passed(f"{len(rows)} samples have the channels of their files{scale}.", **numbers)

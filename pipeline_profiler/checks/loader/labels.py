@@ -23,8 +23,8 @@ class LabelRange(Check):
     """Labels below 0, from K on, or all shifted by one.
 
     ## What it does
-    Least and largest label of the first batches against the number of classes: `--classes`, or the
-    dataset's own `classes`.
+    Least and largest label of the first batches against the number of classes: the setting
+    `check.classes`, or the dataset's own `classes`.
 
     ## Why is this bad
     A label of K is an index error on the CPU and garbage on some devices; labels from 1 to K leave
@@ -63,7 +63,7 @@ class LabelRange(Check):
             causes = [
                 "labels begin at 1" if shifted else "labels come from another mapping of names",
                 "the number of classes is too small",
-                "a label for 'ignore' that the loss does not know",
+                "a label for 'ignore' that the loss does not accept",
             ]
             return wrong(
                 f"Labels run from {low} to {high}, and {classes or 'K'} classes allow 0 to "
@@ -78,7 +78,7 @@ class LabelRange(Check):
             if low > 0 and len(labels) >= LEAST_RANGE:
                 return unclear(
                     f"Labels run from {low} to {high}: none is 0 among {len(labels)}.",
-                    "Say how many classes there are: --classes K.",
+                    "Give the number of classes: --set check.classes=K.",
                     **numbers,
                 )
             return passed(f"Labels run from {low} to {high}, none negative.", **numbers)
@@ -112,7 +112,7 @@ class LabelHistogram(Check):
     pictures has a box; and where masks are numbers of 0..1 whose steps are 1/255: classes that were
     scaled like pixels, and become 0 as whole numbers. With two classes of 13 % and 87 % or nearer
     to each other, this happens by chance less than once in 7,000 random orders; a rarer class may
-    be missing, so it cannot tell where the dataset declares none of its own labels.
+    be missing, so it is inconclusive where the dataset declares none of its own labels.
 
     ## Limits
     A detector of rare things has batches of one class: then skip this check.
@@ -151,8 +151,8 @@ def _of_places(subject: LoaderSubject) -> Answer:
     if (counts := _box_counts(subject)) is not None:
         numbers = {"samples": len(counts), "boxes": sum(counts)}
         if not any(counts) and len(counts) >= LEAST_HISTOGRAM:
-            return LabelHistogram.failed(f"None of {len(counts)} pictures has a box.", **numbers)
-        said = f"{len(counts)} pictures have {sum(counts)} boxes."
+            return LabelHistogram.failed(f"None of {len(counts)} images has a box.", **numbers)
+        said = f"{len(counts)} images have {sum(counts)} boxes."
         return passed(said, **numbers) if any(counts) else unclear(said, **numbers)
     masks = [b.targets for b in subject.batches if b.targets is not None and b.targets.ndim > 2]
     if not masks or any(m.dtype.kind not in "biuf" for m in masks):
@@ -230,7 +230,7 @@ class MaskInterpolated(Check):
     name = "mask-interpolated"
     entering = True
     causes = (
-        "the mask is resized with the picture's interpolation (bilinear by default)",
+        "the mask is resized with the image's interpolation (bilinear by default)",
         "masks are saved as JPEG",
     )
     next_step = "Resize masks with nearest neighbour, and save them without loss."
@@ -347,8 +347,8 @@ class FlippedAlone(Check):
     code = "LOAD015"
     name = "flipped-without-target"
     causes = (
-        "the random transform is applied to the picture only",
-        "picture and mask draw their own random numbers",
+        "the random transform is applied to the image only",
+        "image and mask draw their own random numbers",
     )
     next_step = "Transform both in one call, or draw the parameters once."
 
@@ -358,21 +358,21 @@ class FlippedAlone(Check):
             return unclear("Samples without indices cannot be made again.")
         pairs = list(_pairs(subject, dataset))
         if not pairs:
-            return absent("The targets are neither masks of the size of the pictures nor boxes.")
+            return absent("The targets are neither masks of the size of the images nor boxes.")
         wrong_pairs = [turn for turn, follows in pairs if turn and not follows]
         turned = [turn for turn, _ in pairs if turn]
         numbers = {"pairs": len(pairs), "turned": len(turned), "mask_left": len(wrong_pairs)}
         if len(wrong_pairs) >= LEAST:
             return self.failed(
-                f"In {len(wrong_pairs)} of {len(turned)} pairs the picture is "
+                f"In {len(wrong_pairs)} of {len(turned)} pairs the image is "
                 f"{wrong_pairs[0]} and its mask is not.",
                 **numbers,
             )
         if not turned:
-            return unclear(f"No picture came out flipped in {len(pairs)} pairs.", **numbers)
+            return unclear(f"No image came out flipped in {len(pairs)} pairs.", **numbers)
         return passed(
             f"The masks follow in all but {len(wrong_pairs)} of {len(turned)} pairs whose "
-            "picture is flipped.",
+            "image is flipped.",
             **numbers,
         )
 

@@ -20,7 +20,7 @@ from pipeline_profiler.checks.chance import (
     order_score,
     trend_score,
 )
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Judgement, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
     probed_loader,
@@ -80,7 +80,8 @@ class Shuffling(Check):
         by_label = _judge_labels(subject)
         told = _told_the_epoch(subject) if subject.has_indices else None
         answers = [a for a in (by_index, by_label, told) if a is not None]
-        order = ("fail", "cannot_tell", "pass") if told else ("fail", "pass", "cannot_tell")
+        failed, passed, unclear_ = Judgement.FAIL, Judgement.PASS, Judgement.INCONCLUSIVE
+        order = (failed, unclear_, passed) if told else (failed, passed, unclear_)
         answers.sort(key=lambda a: order.index(a.judgement))
         return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
 
@@ -264,7 +265,7 @@ class Coverage(Check):
 
     ## Limits
     A sampler of one's own that draws with replacement or on a part on purpose is reported as
-    "cannot tell" where the counts fit that. Endless streams are seen at their beginning only.
+    "inconclusive" where the counts fit that. Endless streams are seen at their beginning only.
     """
 
     code = "LOAD003"
@@ -457,7 +458,7 @@ class LastBatch(Check):
     Evaluation: keep the last batch and weight by size (or sum, then divide). Training: drop_last.
 
     ## Limits
-    Whether your evaluation averages batches is seen by check-training (TRAIN024).
+    Whether your evaluation averages batches is seen by check (TRAIN024).
     """
 
     code = "LOAD005"

@@ -103,7 +103,7 @@ class InputScale(Check):
     normalised once by usual numbers (normalised twice). Where your step is seen, what enters the
     model decides, and it fails if the step takes a mean of 0.03 to 0.75 from pictures that the
     loader has centred and divides by 0.1 to 0.75, by an exact line through what the loader gave.
-    0..1, -1..1 and normalised pictures pass. Bytes are "cannot tell": they may be scaled on the
+    0..1, -1..1 and normalised pictures pass. Bytes are "inconclusive": they may be scaled on the
     device.
 
     ## What to do
@@ -124,7 +124,7 @@ class InputScale(Check):
         if inputs is not None and inputs.ndim == 4 and inputs.shape[1] in CHANNELS:
             inputs = np.moveaxis(inputs, 1, 3)
         if inputs is None or inputs.ndim != 4 or inputs.shape[3] not in CHANNELS:
-            return unclear("The inputs are no pictures of one size.")
+            return unclear("The inputs are no images of one size.")
         if inputs.dtype.kind != "f":
             return unclear(
                 f"The inputs are {inputs.dtype}: they must become floats of unit size "
@@ -151,7 +151,7 @@ class InputScale(Check):
         )
         if high - low > 200 or spreads.max() > RAW:
             return wrong(
-                f"The pictures are not scaled: {said}.",
+                f"The images are not scaled: {said}.",
                 [
                     "pixels were turned into floats without dividing by 255",
                     "the transform runs before the conversion",
@@ -161,7 +161,7 @@ class InputScale(Check):
             )
         if (again := _normalised_again(subject)) is not None:
             return wrong(
-                f"The pictures are normalised twice: the loader has centred them, and your step "
+                f"The images are normalised twice: the loader has centred them, and your step "
                 f"subtracts {_list(again[0])} and divides by {_list(again[1])} once more: {said}.",
                 ["Normalize in the dataset's transform and again in the step"],
                 "Normalise in one place only.",
@@ -170,13 +170,13 @@ class InputScale(Check):
         flat = spreads.max() < FLAT
         if flat and high - low >= NARROW:
             return unclear(
-                f"The pictures are nearly the same everywhere: {said}.",
-                "Right for sparse drawings and dark pictures; else look where they lose contrast.",
+                f"The images are nearly the same everywhere: {said}.",
+                "Right for sparse drawings and dark images; else look where they lose contrast.",
                 **numbers,
             )
         if 0 < high - low < SMALL or flat:
             return wrong(
-                f"The pictures have hardly any range: {said}.",
+                f"The images have hardly any range: {said}.",
                 [
                     "they were divided by 255 twice (ToTensor on floats, then / 255)",
                     "they were divided by a deviation of 0..255 after they were scaled to 0..1",
@@ -187,10 +187,10 @@ class InputScale(Check):
         far = np.abs(means).max() > FAR_MEAN and spreads.max() > WIDE
         if far or spreads.max() > TOO_WIDE:
             return wrong(
-                f"The pictures lie far from zero and are spread wide: {said}.",
+                f"The images lie far from zero and are spread wide: {said}.",
                 [
                     "they were normalised twice",
-                    "mean and deviation of 0..1 were taken for pictures of another range",
+                    "mean and deviation of 0..1 were taken for images of another range",
                 ],
                 "Normalise in one place only.",
                 **numbers,
@@ -260,33 +260,33 @@ class Layout(Check):
         "view or reshape instead of permute",
         "the transform that moves channels is missing",
     )
-    next_step = "Use permute(2, 0, 1) on each picture; look at --grid."
+    next_step = "Use permute(2, 0, 1) on each image; look at --images."
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs
         if inputs is None or inputs.ndim != 4:
-            return unclear("The inputs are no pictures of one size.")
+            return unclear("The inputs are no images of one size.")
         shape = tuple(int(n) for n in inputs.shape[1:])
         if inputs.shape[1] not in CHANNELS and inputs.shape[3] in CHANNELS:
             if not subject.is_torch:
-                return passed(f"Pictures are {shape}, channels last, in arrays.", shape=shape)
+                return passed(f"Images are {shape}, channels last, in arrays.", shape=shape)
             return Layout.failed(
-                f"Pictures are {shape}: the channels come last, torch's convolutions "
+                f"Images are {shape}: the channels come last, torch's convolutions "
                 "expect them first.",
                 shape=shape,
             )
         if inputs.shape[1] != 3:
-            return passed(f"Pictures are {shape}, channels first.", shape=shape)
+            return passed(f"Images are {shape}, channels first.", shape=shape)
         mixed, judged = _mixed(inputs.astype(np.float32))
         if judged >= LEAST_LAYOUT and mixed > TURNS * judged:
             return Layout.failed(
-                f"In {mixed} of {judged} pictures, pixels three columns apart are more "
+                f"In {mixed} of {judged} images, pixels three columns apart are more "
                 "alike than neighbours: colours take turns along the rows.",
                 shape=shape,
             )
         return passed(
-            f"Pictures are {shape}, channels first; neighbouring pixels are alike in "
-            f"{judged - mixed} of {judged} coloured pictures.",
+            f"Images are {shape}, channels first; neighbouring pixels are alike in "
+            f"{judged - mixed} of {judged} coloured images.",
             shape=shape,
         )
 
@@ -319,7 +319,7 @@ class RepeatedPictures(Check):
 
     ## How it decides
     Fails where more than a fifth of the inputs are constant, or more than half equal another one
-    of different index. A dataset may hold copies and empty pictures, so fewer are "cannot tell"
+    of different index. A dataset may hold copies and empty pictures, so fewer are "inconclusive"
     (from 2 % on); `audit scan` finds these.
 
     ## Limits
@@ -333,10 +333,10 @@ class RepeatedPictures(Check):
     healed = False
     causes = (
         "reading fails and zeros are returned",
-        "a buffer or cache hands out one picture",
+        "a buffer or cache hands out one image",
         "the index is not used",
     )
-    next_step = "Compare dataset[0] with dataset[1]; look at --grid."
+    next_step = "Compare dataset[0] with dataset[1]; look at --images."
 
     def run(self, subject: LoaderSubject) -> Answer:
         inputs = subject.inputs
@@ -357,7 +357,7 @@ class RepeatedPictures(Check):
             return self.failed(said, **numbers)
         if constant > SOME or equal > SOME:
             return unclear(
-                said, "See which: audit scan FOLDER names copies and empty pictures.", **numbers
+                said, "See which: audit scan FOLDER names copies and empty images.", **numbers
             )
         return passed(said, **numbers)
 
@@ -383,9 +383,10 @@ class DeclaredScale(Check):
     """Pictures that are not normalised with the mean and deviation that the model declares.
 
     ## What it does
-    Takes the numbers of the pretrained checkpoint: of `--pretrained` or of `make_model` beside the
-    loader (timm's `pretrained_cfg`, torchvision's `weights.transforms()`, a processor of
-    transformers and its preprocessor_config.json), or `--mean` and `--std`. Undoes them.
+    Takes the numbers of the pretrained checkpoint: of the setting `check.pretrained` or of
+    `make_model` beside the loader (timm's `pretrained_cfg`, torchvision's `weights.transforms()`, a
+    processor of transformers and its preprocessor_config.json), or the settings `check.mean` and
+    `check.std`. Undoes them.
 
     ## Why is this bad
     A pretrained network gets inputs of another scale than it learned on: it still works, worse.
@@ -415,12 +416,15 @@ class DeclaredScale(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         declared, inputs = subject.declared, subject.inputs
         if declared is None:
-            return absent("No mean and deviation are declared (--pretrained, --mean, --std).")
+            return absent(
+                "No mean and deviation are declared (settings check.pretrained, check.mean and "
+                "check.std)."
+            )
         count = len(declared.mean)
         shape = inputs.shape if inputs is not None and inputs.ndim == 4 else ()
         axis = next((i for i in (1, 3) if shape[i : i + 1] == (count,)), None)  # NCHW before NHWC
         if inputs is None or axis is None:
-            return unclear(f"The inputs are no pictures of {count} channels.")
+            return unclear(f"The inputs are no images of {count} channels.")
         channels = np.moveaxis(inputs, axis, 0).reshape(count, -1).astype(np.float64)
         pairs = list(zip(declared.mean, declared.deviation, strict=True))
         pixels = np.stack([c * d + m for c, (m, d) in zip(channels, pairs, strict=True)])
@@ -438,7 +442,7 @@ class DeclaredScale(Check):
         if all(own) and any(_unlike(*row) for row in rows):
             numbers["deviations"] = str([round(value, 4) for value in own])
             return DeclaredScale.failed(
-                f"{said}; the deviations that the pictures were divided by are "
+                f"{said}; the deviations that the images were divided by are "
                 f"{', '.join(f'{v:.4g}' for v in own)}, declared are "
                 f"{', '.join(f'{v:.4g}' for v in declared.deviation)}.",
                 **numbers,

@@ -34,7 +34,7 @@ class RandomStreams(Check):
 
     ## Limits
     torch's DataLoader only. Generators made anew inside a sample, from its index, are not seen;
-    global ones seeded from the index are reported as "cannot tell".
+    global ones seeded from the index are reported as "inconclusive".
     """
 
     code = "LOAD001"
@@ -57,7 +57,7 @@ class RandomStreams(Check):
         fixed = [name for name in used if _seeded_by_index(name, epochs)]
         if fixed:
             return unclear(
-                f"{', '.join(fixed)} is seeded from the index of the sample: the same picture gets "
+                f"{', '.join(fixed)} is seeded from the index of the sample: the same image gets "
                 "the same random numbers each epoch. Right for evaluation and for made data, not "
                 "for augmentation.",
                 streams=fixed,
@@ -127,7 +127,7 @@ class Reproducible(Check):
     Fails where one seed gives different bytes. Bytes are compared, so there is no false alarm by
     chance. "Cannot tell" for a script that sets no seed, or draws random numbers before it sets
     one. That another seed gives another order is reported. Random numbers in a parallel map of
-    tf.data are "cannot tell" where the targets come in one order: everybody writes it so.
+    tf.data are "inconclusive" where the targets come in one order: everybody writes it so.
 
     ## Limits
     The first four batches. What depends on the process (hash order of strings) is not seen,

@@ -67,14 +67,14 @@ class TrainAndEval(Check):
                 return found
         ours, theirs = _stack(subject.batches), _stack(subject.eval_batches)
         if ours is None or theirs is None:
-            return unclear("The inputs of one loader are no pictures of one size.")
+            return unclear("The inputs of one loader are no images of one size.")
         if ours.dtype != theirs.dtype or ours.shape[1] != theirs.shape[1]:
             return TrainAndEval.failed(
                 f"Training gets {ours.dtype} of shape {ours.shape[1:]}, evaluation "
                 f"{theirs.dtype} of shape {theirs.shape[1:]}."
             )
         if min(len(ours), len(theirs)) < LEAST:
-            return unclear(f"{len(ours)} and {len(theirs)} pictures are too few to compare.")
+            return unclear(f"{len(ours)} and {len(theirs)} images are too few to compare.")
         ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
         means = [a.mean(axis=2) for a in (ours, theirs)]
         inner = [np.median(a.std(axis=2), axis=0) for a in (ours, theirs)]
@@ -88,13 +88,13 @@ class TrainAndEval(Check):
         )
         numbers = {"distance": round(float(distance.max()), 3), "ratio": round(ratio, 3)}
         said = (
-            f"Means of pictures lie {distance.max():.2f} deviations apart, and deviations within "
-            f"pictures differ by a factor of {ratio:.2f}"
+            f"Means of images are {distance.max():.2f} deviations apart, and deviations within "
+            f"images differ by a factor of {ratio:.2f}"
         )
         apart = APART if np.allclose(inner[0], inner[1], rtol=0.3) else APART / 4
         if distance.max() - error > apart or ratio > RATIO:
             return TrainAndEval.failed(
-                f"{said}: training and evaluation prepare pictures differently.", **numbers
+                f"{said}: training and evaluation prepare images differently.", **numbers
             )
         return passed(f"{said}.", **numbers)
 

@@ -49,8 +49,8 @@ class ChosenBest(Check):
     ## How it decides
     Fails where what the choice alone adds is more than a tenth of the gain that is reported (best
     over first, without the noise) and the best is not told from the last one by the noise. With
-    fewer than 10 evaluations, or no gain beyond the noise, it cannot tell. In simulated runs with
-    a noise of 1 or 3 % of the gain none of 2,400 is failed.
+    fewer than 10 evaluations, or no gain beyond the noise, it is inconclusive. In simulated runs
+    with a noise of 1 or 3 % of the gain none of 2,400 is failed.
 
     ## Limits
     A part of what neighbours differ by may be real differences of checkpoints, so the luck is the
@@ -138,8 +138,8 @@ def _sentence(row: Selection) -> str:
     return (
         f"The best of {len(row.series.values)} evaluations of {row.series.title} is "
         f"{row.series.values[row.best]:.4g} at step {row.series.steps[row.best]:g}, of which about "
-        f"{row.luck:.2g} is luck ({row.luck / row.gain:.0%} of the gain); the noise does not tell "
-        f"it from {row.near - 1} others."
+        f"{row.luck:.2g} is luck ({row.luck / row.gain:.0%} of the gain); the noise hides "
+        f"the difference to {row.near - 1} other evaluations."
     )
 
 
@@ -174,7 +174,7 @@ class EqualBudget(Check):
     Fails where the run that is ahead at its own end has 5 % more steps than the shortest, and at
     the common step another one is ahead, or none is beyond the noise (4.5 standard errors, from
     neighbouring rows). Passes where the same run is ahead at both. One log, fewer than 8 rows, or
-    no difference beyond the noise: "cannot tell". By simulation: of 16,000
+    no difference beyond the noise: "inconclusive". By simulation: of 16,000
     pairs of equal runs, most with unequal budgets, past their bend, none is failed, with white
     noise or neighbours correlated by 0.5.
 
@@ -204,7 +204,7 @@ class EqualBudget(Check):
             _compared([log[name] for log in logs.values()])
             for name in sorted(shared, key=lambda n: (not is_held_out(n), n))
         ]
-        order = ("fail", "pass", "cannot_tell")
+        order = ("failed", "passed", "inconclusive")
         return min(answers, key=lambda answer: order.index(answer.judgement))
 
 

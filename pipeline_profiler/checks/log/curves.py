@@ -82,7 +82,7 @@ class Periodic(Check):
             if not is_held_out(series.name):
                 return self.failed(said, **numbers)
             overlap = "the held-out data share samples with the training data"
-            check = "Run `audit overlap RUN FOLDER` on the two sets of pictures first."
+            check = "Run `audit find RUN FOLDER` on the two sets of images first."
             return wrong(said, (overlap, *self.causes), check, **numbers)
         if found:
             return passed(f"{series.title} swings by {peak.swing:.2g} only: {line}.", **numbers)
@@ -108,7 +108,7 @@ class Diverged(Check):
     ## How it decides
     Fails with a value that is no number, or where the last median lies 6 deviations (of the noise
     around medians, robust) and half of the whole gain above the best. A held-out loss that rises
-    is overfitting, not divergence: "cannot tell".
+    is overfitting, not divergence: "inconclusive".
 
     ## Limits
     Metrics named as losses only (loss, error, mse, mae, nll, perplexity, ...).
@@ -181,7 +181,7 @@ class UnevenSteps(Check):
 
     ## How it decides
     Fails where a quarter of the distances differ from the median by more than a tenth. A pause or
-    a resumed run makes one or two; distances that grow by design (1, 2, 4, ...) are "cannot tell".
+    a resumed run makes one or two; distances that grow by design (1, 2, 4, ...) are "inconclusive".
 
     ## What to do
     Evaluate every n steps, not every n minutes.
@@ -247,7 +247,7 @@ class Plateau(Check):
     ## How it decides
     Fails where the whole gain stands out of the noise, and the most that the second half can have
     gained (upper end of an interval that is exceeded once in 20,000) is below 5 % of it. Passes
-    where the half gained more than that for sure; "cannot tell" in between, with fewer than 96
+    where the half gained more than that for sure; "inconclusive" in between, with fewer than 96
     rows, and where the metric never improved. The interval is that of a slope through twelve block
     means, widened by their correlation; where rows are correlated over more than a block it cannot
     tell. By simulation (500 runs each of 100 and 400 rows, second half gains 6 %) none is failed
@@ -360,7 +360,7 @@ class FirstFall(Check):
     ## How it decides
     Fails where three quarters of the gain of a training loss lie in the first 2 % of its rows and
     divide it by 2.5, while no score of the training or of held-out data makes a quarter of its own
-    gain there. Without a score it is "cannot tell": an easy task falls as fast.
+    gain there. Without a score it is "inconclusive": an easy task falls as fast.
 
     ## Limits
     At least 200 rows of a loss. A score that is the share of the largest class stays where it is
@@ -374,7 +374,7 @@ class FirstFall(Check):
         "the bias of the last layer begins far from the base rate",
         "targets that are not standardised",
     )
-    next_step = "Set the last bias to the base rate or the mean; `check-training` says which it is."
+    next_step = "Set the last bias to the base rate or the mean; `check` says which it is."
 
     def run(self, subject: LogSubject) -> Answer:
         losses = [s for s in subject.series if better_is(s.name) < 0 and not is_held_out(s.name)]
@@ -395,7 +395,7 @@ class FirstFall(Check):
             scores = [s for s in subject.series if better_is(s.name) > 0 and s.log == series.log]
             rises = [(s, rise) for s in scores if (rise := _rise_before(s, end)) is not None]
             if not rises:
-                text = f"{said}. No score tells whether something was learned there."
+                text = f"{said}. No score shows whether something was learned there."
                 return unclear(text, self.next_step, **numbers)
             if all(rise < 0.25 for _, rise in rises):
                 names = ", ".join(s.title for s, _ in rises[:3])

@@ -43,7 +43,7 @@ class SubsetChoosesOtherwise(Check):
     Fails where the checkpoint that the subset likes best lies behind the whole set's best by more
     than a tenth of the gain and by three deviations of the whole set's noise, both along its curve
     without noise. Pairs count as told apart at three deviations. With fewer than 8 common steps,
-    or 10 such pairs, it cannot tell.
+    or 10 such pairs, it is inconclusive.
 
     ## Limits
     The two are found by their names: equal but for a word such as subset, small, mini or quick.
@@ -86,7 +86,7 @@ class SubsetChoosesOtherwise(Check):
         }  # fmt: skip
         part, whole = (series.title for series in names)
         said = (
-            f"Of {pairs} pairs of checkpoints that {whole} tells apart, {part} puts {turned} the "
+            f"Of {pairs} pairs of checkpoints that {whole} separates, {part} puts {turned} the "
             f"other way round; its best, step {steps[chosen]:g}, is {behind:.3g} behind step "
             f"{steps[best]:g}, of a gain of {gain:.3g}"
         )
@@ -125,7 +125,7 @@ class EvaluationsAreDear(Check):
 
     ## How it decides
     Fails where evaluations take half of the run or more. Else it says the share. At least three
-    evaluations, and eight gaps of the training without one, or it cannot tell.
+    evaluations, and eight gaps of the training without one, or it is inconclusive.
 
     ## Limits
     Rows with a clock (`wall_time`, `timestamp`, event files), and training rows between
@@ -190,7 +190,7 @@ class Overfitted(Check):
     ## How it decides
     Fails where the held-out curve ends below its best by more than half of its whole gain and by
     five deviations of its noise, while the training gained from there on by five of its own. Where
-    a held-out score beside a loss keeps nine tenths of its gain it is "cannot tell": the model
+    a held-out score beside a loss keeps nine tenths of its gain it is "inconclusive": the model
     grows surer, not worse. At least 8 evaluations.
 
     ## Limits

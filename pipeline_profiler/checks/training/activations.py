@@ -44,7 +44,7 @@ class DeadUnits(Check):
     name = "dead-units"
     nearness = Nearness.EFFECT
     causes = (
-        "inputs are not scaled (check-loader, LOAD008)",
+        "inputs are not scaled (check, LOAD008)",
         "weights or biases of the layer before are too large",
         "a bias far below zero",
     )

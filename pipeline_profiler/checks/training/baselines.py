@@ -50,7 +50,7 @@ class Baselines(Check):
     class, or behind the linear model while it fitted the batches it trained on as well as that one
     did, with a probability below 1 in 100,000 by chance, and its own loss is no better than that of
     the largest class. Passes where it is ahead of the largest class by as much. Anything else is
-    "cannot tell": a large model may need more than 60 steps.
+    "inconclusive": a large model may need more than 60 steps.
 
     ## Limits
     One label or one set of numbers an example. Held-out examples come from the training loader,

@@ -8,9 +8,7 @@ from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclea
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
-NOT_SEEN = (
-    "Your loop was not seen: `pipeline-profiler check-training -- train.py` runs and watches it."
-)
+NOT_SEEN = "Your loop was not seen: `pipeline-profiler check -- train.py` runs and watches it."
 
 
 class _Loop(Check):
@@ -46,7 +44,7 @@ class EpochNotTold(_Loop):
     "Cannot tell" where there is no such sampler or no second epoch. Exact.
 
     ## Limits
-    Needs `check-training -- train.py`.
+    Needs `check -- train.py`.
     """
 
     code = "TRAIN038"
@@ -64,7 +62,7 @@ class EpochNotTold(_Loop):
                 f"The sampler had epoch {facts.told[0]} in both first epochs: their order is one.",
                 place=facts.places.get("loader", ""),
             )
-        return passed(f"The sampler was told epochs {facts.told[0]} and {facts.told[1]}.")
+        return passed(f"The sampler was set to epochs {facts.told[0]} and {facts.told[1]}.")
 
 
 class ClippedLate(_Loop):
@@ -82,7 +80,7 @@ class ClippedLate(_Loop):
     these functions. Exact.
 
     ## Limits
-    Needs `check-training -- train.py`. Clipping by code of your own is not seen.
+    Needs `check -- train.py`. Clipping by code of your own is not seen.
     """
 
     code = "TRAIN039"
@@ -119,7 +117,7 @@ class LoadedNothing(_Loop):
     head that is left out passes.
 
     ## Limits
-    Needs `check-training -- train.py`. Weights that are copied by code of your own are not seen.
+    Needs `check -- train.py`. Weights that are copied by code of your own are not seen.
     """
 
     code = "TRAIN042"
@@ -160,7 +158,7 @@ class BestWeightsLive(_Loop):
     memory with the model, and no function of torch has read it. Exact.
 
     ## Limits
-    Needs `check-training -- train.py`, and a second epoch. A state that is held but never used
+    Needs `check -- train.py`, and a second epoch. A state that is held but never used
     is reported as well.
     """
 
@@ -200,8 +198,8 @@ class PlateauTurned(_Loop):
     the mode is 'min'. Exact.
 
     ## Limits
-    Needs `check-training -- train.py`, and outputs of one class for each example. Other scores are
-    "cannot tell".
+    Needs `check -- train.py`, and outputs of one class for each example. Other scores are
+    "inconclusive".
     """
 
     code = "TRAIN044"
@@ -248,7 +246,7 @@ class AverageLate(_Loop):
     the length is not known.
 
     ## Limits
-    Needs `check-training -- train.py`. Lengths are read of OneCycleLR and CosineAnnealingLR.
+    Needs `check -- train.py`. Lengths are read of OneCycleLR and CosineAnnealingLR.
     """
 
     code = "TRAIN047"
@@ -303,7 +301,7 @@ class MomentumUnwritten(_Loop):
     zeros as `optimizer.state[p]["momentum_buffer"]` before the first step.
 
     ## Limits
-    Needs `check-training -- train.py`, on a machine where its scaler works. A first step that does
+    Needs `check -- train.py`, on a machine where its scaler works. A first step that does
     not overflow here may elsewhere.
     """
 

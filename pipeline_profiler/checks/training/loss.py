@@ -48,7 +48,7 @@ class LossAtStart(Check):
     it adds one), for numbers where it is more than 10 times that of the best constant, or where all
     seeds lie below 0.3 times the best constant. Both are counted from the least loss there is. A
     likelihood (of counts, say) has it far from 0: there outputs of zero may be the reference too.
-    Where these are no numbers, or there is no least, it cannot tell.
+    Where these are no numbers, or there is no least, it is inconclusive.
     Weights that do not depend on the seed are pretrained: then only NaN fails. Not where the maker
     seeds itself, or a script was run that loads no weights: then a start is judged that is too bad.
 
@@ -64,7 +64,7 @@ class LossAtStart(Check):
     name = "loss-at-start"
     nearness = Nearness.EFFECT
     causes = (
-        "inputs or targets hold NaN (check-loader, LOAD007)",
+        "inputs or targets hold NaN (check, LOAD007)",
         "a logarithm of zero or a division by zero in model or loss",
         "weights that overflow",
     )
@@ -88,7 +88,7 @@ class LossAtStart(Check):
         numbers |= {"zero_outputs": uniform, "best_constant": constant, "least": least}
         known = all(map(math.isfinite, (uniform, constant, least)))
         if not known or (task.kind in ("regression", "unknown") and subject.loss_alone.bottomless):
-            why = "falls without end" if known else "of outputs that know nothing is no number"
+            why = "falls without end" if known else "of outputs of an untrained model is no number"
             return unclear(
                 f"The first loss is {mean:.4g}; its expectation is not known, because the loss "
                 f"{why}.",
@@ -142,9 +142,9 @@ def _judge_start(
         )
     if max(losses) - least < LEAST_FACTOR * (constant - least) and kind != "unknown":
         if fixed:
-            return unclear(f"{said}: too good for a model that knows nothing.", **numbers)
+            return unclear(f"{said}: too good for an untrained model.", **numbers)
         return wrong(
-            f"{said}: a model that knows nothing cannot be so good.",
+            f"{said}: an untrained model cannot be this good.",
             [
                 "the loss averages over places that do not count",
                 "the loss is divided twice",
@@ -184,7 +184,7 @@ class SoftmaxTwice(Check):
     lie outside (boxes in pixels after a sigmoid).
 
     ## Limits
-    Losses that are none of these (by numbers) are "cannot tell".
+    Losses that are none of these (by numbers) are "inconclusive".
     """
 
     code = "TRAIN010"
@@ -550,7 +550,7 @@ class WeightsInverted(Check):
 
     ## Limits
     Weights that come from the cost of errors may follow the counts by accident: skip this check.
-    Focal losses and labels of several classes at a time are "cannot tell".
+    Focal losses and labels of several classes at a time are "inconclusive".
     """
 
     code = "TRAIN041"
@@ -773,7 +773,7 @@ class LossWants(Check):
 
     ## Limits
     Losses on several tensors, that compare examples with each other (ranking, survival, contrast)
-    or ask for rates, and targets that are mixtures, are "cannot tell". Robust losses on targets of
+    or ask for rates, and targets that are mixtures, are "inconclusive". Robust losses on targets of
     very different sizes may not be at their least within the steps.
     """
 
@@ -795,13 +795,13 @@ class LossWants(Check):
         if task.kind == "classes" and high >= task.classes and high != 255:
             return _beyond(int(low), int(high), task.classes)
         if low == high:
-            return unclear(f"All targets of the first batch are {low}: nothing tells them apart.")
+            return unclear(f"All targets of the first batch are {low}: they are all equal.")
         least, best = subject.loss_alone.best_outputs
         zero = subject.loss_alone.uniform
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to its first argument.")
         answer = _judge_wants(_agreement(subject, best), least, zero)
-        if answer.judgement == "pass" or task.kind != "regression":
+        if answer.judgement == "passed" or task.kind != "regression":
             return answer
         if _compares(subject, best):
             return unclear(f"{answer.sentence[:-1]}, and it compares examples with each other.")

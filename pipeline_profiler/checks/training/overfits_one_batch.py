@@ -43,8 +43,8 @@ class OverfitsOneBatch(Check):
     ## How it decides
     Passes where 90 % of the way to the least loss is done, in train or eval mode, or all
     predictions equal the labels. Where the pace of the last 200 steps would bring it there in 200
-    more, it cannot tell; nor where the loss has no least value, or is a likelihood (of counts, or
-    with a spread that is learned) or of unknown kind, and the result beats every constant output.
+    more, it is inconclusive. So it is where the loss has no least value, or is a likelihood (of
+    counts, or with a learned spread) or unknown, and the result beats every constant output.
     There is no chance in it beyond the seed.
 
     ## What to do
@@ -66,7 +66,7 @@ class OverfitsOneBatch(Check):
         first = subject.measured(training, batch, mode=True)
         done = _train(subject, training, first, least)
         answer = _judge(subject, done, first, least)
-        if answer.judgement == "fail" and subject.takes_tensor:
+        if answer.judgement == "failed" and subject.takes_tensor:
             last = first - done.share * (first - least)
             answer = _bounded(subject, answer, last, subject.small_alone.constant)
         return subject.weighed(_beside_labels(subject, training, answer))
@@ -112,7 +112,7 @@ def _agreement(subject: Examined, training: Training) -> float | None:
 
 
 def _bounded(subject: Examined, answer: Answer, last: float, constant: float) -> Answer:
-    """The failure; "cannot tell" where the loss has no least value, or hides what it is of."""
+    """The failure; "inconclusive" where the loss has no least value, or hides what it is of."""
     if subject.loss_alone.bottomless:
         why = "this loss falls without end, so there is no least one"
     # of a loss of unknown kind, or a likelihood, the least value is that of noise by heart
@@ -130,7 +130,7 @@ def _bounded(subject: Examined, answer: Answer, last: float, constant: float) ->
 
 def _beside_labels(subject: Examined, training: Training, answer: Answer) -> Answer:
     """A failure with the labels of the small batch beside what was learned of them."""
-    if answer.judgement != "fail" or subject.task.kind != "classes":
+    if answer.judgement != "failed" or subject.task.kind != "classes":
         return answer
     said = subject.outputs(training, subject.small[1]).argmax(subject.task.axis)
     pair = [found.flatten()[:SMALL_BATCH].tolist() for found in (subject.small_labels, said)]

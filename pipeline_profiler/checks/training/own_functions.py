@@ -49,8 +49,8 @@ class WrongMode(Check):
     model.train() at the start of each training epoch, model.eval() at the start of each evaluation.
 
     ## Limits
-    Needs `check-training -- train.py`, or `train_step` or `evaluate` in your file: loops around
-    these are not seen, so an evaluation that leaves the model in eval mode is "cannot tell" where
+    Needs `check -- train.py`, or `train_step` or `evaluate` in your file: loops around
+    these are not seen, so an evaluation that leaves the model in eval mode is "inconclusive" where
     the file calls train() anywhere.
     Dropout that is meant to stay on (Monte Carlo) is reported.
     """
@@ -103,7 +103,7 @@ class WrongMode(Check):
             return unclear(
                 "Your evaluate leaves the model in eval mode, and your train_step does not change "
                 "it: whether the loop around them calls train() was not seen.",
-                "Run the loop: `pipeline-profiler check-training -- train.py`.",
+                "Run the loop: `pipeline-profiler check -- train.py`.",
             )
         seen = [training.train_step and "training step", training.evaluate and "evaluation"]
         return passed(f"Your {' and your '.join(filter(None, seen))} set the mode of the model.")
@@ -230,7 +230,7 @@ class StaleGradients(Check):
     every backward() after a step began with gradients of the step before, in three at least. Exact.
 
     ## Limits
-    Needs `check-training -- train.py`, or `train_step` in your file: otherwise the step is ours,
+    Needs `check -- train.py`, or `train_step` in your file: otherwise the step is ours,
     which clears.
     """
 
@@ -306,7 +306,7 @@ class StaleGradients(Check):
         )
 
 
-INIT = "`check-training --init factories.py -- train.py` writes this file, to be filled in."
+INIT = "`check --init factories.py -- train.py` writes this file, to be filled in."
 MOST_BATCHES = 8
 ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
 
@@ -431,7 +431,7 @@ def _beside_perfect(
         return None
     return Evaluation.failed(
         f"Perfect answers score {perfect[0]:.4g}, and the same answers in other orders "
-        f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not tell them apart.",
+        f"{min(columns[0]):.4g} to {max(columns[0]):.4g}: the metric does not separate them.",
         "the maximum is taken over another axis, or the labels are those of other examples",
         perfect=perfect,
         others=[list(column) for column in columns],
@@ -521,8 +521,8 @@ class EvaluationSet(Check):
 
     ## How it decides
     Fails where examples are left out (drop_last, a part) or drawn with replacement. Padding of a
-    sampler for ranks is "cannot tell", with the bias it has at most. Counting has no false alarms.
-    Printed: the 95 % interval of a share of one half, 1.96 sqrt(1/4n), and the bias of a mean over
+    sampler for ranks is "inconclusive", with the bias it has at most. Counting has no false alarms.
+    Printed: the 95% CI of a share of one half, 1.96 sqrt(1/4n), and the bias of a mean over
     batches, |1/batches - r/n| of the difference between the last batch and the rest.
 
     ## What to do

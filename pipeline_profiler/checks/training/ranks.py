@@ -49,7 +49,7 @@ class RankSeeds(_OfRanks):
     ## Limits
     A file that speaks of ranks is needed, and a machine on which it runs without a GPU. A model
     that is wrapped outside of the functions, or a seed by rank that is set there, cannot be seen:
-    where the source names one, this check cannot tell.
+    where the source names one, this check is inconclusive.
     """
 
     code = "TRAIN033"
@@ -132,7 +132,7 @@ class RankStatistics(_OfRanks):
     before each evaluation and each checkpoint. Layer norm needs none of it.
 
     ## Limits
-    A file that speaks of ranks, with an `evaluate`; without one it cannot tell. On a CPU, which
+    A file that speaks of ranks, with an `evaluate`; without one it is inconclusive. On a CPU, which
     torch's SyncBatchNorm does not run on, its arithmetic is done by the check.
     """
 

@@ -35,7 +35,7 @@ class OptimizerParameters(Check):
     ## How it decides
     Fails where a parameter with requires_grad is not in the optimizer, one is there twice, the
     optimizer holds none of the model's, nothing is to be trained, or the last layer is frozen.
-    Layers before the last one that are frozen are right if they are pretrained: "cannot tell" where
+    Layers before the last one that are frozen are right if they are pretrained: inconclusive where
     their weights change with the seed, or no seed changes anything (a maker that seeds itself, a
     script that loads no weights), else pass. Exact.
 
@@ -71,8 +71,9 @@ class OptimizerParameters(Check):
         hidden, loose = _unknown(training.model, ids)
         if hidden:
             return wrong(
-                f"The model does not know {len(hidden)} of its modules ({', '.join(hidden[:3])}): "
-                "they are in a plain list or dict, so parameters() leaves them out.",
+                f"The model has not registered {len(hidden)} of its modules "
+                f"({', '.join(hidden[:3])}): they are in a plain list or dict, "
+                "so parameters() leaves them out.",
                 ["a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict"],
                 "Put them in nn.ModuleList or nn.ModuleDict.",
                 hidden=hidden[:20],
@@ -327,10 +328,10 @@ class Schedule(Check):
     hundred-thousandth of its largest value and stays there: within 10 counts of the schedule,
     whatever it counts, or within 100 of your own steps. A schedule that falls so far within 100
     counts is right by the epoch and wrong by the batch: nothing here shows which your loop does, so
-    it is "cannot tell". A rate that never moves in
+    it is "inconclusive". A rate that never moves in
     2,000 steps fails where all that a schedule of torch keeps (its counter, too) is the same after
     as before the last 1,000: what stands still will stand still. Where the counter moves it is
-    "cannot tell" (a step size longer than that is right). Fails where the largest factor of a
+    "inconclusive" (a step size longer than that is right). Fails where the largest factor of a
     LambdaLR, reached before the last of the 2,000, is the learning rate itself: its function gives
     rates. Exact.
 
@@ -519,8 +520,8 @@ class BatchStatistics(Check):
     ## How it decides
     Fails with fewer than 4 examples a batch, with a momentum of 0 or above 0.5, an eps above 0.1,
     or a ghost batch (`virtual_batch_size` of the module) that is no proper part of the device
-    batch. From 4 to 15 examples it cannot tell; about 64 are wanted. Where the loader's sampler has
-    several ranks and norms are not synchronised, it cannot tell.
+    batch. From 4 to 15 examples it is inconclusive; about 64 are wanted. Where the sampler has
+    several ranks and norms are not synchronised, it is inconclusive.
 
     ## Limits
     Ranks are seen in the loader's sampler only; whether their statistics are averaged before an

@@ -54,7 +54,7 @@ class LossFalls(Check):
         training = subject.fresh()
         start = _outputs(subject, training)
         answer = _compared(subject, training)
-        if answer.judgement == "pass":
+        if answer.judgement == "passed":
             answer = _beyond(subject, training, start, answer)
         return subject.weighed(answer)
 
@@ -232,7 +232,7 @@ def _answer(subject: Examined) -> Answer:
         f"{best:g} times the learning rate to {ends[best]:.4g}"
     )
     if own <= 0 and lower >= 0.1 and subject.settings.schedule is not None:
-        return unclear(f"{said}; a schedule may begin lower, which 20 steps cannot tell.")
+        return unclear(f"{said}; a schedule may begin lower, which 20 steps do not show.")
     if own <= 0 and lower >= 0.1:
         return _failed_rate(f"{said}: it is too high.", best, numbers)
     if own < LITTLE and higher >= MUCH:

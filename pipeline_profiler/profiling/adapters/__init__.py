@@ -27,7 +27,7 @@ def kind_of(loader: Any) -> str:
         return "iterable"
     hint = ": call it and hand over what it returns" if callable(loader) else ""
     raise ProfileError(
-        f"No adapter knows how to iterate a {type(loader).__module__}.{type(loader).__qualname__}"
+        f"No adapter can iterate a {type(loader).__module__}.{type(loader).__qualname__}"
         f"{hint or ': give a DataLoader, a tf.data.Dataset or any iterable of batches'}."
     )
 

@@ -107,7 +107,7 @@ def rebuild(dataset: Any, changes: dict[str, Any]) -> None:
 
 
 def files(dataset: Any) -> list[str]:
-    """The dataset's file list is inside its graph: name the files with --files."""
+    """The dataset's file list is inside its graph: name the files with `measure.files`."""
     return []
 
 

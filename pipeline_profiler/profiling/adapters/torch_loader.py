@@ -54,7 +54,7 @@ class TorchSource(Source):
             self._builds_itself = True
             self.notes.append(
                 f"{type(self.loader).__qualname__} builds its batches itself: worker spans are "
-                "n/a; use `with stage(...)` in the dataset, or a plain DataLoader."
+                "not measured; use `with stage(...)` in the dataset, or a plain DataLoader."
             )
         return batch, delivery
 
@@ -66,8 +66,8 @@ class TorchSource(Source):
             self._tells = not missing
             if missing and self.config["workers"]:
                 self.notes.append(
-                    f"This torch's iterator has no {', '.join(missing)}: live queue depth is n/a; "
-                    "readiness is still exact, from the batches' own stamps."
+                    f"This torch's iterator has no {', '.join(missing)}: live queue depth is "
+                    "not measured; readiness is still exact, from the batches' own stamps."
                 )
         if not self._tells:
             return None

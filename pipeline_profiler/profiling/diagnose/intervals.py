@@ -28,7 +28,7 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 95 % interval; `n` is the number of repeats (or blocks) behind it."""
+    """A value with its 95% CI; `n` is the number of repeats (or blocks) behind it."""
 
     value: float
     low: float

@@ -204,7 +204,8 @@ def diagnose_session(session: Session) -> Conclusion:
     evidence = gather(session)
     if not evidence.cases:
         raise ProfileError(
-            "The session holds fewer than 5 timed steps: record more, e.g. with --steps 100."
+            "The session holds fewer than 5 timed steps: record more, such as "
+            "--set measure.steps=100."
         )
     verdict, more = verdict_of(evidence.stall)
     beyond = evidence.above_null
@@ -334,7 +335,7 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
     what = "input wait (observed in one loop)" if evidence.observed else "data stall"
     if not math.isfinite(s.half_width):
         return f"{verdict}: {what} {s.value:.1%} of the step, interval unknown (one repeat)"
-    text = f"{verdict}: {what} {s.value:.1%} of the step (95 %: {s.low:.1%} to {s.high:.1%})"
+    text = f"{verdict}: {what} {s.value:.1%} of the step (95%: {s.low:.1%} to {s.high:.1%})"
     if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
         text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
     text += _epoch_words(evidence)
@@ -374,7 +375,7 @@ def _epoch_words(e: Evidence) -> str:
     enough = start * (1 - MODERATE) / (MODERATE * e.period)
     return (
         f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
-        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (tell it with --epoch-steps)"
+        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (set it: --set measure.epoch_steps=N)"
     )
 
 
@@ -388,4 +389,4 @@ def _unseen_words(e: Evidence) -> str:
     if e.observed or by_index or (steps and last >= steps):
         return ""
     whole = f" of an epoch's {steps}" if steps else ""
-    return f"; seen were steps {first} to {last}{whole}: cannot tell beyond step {last}"
+    return f"; seen were steps {first} to {last}{whole}: nothing is known beyond step {last}"

@@ -53,7 +53,7 @@ QUICK_END_S, ENDING_S, LEAST_QUICK_SECONDS = 30.0, 4.5, 15.0
 SAVED_EVERY_S = 10.0
 NAN_NOTE = (
     "The step returned NaN: timings are kept, but check the training first "
-    "(learning rate, input range) with `pipeline-profiler check-training`."
+    "(learning rate, input range) with `pipeline-profiler check`."
 )
 
 

@@ -24,7 +24,7 @@ def refuse(files: Sequence[str]) -> str:
     if not hasattr(os, "posix_fadvise"):
         return "this system has no posix_fadvise; measure the cold loader on Linux."
     if not files:
-        return "the dataset does not list its files; name them with --files 'DIR/**/*.jpg'."
+        return "the dataset does not list its files; name them: --set measure.files='DIR/**/*.jpg'."
     if _filesystem(files[0]) in ("tmpfs", "ramfs"):
         return f"{files[0]} lies on a memory file system, which is never cold; use a disk."
     evict(files[:CHECKED_FILES])

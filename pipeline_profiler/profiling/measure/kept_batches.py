@@ -111,7 +111,7 @@ def changes_sentence(in_place: set[Path], taken: set[str]) -> str:
         return ""
     copies = ", and what it changes is copied before each step, outside all figures"
     return (
-        f"The step {' and '.join(deeds)}: batches in hand are given to it in new containers"
+        f"The step {' and '.join(deeds)}: preloaded batches are given to it in new containers"
         f"{copies if where else ''}."
     )
 

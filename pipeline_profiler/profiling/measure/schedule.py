@@ -62,7 +62,7 @@ PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
-NO_HOST = "Host batches are n/a: no GPU, so nothing is copied to one."
+NO_HOST = "Host-to-device copy: not measured (no GPU)."
 OVER_BUDGET = (
     "{:.0f} s are not enough: it will take about {:.0f} s, because the steps are slow and {} steps "
     "in each of {} repeats are the least that says anything."
@@ -113,7 +113,10 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     device = environment.has_cuda()
     host = "Host batches show what the copy to the device costs." if device else NO_HOST
     reasons = [
-        Reason("Batches in hand and the real loader give the stall.", (Arm.RESIDENT, Arm.WARM)),
+        Reason(
+            "Data stall = step time with the real loader minus step time with preloaded batches.",
+            (Arm.RESIDENT, Arm.WARM),
+        ),
         Reason(host, (Arm.HOST,), included=device),
         *_shadow_arm(first),
         *_cold_arm(options, files),
@@ -295,7 +298,7 @@ def _given_up(
     if steps < BUFFERS_IN_WINDOW * held:
         sentences.append(
             f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
-            "in flight: part of it measures the buffer; give more --seconds and --steps."
+            "in flight: part of it measures the buffer; give more --seconds and measure.steps."
         )
     return [Reason(sentence) for sentence in sentences]
 

@@ -1,4 +1,4 @@
-"""Recommend -> apply -> re-run -> keep or reject, predicted beside measured; sweep and compare.
+"""Recommend -> apply -> re-run -> keep or reject (`run --tune`); `run --try`, `report --against`.
 
 A recommendation is a change of loader settings that the replay model says is worth it. It is kept
 only if a fresh, interleaved comparison says so too: the whole interval of the speed-up must lie
@@ -41,7 +41,7 @@ ROUNDS = 4
 
 
 def ceiling(bench: Bench, options: Options) -> Session:
-    """`replay`: the step fed with cached batches, the most any loader could give."""
+    """Measure the training step on preloaded batches: the most that any loader could give."""
     with _kept_session(bench) as session:
         first, kept_batches = pilot(bench, options, session)
         plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
@@ -54,9 +54,9 @@ def ceiling(bench: Bench, options: Options) -> Session:
         session.results = {
             "verdict": "ceiling",
             "sentence": (
-                f"ceiling: {1000 / mean.value:.1f} steps/s with cached batches "
-                f"({mean.value:.2f} ms a step, 95 %: {mean.low:.2f} to {mean.high:.2f}); the first "
-                f"pass of the real loader took {real:.2f} ms"
+                f"ceiling: {1000 / mean.value:.1f} steps/s for the training step alone, on "
+                f"preloaded batches ({mean.value:.2f} ms a step, 95% CI {mean.low:.2f} to "
+                f"{mean.high:.2f}); the first pass of the real loader took {real:.2f} ms a step"
             ),
             "arms": {Arm.RESIDENT: {"period_ms": mean.value, "repeats": mean.n}},
         }
@@ -77,7 +77,7 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
         base = module_for(loader).describe(loader)
         if base.get("kind") != "torch":
             raise ProfileError(
-                "sweep changes DataLoader settings; this loader has none: use `run`."
+                "--try changes settings of a DataLoader, and this loader has none: leave --try out."
             )
         mixed = itertools.product(*axes.values())
         settings = _distinct([dict(zip(axes, values, strict=True)) for values in mixed], base)
@@ -219,7 +219,9 @@ def _tune(bench: Bench, options: Options, session: Session) -> None:
         tune_dataset(bench, options, session)
         return
     if first.run.config.get("kind") != "torch":
-        raise ProfileError("tune changes DataLoader or tf.data settings; this loader has none.")
+        raise ProfileError(
+            "--tune changes settings of a DataLoader or of tf.data, and this loader has none."
+        )
     kept_setting: dict[str, Any] = {}
     trials: list[dict[str, Any]] = []
     tried_settings: set[str] = set()
@@ -356,25 +358,24 @@ def _tuned(
 
 
 def compare(a: Session, b: Session) -> dict[str, Any]:
-    """Speed-up of B over A by their warm loaders, with 95 % interval; independent sessions."""
+    """Speed-up of B over A by their warm loaders, with 95% CI; independent sessions."""
     first, second = (
         [ns for run in s.arm(Arm.WARM) if (ns := Window.of(run).epoch_period_ns) > 0]
         for s in (a, b)
     )
     if len(first) < 2 or len(second) < 2:
         raise ProfileError(
-            "compare needs two repeats of the warm loader in each session: record with --repeats 3."
+            "A comparison needs two repeats of the loader in each session: record them with "
+            "--set measure.repeats=3."
         )
     logs = difference_interval(np.log(first).tolist(), np.log(second).tolist())
     low, high = math.exp(logs.low), math.exp(logs.high)
     if low > 1:
-        sentence = f"B is {low:.2f} to {high:.2f} times faster than A (95 %)"
+        sentence = f"B is {low:.2f} to {high:.2f} times faster than A (95% CI)"
     elif high < 1:
-        sentence = f"B is {1 / high:.2f} to {1 / low:.2f} times slower than A (95 %)"
+        sentence = f"B is {1 / high:.2f} to {1 / low:.2f} times slower than A (95% CI)"
     else:
-        sentence = (
-            f"no difference shown: B runs at {low:.2f} to {high:.2f} times the speed of A (95 %)"
-        )
+        sentence = f"inconclusive: B is {low:.2f} to {high:.2f} times as fast as A (95% CI)"
     return {
         "schema": "profile-compare/1",
         "sentence": sentence,

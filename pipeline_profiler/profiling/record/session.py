@@ -70,7 +70,9 @@ def parse_document(blob: bytes, where: str) -> dict[str, Any]:
             with gzip.GzipFile(fileobj=io.BytesIO(blob)) as packed:
                 blob = packed.read(MOST_BYTES + 1)
         if problem := describe_excess(blob):
-            raise ProfileError(f"{where} is not read: {problem}. Record with fewer --steps.")
+            raise ProfileError(
+                f"{where} is not read: {problem}. Record fewer steps (`--set measure.steps=N`)."
+            )
         data = json.loads(blob, parse_constant=_refuse_constant)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _unreadable(where, error) from None

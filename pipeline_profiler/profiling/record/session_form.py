@@ -298,7 +298,7 @@ ROWS = several(several(maybe(number)))
 
 
 def _predictions(value: Any, at: str) -> None:
-    """What `watch --grid` keeps: a row of each step, as long as the others."""
+    """What `watch --track-predictions` keeps: a row of each step, as long as the others."""
     fields_of({"steps": several(COUNT), "values": ROWS},
               {"labels": several(whole()), "guesses": several(several(whole())), "ended": text}
               )(value, at)  # fmt: skip

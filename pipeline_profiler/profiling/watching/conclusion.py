@@ -75,7 +75,7 @@ def judge_watched(session: Session) -> Conclusion | None:
     why = "no loader was iterated" if run is None else _untold(run, session.environment)
     if run is None or why:
         verdict = Verdict.INCONCLUSIVE.value
-        said = f"{verdict}: whether the loader is waited for cannot be told, because {why}"
+        said = f"{verdict}: the wait for the loader is inconclusive, because {why}"
         session.results |= {"verdict": verdict, "sentence": said, "stall": None, "causes": []}
     else:
         conclusion = diagnose_session(session)

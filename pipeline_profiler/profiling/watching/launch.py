@@ -25,19 +25,17 @@ HOOK = Path(__file__).resolve().parent / "hook"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def command_of(words: Sequence[str], module: bool = False, python: str = "") -> list[str]:
-    """The command line to start: `train.py ARGS`, `-m module ARGS`, or a program such as torchrun.
+def command_of(words: Sequence[str], python: str = "") -> list[str]:
+    """Return the command to start: `train.py ARGS`, `-m module ARGS`, or a program as torchrun.
 
     `python`: what runs a script or module, and beside which a program is looked for first; without
     it this Python. ProfileError where there is nothing to start.
     """
     if not words:
-        raise ProfileError("Nothing to watch: pipeline-profiler watch -- train.py --its-options.")
+        raise ProfileError("There is no script: write `-- train.py` and the options of the script.")
     first = words[0]
-    if module:
-        return [python or sys.executable, "-m", *words]
     if first == "-m":
-        return command_of(words[1:], True, python)
+        return [python or sys.executable, *words]
     if Path(first).is_file() and (first.endswith(".py") or not os.access(first, os.X_OK)):
         return [python or sys.executable, *words]
     # beside this Python too, whose environment need not be the shell's
@@ -48,6 +46,16 @@ def command_of(words: Sequence[str], module: bool = False, python: str = "") -> 
     if program is None:
         raise ProfileError(f"{first} is no script and no program: give the path of a script.")
     return [program, *words[1:]]
+
+
+def script_of(words: Sequence[str]) -> str:
+    """Return the script among the words of a command line, such as `python train.py --lr 1`.
+
+    The module after `-m`, or the first word, where no word is a file of Python.
+    """
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1]
+    return next((word for word in words if word.endswith(".py")), words[0])
 
 
 def run_watched(command: Sequence[str], order: WatchOrder) -> int:

@@ -1,4 +1,4 @@
-"""`watch --grid N`: what the model says of N examples of its first batch, while it trains.
+"""`watch --track-predictions N`: predictions for N samples of the first batch, while it trains.
 
 The first module with weights that a step calls is the model, and what it was called with is kept.
 After a step of the optimizer that holds its weights it is called with that again: in eval mode,

@@ -21,8 +21,8 @@ from pipeline_profiler.profiling.watching.loop import Loop
 from pipeline_profiler.profiling.watching.process import WatchedProcess
 
 AT_GET = (
-    "A thread of the script's own draws the batches: what is told is the wait for them at get() of "
-    "the queue that it fills."
+    "A thread of the script's own draws the batches: the reported wait is that at get() of the "
+    "queue that it fills."
 )
 
 

@@ -129,11 +129,11 @@ def rank_cells(row: RankRow) -> tuple[str, ...]:
 def ranks_sentence(joined: JoinedRanks) -> str:
     """Who is waited for, and why."""
     late = joined.late
-    interval = f"{late.value:.1%} of the step (95 %: {late.low:.1%} to {late.high:.1%})"
+    interval = f"{late.value:.1%} of the step (95%: {late.low:.1%} to {late.high:.1%})"
     if late.low < LATE:
         if late.high < LATE:
             return f"No rank holds the others up: the latest one is behind by {interval}."
-        return f"Whether a rank holds the others up cannot be told: {interval}."
+        return f"Not enough steps to decide whether one rank is slower: {interval}."
     why = "its loader" if joined.by_loader > 0.5 else "its own work before the collective"
     return (
         f"Rank {joined.straggler} is the straggler, by {interval}: the others wait for it in the "

@@ -31,7 +31,7 @@ def test_boxes_come_with_their_place_and_picture(tmp_path: Path) -> None:
         assert second["line"] == text[:start].count("\n") + 1
         assert judge(store) == []
         assert annotation_sentences(store) == [
-            "COCO annotations: 2 pictures, 2 boxes, 1 class (from annotations.json)."
+            "COCO annotations: 2 images, 2 boxes, 1 class (from annotations.json)."
         ]
 
 

@@ -81,7 +81,7 @@ def test_a_fault_in_data_yaml_is_a_finding_until_it_is_corrected(tmp_path: Path)
     root, run = tmp_path / "data", tmp_path / "run"
     yolo_tree(root, "1 0.5 0.5 0.25 0.5\n", names="nc: 2\nnames: [cat, dog\ntrain: .\n")
     assert audit.scan(root, run).found("BOX013")["message"].to_list() == [
-        "In labels, 1 time: a file of class names is not read to its end: did not find expected "
+        "In labels, 1 time: a file of class names is only partly read: did not find expected "
         "',' or ']' (data.yaml, line 3)."
     ]
     with generations.open_run(run) as store:

@@ -122,7 +122,7 @@ def test_predictions_of_low_probability_are_counted_as_left_out(tmp_path: Path) 
     with annotated(root) as store:
         judge_boxes(store, load_results(store, path))
         words = OverlookedObject().completeness(store, OverlookedObject.Params())
-    assert "compared, 2 below probability 0.5 left out; 2 disagree in this way, 0 of" in words
+    assert "compared, 2 below probability 0.5 left out; 2 disagree, 0 with" in words
     assert words.endswith("; 2 below min_probability 0.95 are not reported.")
 
 
@@ -138,18 +138,18 @@ def test_results_may_name_pictures_and_classes(tmp_path: Path) -> None:
 
 GOOD: dict[str, Any] = {"image_id": 1, "category_id": 1, "bbox": [5, 6, 20, 10], "score": 0.9}
 BAD: list[tuple[str, Any, str]] = [
-    ("an object", {"images": []}, "holds an object"),
-    ("nothing", [], "holds no prediction"),
+    ("an object", {"images": []}, "contains an object"),
+    ("nothing", [], "contains no predictions"),
     ("five numbers", [GOOD, {**GOOD, "bbox": [1, 2, 3, 4, 5]}], "entry 1 has 5 numbers instead"),
-    ("a NaN score", [GOOD, {**GOOD, "score": float("nan")}], "1 of 2 predictions have numbers"),
+    ("a NaN score", [GOOD, {**GOOD, "score": float("nan")}], "1 of 2 predictions have NaN"),
     ("a logit", [{**GOOD, "score": 3.2}], "outside 0 to 1"),
     ("no area", [{**GOOD, "bbox": [5, 6, 0, 10]}], "without width or height"),
     ("a text", [{**GOOD, "bbox": [5, 6, "7", 10]}], "is a text, null or a list"),
     ("no score", [{k: v for k, v in GOOD.items() if k != "score"}], "entry 0 has no `score`"),
-    ("not an object", [GOOD, 7], "entry 1 is no object"),
-    ("an unknown class", [{**GOOD, "category_id": 0}], "category_id 0 is no class of annotations"),
-    ("unknown pictures", [{**GOOD, "image_id": 77}], "No image_id"),
-    ("a huge number", [{**GOOD, "bbox": [5, 6, 10**400, 10]}], "numbers that are none"),
+    ("not an object", [GOOD, 7], "entry 1 is not an object"),
+    ("an unknown class", [{**GOOD, "category_id": 0}], "category_id 0 is not a class"),
+    ("unknown images", [{**GOOD, "image_id": 77}], "No image_id"),
+    ("a huge number", [{**GOOD, "bbox": [5, 6, 10**400, 10]}], "NaN or infinite numbers"),
 ]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_the_two_kinds_of_predictions_are_told_apart_by_content(tmp_path: Path) 
         holds_boxes(tmp_path / "e.txt")
     (tmp_path / "f.json").write_bytes(b"[{")
     root = coco_tree(tmp_path / "data", coco(), 1)
-    with annotated(root) as store, pytest.raises(UsageError, match="is no JSON"):
+    with annotated(root) as store, pytest.raises(UsageError, match="is not valid JSON"):
         load_results(store, tmp_path / "f.json")
 
 

@@ -110,7 +110,10 @@ def test_the_tree_gives_the_area_that_the_sweep_gives(name: str) -> None:
 def test_what_a_limit_left_out_is_said() -> None:
     check, n = DuplicateBox(), MOST_PAIRS + 8
     many: list[dict[str, object]] = [{}] * n
-    for boxes, said in ((many, f"{MOST_PAIRS} pairs of each"), (many[:3], "against each")):
+    for boxes, said in (
+        (many, f"{MOST_PAIRS} pairs of each"),
+        (many[:3], "compared with each other"),
+    ):
         with case_store(Case("", [{}], tables=boxed(*boxes))) as store:
             (finding,) = check.find(store, check.Params())
             words = check.completeness(store, check.Params())

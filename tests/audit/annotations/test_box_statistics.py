@@ -59,7 +59,7 @@ def test_classes_sizes_pairs_and_overlap(figures: tuple[BoxStatistics, dict[str,
     assert {b.low: b.n for b in stats.counts} == {0.0: 1, 2.0: 2}
     assert {b.low: b.n for b in stats.overlaps} == {-1.0: 2, 0.1: 2}
     assert sum(p.n for p in stats.places) == 4
-    assert "4 boxes of 2 classes in 3 annotated pictures: 1.3 a picture" in box_sentences(stats)[0]
+    assert "4 boxes of 2 classes in 3 annotated images: 1.3 an image" in box_sentences(stats)[0]
 
 
 def test_an_object_that_two_files_give_counts_once(tmp_path: Path) -> None:

@@ -158,20 +158,20 @@ def test_names_one_a_line() -> None:
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
 )
-END = "malformed: a file of class names is not read to its end: "
+END = "malformed: a file of class names is only partly read: "
 # What stands in data.yaml -> the names that are read, a part of each problem.
 FAULTS: dict[str, tuple[str, list[str], str]] = {
     "names twice": (
         "names: [a]\nnc: 2\nnames: [b, c]\n", ["b", "c"],
-        "duplicate-key: a key is given twice: readers take the last (data.yaml, line 3)",
+        "duplicate-key: a key occurs twice: readers use the last (data.yaml, line 3)",
     ),
     "another key twice": (
         "nc: 1\nnames: [a]\nnc: 2\n", ["a"],
-        "duplicate-key: a key is given twice: readers take the last (data.yaml, line 3)",
+        "duplicate-key: a key occurs twice: readers use the last (data.yaml, line 3)",
     ),
     "a number twice": (
         "names:\n  0: a\n  1: b\n  '0': c\n", ["c", "b"],
-        "duplicate-key: a key is given twice: readers take the last (data.yaml, line 4)",
+        "duplicate-key: a key occurs twice: readers use the last (data.yaml, line 4)",
     ),
     "bracket left open": ("train: x\nnames: [a, b\nnc: 2\n", [], "(data.yaml, line 3)"),
     "quote left open": ('names: ["a, b]\nnc: 2\n', [], END + "found unexpected end of stream"),
@@ -183,7 +183,7 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
     "in the last value": ("names:\n  - a\n  - b\n - c\n", [], "(data.yaml, line 4)"),
     "tabs that indent": (
         "names:\n\t- a\n\t- b\n", [],
-        END + "a tab stands where YAML takes blanks only (data.yaml, line 2)",
+        END + "a tab is used where YAML allows only spaces (data.yaml, line 2)",
     ),
     "control characters": (
         "nc: 1\nnames: [a\x07]\n", [],
@@ -195,11 +195,11 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
     ),
     "a tag that runs code": (
         "names: !!python/object/apply:os.mkdir [planted]\n", [],
-        END + "`!!python/object/apply:os.mkdir` is no tag of plain YAML (data.yaml, line 1)",
+        END + "`!!python/object/apply:os.mkdir` is not a tag of plain YAML (data.yaml, line 1)",
     ),
     "a tag behind the names": (
         "names: [a]\nnc: 1\nroot: !env ROOT\n", ["a"],
-        END + "`!env` is no tag of plain YAML (data.yaml, line 3)",
+        END + "`!env` is not a tag of plain YAML (data.yaml, line 3)",
     ),
     "brackets in each other": (
         "names: " + "[" * 5000, [], END + "its lists and mappings are more than 50 deep",
@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
     "keys in each other": ("names: " + "{a: " * 5000, [], "more than 50 deep"),
     "aliases of aliases": (
         LAUGHS + "names: *a11\n", [],
-        END + "it has more than 200,000 entries, with those of aliases (data.yaml, line 6)",
+        END + "it has more than 200,000 entries, including aliases (data.yaml, line 6)",
     ),
     "aliases behind the names": ("names: [a]\n" + LAUGHS, ["a"], "(data.yaml, line 7)"),
     "merged aliases": (
@@ -217,9 +217,9 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
         + "names: *a11\n", [], "more than 200,000 entries",
     ),
     "an alias of itself": (
-        "names: &n [a, *n]\n", [], END + "`*n` stands for nothing that ended before it",
+        "names: &n [a, *n]\n", [], END + "`*n` refers to nothing defined before it",
     ),
-    "an alias of nothing": ("names: [*x]\n", [], END + "`*x` stands for nothing"),
+    "an alias of nothing": ("names: [*x]\n", [], END + "`*x` refers to nothing"),
     "too many entries": ("names: [" + "a," * 200_000 + "]\n", [], "more than 200,000 entries"),
     "too large": ("names: [a]\n" + "#" * (4 << 20), [], END + "it has more than 4,194,304 bytes"),
     "lines %TAG": (
@@ -228,7 +228,7 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
     ),
     "an entry that is a mapping": (
         "names: [a, b: c, d]\n", ["a", "d"],
-        "malformed: an entry of `names` is no text with a number (data.yaml)",
+        "malformed: an entry of `names` is not a text with a number (data.yaml)",
     ),
 }  # fmt: skip
 

@@ -83,13 +83,13 @@ def test_masks_stored_as_colours_are_read(tmp_path: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[str, str]] = {
-    "another size": ("BOX018", "is of 48 x 64 px, its picture of 64 x 48"),
+    "another size": ("BOX018", "is 48 x 64 px, but its image is 64 x 48"),
     "no pixel": ("BOX018", "has no area"),
     "a class beyond the list": ("BOX003", "the class 9"),
     "truncated": ("BOX013", "cannot be read"),
     "sixteen bits": ("BOX013", "mode I;16"),
-    "objects of another size": ("BOX013", "that of classes"),
-    "an object without class": ("BOX013", "the object 3 lies where"),
+    "objects of another size": ("BOX013", "the class mask is"),
+    "an object without class": ("BOX013", "object 3 lies where"),
 }
 
 

@@ -71,8 +71,8 @@ def test_without_a_shape_lines_tell_poses_from_outlines(
 @pytest.mark.parametrize(
     ("yaml", "line", "said"),
     [
-        (POSES, "0 0.5 0.5 0.4 0.4 0.4 0.5 2 0.5 0.4 1", "has not the 14 columns that `kpt_shape`"),
-        (POSES, "0 0.15 0.2 0.2 0.3", "has not the 14 columns"),
+        (POSES, "0 0.5 0.5 0.4 0.4 0.4 0.5 2 0.5 0.4 1", "the 14 columns of `kpt_shape`"),
+        (POSES, "0 0.15 0.2 0.2 0.3", "not have the 14 columns"),
         (POSES.replace("[0, 2, 1]", "[0, 2]"), "", "`flip_idx` does not pair the 3 keypoints"),
         (POSES.replace("[0, 2, 1]", "[1, 2, 0]"), "", "`flip_idx` does not pair"),
         (POSES.replace("[3, 3]", "[3, 4]"), "", "`kpt_shape` is not [number of keypoints, 2 or 3]"),

@@ -105,16 +105,20 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert run.review_labels(1).every == review.every
 
 
+UNKNOWN = (
+    "No reliable estimate of wrong labels: review the first 10, and continue while many are wrong."
+)
+
+
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (0, "How many are wrong cannot be told: look at the first 10, and go on while many are."),
-        (1, "1 label reviewed, 1 of them wrong. How many are wrong cannot be told: look at the "
-            "first 10, and go on while many are."),
+        (0, UNKNOWN),
+        (1, f"1 label reviewed, 1 of them wrong. {UNKNOWN}"),
         (12, "12 labels reviewed, 12 of them wrong."),
         (40, "40 labels reviewed, 40 of them wrong. Of the last 20 in this order 17 are."),
     ],
-)  # fmt: skip
+)
 def test_a_review_without_a_forecast_tells_what_it_found(labels: int, said: str) -> None:
     assert Reviewed(labels, labels, 17, None, None).said() == said
 

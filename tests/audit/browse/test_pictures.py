@@ -105,9 +105,9 @@ def test_what_gives_no_picture_gives_a_reason(tmp_path: Path) -> None:
     [
         (lambda p: p, "upright"),
         (lambda p: p[:, ::-1], "mirrored"),
-        (lambda p: p[::-1, ::-1], "turned by 180 degrees"),
-        (lambda p: np.rot90(p), "turned by 90 degrees"),
-        (lambda p: np.rot90(p, -1), "turned by 270 degrees"),
+        (lambda p: p[::-1, ::-1], "rotated by 180 degrees"),
+        (lambda p: np.rot90(p), "rotated by 90 degrees"),
+        (lambda p: np.rot90(p, -1), "rotated by 270 degrees"),
     ],
 )
 def test_the_second_picture_is_laid_over_the_first(

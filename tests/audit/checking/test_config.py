@@ -18,29 +18,32 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
-    relate = "[relate]\nradius = 8\nturned = true\nuncertainty_band = 2.5\n"
+    relate = "[match]\nradius = 8\nturned = true\nuncertainty_band = 2.5\n"
     text = f"[scan]\nmax_pixels = 5\n{relate}[checks.IMG001]\nmax_p99 = 0.2\n"
     config = load_config(written(tmp_path, text))
     assert config.limits.max_pixels == 5
-    assert config.relate == {"radius": 8, "turned": True, "uncertainty_band": 2.5}
+    assert config.match == {"radius": 8, "turned": True, "uncertainty_band": 2.5}
     assert config.thresholds == {"IMG001": {"max_p99": 0.2}}
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[relate]\nradius = 64", "radius is 64: write a whole number, 0 to 20"),
-        ("[relate]\nnearest = true", "nearest is True: write a whole number"),
-        ('[relate]\nturned = "yes"', "turned is 'yes': write true or false"),
-        ("[relate]\nuncertainty_band = true", "uncertainty_band is True: write a number, 0 to 50"),
-        ("[relate]\nrechecks = -1", "rechecks is -1: write a whole number"),
+        ("[match]\nradius = 64", "radius is 64: write a whole number, 0 to 20"),
+        ("[match]\nnearest = true", "nearest is True: write a whole number"),
+        ('[match]\nturned = "yes"', "turned is 'yes': write true or false"),
+        ("[match]\nuncertainty_band = true", "uncertainty_band is True: write a number, 0 to 50"),
+        ("[match]\nrechecks = -1", "rechecks is -1: write a whole number"),
         (
-            "[relate]\nradios = 6",
-            "has no 'radios'; it may have hashes, nearest, radius, rechecks, turned, "
-            "uncertainty_band",
+            "[match]\nradios = 6",
+            "has no 'radios'. Did you mean 'radius'? It may have hashes, nearest, radius, "
+            "rechecks, turned, uncertainty_band",
         ),
         ("[scan]\nmax_pixel = 6", "[scan] has no 'max_pixel'"),
-        ("[check]\n", "has no 'check'; it may have checks, expect, measure, own, relate, scan"),
+        (
+            "[check]\n",
+            "Did you mean 'checks'? It may have checks, expect, match, measure, plan, plugins",
+        ),
         ("[scan", "cannot be read as TOML"),
     ],
 )

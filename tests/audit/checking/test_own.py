@@ -73,7 +73,7 @@ def mine(tmp_path: Path) -> Path:
     """A folder with a file of checks, and settings that name it."""
     (tmp_path / "my_checks.py").write_text(MINE)
     (tmp_path / "audit.toml").write_text(
-        '[own]\nfiles = ["my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
+        '[plugins]\nfiles = ["my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
     )
     return tmp_path
 
@@ -100,7 +100,7 @@ def test_a_check_and_a_column_of_ones_own_are_like_all_others(mine: Path, tree: 
     assert "most = 0.99" in summary.page
     run.decide(found["fingerprint"][0], "false-positive")
     assert set(run.found("OWN001")["status"]) == {"open", "waived"}
-    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n')  # its own threshold
+    (mine / "audit.toml").write_text('[plugins]\nfiles = ["my_checks.py"]\n')  # its own threshold
     scanning.recheck(run.path, checks=["OWN"], config=load_config(mine / "audit.toml"))
     assert run.found("OWN001").height == 0
 
@@ -114,7 +114,7 @@ def test_what_is_measured_follows_its_file(mine: Path, tree: Path) -> None:
 
 def test_a_file_with_an_error_is_a_sentence_and_the_others_run(mine: Path, tree: Path) -> None:
     (mine / "broken.py").write_text("import os\n\nnonsense here\n")
-    (mine / "audit.toml").write_text('[own]\nfiles = ["broken.py", "my_checks.py"]\n')
+    (mine / "audit.toml").write_text('[plugins]\nfiles = ["broken.py", "my_checks.py"]\n')
     report = collect_report(scan(tree, mine).path)
     (failed,) = report.failed
     assert failed.place == "broken.py:3"
@@ -124,7 +124,7 @@ def test_a_file_with_an_error_is_a_sentence_and_the_others_run(mine: Path, tree:
 
 def test_an_error_in_a_file_loses_nothing_that_it_measured(mine: Path, tree: Path) -> None:
     (mine / "more.py").write_text(WARMTH)
-    files = '[own]\nfiles = ["more.py", "my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
+    files = '[plugins]\nfiles = ["more.py", "my_checks.py"]\n[checks.OWN001]\nmost = 0.1\n'
     (mine / "audit.toml").write_text(files)
     before = scan(tree, mine).images["redness"]
     (mine / "my_checks.py").write_text(f"{MINE}nonsense here\n")
@@ -158,11 +158,11 @@ def test_a_column_that_fails_has_no_value_and_says_where(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("OWN001", "IMG999", "codes in IMG are those of audit"),
+        ("OWN001", "IMG999", "codes in IMG are reserved"),
         ("OWN001", "mine", "three to five capital letters and three digits"),
-        ("too-red", "near-duplicate", "the name near-duplicate is taken"),
+        ("too-red", "near-duplicate", "name near-duplicate is already used"),
         ("def find", "def seek", "it needs find"),
-        ("def redness", "def brightness", "a column cannot be called brightness"),
+        ("def redness", "def brightness", "invalid column name brightness"),
     ],
 )
 def test_what_breaks_the_contract_is_refused(mine: Path, old: str, new: str, said: str) -> None:
@@ -176,15 +176,15 @@ def test_no_file_of_the_dataset_is_run(mine: Path, tree: Path, tmp_path: Path) -
     (dataset / "evil.py").write_text("raise SystemExit('it ran')")
     (mine / "link.py").symlink_to(dataset / "evil.py")
     for name in ("set/evil.py", "link.py"):
-        (mine / "audit.toml").write_text(f'[own]\nfiles = ["{name}"]\n')
-        with pytest.raises(UsageError, match="lies inside the dataset"):
+        (mine / "audit.toml").write_text(f'[plugins]\nfiles = ["{name}"]\n')
+        with pytest.raises(UsageError, match="is inside the dataset"):
             scan(dataset, mine)
-    with pytest.raises(UsageError, match="no Python file"):
+    with pytest.raises(UsageError, match="not a Python file"):
         own.load_own([mine / "absent.py"])
 
 
 def test_an_unknown_code_is_refused_where_the_files_ran(mine: Path, tree: Path) -> None:
-    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n[checks.OWN002]\n')
+    (mine / "audit.toml").write_text('[plugins]\nfiles = ["my_checks.py"]\n[checks.OWN002]\n')
     with pytest.raises(UsageError, match="OWN002"):
         scan(tree, mine)
 
@@ -199,7 +199,7 @@ def registered() -> Iterator[None]:
 def test_a_check_of_a_notebook_is_registered(tree: Path, tmp_path: Path) -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(MINE, "<cell 1>", "exec"), space)  # as a notebook defines it
-    with pytest.raises(UsageError, match="write it into a file"):
+    with pytest.raises(UsageError, match="move it to a file"):
         audit.register(space["redness"])
     space["TooRed"].features = ()
     space["TooRed"].find = lambda self, store, params: iter(())
@@ -253,7 +253,7 @@ def test_a_column_that_crashes_its_process_is_dropped(
     imports = "import ctypes, os, sys, time\n"
     (mine / "my_checks.py").write_text(imports + MINE.replace("    return picture[", steps))
     (mine / "more.py").write_text(WARMTH)
-    (mine / "audit.toml").write_text('[own]\nfiles = ["more.py", "my_checks.py"]\n')
+    (mine / "audit.toml").write_text('[plugins]\nfiles = ["more.py", "my_checks.py"]\n')
     for measured in (25, 0):  # the second scan measures nothing again, and names the column
         result = scan_once(dataset, mine, executor=Processes(1, timeout_s=3.0))
         assert result.measured == measured
@@ -278,7 +278,7 @@ def test_a_column_whose_file_fails_in_a_worker_has_no_value(mine: Path, tree: Pa
 def test_every_column_that_raises_is_named(mine: Path, tree: Path) -> None:
     column = COLUMN.replace("    return ", "    return 1 / 0 * ")
     (mine / "my_checks.py").write_text(column + column.replace("redness", "warmth"))
-    (mine / "audit.toml").write_text('[own]\nfiles = ["my_checks.py"]\n')
+    (mine / "audit.toml").write_text('[plugins]\nfiles = ["my_checks.py"]\n')
     run = scan(tree, mine, checks=["FILE001"])
     assert {failed.name for failed in collect_report(run.path).failed} == {
         "column redness",

@@ -32,7 +32,7 @@ def test_a_grey_file_is_told_once(tmp_path: Path, codes: tuple[str, ...]) -> Non
     assert named(run, "FILE007") == ["one channel.png"]
     assert named(run, "IMG007") == ["three channels.jpg"]
     (said,) = [c.completeness for c in collect_report(run).checks if c.code == "IMG007"]
-    assert said.endswith(" 1 more are left to FILE007.")
+    assert said.endswith(" FILE007 reports 1 more.")
 
 
 def test_a_check_alone_names_every_file(tmp_path: Path) -> None:

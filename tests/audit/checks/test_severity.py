@@ -50,7 +50,7 @@ def test_an_overlap_that_is_an_error_is_sure(
                   **tables)  # fmt: skip
     assert (Severity.ERROR in {finding.severity for finding in found}) == sure
     for finding in found:
-        doubt = "come nearly as close" in finding.message
+        doubt = "are nearly as similar" in finding.message
         assert doubt == (finding.severity is Severity.WARNING) == (finding.action is Action.REVIEW)
 
 
@@ -71,7 +71,7 @@ def test_labels_that_differ_surely(
     (found,) = judge("DUP003", rows, **near_tables(score, checked))
     assert found.severity is worst
     doubt = worst is Severity.WARNING and len(set(labels)) > 1
-    assert ("come nearly as close" in found.message) == doubt
+    assert ("are nearly as similar" in found.message) == doubt
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_shortcut_that_is_surely_weaker_is_no_error_while_half_of_it_is_left(
 
 @pytest.mark.parametrize(
     ("opposite", "words"),
-    [(2.0, "12% of the picture further left than"), (4.0, "in a direction that cannot be told")],
+    [(2.0, "12% of the image further left than"), (4.0, "in an unknown direction")],
 )
 def test_a_direction_is_named_where_only_one_direction_fits(opposite: float, words: str) -> None:
     fits = [
@@ -110,7 +110,7 @@ def test_another_size_is_a_note(elsewhere: str, severity: Severity) -> None:
     fits = [{**FIT, "elsewhere": elsewhere, "gain_z": 9.0, "share": 0.8}]
     (finding,) = judge("BOX015", [{}], **boxed({}, box_fits=fits))
     assert finding.severity == severity
-    assert ("meant to hold a part" in finding.message) == (severity == Severity.INFO)
+    assert ("mark a part" in finding.message) == (severity == Severity.INFO)
 
 
 @pytest.mark.parametrize("kind", [OverlookedObject, BadlyPlacedBox, SwappedClass])
@@ -137,6 +137,6 @@ def test_predictions_below_the_threshold_are_counted(kind: type[OverlookedObject
 def test_the_chance_of_an_error_is_named_and_never_certain(chance: float, shown: str) -> None:
     row = {"lacking": "owl", "wrong": "", "error_chance": chance, "predicted": "owl 0.99"}
     assert SuspectSeveral().said(row, None) == (
-        f"This picture probably lacks owl (highest error probability {shown}; predicted "
+        f"This image probably lacks owl (highest error probability {shown}; predicted "
         "probability: owl 0.99)."
     )

@@ -1,4 +1,4 @@
-"""Choices: coverage against brute force, doubt and rarity by hand, `audit select` on a run."""
+"""Choices: coverage against brute force, doubt and rarity by hand, `draw --choose` on a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from audit.choosing.coverage import choose_covering, cost, likeness_to, measure_
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from tests.audit.run.scanned import scan_tree
+from tests.audit.subset.frames import call, document
 from tests.conftest import picture
-from tests.warm import warm_audit
 
 
 def points(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -191,7 +191,7 @@ def test_doubt_by_predictions_of_either_form(found: audit.Run, tmp_path: Path) -
     ("words", "options", "sentence"),
     [
         ((3, "uncertainty"), {}, "--predictions"),
-        ((3, "rare"), {"split": "pool"}, "no candidate has a class"),
+        ((3, "rare"), {"split": "pool"}, "no candidate has one"),
         ((3,), {"split": "val"}, "no split 'val'"),
         ((0,), {}, "--n is 0"),
         ((3,), {"listed": "other.csv"}, "names no file of this run"),
@@ -225,19 +225,19 @@ def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
     classes = [{"id": n, "name": name} for n, name in enumerate(("car", "bus", "tram"), 1)]
     of = {one["name"]: one["id"] for one in classes}
     boxes = [(n, of[name]) for n, objects in enumerate(held) for name in objects.split()]
-    document = {
+    content = {
         "images": [{"id": n, "file_name": name, "width": 48, "height": 48}
                    for n, name in enumerate(names)],
         "categories": classes,
         "annotations": [{"id": at, "image_id": n, "category_id": c, "bbox": [4 * at, 4, 9, 9]}
                         for at, (n, c) in enumerate(boxes)],
     }  # fmt: skip
-    (tmp_path / "boxes.json").write_text(json.dumps(document))
+    (tmp_path / "boxes.json").write_text(json.dumps(content))
     scan_tree(tmp_path, tmp_path / "run")
     found = audit.open(tmp_path / "run")
     chosen = found.select(2, "rare")
     bought = {row["class"]: (row["free"], row["chosen"]) for row in chosen.classes.to_dicts()}
-    assert bought == {"bus": (2, 1), "car": (5, 1), "tram": (1, 1)}, "two pictures show all three"
+    assert bought == {"bus": (2, 1), "car": (5, 1), "tram": (1, 1)}, "two images show all three"
     assert sorted(chosen.rows["class"].to_list()) == ["bus; tram", "car"]
     known = found.select(1, "coverage", unlabelled=True)
     assert (known.candidates, known.known) == (1, 6), "what has objects is known"
@@ -247,14 +247,38 @@ def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
 def test_the_command_writes_a_list_that_scan_and_plan_read(
     found: audit.Run, tmp_path: Path
 ) -> None:
-    select = ["select", found.path, "--n", 9]
-    words = ["--by", "rare", "--split", "train", "--json", "-o", "next.csv"]
-    done = warm_audit(*select, *words, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["n"] == 9
-    plan = ["subset", "plan", "--from", "next.csv", "--split", "all", "--n", 6]
-    planned = warm_audit(*plan, folder=tmp_path)
-    assert planned.returncode == 0, planned.stderr
-    assert len(scan_tree(tmp_path / "next.csv", tmp_path / "again")) == 9
-    bad = warm_audit(*select, "-o", "next.pdf", folder=tmp_path)
-    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+    chosen = tmp_path / "next.csv"
+    draw = ["draw", found.path, "--choose", "rare", "-o", chosen]
+    words = [*draw, "--split", "train", "--n", 9]
+    assert document(*words)["n"] == 9
+    assert "9 of 24 candidates chosen by rare" in call(*words)
+    call("plan", "--from", chosen, "--split", "all", "--n", 6)
+    assert len(scan_tree(chosen, tmp_path / "again")) == 9
+    refused = call("draw", found.path, "--choose", "rare", "--n", 9, "-o", "next.pdf", code=2)
+    assert refused.count("\n") == 1
+    for more, sentence in (
+        (["--plan", "plan.json"], "--plan is for random draws"),
+        (["--sheet", tmp_path / "sheet.csv"], "--sheet is for random draws"),
+        (["--half-width", 0.1], "--half-width is for random draws"),
+        (["--target", "this-set"], "--target is for random draws"),
+        (["--predictions", "a.csv", "--predictions", "b.csv"], "predictions of one model"),
+    ):  # fmt: skip
+        error = call(*words, *more, code=2)
+        assert sentence in error
+        assert error.count("\n") == 1
+    assert "--choose takes a run and --n" in call(*draw, code=2)
+    from_list = ["draw", "--from", chosen, "--choose", "rare", "--n", 2, "-o", chosen]
+    assert "--choose takes a run and --n" in call(*from_list, code=2)
+
+
+@pytest.mark.slow
+def test_the_measure_of_uncertainty_is_a_setting(found: audit.Run, tmp_path: Path) -> None:
+    ids = found.images.filter(pl.col("split") == "pool")["id"].to_list()
+    shares = {"cat": [0.6, 0.5, 0.9, 0.9, 0.9, 0.9], "dog": [0.2, 0.5, 0.1, 0.1, 0.1, 0.1],
+              "owl": [0.2, 0.0, 0.0, 0.0, 0.0, 0.0]}  # fmt: skip
+    pl.DataFrame({"id": ids, **shares}).write_csv(model := tmp_path / "p.csv")
+    words = ["draw", found.path, "--choose", "uncertainty", "--n", 1, "--unlabelled"]
+    words += ["--predictions", model, "-o", tmp_path / "next.csv"]
+    for more, first in (([], ids[1]), (["--set", "plan.uncertainty=entropy"], ids[0])):
+        call(*words, *more)
+        assert pl.read_csv(tmp_path / "next.csv")["sample_id"].to_list() == [first]

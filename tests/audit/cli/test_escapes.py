@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SAMPLE = f"test/cat{EVIL}/0{EVIL}.png"
 COPY = f"train{EVIL}/cat{EVIL}/0{EVIL}.png"
-PLAN = ("--split", "all", "--by", "label", "--estimand", "full-set", "--half-width", "0.2")
+PLAN = ("--split", "all", "--by", "label", "--target", "this-set", "--half-width", "0.2")
 COMMANDS = [
     ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1"),
     ("scan", f"set{EVIL}", "--out", "RUN", "--jobs", "1"),
@@ -59,7 +59,7 @@ COMMANDS = [
     ("show", "RUN", SAMPLE),
     ("show", "RUN", SAMPLE, COPY),
     ("show", "RUN", f"gone{EVIL}"),
-    ("overlap", f"set{EVIL}", "RUN", "--jobs", "1"),
+    ("find", f"set{EVIL}", "RUN", "--jobs", "1"),
     (
         "decide",
         "RUN",
@@ -77,17 +77,17 @@ COMMANDS = [
     ("decide", "RUN", "--code", "DUP001", "--as", "drop"),
     ("decide", "RUN", "--code", "DUP001", "--rule", "largest", "--yes", "--by", f"me{EVIL}"),
     ("decide", "RUN", "--code", EVIL, "--as", EVIL),
-    ("log", "RUN"),
-    ("log", "RUN", "--stale"),
-    ("log", "RUN", "--json"),
+    ("decide", "RUN", "--log"),
+    ("decide", "RUN", "--stale"),
+    ("decide", "RUN", "--log", "--json"),
     ("export", "RUN", "--out", f"out{EVIL}"),
     ("export", "RUN", "--manifest", f"m{EVIL}.xls"),
-    ("undo", "RUN", "1", "--by", f"me{EVIL}"),
+    ("decide", "RUN", "--undo", "--by", f"me{EVIL}"),
     ("sql", "RUN", 'SELECT id AS "a\x1b[31m\nb", label, [label] AS l FROM images'),
     ("sql", "RUN", "SELECT * FROM images", "--json"),
     ("sql", "RUN", f"SELECT {EVIL}"),
     ("subset", "plan", "RUN", *PLAN),
-    ("subset", "curve", "RUN", "--split", "all", "--estimand", "full-set", "--half-width", "0.2"),
+    ("subset", "plan", "RUN", "--sizes", "auto", "--split", "all", "--predictions", EVIL),
     ("subset", "plan", "RUN", "--split", EVIL, "--half-width", "0.2"),
     ("subset", "draw", "RUN", "--plan", EVIL, "--seed", "1", "-o", f"{EVIL}.csv"),
     ("subset", "score", EVIL, "--predictions", EVIL),

@@ -28,7 +28,7 @@ from tests.warm import warm_audit, warm_shell
 pytestmark = pytest.mark.slow
 
 AUDIT = f"{shlex.quote(sys.executable)} -m audit"
-PLAN = "--split all --estimand full-set --half-width 0.3"
+PLAN = "--split all --target this-set --half-width 0.3"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def call(folder: Path, line: str, **environment: str) -> subprocess.CompletedPro
 CONFIGS = {
     "types": "scan = 3",
     "list": "[[scan]]\nexclude = []",
-    "relate": "relate = [1]",
+    "match": "match = [1]",
     "checks": "checks = 'all'",
     "check": "[checks]\nIMG001 = 3",
     "threshold": "[checks.IMG003]\nmin_sharpness = 'high'",
@@ -85,8 +85,8 @@ CONFIGS = {
     "late": "[scan]\ntimeout_s = nan",
     "measure": "measure = 1",
     "hashes": "[measure]\nhashes = [[1]]",
-    "candidates": "[relate]\nhashes = [{a = 1}]",
-    "radius": "[relate]\nradius = 'far'",
+    "candidates": "[match]\nhashes = [{a = 1}]",
+    "radius": "[match]\nradius = 'far'",
     "unfinished": "[scan",
     "deep": "a = " + "[" * 5000,
     "no threshold": "[checks.IMG001]\nmax_p9 = 0.2",
@@ -180,15 +180,15 @@ CALLERS = [
     "audit report run -o ''",
     "audit show run none",
     "audit show run ''",
-    "audit overlap none run",
-    "audit overlap set none",
-    "audit overlap set",
+    "audit find none run",
+    "audit find set none",
+    "audit find set",
     "audit decide run --as drop none",
     "audit decide run --where 'no sql' --as drop",
     "audit decide run",
     "audit decide none 0.png --as drop",
-    "audit undo none",
-    "audit log none",
+    "audit decide none --undo",
+    "audit decide none --log",
     "audit export run",
     "audit export run --out file",
     "audit export run --out file/x",
@@ -217,7 +217,7 @@ CALLERS = [
     "audit subset draw run --plan plan.json --split all --seed 1 -o none/x.parquet",
     "audit subset score run --split all --predictions bad.parquet",
     "audit subset score notes.txt --predictions notes.txt",
-    "audit subset curve run --split none",
+    "audit subset plan run --sizes auto --split none",
 ]
 
 
@@ -285,7 +285,12 @@ def test_a_home_that_cannot_be_written_is_no_trouble(place: Path) -> None:
     done = call(place, "audit scan set --out homeless --jobs 1", **home)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    for line in ("decide run train/cat/0.png --as keep", "log run", "undo run", "explain"):
+    for line in (
+        "decide run train/cat/0.png --as keep",
+        "decide run --log",
+        "decide run --undo",
+        "explain",
+    ):
         done = warm_audit(*line.split(), folder=place, USER="", LOGNAME="", **home)
         assert done.returncode == 0, done.stderr
 

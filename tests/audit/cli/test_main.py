@@ -23,6 +23,8 @@ import pytest
 
 from audit.checking.check import all_checks
 from audit.cli import main
+from audit.decisions.decisions import decide_samples
+from audit.records import Action
 from audit.scanning.scanning import ScanRequest
 from tests.conftest import ROOT, make_tree
 
@@ -61,8 +63,20 @@ def audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 SEEDED = {
     "subset": ("subset", "draw", "RUN", "--split", "all", "--n", 4, "-o", "drawn.csv"),
-    "labels": ("labels", "RUN", "--draw", 4, "-o", "labels.csv"),
-    "select": ("select", "RUN", "--n", 2, "--by", "coverage", "-o", "next.csv"),
+    "labels": ("decide", "RUN", "--draw-labels", 4, "-o", "labels.csv"),
+    "choose": (
+        "subset",
+        "draw",
+        "RUN",
+        "--split",
+        "all",
+        "--n",
+        2,
+        "--choose",
+        "coverage",
+        "-o",
+        "next.csv",
+    ),
     "export": ("export", "RUN", "--plan", "plan.json", "--splits", "train=.5,val=.5", "--resplit"),
 }
 
@@ -85,7 +99,7 @@ def test_a_seed_is_any_integer(
     if name == "labels":
         rows = pl.read_csv(made, infer_schema=False)
         rows.with_columns(wrong=pl.lit("no")).write_csv(made)
-        assert audit("labels", reviewed_run, "--reviewed", made).code == 0
+        assert audit("decide", reviewed_run, "--reviewed", made).code == 0
 
 
 def test_every_command_shows_the_traceback_of_a_failure_of_the_program(
@@ -96,6 +110,65 @@ def test_every_command_shows_the_traceback_of_a_failure_of_the_program(
     assert (said.code, "`--trace` shows the traceback" in said.err) == (4, True)
     said = audit("sql", reviewed_run, "SELECT 1", "--trace")
     assert (said.code, "ZeroDivisionError" in said.err, "Traceback" in said.err) == (4, True, True)
+
+
+def test_a_wrong_setting_names_the_nearest_and_is_2(audit: Command, reviewed_run: Path) -> None:
+    for words in (
+        ("--set", "scan.lok=false", "report", reviewed_run),
+        ("report", reviewed_run, "--set", "scan.lok=false"),
+    ):
+        said = audit(*words)
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert "there is no setting 'scan.lok'. Did you mean 'scan.lock'?" in said.err
+    assert audit("report", reviewed_run, "--set", "scan.lock=maybe").code == 2
+
+
+def test_the_options_of_the_program_are_in_its_help_alone(audit: Command) -> None:
+    page = audit("--help").out
+    assert all(one in page for one in ("--config FILE", "--set TABLE.KEY=VALUE", "--trace"))
+    for command in ("scan", "find", "sql"):
+        assert not re.search("--(?:config|set|trace)", audit(command, "--help").out)
+
+
+def test_a_word_is_explained_by_the_checks_whose_pages_have_it(audit: Command) -> None:
+    listed = audit("explain", "blurry")
+    assert listed.code == 0
+    assert listed.out.splitlines()[0].startswith("IMG003  ")
+    whole = audit("explain", "blurry-image")
+    assert whole.out.startswith("# IMG003")
+    none = audit("explain", "zebras")
+    assert (none.code, "audit explain" in none.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("section", "begins"),
+    [
+        ("history", "published, UTC"),
+        ("decisions", "     1  "),
+        ("expectations", "1 of 1 expectations are met."),
+        ("card", "# Data card of pets"),
+    ],
+)
+def test_a_section_of_a_report_is_printed_alone(
+    section: str, begins: str, audit: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    Path("audit.toml").write_text('[expect]\nfiles = "> 1"\n')
+    decide_samples(run, ["train/cat/0.jpg"], Action.DROP)
+    said = audit("report", run, "--section", section)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.removeprefix("<!-- audit-report/1 -->\n\n").startswith(begins)
+    if section != "card":
+        json.loads(audit("report", run, "--section", section, "--json").out)
+
+
+def test_a_file_is_shown_by_its_name_without_an_extension(audit: Command, run: Path) -> None:
+    said = audit("show", run, "cat/leak")
+    assert said.code == 0
+    assert "test/cat/leak.jpg" in said.out
+    assert audit("show", run, "leak").out == said.out
+    several = audit("show", run, "0")
+    assert (several.code, "matches" in several.err) == (2, True)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +316,7 @@ def test_ctrl_c_says_how_to_go_on(jobs: int, tree: Path, tmp_path: Path, audit: 
     assert process.returncode == 130
     assert "Traceback" not in said
     assert printed == ""
-    stopped = re.search(r"Nothing is lost: `(.+)` goes on from here\.\n\nStopped\.$", said)
+    stopped = re.search(r"Nothing is lost: `(.+)` continues\.\n\nStopped\.$", said)
     assert stopped is not None, said
     again = audit(*shlex.split(stopped[1])[1:], *QUICK, "--fail-on", "never")
     assert again.code == 0
@@ -265,8 +338,6 @@ def test_every_command_has_help_and_is_on_its_page() -> None:
     pages = (ROOT / "docs" / "commands.md").read_text()
     for command in main.app.registered_commands:
         assert command.callback is not None
-        if command.hidden:  # an older name
-            continue
         name = command.name or command.callback.__name__.replace("_", "-")
         assert (command.callback.__doc__ or "").strip(), name
         assert f"audit {name}" in pages, f"`audit {name}` is not in docs/commands.md"

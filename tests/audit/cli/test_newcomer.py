@@ -50,7 +50,7 @@ def test_from_a_folder_to_the_set_that_stays_by_printed_commands(
         else:
             assert run(*words).exit_code == 0, words
     listed = run(*next(words for words in printed if "--list" in words))
-    assert re.search(r"✖ [0-9a-f]{16}  \S", listed.output)
+    assert re.search(r"^\S+ (?:SPLIT|FILE)\d{3} .+ \[[0-9a-f]{16}\]$", listed.output, re.M)
     shown = run(*one(screen, "show"))
     assert run(*one(shown.output, "explain")).output.startswith("# ")
     decided = run(*one(shown.output, "decide"))
@@ -69,12 +69,12 @@ def test_what_is_given_by_mistake_is_named(tmp_path: Path, monkeypatch: pytest.M
     rows = [f"https://example.invalid/{name}.jpg?key=1,{name}" for name in ("a", "b")]
     Path("urls.csv").write_text("\n".join(["url,label", *rows]) + "\n")
     screen = " ".join(run("scan", "urls.csv", "--out", "r", "--jobs", "1").output.split())
-    assert "This picture could not be fetched" in screen
-    assert "https://example.invalid/a.jpg was given with a query, which may hold a key" in screen
+    assert "This image could not be downloaded" in screen
+    assert "https://example.invalid/a.jpg has a query, which may contain a key" in screen
     assert "key=1" not in screen
-    assert "damaged" not in screen.replace("damaged, unreadable or no pictures", "")
+    assert "damaged" not in screen
     again = run("scan", "r", "--out", "s")
-    assert "is a run that a scan wrote, and no dataset" in str(again.exception)
+    assert "is a run of a scan, not a dataset" in str(again.exception)
     make_tree(tmp_path / "pets")
     no_place = run("scan", "pets", "--out", "urls.csv")
-    assert "urls.csv is a file: choose another place for the run." in str(no_place.exception)
+    assert "urls.csv is a file: choose another path for the run." in str(no_place.exception)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import audit
+from audit.checking.config import Config
 from audit.cluster import ray_cluster
 from audit.cluster.measured_parts import (
     FEATURES,
@@ -110,7 +111,8 @@ def test_a_scan_equals_that_of_one_machine_row_for_row(
     folder, shared = write_folder(tmp_path / "set", pictures(30)), tmp_path / "shared"
     (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
     scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
-    audit.scan(folder, tmp_path / "two", executor="ray", parts=shared if parts else None)
+    config = Config(executor="ray", parts=str(shared) if parts else None)
+    audit.scan(folder, tmp_path / "two", config=config)
     assert facts(tmp_path / "two") == facts(tmp_path / "one")
     assert not parts or list(shared.iterdir()) == []
 
@@ -264,7 +266,7 @@ class Full(SharedPlace):
     """A place whose disk fills up."""
 
     def write(self, name: str, content: bytes) -> None:
-        raise MachineError("/shared, given as --parts, took no more: make room there.")
+        raise MachineError("/shared, given as scan.parts, took no more: make room there.")
 
     def below(self, name: str) -> SharedPlace:
         return Full(f"{self.address}/{name}")
@@ -301,8 +303,8 @@ def test_a_part_is_its_rows_and_signatures_or_none(place: SharedPlace, tmp_path:
 @pytest.mark.parametrize(
     ("parts", "executor", "sentence"),
     [
-        ("{tmp}/shared", "processes", "give --executor ray"),
-        ("{tmp}/set/inside", "ray", "lies inside"),
+        ("{tmp}/shared", "processes", "set executor"),
+        ("{tmp}/set/inside", "ray", "is inside the dataset"),
         ("{tmp}/file", "ray", "cannot be written"),
         ("s3://name:secret@bucket/x", "ray", "credentials"),
         ("nothing://x", "ray", "not known"),
@@ -312,9 +314,8 @@ def test_a_place_that_cannot_be_used_is_a_sentence(
     folder: Path, tmp_path: Path, parts: str, executor: str, sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(ScanOptions, "_executor", lambda *_: Serial())
+    monkeypatch.setattr("audit.scanning.options._executor", lambda _: Serial())
     (tmp_path / "file").write_text("")
+    config = Config(executor=executor, parts=parts.format(tmp=tmp_path))
     with pytest.raises(UsageError, match=sentence):
-        ScanOptions(executor=executor, parts=parts.format(tmp=tmp_path)).prepare(
-            [str(folder)], tmp_path / "run"
-        )
+        ScanOptions(config=config).prepare([str(folder)], tmp_path / "run")

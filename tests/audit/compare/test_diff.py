@@ -90,7 +90,7 @@ def test_files_are_added_removed_edited_and_moved(diff: RunDiff) -> None:
 def test_findings_are_fixed_and_new_with_the_reason(diff: RunDiff) -> None:
     assert findings(diff, "fixed") == {
         ("FILE001", "train/cat/broken.jpg", "files were edited"),
-        ("FILE001", "train/cat/empty.jpg", "its files are gone"),
+        ("FILE001", "train/cat/empty.jpg", "its files were removed"),
         ("DUP001", "train/owl/0.jpg train/owl/twin.jpg", "files were edited"),
     }
     new = findings(diff, "new")
@@ -126,7 +126,7 @@ def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
                     after.ran - {"FILE001"})  # fmt: skip
     found = compare_snapshots(before, less).findings.filter(pl.col("code") == "FILE001")
     assert set(found["change"]) == {"unchecked"}
-    assert set(found["why"]) == {"the check did not run in the later audit"}
+    assert set(found["why"]) == {"the check did not run in the later run"}
 
 
 def test_another_class_or_split_is_said(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
     for before, after in ((some, none), (none, some)):
         diff = compare_snapshots(before, replace(after, vectors='{"embedder": "1234"}'))
         assert diff.counts() == {"new": 0, "fixed": 0, "persisting": 0, "unchecked": 1}
-        assert diff.findings["why"].to_list() == ["the other audit judged by other vectors"]
+        assert diff.findings["why"].to_list() == ["the other run used other embeddings"]
 
 
 def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) -> None:
@@ -297,12 +297,27 @@ def test_drift_between_runs(tmp_path: Path, command: Command) -> None:
     darkened = found["DIST007", "split:run"]
     assert "brightness" in str(darkened.evidence["properties"])
     assert all(name.startswith("cat/") for name in darkened.sample_ids)
-    code, out, _ = command("drift", darker, first, "--json", "--fail")
+    code, out, _ = command("diff", first, darker, "--distributions", "--json", "--fail-on", "info")
     document = json.loads(out)
     assert (code, document["schema"], len(document["findings"])) == (1, "audit-drift/1", 3)
-    code, out, _ = command("drift", alike, first, "--fail")
+    code, out, _ = command("diff", first, alike, "--distributions", "--fail-on", "info")
     assert code == 0
-    assert "does not differ" in out
+    assert "No difference found between" in out
+
+
+def test_two_datasets_are_compared_by_their_distributions(tmp_path: Path, command: Command) -> None:
+    """Without an option; and a new finding is one of the same dataset only."""
+    first = scanned(tmp_path / "a", 1, ("cat", "dog"))
+    other = scanned(tmp_path / "c", 3, ("owl", "fox"), 0.6)
+    code, out, _ = command("diff", first, other)
+    assert code == 0
+    assert out.startswith("Comparing distributions: 0.0% of the samples of the smaller run are in")
+    assert "DIST003" in out
+    assert command("diff", first, other, "--fail-on", "info")[0] == 1
+    code, out, refused = command("diff", first, other, "--fail-on", "new:error")
+    assert (code, out) == (2, "")
+    assert "--fail-on new:error compares two scans of one dataset" in " ".join(refused.split())
+    assert command("diff", first, first, "--fail-on", "new:error")[0] == 0
 
 
 def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
@@ -337,17 +352,17 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     mark = next(mark for code, mark, *_ in second.named if code == "SPLIT001")
     assert arrival(history, str(mark)) == found
     assert arrival(history, "DUP009") is None
-    assert "UTC came" in (said := last_change(history[:3]))
+    assert "UTC: new " in (said := last_change(history[:3]))
     assert "SPLIT001 1" in said
     assert last_change(history[:1]) == ""
     assert audit.open(run).history["came"].to_list()[:3] == [0, sum(second.came.values()), 0]
     told, brought, document = (
-        warm_audit("history", run, *more, folder=tmp_path)
-        for more in ([], ["SPLIT001"], ["--json"])
+        warm_audit("report", run, "--section", "history", *more, folder=tmp_path)
+        for more in ([], ["--list", "SPLIT001"], ["--json"])
     )
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("\n") >= 7
-    assert "SPLIT001 came with the scan" in brought.stdout
+    assert "SPLIT001 first appeared in the scan" in brought.stdout
     assert len(json.loads(document.stdout)["moments"]) == 6
     assert told.stdout.count("  gen-") == 2, "those that are kept are named"
 

@@ -114,15 +114,17 @@ def test_hostile_names_are_quoted(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_says_what_is_not_met(run: Path, tmp_path: Path) -> None:
     (tmp_path / "audit.toml").write_text('[expect]\nmin_side = ">= 64"\nDIST001 = 0\nfiles = 27\n')
-    said = warm_audit("expect", run, folder=tmp_path)
+    said = warm_audit("report", run, "--section", "expectations", folder=tmp_path)
     assert said.returncode == 1
     assert [line.split()[:2] for line in said.stdout.splitlines()[1:]] == [
-        ["NOT", "MET"], ["CANNOT", "TELL"], ["met", "files"],
+        ["NOT", "MET"], ["INCONCLUSIVE", "DIST001"], ["met", "files"],
     ]  # fmt: skip
-    document = json.loads(warm_audit("expect", run, "--json", folder=tmp_path).stdout)
+    document = json.loads(
+        warm_audit("report", run, "--section", "expectations", "--json", folder=tmp_path).stdout
+    )
     assert [one["met"] for one in document["expectations"]] == [False, None, True]
-    (tmp_path / "audit.toml").write_text(warm_audit("expect", run, "--write").stdout)
-    assert warm_audit("expect", run, folder=tmp_path).returncode == 0
+    (tmp_path / "audit.toml").write_text(warm_audit("recheck", run, "--write-expectations").stdout)
+    assert warm_audit("report", run, "--section", "expectations", folder=tmp_path).returncode == 0
 
 
 @pytest.mark.slow
@@ -135,3 +137,20 @@ def test_a_scan_says_it_too(tmp_path: Path) -> None:
     (tmp_path / "audit.toml").write_text("[expect]\nflies = 23\n")
     wrong = warm_audit("scan", "pets", "--out", "other", folder=tmp_path)
     assert (wrong.returncode, (tmp_path / "other").exists()) == (2, False)
+
+
+@pytest.mark.slow
+def test_expectations_of_one_call_go_before_those_of_the_file(tmp_path: Path) -> None:
+    make_tree(tmp_path / "pets")
+    words = ("scan", "pets", "--out", "run", "--checks", "FILE001", "--jobs", "1", "--expect")
+    met = warm_audit(*words, "files=24", "--expect", "min_side=> 10", folder=tmp_path)
+    assert met.returncode == 0, met.stderr
+    assert "2 of 2 expectations are met." in met.stdout
+    (tmp_path / "audit.toml").write_text("[expect]\nfiles = 24\n")
+    unmet = warm_audit(*words, "files=> 100", folder=tmp_path)
+    assert unmet.returncode == 1
+    assert "1 expectation not met" in " ".join(unmet.stdout.split())
+    for wrong, remedy in (("flies=3", "flies"), ("files", "=")):
+        refused = warm_audit(*words, wrong, folder=tmp_path)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+        assert remedy in refused.stderr

@@ -144,9 +144,11 @@ def test_what_is_spurious_and_why_no_size_is_smaller_are_told() -> None:
             one("the middle half of each side", NOTHING_LOST)]  # fmt: skip
     found = PictureNeeds(Path(), "", base=64, smallest=64, sizes=sizes, versions=arms)
     assert found.sentence == "Keep 64 px: at 32 px 5.0 points are lost."
-    assert found.spurious == "The classes do not need differences of light: they may be taken out."
+    assert (
+        found.spurious == "The classes do not depend on differences of light: they can be removed."
+    )
     untold = replace(found, sizes=[sizes[0], one("32 px", UNKNOWN, 32)], versions=arms[1:])
-    assert "cannot be told: they lose 1.0 to 9.0 points" in untold.sentence
+    assert "32 px is inconclusive: the loss is 1.0 to 9.0 points" in untold.sentence
     assert untold.spurious.startswith("No variation is shown to be spurious")
 
 
@@ -190,7 +192,7 @@ def test_the_command(tmp_path: Path) -> None:
         Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{number}.png")
     run = tmp_path / "run"
     scan_tree(tmp_path / "shots", run, checks=("FILE",))
-    words = ["needs", str(run), "--jobs", "1"]
+    words = ["input-study", str(run), "--jobs", "1"]
     result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
@@ -208,9 +210,9 @@ def test_the_command(tmp_path: Path) -> None:
     for text in (kept.read_text().replace("px", "cm"), "[]", "{}"):
         kept.write_text(text)
         assert collect_report(run).needs is None
-    few = CliRunner().invoke(app, [*words, "--pictures", "100"])
-    assert "cannot be told: 100 pictures in classes" in " ".join(few.output.split())
-    assert "cannot be told: 100 pictures" in str(collect_report(run).needs)
+    few = CliRunner().invoke(app, [*words, "--images", "100"])
+    assert "input resolution: 100 images in classes" in " ".join(few.output.split())
+    assert "input resolution: 100 images" in str(collect_report(run).needs)
     (tmp_path / "shots" / "class 0" / "0.png").unlink()  # the run is another one
     scan_tree(tmp_path / "shots", run, checks=("FILE",))
     assert collect_report(run).needs is None

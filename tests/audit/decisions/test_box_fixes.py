@@ -82,14 +82,14 @@ def by_reason(proposed: list[ProposedFix]) -> tuple[int, list[str]]:
 
 def test_fixes_are_shown_applied_counted_and_undone(run: Path, root: Path, tmp_path: Path) -> None:
     before, pictures = exported(run, tmp_path / "a")
-    outside = "a box lies wholly outside of its picture: drop or move it"
+    outside = "a box is completely outside its image: drop or move it"
     assert by_reason(plan_fixes(run, ["BOX001"])) == (1, [outside])
     [line] = plan_fixes(run, ["BOX002"])[0].lines()
     assert line == "annotations.json, images/1.jpg, entry 1: cat (5, 6, 0, 10) -> dropped"
     assert by_reason(plan_fixes(run, ["BOX004"]))[1] == [
-        "two boxes are alike and not equal: choose the better one"
+        "two boxes are similar but not equal: drop the worse box"
     ]
-    unnamed = "say which class it is: --as fix:NAME"
+    unnamed = "name the class: --as fix:NAME"
     assert by_reason(plan_fixes(run, ["BOX003"])) == (0, [unnamed])
     for code in FIXABLE:
         value = "cat" if code == "BOX003" else None
@@ -106,11 +106,11 @@ def test_fixes_are_shown_applied_counted_and_undone(run: Path, root: Path, tmp_p
     assert {i: after[i] for i in same} == {i: before[i] for i in same}
     assert {**pictures, 5: None} == {**resized, 5: None}
     said = " ".join(collect_report(run).completeness)
-    assert "Fixes of annotations decided: 6, of 6 findings" in said
+    assert "6 fixes of annotations are decided, for 6 findings" in said
     assert (apply_decisions(run).settled["status"] == "decided").all()
     Ledger(run).undo(6, "anna")
     assert exported(run, tmp_path / "c") == (before, pictures)
-    assert "Fixes of annotations" not in " ".join(collect_report(run).completeness)
+    assert "fixes of annotations" not in " ".join(collect_report(run).completeness)
     # scanning what was exported finds only what had no mechanical fix
     for picture in (root / "images").iterdir():
         (tmp_path / "b/images").mkdir(exist_ok=True)
@@ -125,7 +125,7 @@ def test_open_faults_are_told_by_an_export_and_fixed_as_one_batch(
 ) -> None:
     faults = {code: len(found) for code in FIXABLE if (found := findings(run, code))}
     assert open_faults(run) == faults
-    said = f"{sum(faults.values())} open mechanical faults go along (BOX001 {faults['BOX001']}, "
+    said = f"{sum(faults.values())} open faults with an automatic fix (BOX001 {faults['BOX001']}, "
     assert any(line.startswith(said) for line in export_as(run, tmp_path / "a", "coco").said)
     removals = [line for f in findings(run, "BOX004") for line in propose_removal(run, f).lines()]
     assert len(removals) == faults["BOX004"]
@@ -151,7 +151,7 @@ def test_a_fix_to_a_class_that_the_files_do_not_have_is_refused(
         assert (code, "the class 'zebra' (the nearest is" in words) == (2, True)
     assert Ledger(run).log() == []
     assert command("decide", run, fingerprint, "--as", "fix:zebra", "--new-name")[0] == 0
-    assert command("undo", run)[0] == 0
+    assert command("decide", run, "--undo")[0] == 0
     assert command("decide", run, fingerprint, "--as", "fix:Cat")[0] == 0
 
 
@@ -167,8 +167,8 @@ def test_a_fix_of_what_changed_since_is_stale(root: Path, tmp_path: Path) -> Non
     result = export_annotations(run, tmp_path / "out", "coco")
     assert result.fixed == 0
     assert result.stale == [
-        "1 fix was not applied: the size in the entry is another one now.",
-        "1 fix was not applied: the box is another one now.",
+        "1 fix was not applied: the size in the entry has changed.",
+        "1 fix was not applied: the box has changed.",
     ]
 
 
@@ -179,13 +179,13 @@ def test_what_is_no_fix_is_said(run: Path, tmp_path: Path) -> None:
         plan_fixes(run, ["BOX001"], "cat")
     twice = coco(1, [(1, 5, 6, 20, 10), (1, 30, 30, 9, 9)], id=7)
     other = annotated_run(coco_tree(tmp_path / "ids", twice), tmp_path / "run2")
-    with pytest.raises(UsageError, match="BOX012 has no mechanical fix"):
+    with pytest.raises(UsageError, match="BOX012 has no automatic fix"):
         plan_fixes(other, ["BOX012"])
 
 
 def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path, command: Command) -> None:
     (found,) = findings(run, "BOX002")
-    says = rf"BOX002 {found} is about one box of images/1.jpg, .* decide fix, keep or false-pos"
+    says = rf"BOX002 {found} concerns one box of images/1.jpg, .* decide fix, keep or false-pos"
     for word in (found, "BOX002"):
         with pytest.raises(UsageError, match=says):
             decide_findings(run, [word], Action.DROP)
@@ -194,7 +194,7 @@ def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path, command: Comma
     for words in ([found], ["--code", "BOX002", "--yes"], [found, "images/2.jpg"]):
         code, _, refused = command("decide", run, *words, "--as", "drop")
         assert code == 2
-        assert "name the picture itself to drop it" in " ".join(refused.split())
+        assert "Name the image itself to drop it" in " ".join(refused.split())
     assert not Ledger(run).log()
     assert command("decide", run, found, "images/1.jpg", "--as", "drop")[0] == 0
     assert {d.subject for d in Ledger(run).log()} == {found, "images/1.jpg"}

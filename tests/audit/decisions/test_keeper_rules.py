@@ -223,15 +223,15 @@ def test_a_drop_is_stale_once_its_keeper_is_gone(tmp_path: Path) -> None:
     assert apply_decisions(run).effective["dropped"].to_list() == [True]
     made_run(run, [images[1] | {"content_hash": made_hash(1, 64)}])
     now = apply_decisions(run)
-    assert now.effective.is_empty(), "b is the last copy of the picture"
+    assert now.effective.is_empty(), "b is the last copy of the image"
     (reason,) = now.stale["reason"]
-    assert reason == "its copy a.jpg, which was to stay: it is gone, and nothing has its content"
+    assert reason == "the copy to keep, a.jpg: file deleted; no other file has its content"
 
 
 def test_blank_pictures_are_no_group_of_copies(tmp_path: Path) -> None:
     blank = {"contrast": 0.0, "pixel_hash": "b" * 32}
     run = made_run(tmp_path / "run", [blank, blank])
-    assert findings(run, "DUP002"), "one finding for all blank pictures"
+    assert findings(run, "DUP002"), "one finding for all blank images"
     assert keeper_rules.propose(run, "DUP002").is_empty()
 
 
@@ -239,8 +239,8 @@ def test_blank_pictures_are_no_group_of_copies(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ({"rule": "prettiest"}, "largest, sharpest, least-compressed, split:NAME"),
-        ({"rule": "split"}, "no keeper rule"),
-        ({"rule": "largest:train"}, "no keeper rule"),
+        ({"rule": "split"}, "not a keeper rule"),
+        ({"rule": "largest:train"}, "not a keeper rule"),
         ({"code": "IMG001"}, "DUP001, DUP002, DUP003, SPLIT001"),
         ({"drop_from_splits": ["nowhere"]}, "it has train"),
         ({"fingerprints": ["0" * 16]}, "no group with the fingerprint"),

@@ -46,12 +46,12 @@ def test_none_found_still_has_an_upper_limit() -> None:
 
 def test_draw_review_and_read(reviewed_run: Path, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "drawn.csv"
-    assert command("labels", reviewed_run, "--draw", 5, "-o", path)[0] == 0
+    assert command("decide", reviewed_run, "--draw-labels", 5, "-o", path)[0] == 0
     rows = pl.read_csv(path, infer_schema=False)
     assert rows.columns[:5] == ["id", "path", "label", "seed", "wrong"]
     assert len(rows) == 5
     rows.with_columns(wrong=pl.Series(["yes", *["no"] * 4])).write_csv(path)
-    code, out, _ = command("labels", reviewed_run, "--reviewed", path)
+    code, out, _ = command("decide", reviewed_run, "--reviewed", path)
     assert code == 0
     assert "1 of 5 labels drawn at random are wrong: 20.0%" in out
 
@@ -59,10 +59,10 @@ def test_draw_review_and_read(reviewed_run: Path, tmp_path: Path, command: Comma
 def test_what_is_no_whole_random_draw_gives_no_interval(reviewed_run: Path, tmp_path: Path) -> None:
     drawn = draw_labels(reviewed_run, 4, 0).with_columns(wrong=pl.lit("no"))
     wrongs = {
-        "part": (drawn.head(3), "all of them and no others"),
-        "other": (drawn.with_columns(seed=pl.lit(1)), "all of them and no others"),
-        "open": (drawn.with_columns(wrong=pl.lit("")), "no clear answer"),
-        "relabelled": (drawn.with_columns(label=pl.lit("cat")), "answers about other labels"),
+        "part": (drawn.head(3), "exactly the labels that were drawn"),
+        "other": (drawn.with_columns(seed=pl.lit(1)), "exactly the labels that were drawn"),
+        "open": (drawn.with_columns(wrong=pl.lit("")), "no yes or no"),
+        "relabelled": (drawn.with_columns(label=pl.lit("cat")), "is outdated"),
         "bare": (drawn.drop("wrong"), "lacks the column wrong"),
     }
     for name, (rows, said) in wrongs.items():
@@ -71,7 +71,7 @@ def test_what_is_no_whole_random_draw_gives_no_interval(reviewed_run: Path, tmp_
             estimate_wrong(reviewed_run, tmp_path / f"{name}.csv")
     with pytest.raises(UsageError, match="cannot be drawn"):
         draw_labels(reviewed_run, 10_000, 0)
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_drawn(drawn, tmp_path / "part.csv")
 
 
@@ -97,7 +97,7 @@ def test_the_rate_has_an_interval_and_says_what_is_not_reviewed(tmp_path: Path) 
     decide_findings(run, prints[9:10], Action.KEEP, by="anna")
     [said] = reviewed_rates(run)
     assert said == (
-        "BOX027 overlooked-object: of 10 reviewed of the first 12, 7 were wrong, 70% (35% to 93%); "
-        "2 of the first 12 are not reviewed."
+        "BOX027 overlooked-object: 7 of 10 reviewed were wrong, 70% "
+        "(95% CI 35 to 93); 2 of the first 12 are not reviewed."
     )
     assert said in collect_report(run).completeness

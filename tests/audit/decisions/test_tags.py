@@ -83,10 +83,10 @@ def test_a_tag_whose_content_is_gone_is_said_until_it_is_said_again(
     Ledger(run).record([Entry("sample", two, old, Action.TAG, "fog")])
     Ledger(run).record([Entry("sample", two, old, Action.UNTAG, "fog")])
     (decision,) = stale_tags(run)["decision"]
-    code, out, _ = command("log", run, "--stale")
+    code, out, _ = command("decide", run, "--stale")
     assert (code, out.count("[stale: ")) == (0, 1)
     assert f"{decision}  " in out
-    _, _, err = command("log", run, "--tags")
+    _, _, err = command("decide", run, "--tags")
     assert "1 tag stale" in err
     decide_samples(run, [one], Action.TAG, "night")
     assert stale_tags(run).is_empty()
@@ -119,7 +119,7 @@ def test_what_is_no_tag_is_refused(run: Path, name: str) -> None:
 
 def test_the_commands_tag_and_count(run: Path, command: Command) -> None:
     one, _ = two_samples(run)
-    code, _, err = command("log", run, "--tags")
+    code, _, err = command("decide", run, "--tags")
     assert code == 0
     assert "No sample has a tag" in err
     code, _, err = command("decide", run, one, "--as", "tag:night")
@@ -127,7 +127,7 @@ def test_the_commands_tag_and_count(run: Path, command: Command) -> None:
     assert "nearest" not in err  # a new tag is no slip
     code, out, _ = command("decide", run, "--where", "true", "--as", "tag:all")
     assert (code, "tag:all: " in out) == (0, True)
-    code, out, _ = command("log", run, "--tags", "--json")
+    code, out, _ = command("decide", run, "--tags", "--json")
     assert (code, json.loads(out)) == (0, {"night": 1})
-    code, out, _ = command("log", run, "--tags")
+    code, out, _ = command("decide", run, "--tags")
     assert out.split() == ["1", "night"]

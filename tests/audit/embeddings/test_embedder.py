@@ -137,7 +137,7 @@ def test_a_model_that_fails_on_some_pictures(
         assert store.scalar("SELECT count(*) FROM embedding_map") == 30
     vectors, found = VectorParts(run, model.identity).load(hashes["content_hash"].to_list())
     assert (int(found.sum()), vectors.shape[1]) == (30, 48)
-    assert "own_model.py:make (48 numbers), which has none of 2 pictures" in said
+    assert "own_model.py:make (48 numbers), missing for 2 images" in said
     # a vector is that of its own picture
     first = np.asarray(Image.open(root / "07.png").resize((4, 4), Image.Resampling.BOX), float)
     row = vectors[sorted(p.name for p in root.iterdir()).index("07.png")]
@@ -183,7 +183,7 @@ def test_a_scan_that_was_stopped_goes_on(shots: Path, model_file: Path, tmp_path
 
 
 def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="never gave no vector for any of 32 pictures"):
+    with pytest.raises(UsageError, match="never returned no vector for any of 32 images"):
         scan(shots, tmp_path / "run", f"{model_file}:never")
     # what was measured is kept
     result = scanning.scan(open_source([str(shots)]), tmp_path / "run", executor=Serial())
@@ -191,9 +191,9 @@ def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: 
 
 
 BAD = {
-    "nonsense": ("model.pkl", "is no model"),
-    "no file": ("nowhere.py:make", "is no file"),
-    "no onnx file": ("nowhere.onnx", "is no file"),
+    "nonsense": ("model.pkl", "is not a model"),
+    "no file": ("nowhere.py:make", "does not exist"),
+    "no onnx file": ("nowhere.onnx", "does not exist"),
     "no such function": ("own_model.py:made", "has no function made"),
     "returns nothing": ("own_model.py:none", "returned NoneType"),
     "raises": ("own_model.py:broken", r"failed at own_model\.py:\d+: RuntimeError: no such weig"),
@@ -218,7 +218,7 @@ def test_two_sources_of_vectors_are_refused(model_file: Path, tmp_path: Path) ->
     call = ["scan", str(tmp_path), "--embedder", f"{model_file}:make", "--embeddings"]
     result = CliRunner().invoke(app, [*call, str(tmp_path / "v.npy")])
     assert isinstance(result.exception, UsageError)
-    assert "choose one" in str(result.exception)
+    assert "use one" in str(result.exception)
 
 
 def test_weights_are_part_of_a_torch_model(tmp_path: Path) -> None:

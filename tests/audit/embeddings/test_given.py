@@ -67,7 +67,7 @@ def test_vectors_that_cannot_be_used(name: str, tmp_path: Path) -> None:
     [
         ({"cat": [0.5, 2.0], "dog": [0.5, 1.0]}, "sum to 3"),
         ({"cat": [0.5, -0.5], "dog": [0.5, 1.5]}, "softmax"),
-        ({"cat": [1.0, 1.0]}, "a column of probabilities a class"),
+        ({"cat": [1.0, 1.0]}, "one column of probabilities per class"),
     ],
     ids=["sums", "negative", "one class"],
 )

@@ -104,7 +104,7 @@ def test_a_label_none_of_whose_class_is_among_the_references(
 def test_other_vectors_are_related_again_without_measuring(animals: Path, tmp_path: Path) -> None:
     found, said, _ = scanned(animals, tmp_path / "run", VectorOptions())
     assert found == []  # pictures that show nothing of their class
-    assert "no better than labels dealt" in said  # than of labels dealt at random
+    assert "no better than chance" in said  # than of labels dealt at random
     path = own_vectors(tmp_path / "v.parquet", animals, ("cat/00.png",))
     options = VectorOptions(embeddings=path)
     again, same = (
@@ -140,7 +140,7 @@ def test_five_pictures_and_a_single_class(tmp_path: Path) -> None:
             Image.fromarray(picture(number, 40, 40)).save(folder / f"{number}.png")
         found, said, _ = scanned(tmp_path / name, tmp_path / f"run {name}", VectorOptions())
         assert found == []
-        assert "cannot be told" in said
+        assert "Cannot estimate wrong labels" in said
 
 
 def test_of_many_labels_of_many_classes_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,10 +171,10 @@ def test_what_was_not_drawn_is_counted_and_said(monkeypatch: pytest.MonkeyPatch)
     facts = replace(FACTS, not_drawn=known.not_drawn).rows()
     check = all_checks()["LABEL006"]
     with case_store(Case("some were drawn", [], tables={"label_facts": facts})) as store:
-        assert "30 more were not drawn" in check.completeness(store, make_params(check, {}))
+        assert "30 more were not sampled" in check.completeness(store, make_params(check, {}))
 
 
 def test_more_classes_than_memory_is_for_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_tables, "MOST_CLASSES", 2)
     reason = label_tables.label_pictures(rows(90), np.zeros(90, bool)).reason
-    assert reason.startswith("3 classes are more than the 2 that memory is for")
+    assert reason.startswith("3 classes exceed the memory limit of 2")

@@ -75,7 +75,7 @@ def test_the_wrong_labels_of_the_sample_data_lead_the_list_and_are_reported(tmp_
     assert set(run.found("LABEL006")["ids"].explode()) == planted
     with open_run(tmp_path / "run") as store:
         told = "SELECT completeness FROM check_runs WHERE code = 'LABEL006'"
-        assert "the vectors of lite0 (1,280 numbers)" in str(store.scalar(told))
+        assert "the embeddings of lite0 (1,280 numbers)" in str(store.scalar(told))
 
 
 def chosen(options: ScanOptions) -> str | None:

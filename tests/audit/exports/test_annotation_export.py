@@ -149,7 +149,7 @@ def test_coco_comes_back_where_the_file_is_gone(trip: Path, tmp_path: Path) -> N
     before, after, lost = there_and_back(tmp_path / "data", tmp_path, "coco")
     assert after == before
     assert len(lost) == 1
-    assert "not as it was scanned" in lost[0]
+    assert "changed after the scan" in lost[0]
 
 
 @pytest.mark.parametrize("form", ["yolo", "voc"])
@@ -159,7 +159,7 @@ def test_boxes_come_back_in_other_forms_and_the_rest_is_counted(trip: Path, form
     place = slice(0, 6)
     assert Counter(k[place] for k in after["boxes"]) == Counter(k[place] for k in upright)
     said = " ".join(lost)
-    for word in ("1 crowd", "1 turned", "2 outlines"):
+    for word in ("1 crowd", "1 rotated", "2 outlines"):
         assert word in said, said
     assert ("keypoints of 1" in said) == (form == "voc"), said
     assert "mask" not in said  # that of the crowd is counted with it
@@ -224,12 +224,12 @@ def test_dropped_pictures_are_left_out_and_files_of_others_stay(tmp_path: Path) 
     assert second.removed == 1
     assert not (out / "labels" / "1.txt").exists()
     (out / "labels" / "0.txt").write_text("0 0.1 0.1 0.1 0.1\n")
-    with pytest.raises(UsageError, match="not what the last export wrote"):
+    with pytest.raises(UsageError, match="was edited after the last export"):
         export_annotations(run, out, "yolo")
     assert (out / "labels" / "0.txt").read_text() == "0 0.1 0.1 0.1 0.1\n"
     export_annotations(run, out, "yolo", replace=True)
     (out / RECORD).unlink()
-    with pytest.raises(UsageError, match="replaces nobody's file"):
+    with pytest.raises(UsageError, match="exists: choose another folder"):
         export_annotations(run, out, "yolo")
     assert not list(out.glob(".annotations*"))
     with pytest.raises(UsageError, match="no annotation file 'x'"):
@@ -278,8 +278,8 @@ def test_small_files_that_nothing_was_decided_of_are_copied_whole(tmp_path: Path
     decide_findings(run, ["BOX001"], Action.FIX)
     result = export_annotations(run, out, "voc")
     assert result.fixed == 1
-    assert result.lost == ["1 files are written anew for what was decided: parts of them that are "
-                           "not read are gone."]  # fmt: skip
+    assert result.lost == ["1 files are rewritten because of decisions: parts that audit does not "
+                           "read are lost."]  # fmt: skip
     assert "<xmax>64</xmax>" in (out / "Annotations" / "0.xml").read_text()
     assert "by anna" in (out / "Annotations" / "1.xml").read_text()
 

@@ -270,7 +270,7 @@ def test_an_export_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> No
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "manifest.csv").write_text("path\nprecious.jpg\n")
-    with pytest.raises(UsageError, match="replaces nobody's file"):
+    with pytest.raises(UsageError, match="exists: choose another name"):
         export_tables(run, mine)
     with pytest.raises(UsageError, match="--replace"):
         export_files(run, {"pairs": mine / "manifest.csv"})
@@ -287,7 +287,7 @@ def test_a_table_edited_by_hand_is_kept(tmp_path: Path) -> None:
     edited = (out / "manifest.csv").read_text().replace("0.jpg", "better.jpg")
     (out / "manifest.csv").write_text(edited)
     decide_samples(run, ["0.jpg"], Action.DROP)
-    with pytest.raises(UsageError, match=r"manifest.csv is not what the last export wrote"):
+    with pytest.raises(UsageError, match=r"manifest.csv was edited after the last export"):
         export_tables(run, out)
     assert (out / "manifest.csv").read_text() == edited
     assert export_tables(run, out, replace=True).kept == 1

@@ -37,7 +37,7 @@ def samples(n: int = 400, splits: list[str | None] | None = None) -> pl.DataFram
             "split": splits or [None] * n,
             "label": ["rare" if i % 10 == 3 else "common" for i in range(n)],
             "group": [f"patient {i // 4}" if i < n // 2 else None for i in range(n)],
-            "unit": [f"picture {i - i % 10 if i % 10 == 9 else i}" for i in range(n)],
+            "unit": [f"image {i - i % 10 if i % 10 == 9 else i}" for i in range(n)],
             "content_hash": [f"hash {i}" for i in range(n)],
             "pixel_hash": [f"pixels {i}" for i in range(n)],
         },

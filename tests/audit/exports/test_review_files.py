@@ -101,7 +101,7 @@ def test_tasks_hold_the_pictures_of_the_findings_chosen(
     assert called[0] == 0
     names = [i.get("name") for i in ET.parse(tmp_path / "o/annotations.xml").iter("image")]
     assert names == [task.id for task in copies]
-    with pytest.raises(UsageError, match="no open finding of BOX about a picture"):
+    with pytest.raises(UsageError, match="no open finding of BOX about an image"):
         export_review(own.path, tmp_path / "p", "cvat", ["BOX"])
     called = command("export", own.path, "--out", tmp_path / "q", "--code", "DUP001")
     assert called[0] == 2
@@ -120,7 +120,7 @@ def test_another_dataset_is_refused_and_edited_pictures_are_counted(
     path.write_text(text.replace(f"{DARK}", "train/gone.jpg"), "utf-8")
     review = read_review(own.path, path)
     assert [e.subject for e in review.entries] == [COPY]
-    assert review.ignored["pictures that the run has not"] == 1
+    assert review.ignored["images that are not in the run"] == 1
     other = text
     for digest in set(hashes.values()) - {None}:
         other = other.replace(str(digest), "0" * 64)
@@ -138,9 +138,9 @@ def test_what_is_not_understood_is_counted(own: audit.Run, tmp_path: Path) -> No
     )
     path.write_text(text.replace('label="audit"', 'label="other"', 2), "utf-8")
     ignored = read_review(own.path, path).ignored
-    assert ignored["shapes, which are no class and no verdict"] == 1
+    assert ignored["shapes, which are neither a class nor a verdict"] == 1
     assert ignored["tags other than audit"] == 3
-    assert ignored["pictures without their one tag audit"] == 2
+    assert ignored["images without their one tag audit"] == 2
     export_review(own.path, tmp_path / "studio", "label-studio")
     path = change_studio(tmp_path / "studio", {DARK: {"verdict": "drop"}, COPY: {"verdict": "hm"}})
     tasks = json.loads(path.read_text("utf-8"))
@@ -150,10 +150,10 @@ def test_what_is_not_understood_is_counted(own: audit.Run, tmp_path: Path) -> No
     tasks += [{"data": {"image": "x"}}]
     path.write_text(json.dumps(tasks), "utf-8")
     ignored = read_review(own.path, path).ignored
-    assert ignored["pictures of which two people said different things"] == 1
-    assert ignored["verdicts that are none, such as 'hm'"] == 1
-    assert ignored["tasks without sample_id, which `audit export` did not make"] == 1
-    assert ignored["tasks that nobody has annotated"] == len(tasks) - 3
+    assert ignored["images with different answers of two people"] == 1
+    assert ignored["unknown verdicts, such as 'hm'"] == 1
+    assert ignored["tasks without sample_id, which `audit export` did not write"] == 1
+    assert ignored["tasks without an annotation"] == len(tasks) - 3
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,9 @@ def test_the_command_shows_first_and_records_with_yes(
 ) -> None:
     export_review(own.path, tmp_path / "out", "label-studio")
     path = change_studio(tmp_path / "out", {DARK: {"verdict": "drop"}})
-    code, shown, _ = command("decide", own.path, "--from", path, "--dry-run")
+    code, shown, _ = command("decide", own.path, "--from", path)
     assert (code, DARK in shown) == (0, True)
     assert Ledger(own.path).log() == []
-    assert command("decide", own.path, "--from", path, "--dry-run", "--yes")[0] == 2
     assert "Recorded 1 decision" in command("decide", own.path, "--from", path, "--yes")[2]
     assert [(d.subject, d.note) for d in Ledger(own.path).log()] == [(DARK, "from export.json")]
 

@@ -167,11 +167,11 @@ def test_framed_copies_are_found_in_a_library(scenes: list[np.ndarray]) -> None:
     found = search_against(*new, library, options=SearchOptions(nearest=1))
     assert found.pairs.pairs.tolist() == [[k, k] for k in range(6)]
     assert (found.pairs.score >= 2.0).all()
-    assert not any("middle" in line for line in found.completeness.sentences())
+    assert not any("centre" in line for line in found.completeness.sentences())
     few = SearchOptions(nearest=1, exact_limit=20)
     without = search_against(*new, library, options=few)
     assert len(without.pairs.pairs) < 6
-    said = "30 images are more than the 20 whose middles are compared."
+    said = "30 images exceed the limit of 20 for comparing centres."
     assert any(line.endswith(said) for line in without.completeness.sentences())
 
 

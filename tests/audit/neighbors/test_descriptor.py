@@ -158,7 +158,7 @@ def test_frequencies_and_signs_follow_the_picture(k: int) -> None:
 def test_names_say_what_is_undone_clockwise() -> None:
     turned = {90: np.rot90(square(), -1), 180: np.rot90(square(), 2), 270: np.rot90(square())}
     for degrees, picture in turned.items():
-        k = ORIENTATIONS.index(f"turned by {degrees} degrees")
+        k = ORIENTATIONS.index(f"rotated by {degrees} degrees")
         assert (orient(np.ascontiguousarray(picture), k) == square()).all()
         assert not is_reflection(k)
     mirrored = ORIENTATIONS.index("mirrored")

@@ -104,4 +104,4 @@ def test_what_the_gate_refused_stands_while_its_surroundings_do(strangers: Signa
     )
     fresh = find_near_duplicates(strangers[few], keys[few], hashes[few], options=options)
     assert fewer.completeness.gated_pairs == fresh.completeness.gated_pairs
-    assert "dismissed by a quick look" in " ".join(gated.completeness.sentences())
+    assert "the prefilter rejected" in " ".join(gated.completeness.sentences())

@@ -120,7 +120,7 @@ def test_a_scan_finds_what_was_copied_and_nothing_else(pets: Path, tmp_path: Pat
     assert "mirrored" in pairs["transformation"].to_list()
     assert groups["position"].to_list() == [0, 1, 0, 1]
     leak = completeness(tmp_path / "run", "SPLIT001")
-    assert leak.startswith("Split test: 1 of 10 samples (10.0%, 95 % interval 1.8% to 40.4%)")
+    assert leak.startswith("Split test: 1 of 10 samples (10.0%, 95% CI 1.8% to 40.4%)")
     sizes = completeness(tmp_path / "run", "DUP003")
     assert "train 15 of 16 (least: 5 of 6 in cat)" in sizes
     assert "log odds" in sizes
@@ -251,7 +251,7 @@ def test_other_settings_relate_again(made: Path, run: Path) -> None:
     pets, seen = made / "pets", []
     assert scan(pets, run, progress=lambda step: seen.append(step.phase)).unchanged
     assert "relate" not in seen
-    turned = Config(relate={"turned": True})
+    turned = Config(match={"turned": True})
     assert not scan(pets, run, config=turned).unchanged
     assert "in eight orientations" in completeness(run, "DUP003")
     assert scan(pets, run, config=turned).unchanged
@@ -348,9 +348,9 @@ def test_new_images_are_looked_up_in_a_run(made: Path, tmp_path: Path) -> None:
     assert twins["kind"].to_list() == ["bytes", "near"]
     assert twins["id"].to_list() == ["train/cat/0.jpg", "train/cat/mirrored.jpg"]
     assert run.find(new / "other.jpg").is_empty()
-    with pytest.raises(UsageError, match="holds no picture"):
+    with pytest.raises(UsageError, match="contains no image"):
         run.find(new / "broken.jpg")
-    with pytest.raises(UsageError, match="holds no picture"):
+    with pytest.raises(UsageError, match="contains no image"):
         run.find(new / "absent.jpg")
 
 
@@ -370,4 +370,4 @@ def test_the_evidence_between_two_files(made: Path) -> None:
     assert (near.kind, near.grouped, far.kind) == ("near", True, "different")
     assert -np.inf < far.score < near.threshold <= near.score < np.inf
     assert near.transformation.startswith("mirrored")
-    assert "near-duplicates, verified" in pair_text(near)
+    assert "near-duplicates (verified)" in pair_text(near)

@@ -92,7 +92,7 @@ def described(
     ("name", "words"),
     [
         ("mirror", "mirrored"),
-        ("rotate_180", "turned by 180 degrees"),
+        ("rotate_180", "rotated by 180 degrees"),
         ("crop_80", "cropped to"),
         ("brighter", "brighter by"),
         ("darker", "darker by"),

@@ -149,7 +149,7 @@ def test_a_file_without_a_picture_has_null_hashes(tmp_path: Path) -> None:
 def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path) -> None:
     counts = []
     for run, names in (("run", ("whash",)), ("plain", ())):
-        scan(tree, tmp_path / run, *names, relate_hashes=names, relate={"radius": 20})
+        scan(tree, tmp_path / run, *names, match_hashes=names, match={"radius": 20})
         with open_run(tmp_path / run) as store:
             text = store.scalar("SELECT value FROM relate_facts WHERE key = 'completeness'")
         counts.append(int(re.search(r"bits were found \(([\d,]+)", text)[1].replace(",", "")))  # type: ignore[index]
@@ -162,10 +162,10 @@ def test_close_pairs_of_a_further_hash_are_candidates(tree: Path, tmp_path: Path
     [
         ('[measure]\nhashes = ["phash9"]\n', r"phash9.*whash"),
         (
-            '[measure]\nhashes = ["colorhash"]\n[relate]\nhashes = ["colorhash"]\n',
-            r"\[relate\] hashes has 'colorhash'",
+            '[measure]\nhashes = ["colorhash"]\n[match]\nhashes = ["colorhash"]\n',
+            r"\[match\] hashes has 'colorhash'",
         ),
-        ('[relate]\nhashes = ["whash"]\n', r"that \[measure\] hashes names"),
+        ('[match]\nhashes = ["whash"]\n', r"that \[measure\] hashes lists"),
         ("[measure]\nhashs = []\n", "hashs"),
     ],
 )
@@ -178,7 +178,7 @@ def test_settings_that_name_no_hash_are_refused(tmp_path: Path, text: str, sente
 def test_settings_name_them(tmp_path: Path) -> None:
     path = tmp_path / "audit.toml"
     path.write_text(
-        '[measure]\nhashes = ["crop_resistant", "whash"]\n[relate]\nhashes = ["whash"]\n'
+        '[measure]\nhashes = ["crop_resistant", "whash"]\n[match]\nhashes = ["whash"]\n'
     )
     config = load_config(path)
-    assert (config.hashes, config.relate_hashes) == (("whash", "crop_resistant"), ("whash",))
+    assert (config.hashes, config.match_hashes) == (("whash", "crop_resistant"), ("whash",))

@@ -62,18 +62,18 @@ def test_the_hash_is_that_of_the_list(run: Path) -> None:
 def test_a_card_of_a_clean_list_says_so(tmp_path: Path) -> None:
     report = collect_report(made_run(tmp_path / "run", [{}, {}], ["DUP001"]))
     text = to_card(report, collect_facts(report))
-    assert "1 check ran and found nothing." in text
+    assert "1 check ran without findings." in text
     assert NO_LICENCE in text
-    assert "What they cost" not in text
+    assert "Impact on the evaluation" not in text
 
 
 def test_the_command_prints_or_writes_a_card(run: Path, tmp_path: Path, command: Command) -> None:
-    assert "# Data card of pets" in command("report", run, "--card")[1]
+    assert "# Data card of pets" in command("report", run, "--section", "card")[1]
     path = tmp_path / "card.md"
     assert command("report", run, "-o", path, "--licence", "CC BY 4.0")[0] == 0
     assert "Licence: CC BY 4.0 (6)" in path.read_text()
     assert json.loads((tmp_path / "card.croissant.json").read_text())["license"] == ["CC BY 4.0"]
-    assert command("report", run, "--card", "-o", path)[0] == 0  # an older one is replaced
+    assert command("report", run, "-o", path)[0] == 0  # an older one is replaced
 
 
 def test_python_writes_a_card_too_and_no_place_of_the_run(run: Path, tmp_path: Path) -> None:
@@ -83,12 +83,13 @@ def test_python_writes_a_card_too_and_no_place_of_the_run(run: Path, tmp_path: P
     report = collect_report(run)
     told = tuple(mislabelled_cost("test", 3, None, run))
     text = to_card(replace(report, costs=told), collect_facts(report))
-    assert "Suspicion alone does not give the accuracy" in text
+    assert "suspected labels give no estimate of the accuracy" in text
     assert str(run.parent) not in text
 
 
 @pytest.mark.parametrize(
-    "words", [("--licence", "MIT"), ("--card", "--json"), ("--card", "-o", "x.html")]
+    "words",
+    [("--licence", "MIT"), ("--section", "card", "--json"), ("--licence", "MIT", "-o", "x.html")],
 )
 def test_what_is_no_card_is_a_sentence(run: Path, words: tuple[str, ...], command: Command) -> None:
     code, _, refused = command("report", run, *words)
@@ -144,8 +145,8 @@ def test_the_bound_is_that_of_a_model_that_is_right_on_all_it_has_seen() -> None
 def test_leaked_pictures_cost_accuracy() -> None:
     (cost,) = leaked_cost("test", 97, 1000, ["train"])
     assert cost.message == (
-        "97 of 1,000 pictures of test (9.7%, 95 % interval 8.0% to 11.7%) are also in train: an "
-        "accuracy on test may be overstated by up to 9.7 points; one of 90% by up to 1.1."
+        "97 of 1,000 images of test (9.7%, 95% CI 8.0 to 11.7) are also in train: an "
+        "accuracy on test may be overstated by up to 9.7 points, an accuracy of 90% by up to 1.1."
     )
     assert not list(leaked_cost("test", 0, 1000, ["train"]))
 
@@ -158,7 +159,7 @@ def test_copies_cost_independent_pictures() -> None:
     assert cost.numbers["half_width"] == pytest.approx(
         0.5 * 1.959964 / (71.42857 + 3.841459) ** 0.5
     )
-    assert "worth 71 independent pictures" in cost.message
+    assert "has 71 effective images" in cost.message
     assert "± 11.3 points, not ± 9.62" in cost.message
     assert not list(repeated_cost("test", 100, 100, 100))
 
@@ -170,8 +171,8 @@ def test_wrong_labels_set_a_ceiling_where_their_share_has_an_interval() -> None:
     assert "would reach an accuracy of 96.0% on test" in cost.message
     (cost,) = mislabelled_cost("test", 7, None, Path("my run"))
     assert cost.numbers["ceiling"] is None
-    assert "Suspicion alone does not give the accuracy" in cost.message
-    assert "`audit labels 'my run' --draw 200" in cost.message
+    assert "suspected labels give no estimate of the accuracy" in cost.message
+    assert "`audit decide 'my run' --draw-labels 200" in cost.message
     assert not list(mislabelled_cost("test", 0, None, Path("run")))
 
 
@@ -211,6 +212,16 @@ def test_costs_of_a_run_and_in_every_form(costly_run: Path) -> None:
         assert "overstated by up to 10.0 points" in text, form
     document = json.loads("".join(render(report, "json")))
     assert [c["kind"] for c in document["costs"]] == ["leaked", "repeated"]
+
+
+def test_the_headline_of_a_leak_counts_images_of_the_evaluation_alone(costly_run: Path) -> None:
+    """One of ten in test is leaked; the image of train that it copies is not counted."""
+    (leaked,) = (one for one in collect_report(costly_run).first if one.name == "leaked")
+    assert leaked.message.startswith(
+        "1 image of test is also in training data (1 duplicate group): accuracy on test is up to "
+        "10.0 points too high (95% CI "
+    )
+    assert leaked.files == 2
 
 
 def test_what_was_waived_costs_nothing(costly_run: Path, tmp_path: Path) -> None:

@@ -64,15 +64,15 @@ def test_several_files_are_named(tmp_path: Path) -> None:
     for i in range(7):
         picture(tmp_path / "data" / f"c{i}" / "a.png", 50 + i)
     run = scan([str(tmp_path / "data")], tmp_path / "run")
-    with pytest.raises(UsageError, match=r"fits 7 files: c0/a\.png.* and 2 more"):
+    with pytest.raises(UsageError, match=r"matches 7 files: c0/a\.png.* and 2 more"):
         make_file_card(run, "a.png")
     assert make_file_card(run, "c3/a.png").sample.label == "c3"
 
 
 def test_nothing_found_names_the_nearest(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"called 'train/cat/03\.png'.*train/cat/3\.png"):
+    with pytest.raises(UsageError, match=r"no file 'train/cat/03\.png'.*train/cat/3\.png"):
         make_file_card(folder / "run", "train/cat/03.png")
-    with pytest.raises(UsageError, match=r"nearest are .*leak\.png"):
+    with pytest.raises(UsageError, match=r"Similar: .*leak\.png"):
         make_file_card(folder / "run", "laek.png")
 
 
@@ -133,8 +133,8 @@ def test_findings_that_concern_it(folder: Path, card: FileCard) -> None:
 def test_text_says_it_all(card: FileCard) -> None:
     text = card_text(card, width=120)
     for part in (
-        "train/cat/3.png", "class  cat", "2 findings about it", "DUP001 byte-identical",
-        "with test/cat/leak.png", "train/dog/same.bmp (train, dog): same pixels, other bytes",
+        "train/cat/3.png", "class  cat", "2 findings for this image", "DUP001 byte-identical",
+        "with test/cat/leak.png", "train/dog/same.bmp (train, dog): same pixels, different bytes",
         "brightness", "mean luma", "class cat: 12 files; all: 23 files", "audit explain DUP001",
     ):  # fmt: skip
         assert part in text

@@ -147,7 +147,7 @@ def test_an_error_fails_a_case_a_warning_is_its_output(report: Report) -> None:
     assert "test/c.jpg" in (dark.findtext("system-out") or "")
     told = cases["min_side"].find("failure")
     assert told is not None
-    assert told.get("message") == "cannot tell: there is nothing to count"
+    assert told.get("message") == "inconclusive: there is nothing to count"
 
 
 def test_a_clean_run_fails_nothing(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_the_command_writes_both_and_reads_what_is_expected(
 ) -> None:
     settings = tmp_path / "audit.toml"
     settings.write_text('[expect]\nfiles = ">= 4"\nerrors = 0\n')
-    junit_file, sarif_file = tmp_path / "found.junit", tmp_path / "x.sarif"
-    words = ("report", run, "--junit", junit_file, "-o", sarif_file)
+    junit_file, sarif_file = tmp_path / "found.xml", tmp_path / "x.sarif"
+    words = ("report", run, "-o", junit_file, "-o", sarif_file)
     assert command(*words, "--config", settings)[0] == 0
     cases = {c.get("name"): c for c in ElementTree.parse(junit_file).iter("testcase")}
     assert cases["errors"].find("failure") is not None

@@ -203,7 +203,7 @@ def test_the_exported_manifest_reads_back_in_both_formats(run: Path) -> None:
 
 def test_the_json_of_an_overlap_is_one_document(run: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "audit", "overlap", run.parent / "set", run, "--jobs", "1",
+        [sys.executable, "-m", "audit", "find", run.parent / "set", run, "--jobs", "1",
          "--json"],
         capture_output=True, cwd=run.parent, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip

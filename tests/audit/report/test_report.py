@@ -203,11 +203,11 @@ def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
 
 def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
     told = "\n".join(report.completeness)
-    assert "12 of 12 listed files read: 10 whole, 1 damaged, 1 unreadable." in told
-    assert "1 other files are no samples" in told
+    assert "12 of 12 listed files read: 10 intact, 1 damaged, 1 unreadable." in told
+    assert "1 other files are not samples" in told
     for code in CHECKS:
         assert code in told
-    assert "did not run" in told
+    assert "checks were skipped: " in told
     assert all(not entry.startswith("DUP001") for entry in report.not_run)
     assert any(entry.startswith("IMG001") for entry in report.not_run)
 
@@ -232,7 +232,7 @@ def test_a_report_keeps_to_its_generation(tmp_path: Path) -> None:
 def test_text_says_counts_examples_completeness_and_commands(report: Report) -> None:
     text = to_text(report)
     assert "Audit of data: 12 files" in text
-    for part in (*CHECKS, "Worst first", "Examined", "Next", "audit explain", "audit show"):
+    for part in (*CHECKS, "Worst findings", "Examined", "Next", "audit explain", "audit show"):
         assert part in text
     for check in report.checks:
         for example in check.worst[:1]:
@@ -259,8 +259,8 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
     photo(tmp_path / "data" / "a" / "1.jpg", 1)
     scanning.scan(open_source([str(tmp_path / "data")]), tmp_path / "run", jobs=1, checks=CHECKS)
     report = collect_report(tmp_path / "run")
-    assert "Nothing found by 3 checks." in to_text(report)
-    assert "Nothing found by 3 checks." in to_markdown(report)
+    assert "No findings from 3 checks." in to_text(report)
+    assert "No findings from 3 checks." in to_markdown(report)
     assert "<h2>Findings" not in to_html(report)
     assert json.loads("".join(to_json(report)))["findings"] == []
 
@@ -295,7 +295,7 @@ def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -
     some = make_thumbnails(report, limit=1)
     assert len(some.by_id) == 1 < some.wanted
     text = Page(to_html(report, some)).text
-    assert f"1 of {some.wanted} pictures of the examples drawn." in text
+    assert f"Thumbnails of 1 of {some.wanted} example images." in text
     assert text.count("over this page's limit") >= some.wanted - 1
 
 
@@ -337,7 +337,7 @@ def test_class_bars_draw_the_extremes_and_mark_empty_classes(tmp_path: Path) -> 
     run = built_run(tmp_path, samples, [finding(0)])
     bars = Page(class_bars(collect_report(run).dataset))
     assert len(bars.tags("rect")) == MOST + FEWEST
-    assert f"{60 - MOST - FEWEST} classes between" in bars.text
+    assert f"{60 - MOST - FEWEST} more classes" in bars.text
     assert "c00" in bars.text
 
 
@@ -512,7 +512,7 @@ def test_write_takes_known_extensions_and_never_the_place_of_another_file(
     with pytest.raises(UsageError, match="not a report"):
         write_report(report, boxes)
     assert boxes.read_text() == '{"images": []}'
-    with pytest.raises(UsageError, match="files of the run"):
+    with pytest.raises(UsageError, match="is inside the run"):
         write_report(report, report.generation.path / "x.json")
     with pytest.raises(UsageError, match="not a folder"):
         write_report(report, tmp_path / "none" / "x.json")

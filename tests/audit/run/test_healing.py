@@ -35,7 +35,7 @@ from tests.audit.run.scanned import (
 )  # fmt: skip
 
 pytestmark = pytest.mark.slow
-FIX = "scan its source again into this run; decisions stay."
+FIX = "scan its source again into this run. Decisions are kept."
 
 
 def truncate(path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_generation_gives_way_to_the_one_before_a_damaged_one_for_its_rows_onl
 # ---- what is no damage ----
 
 
-@pytest.mark.parametrize("options", [[], ["--no-lock"]], ids=["lock", "no-lock"])
+@pytest.mark.parametrize("options", [[], ["--set", "scan.lock=false"]], ids=["lock", "no-lock"])
 def test_a_recheck_of_a_read_only_run_is_one_sentence(
     options: list[str], run: Path, command: Command
 ) -> None:

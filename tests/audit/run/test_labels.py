@@ -64,7 +64,7 @@ def test_several_labels_of_a_column_are_rows(tmp_path: Path) -> None:
     own = [("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "cat"), ("2.jpg", "dog")]
     assert rows == [(*row, "column") for row in own]
     assert pictures == [*own, ("3.jpg", None)]
-    assert said == ["split at ';': all parts are labels on their own"]
+    assert said == ["split at ';': all parts are also single labels"]
 
 
 def test_what_is_not_sure_stays_one_class_unless_told(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_is_not_sure_stays_one_class_unless_told(tmp_path: Path) -> None:
     assert "not split at ';'" in said[0]
     rows, _, said = listed(tmp_path, text, label_separator=";")
     assert ("2.jpg", "dog", "column") in rows
-    assert said == ["split at ';', as told"]
+    assert said == ["split at ';' by [scan] label_separator"]
 
 
 HOT = "path,cat,dog,owl\n0.jpg,1,0,0\n1.jpg,1.0,1,-1\n2.jpg,,0,0\n3.jpg,0,true,1\n"
@@ -95,8 +95,8 @@ def test_columns_of_0_and_1_are_classes_where_told(tmp_path: Path, told: str) ->
     ("text", "told", "why"),
     [
         (HOT, "cat,cow", "no column 'cow'"),
-        (HOT.replace("-1", "0.7"), "cat..owl", r"line 3: column 'owl' holds '0.7'"),
-        (None, "cat..owl", "no source is one"),
+        (HOT.replace("-1", "0.7"), "cat..owl", r"line 3: column 'owl' contains '0.7'"),
+        (None, "cat..owl", "no source is a manifest"),
     ],
 )
 def test_columns_that_are_no_classes_are_refused(

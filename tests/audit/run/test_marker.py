@@ -25,7 +25,7 @@ def test_a_folder_with_files_that_is_no_run_is_refused_and_stays(
 ) -> None:
     mine = [tmp_path / n for n in ("lock", "notes.new", "CURRENT", "gen-0001/a", "building/a.txt")]
     _write(*mine)
-    refused = pytest.raises(RunError, match=r"holds CURRENT, building, gen-0001, \.\.\..*--out")
+    refused = pytest.raises(RunError, match=r"contains CURRENT, building, gen-0001, \.\.\..*--out")
     with refused, hold_run(tmp_path, "scan", enabled=lock):
         pass
     assert all(path.read_text() == path.name for path in mine)

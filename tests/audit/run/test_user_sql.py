@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,24 @@ def test_the_process_of_a_query_ends_with_its_caller(
     caller.wait()
     while query.exists():  # the time-out of the test is that of a process that stays
         time.sleep(0.01)
+
+
+def test_an_interrupt_while_a_query_starts_ends_its_process(
+    reviewed_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, start = list[subprocess.Popen[bytes]](), threading.Thread.start
+
+    class Noted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self)
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        query_frame(reviewed_run, ENDLESS)
+    assert started[0].returncode == -signal.SIGKILL

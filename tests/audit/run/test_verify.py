@@ -136,7 +136,7 @@ def test_damage_is_reported_repaired_and_made_again(
     assert [part.name for part in repaired.damaged if part.name != "signatures"] == []
     read = scan_tree(undisturbed.tree, run)
     if name == "signatures":
-        assert len(read) in (1, N_FILES - 1), "the pictures of one of the two parts"
+        assert len(read) in (1, N_FILES - 1), "the images of one of the two parts"
     else:
         assert len(read) == (name == NAMED[0]), "the older generation lacks one"
     assert_index(run, undisturbed.index)
@@ -222,12 +222,12 @@ def test_the_command_prints_a_table_and_its_exit_code_is_the_verdict(
     code, out, _ = command("verify", run)
     assert code == 0
     assert out.splitlines()[0].split() == ["part", "state"]
-    assert out.splitlines()[-1] == f"{run} is sound."
+    assert out.splitlines()[-1] == f"{run} has no damage."
     os.truncate(run / "gen-0002" / MEASUREMENTS, 100)
     code, out, _ = command("verify", run)
     assert code == 1
-    assert "gen-0002/measurements.duckdb: lost: nothing; made again by the next `audit scan`" in out
-    assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what can be."
+    assert "gen-0002/measurements.duckdb: lost: nothing; rebuilt by the next `audit scan`" in out
+    assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what it can."
     code, out, _ = command("verify", run, "--json")
     document = json.loads(out)
     assert (code, document["schema"], document["sound"]) == (1, "audit-verify/1", False)

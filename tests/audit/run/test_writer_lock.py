@@ -115,7 +115,7 @@ def test_where_there_are_no_locks_the_sentence_names_the_option(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(RunError, match="--no-lock"):
+    with pytest.raises(RunError, match=r"scan\.lock=false"):
         scan(tree, tmp_path / "run")
     assert scan(tree, tmp_path / "run", lock=False).measured == 24
 

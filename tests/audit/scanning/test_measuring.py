@@ -135,7 +135,7 @@ def test_a_long_scan_says_once_what_it_takes() -> None:
     (said,) = forecast_of(100_000, 0.004)
     # 99,000 files at 4 ms, then 100,000 compared at 3.5 ms of 1.4 cores
     assert said == (
-        "About 11 minutes more for 100,000 files, 370 MB of disk for the run, at most about 2.5 GB "
+        "About 11 minutes left for 100,000 files; 370 MB of disk for the run, at most about 2.5 GB "
         "of memory."
     )
 

@@ -126,7 +126,7 @@ UNLABELLED = (remove_from_pool, a_bit_of_all)
 
 
 def scan(root: Path, run: Path, checks: Sequence[str] | None = OF_RELATIONS) -> None:
-    config = Config(relate={"gate_from": 50})
+    config = Config(match={"gate_from": 50})
     source = open_source([str(root)])
     scanning.scan(source, run, config=config, executor=Serial(), checks=checks)
 

@@ -119,7 +119,7 @@ def test_an_unchanged_dataset_is_not_read_again_and_its_generation_is_opened_onc
         (digests, "file_digest"), (digests, "read_document"), (Store, "attach"), (Store, "open"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, watched(getattr(owner, name), name, touched))
-    config = Config(relate={**QUICK.relate, **relate})
+    config = Config(match={**QUICK.match, **relate})
     result = scan(undisturbed.tree, run, executor=executor, config=config)
     of_measurements = [n for n, path in touched if "gen-0001/measurements" in path]
     assert of_measurements == ["file_digest", "attach"]

@@ -268,7 +268,7 @@ def test_what_cannot_be_done_is_a_sentence(
     del hands.served["dogs"]
     queue.step()
     assert (queue.jobs()[0].state, queue.jobs()[0].said) == (
-        "failed", "datasets.toml has it no more."
+        "failed", "The dataset was removed from datasets.toml."
     )  # fmt: skip
     full = sqlite3.OperationalError("database or disk is full")
     with monkeypatch.context() as patch:

@@ -183,7 +183,7 @@ def test_python_reads_a_run_of_a_service_as_one_of_its_own(
     assert "DUP001" in str(far.report())
     assert "DUP001" in Path(far.report(tmp_path / "x.json")).read_text()
     for token, run, why in (
-        (service.tokens["Vic"], "secret", "no such dataset"), ("x", "pets", "token of a person"),
+        (service.tokens["Vic"], "secret", "no such dataset"), ("x", "pets", "needs a token"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=why):
             _ = audit.connect(url, token).open(run).history
@@ -246,16 +246,16 @@ def test_what_is_kept_of_a_name_is_forgotten_and_nothing_else(
     assert people.identify(token)
     assert command(str(tmp_path), "--forget", "Ada") == "1 links and browsers\n"
     assert people.identify(token) is None
-    with pytest.raises(UsageError, match="Nothing is kept of Eve"):
+    with pytest.raises(UsageError, match="There are no data of Eve"):
         CliRunner().invoke(app, ["serve", str(tmp_path), "--forget", "Eve"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--address", "0.0.0.0"], "travel in clear"),
-        (["--tls-cert", __file__], "belong together"),
-        (["--behind-proxy", "proxy.example"], "no address"),
+        (["--address", "0.0.0.0"], "would be sent unencrypted"),
+        (["--tls-cert", __file__], "need each other"),
+        (["--behind-proxy", "proxy.example"], "not an IP address"),
         (["--init", "--people"], "one of --init"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_scan_is_pushed_without_names_of_files_unless_asked(
     before = file.read_text()
     file.write_text(f'{before}\n[[dataset]]\nname = "far"\npushed = true\n')
     try:
-        with pytest.raises(UsageError, match="token of a person"):
+        with pytest.raises(UsageError, match="needs a token"):
             push_scan(run, url)
         monkeypatch.setenv("PREFLIGHT_TOKEN", service.tokens["Ada"])
         audit.scan(service.folder / "data", service.folder / "x", jobs=1)

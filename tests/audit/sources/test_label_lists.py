@@ -42,8 +42,8 @@ def test_cells(name: str) -> None:
 
 def test_what_is_not_split_says_how_it_would_be() -> None:
     said = read_lists(["a", "b", "a;d"]).reading
-    assert "'d' is no label" in said
-    assert "--label-separator ';'" in said
+    assert "'d' is not a label on its own" in said
+    assert "--set scan.label_separator=';' splits" in said
 
 
 @pytest.mark.parametrize("named", [lambda f: {"feature": f, "_type": "Sequence"}, lambda f: [f]])

@@ -134,9 +134,9 @@ def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fau
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("failing://user:secret@host/set", "with credentials in it"),
-        ("failing://set?signature=secret", "with a query"),
-        ("failing://nothing", "holds nothing"),
+        ("failing://user:secret@host/set", "contains credentials"),
+        ("failing://set?signature=secret", "has a query"),
+        ("failing://nothing", "is empty"),
         ("unknownstore://set", "are not known"),
     ],
 )

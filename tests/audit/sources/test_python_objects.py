@@ -155,8 +155,8 @@ def test_a_label_may_be_a_column_a_place_or_a_function(tmp_path: Path) -> None:
         ([np.zeros((5, 6, 7))], {}, "channels"),
         ([PICTURES[0] / 127.5 - 1], {}, "normalised"),
         ([np.full((8, 8), np.nan)], {}, "normalised"),
-        ([{"id": 1}], {}, "no picture"),
-        ([object()], {}, "no picture|shape"),
+        ([{"id": 1}], {}, "no image"),
+        ([object()], {}, "no image|shape"),
         (np.zeros((0, 8, 8)), {}, "no items"),
         ([PICTURES[0]], {"label": ["a", "b"]}, "2 values"),
         ([{"image": PICTURES[0]}], {"label": "kind"}, "no column 'kind'"),
@@ -185,7 +185,7 @@ def test_a_stream_without_length_is_read_to_its_end(tmp_path: Path) -> None:
 
 
 SAME: dict[str, Any] = {
-    "config": Config(relate={"synthetic_sources": 0}), "jobs": 1, "progress": False,
+    "config": Config(match={"synthetic_sources": 0}), "jobs": 1, "progress": False,
     "checks": ["DUP", "IMG001", "IMG005", "SPLIT001", "LABEL"],
 }  # fmt: skip
 
@@ -235,8 +235,8 @@ def test_a_loader_is_audited_as_it_comes_after_augmentation(tmp_path: Path) -> N
     run = audit.scan(loader(Augmented(), batch_size=4), tmp_path / "a", **SAME)
     np.testing.assert_array_equal(pixels(run.images["path"][5]), PICTURES[5][:, ::-1])
     report = " ".join(str(run.report()).split())
-    assert "one epoch of a loader, as they came after its transforms: 6 of the 6 items" in report
-    assert "the number of a picture is its index in the dataset" in report
+    assert "one epoch of a loader, after its transforms: 6 of the 6 items" in report
+    assert "the number of an image is its index in the dataset" in report
     named = stored(loader(Augmented(), batch_size=4), tmp_path / "n", label=list("abcdef"))
     assert named["label"].to_list() == list("abcdef")
     mixed = {
@@ -248,8 +248,8 @@ def test_a_loader_is_audited_as_it_comes_after_augmentation(tmp_path: Path) -> N
     assert "of shuffled are one epoch" in shuffled
     assert "4 of the 6 items" in shuffled
     assert "3 of the 6 items" in own
-    assert "no index in the dataset" in shuffled
-    assert "no index in the dataset" in own
+    assert "not an index of the dataset" in shuffled
+    assert "not an index of the dataset" in own
 
 
 def test_a_stream_that_raises_is_a_sentence(tmp_path: Path) -> None:

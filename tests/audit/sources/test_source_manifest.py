@@ -218,7 +218,7 @@ def test_pictures_inside_a_table_are_named(tmp_path: Path) -> None:
     assert metadata(source).columns == ["sample_id", "weight"]
     read(source)
     assert [m for kind, _, m in source.notes if kind == "columns-left-out"] == [
-        "The column 'thumbnail' of n.parquet holds bytes, and is left out."
+        "The column 'thumbnail' of n.parquet contains bytes, and is skipped."
     ]
 
 

@@ -61,7 +61,7 @@ def test_classes_of_a_table(tmp_path: Path, header: str, rows: list[str], said: 
     [
         table("id,price", *(f"{n},{9.99 + i}" for i, n in enumerate(IDS))),  # a measure
         table("id,price", *rows_of("9.5", "8.25")),
-        table("id,text", *(f"{n},a picture of {i} things" for i, n in enumerate(IDS))),  # captions
+        table("id,text", *(f"{n},an image of {i} things" for i, n in enumerate(IDS))),  # captions
         table("id,votes", *(f"{n},{v}" for n in IDS for v in "xyx")),  # several rows a picture
         table("id,vote", *rows_of("x", "y"), "0f3c,y", "33aa,x"),
         table("id,label", *(f"{n},4" for n in IDS)),  # one value, as in an empty submission
@@ -232,7 +232,7 @@ TREES: dict[str, tuple[list[str], dict[str, str], str]] = {
             "sep=;\nDatei;Klasse", *(f"bilder/{n}.jpg;{('gut', 'Riss')[n % 2]}" for n in range(4))
         )}, "/gut /Riss /gut /Riss",
     ),
-    "boxes of pictures by number are no YOLO": (
+    "boxes of images by number are no YOLO": (
         [f"images/{n // 2:03d}.Ani/{n}.jpg" for n in range(4)],
         {"bounding_boxes.txt": "1 60.0 27.0 325.0 304.0\n2 139.0 30.0 153.0 264.0\n"},
         "/000.Ani /000.Ani /001.Ani /001.Ani",
@@ -245,7 +245,7 @@ TREES: dict[str, tuple[list[str], dict[str, str], str]] = {
             for split, numbers in zip(("train", "val", "test"), parts, strict=True)
         }, "train/banded train/banded val/banded test/banded /bubbly /bubbly /bubbly /bubbly",
     ),
-    "a folder beside a split with pictures in its name is none": (
+    "a folder beside a split with images in its name is none": (
         ["data_256/a.jpg", "data_256/b.jpg", "val_256/c.jpg"], {}, "/ / val/",
     ),
     "patients are no classes": (
@@ -256,10 +256,10 @@ TREES: dict[str, tuple[list[str], dict[str, str], str]] = {
         [f"images/{c}/{n}.jpg" for c in ("pie", "soup") for n in range(2)],
         {"meta/classes.txt": "pie\nsoup\n"}, "/pie /pie /soup /soup",
     ),
-    "versions of the same pictures are no classes": (
+    "versions of the same images are no classes": (
         [f"{v}/{c}/{c}{n}.jpg" for v, c, n in VERSIONS], {}, "/a /a /b /b /a /a /b /b",
     ),
-    "other pictures in each folder are no versions": (
+    "other images in each folder are no versions": (
         [f"{v}/{c}/{v}{n}.jpg" for v, c, n in VERSIONS], {},
         "/color /color /color /color /grey /grey /grey /grey",
     ),

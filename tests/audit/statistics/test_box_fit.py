@@ -74,7 +74,7 @@ def test_mirrored_boxes_and_those_of_another_picture_are_told(
     said, z = best(scenes, picture, np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1))
     assert (said, z > 4) == ("mirrored", True)
     said, z = best(scenes, (picture + 1) % N, boxes)
-    assert (said, z > 4) == ("on the picture before", True)
+    assert (said, z > 4) == ("on the previous image", True)
 
 
 def test_scenes_count_once_and_a_box_without_ground_around_it_not_at_all(

@@ -136,7 +136,7 @@ def boxes(entries: list[Document], of_model: bool) -> Boxes:
     )  # fmt: skip
 
 
-def call(*words, code=0):
+def call(*words: Any, code: int = 0) -> str:
     """Return what a command prints: on stdout, or where it ends with another code on stderr."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -145,6 +145,6 @@ def call(*words, code=0):
     return (out if code == 0 else err).getvalue()
 
 
-def document(*words) -> dict[str, Any]:
+def document(*words: Any) -> dict[str, Any]:
     """Return the document that a command prints with --json."""
     return dict(json.loads(call(*words, "--json")))

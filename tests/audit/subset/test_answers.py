@@ -78,7 +78,7 @@ def test_plan_draw_and_score_from_a_list(listed):
     assert "Drew 60 of 300 units" in said
     words = ["score", subset, "--predictions", listed / "new.csv"]
     baseline = ["--baseline", listed / "old.csv"]
-    assert "accuracy with the baseline, full-set: " in call(*words, *baseline, *source)
+    assert "accuracy with the baseline, this set: " in call(*words, *baseline, *source)
     assert "with_baseline" not in document(*words)["models"][0]
     # a set is named once
     assert "once" in call("plan", "--n", 60, code=2)
@@ -105,16 +105,16 @@ def test_several_labels_of_a_list_are_refused(cells, tmp_path):
     rows.sort("sample_id").write_csv(drawn_before)
     table.select("id", prediction=pl.lit("dog"), loss=pl.lit(0.5)).write_csv(model)
     source, models = ["--from", path], ["--predictions", model]
-    measured = ["--values", model, "--number", "loss"]
+    measured = [*models, "--metric", "mean:loss"]
     for words in (
         ["plan", *source, "--n", 4],
         ["draw", *source, "--n", 4, "--seed", 1, "-o", tmp_path / "s.csv"],
-        ["curve", *source],
+        ["plan", *source, "--sizes", "auto"],
         ["score", *source, *models],
-        ["measure", *source, *measured],
+        ["score", *source, *measured],
         ["score", drawn_before, *models],
-        ["measure", drawn_before, *measured],
-        ["winner", drawn_before, *models, *models],
+        ["score", drawn_before, *measured],
+        ["score", drawn_before, *models, *models],
     ):
         assert SEVERAL in call(*words, code=2)
     assert not (tmp_path / "s.csv").exists()
@@ -208,25 +208,25 @@ def test_a_damaged_list_of_classes_is_refused() -> None:
 
 def test_draw_plans_by_itself(folder, tmp_path) -> None:
     source, plan = ["--from", folder / "val.csv"], tmp_path / "plan.json"
-    one, two, saved = (tmp_path / name for name in ("one.csv", "two.csv", "saved.json"))
-    goal = ["--half-width", 0.05, "--by", "camera", "--no-label-strata"]
+    one, two = (tmp_path / name for name in ("one.csv", "two.csv"))
+    goal = ["--half-width", 0.05, "--by", "camera", "--set", "plan.label_strata=false"]
     call("plan", *source, *goal, "--output", plan)
     call("draw", *source, "--plan", plan, "--seed", 0, "-o", two)
-    said = call("draw", *source, *goal, "-o", one, "--save-plan", saved)
+    said = call("draw", *source, *goal, "-o", one)
     assert one.read_text() == two.read_text()
-    assert saved.read_text() == plan.read_text()
     assert "with seed 0" in said.splitlines()[0]
     assert f"`audit subset score {one} --predictions MODEL.csv`" in said
-    assert "for accuracy, in points at 0.95" in said
-    found = document("draw", *source, *goal, "-o", one)
+    assert "in points at 0.95" in said
+    found = document("draw", *source, *goal, "-o", one, "--sheet", tmp_path / "sheet.csv")
+    assert found["sheets"] == [str(tmp_path / "sheet.csv")]
     assert found["planned"] == json.loads(plan.read_text())
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--plan", "PLAN", "--half-width", 0.1], "--half-width is a matter of the plan"),
-        (["--plan", "PLAN", "--baseline", "x.csv"], "--baseline is a matter of the plan"),
+        (["--plan", "PLAN", "--half-width", 0.1], "--half-width is part of the plan"),
+        (["--plan", "PLAN", "--baseline", "x.csv"], "--baseline is part of the plan"),
         ([], "exactly one of --half-width"),
     ],
 )
@@ -247,8 +247,8 @@ def test_the_whole_set_and_two_models(folder) -> None:
     answers = pl.read_csv(folder / "a.csv")
     rows = pl.read_csv(folder / "val.csv").join(answers, left_on="id", right_on="sample_id")
     accuracy = 100 * (rows["label"] == rows["prediction"]).mean()
-    assert lines[0].startswith(f"a: accuracy {accuracy:.2f} %: ")
-    assert " on new data of the same kind, on this set known: all of it was scored" in lines[0]
+    assert lines[0].startswith(f"a: accuracy {accuracy:.2f}% (new data: ")
+    assert "; this set: known, the whole set was scored)" in lines[0]
     assert lines[1].startswith("b: accuracy ")
     assert lines[2].startswith("b is better than a: +")
     assert "class0:" not in call(*words)
@@ -262,8 +262,8 @@ def test_a_list_in_place_of_a_subset_is_told_the_command(folder) -> None:
     said = call("score", folder / "val.csv", "--predictions", folder / "a.csv", code=2)
     val, a = folder / "val.csv", folder / "a.csv"
     assert f"`audit subset score --from {val} --predictions {a}`" in said
-    said = call("measure", val, "--values", a, "--number", "loss", code=2)
-    assert f"`audit subset measure --from {val} --values {a}`" in said
+    said = call("score", val, "--predictions", a, "--metric", "mean:loss", code=2)
+    assert f"`audit subset score --from {val} --predictions {a} --metric mean:loss`" in said
     assert "Name the set once" in call("score", "--predictions", a, code=2)
 
 
@@ -317,12 +317,12 @@ def test_a_plan_uses_the_baseline_and_says_so(tmp_path) -> None:
     frame.select("sample_id", "label").write_csv(listed)
     old.write_csv(before)
     source, baseline = ["--from", listed], ["--baseline", before]
-    goal = [*source, "--half-width", 0.01, "--discordant", 0.04, *baseline]
+    goal = [*source, "--half-width", 0.01, "--set", "plan.disagreement=0.04", *baseline]
     plan = document("plan", *goal)
     reasons = "\n".join(plan["reasons"])
     assert "from the baseline old.csv (20000 files, accuracy 0.9" in reasons
-    assert "the discordant share as stated and the baseline's accuracy, 90.89 %" in reasons
-    plain = document("plan", *source, "--half-width", 0.01, "--p", 0.91)
+    assert "the stated disagreement and the baseline's accuracy, 90.89%" in reasons
+    plain = document("plan", *source, "--half-width", 0.01, "--set", "plan.expected=0.91")
     assert plan["n"] < 0.65 * plain["n"]
     # 1 - (1 - 0.04 / (2 * 0.91 * 0.09))^2 of the variance is left
     assert "its R-squared is 0.5" in reasons
@@ -348,7 +348,7 @@ def test_a_whole_set_has_no_fresh_draw() -> None:
     frame = made_set(300, 3)
     for rows, fresh in ((census(frame).rows, False), (drawn(frame, 60), True)):
         notes = score_subset(rows, [predicted(frame, 0.8, 1)]).notes
-        assert any("--fresh-from" in note for note in notes) == fresh
+        assert any("--exclude-drawn" in note for note in notes) == fresh
 
 
 @pytest.fixture(scope="module")
@@ -437,7 +437,7 @@ def test_people_beside_a_model(frame, rows):
     agree = found.agreement.estimands["generalisation"]
     assert kappa.low < kappa.value < kappa.high <= 1
     assert kappa.value < agree.value
-    assert "kappa, full-set" in human_text(found)
+    assert "kappa, this set" in human_text(found)
 
 
 def test_kappa_by_hand():
@@ -476,17 +476,46 @@ def test_kappa_holds(wrong):
     assert held >= 12
 
 
-def test_the_commands(frame, rows, tmp_path):
-    subset, sheet = tmp_path / "s.parquet", tmp_path / "sheet.csv"
-    rows.write_parquet(subset)
-    assert "400 examples to label" in call("sheet", subset, "-o", sheet)
-    assert "Fill in" in call("score", subset, "--predictions", sheet, "--labels", sheet, code=2)
+def test_the_commands(frame, tmp_path):
+    subset, source = tmp_path / "s.parquet", tmp_path / "set.csv"
+    sheets = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    frame.select("sample_id", "path", "label").write_csv(source)
+    draw = ["draw", "--from", source, "--n", 400, "-o", subset, "--sheet", sheets[0], "--sheet"]
+    assert "give each --sheet its own" in call(*draw, sheets[0], code=2)
+    assert "name a .parquet or .csv file" in call(*draw, tmp_path / "two.pdf", code=2)
+    assert not subset.exists()
+    assert call(*draw, sheets[1]).count("400 examples to label") == 2
+    rows = pl.read_parquet(subset)
+    one, two = (pl.read_csv(sheet)["sample_id"].to_list() for sheet in sheets)
+    assert one != two
+    assert set(one) == set(two) == set(rows["sample_id"])
+    refused = call("score", subset, "--predictions", sheets[0], "--labels", sheets[0], code=2)
+    assert "Fill in" in refused
     for name, seed in (("ann", 1), ("bob", 2)):
         filled(frame, rows, 0.1, seed).write_csv(tmp_path / f"{name}.csv")
-    said = call("human", subset, "--sheet", tmp_path / "ann.csv", "--sheet", tmp_path / "bob.csv")
-    assert "ann: accuracy, full-set: " in said
     predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")
-    call("score", subset, "--labels", tmp_path / "ann.csv", "--predictions", tmp_path / "net.csv")
+    ann, model = tmp_path / "ann.csv", ["--predictions", tmp_path / "net.csv"]
+    people = ["score", subset, "--answers", ann, "--answers", tmp_path / "bob.csv"]
+    said = call(*people, *model)
+    assert "ann: accuracy, this set: " in said
+    assert "two sheets: kappa, new data: " in said
+    found = document(*people, *model)
+    assert [a["name"] for a in found["answers"]] == ["ann", "bob", "net"]
+    call("score", subset, "--labels", ann, *model)
+    for more in (["--metric", "accuracy"], ["--first", 9], ["--labels", ann], ["--by-class"]):
+        assert f"{more[0]} does not go with --answers" in call(*people, *more, code=2)
+    assert "--answers SHEET" in call("score", subset, code=2)
+    assert "the drawn subset" in call("score", "--answers", ann, code=2)
+
+
+def test_one_sheet_of_a_set_without_classes_has_nothing_beside_it(frame, rows, tmp_path):
+    rows.with_columns(label=pl.lit(UNLABELLED)).write_csv(subset := tmp_path / "s.csv")
+    filled(frame, rows).write_csv(sheet := tmp_path / "ann.csv")
+    assert "second sheet" in call("score", subset, "--answers", sheet, code=2)
+    frame.select("sample_id", "path").write_csv(pool := tmp_path / "pool.csv")
+    words = ["draw", "--from", pool, "--unlabelled", "--n", 20, "-o", tmp_path / "d.csv"]
+    assert "--labels SHEET.csv --predictions MODEL.csv`" in call(*words)
+    assert f"--labels {sheet} --predictions" in call(*words, "--sheet", sheet)
 
 
 def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_path):
@@ -500,11 +529,11 @@ def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_pat
     refusal = (
         "1 of 400 labels name a class that the set does not have: 'brid' (did you mean 'bird'?)"
     )
-    human = ["human", subset, "--sheet", sheet]
+    human = ["score", subset, "--answers", sheet]
     for words in (human, ["score", subset, "--predictions", net, "--labels", sheet]):
         assert refusal in call(*words, code=2)
     counted = call(*human, "--unknown", "wrong")
-    assert "accuracy, full-set: 99.7" in counted
+    assert "accuracy, this set: 99.7" in counted
     assert f"ann: {refusal}. They were counted as wrong." in counted
     # without classes, the first sheet is the truth of the second
     pool = rows.with_columns(label=pl.lit(UNLABELLED))
@@ -515,18 +544,19 @@ def test_misspelt_labels_are_refused_with_the_nearest_class(frame, rows, tmp_pat
 def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
     rows = drawn(frame, 20, 4)
     paths = [f"{label}/{k}.PNG" for k, label in enumerate(rows["label"])]
-    rows = rows.with_columns(path=pl.Series(paths), sample_id=pl.Series(paths))
-    rows.write_parquet(subset := tmp_path / "s.parquet")
+    source, subset = tmp_path / "set.csv", tmp_path / "s.parquet"
+    pl.DataFrame({"sample_id": paths, "path": paths, "label": rows["label"]}).write_csv(source)
     sheet, key = tmp_path / "ann.csv", tmp_path / "ann_key.csv"
-    refused = call("sheet", subset, "-o", sheet, code=2)
+    draw = ["draw", "--from", source, "--n", 20, "-o", subset, "--sheet", sheet]
+    refused = call(*draw, code=2)
     assert "20 of 20 images cannot be read" in refused
     assert "show the class" in refused
-    assert sorted(tmp_path.iterdir()) == [subset]
+    assert sorted(tmp_path.iterdir()) == [source]
     monkeypatch.chdir(tmp_path)
     for path in map(pathlib.Path, paths):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(str(path).encode())
-    assert "ann_key.csv names the originals" in call("sheet", subset, "-o", sheet)
+    assert "ann_key.csv names the originals" in call(*draw)
     assert "class" not in sheet.read_text()
     original = dict(pl.read_csv(key).select("name", "path").iter_rows())
     blind = pl.read_csv(sheet)
@@ -536,7 +566,7 @@ def test_a_sheet_shows_no_class_of_its_folders(frame, tmp_path, monkeypatch):
         assert copied == f"ann_images/{name}.PNG"
     label = [original[name].split("/")[0] for name in blind["sample_id"]]
     blind.with_columns(label=pl.Series(label)).write_csv(sheet)
-    assert "ann: accuracy, full-set: 100 %" in call("human", subset, "--sheet", sheet)
+    assert "ann: accuracy, this set: 100%" in call("score", subset, "--answers", sheet)
     score = call("score", subset, "--labels", sheet, "--predictions", "net.csv", code=2)
     assert "net.csv does not exist" in score
-    assert "ann_images exists" in call("sheet", subset, "-o", sheet, code=2)
+    assert "ann_images exists" in call(*draw, code=2)

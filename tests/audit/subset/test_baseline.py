@@ -178,14 +178,14 @@ def test_the_plan_says_the_n_that_a_baseline_needs(frame, old):
     _, found = with_baseline(rows, frame, old, changed(frame, old, 0.1, 9))
     half = (found["full-set"].high - found["full-set"].low) / 2
     assert half == pytest.approx(0.02, rel=0.25)
-    assert "where a plain subset takes" in plan.reasons[-1]
+    assert "without it " in plan.reasons[-1]
 
 
 def test_a_plan_needs_to_know_how_far_models_differ(frame, old):
     def make(goal):
         return make_plan(frame, goal)
 
-    with pytest.raises(UsageError, match="--discordant"):
+    with pytest.raises(UsageError, match="disagreement"):
         baseline_plan(frame, make, Goal(half_width=0.02), old, [])
     assert variance_left_of(0.9, 0.0).share == 0
     assert variance_left_of(0.9, 0.18).share == 1
@@ -218,7 +218,7 @@ def test_a_mean_holds_the_full_sets(examples, losses, some):
     assert mean.low < truth.mean() < mean.high
     assert mean.high - mean.value > mean.value - mean.low  # large losses are the rare ones
     assert found.deviation == pytest.approx(truth.std(), rel=0.3)
-    assert "mean loss, full-set: " in measures_text(found)
+    assert "mean loss, this set: " in measures_text(found)
     whole = measure_subset(census(examples).rows, losses, "loss").measures
     assert whole[0].estimands["full-set"].value == pytest.approx(truth.mean())
     assert all(m.estimands["full-set"].known for m in whole)
@@ -232,6 +232,17 @@ def test_a_baselines_numbers_narrow_the_mean(examples, losses, some):
     plain, known = (m.estimands["full-set"] for m in found.measures)
     assert known.high - known.low < 0.5 * (plain.high - plain.low)
     assert known.low < losses["later"].mean() < known.high
+    assert found.notes == []
+    # one example that decides the regression: it is left out, and the text says so
+    outlier = pl.when(pl.col("sample_id") == some["sample_id"][0]).then(1000.0)
+    table, old = (
+        t.with_columns(loss=outlier.otherwise("loss")) for t in (table, losses.drop("later"))
+    )
+    found = measure_subset(some, table, "loss", baseline=(whole, old))
+    plain, known = found.measures
+    assert known.estimands == plain.estimands
+    assert "not used" in known.method
+    assert "The baseline was not used: a single example has over 20%" in measures_text(found)
 
 
 def test_equal_numbers_have_no_interval_of_no_width(examples, some):
@@ -291,8 +302,9 @@ def test_the_command_reads_what_loops_write(frame, rows, tmp_path):
             nested = dict(zip(classes, row, strict=True))
             print(json.dumps({"sample_id": name, "probabilities": nested}), file=file)
     rows.write_parquet(subset := tmp_path / "s.parquet")
+    brier = "--metric", "mean:brier"
     one, other = (
-        document("measure", subset, "--values", tmp_path / name, "--number", "brier")["measures"]
+        document("score", subset, "--predictions", tmp_path / name, *brier)["measures"]
         for name in ("a.npz", "a.jsonl")
     )
     assert one == other
@@ -300,6 +312,45 @@ def test_the_command_reads_what_loops_write(frame, rows, tmp_path):
     words = "--predictions", tmp_path / "a.npz", "--metric", "auroc"
     scored = document("score", subset, *words)["models"][0]["metrics"][0]
     assert 0.4 < scored["estimands"]["full-set"]["value"] < 0.6
+
+
+def test_the_command_estimates_a_mean_with_a_baseline(examples, some, losses, tmp_path):
+    whole, subset, old, new = (tmp_path / f"{k}.csv" for k in ("set", "s", "old", "new"))
+    examples.select("sample_id", "label").write_csv(whole)
+    some.write_csv(subset)
+    losses.select("sample_id", "loss").write_csv(old)
+    losses.select("sample_id", loss="later").write_csv(new)
+    words = ["score", subset, "--predictions", new, "--metric", "mean:loss"]
+    (plain,) = document(*words)["measures"]
+    narrow = document(*words, "--baseline", old, "--from", whole)["measures"][1]
+    widths = [m["estimands"]["full-set"]["high"] - m["estimands"]["full-set"]["low"]
+              for m in (plain, narrow)]  # fmt: skip
+    assert widths[1] < 0.5 * widths[0]
+    assert "mean loss with the baseline, this set: " in call(
+        *words, "--baseline", old, "--from", whole
+    )
+    assert document(*words, "--first", 100)["n_units"] == 100
+    assert "no column 'iou'" in call(*words[:-1], "mean:iou", code=2)
+
+
+def test_a_ranking_takes_rows_without_a_prediction(frame, rows, tmp_path):
+    rows.write_csv(tmp_path / "s.csv")
+    words = ["score", tmp_path / "s.csv"]
+    for k in range(3):
+        table = predicted(frame, 0.85, k)
+        if k == 0:
+            table = table.filter(pl.col("sample_id") != rows["sample_id"][0])
+        table.write_csv(tmp_path / f"m{k}.csv")
+        words += ["--predictions", tmp_path / f"m{k}.csv"]
+    for several in (words, words[:6]):
+        assert "have no prediction" in call(*several, code=2)
+        wrong, drop = (document(*several, "--missing", rule) for rule in ("wrong", "drop"))
+        ranked = [d.get("ranking", d)["candidates"] for d in (wrong, drop)]
+        values = [{c["name"]: c["estimands"]["full-set"]["value"] for c in r} for r in ranked]
+        assert values[0]["m0"] < values[1]["m0"]
+        if "models" in drop:
+            score = drop["models"][0]["metrics"][0]["estimands"]["full-set"]["value"]
+            assert values[1]["m0"] == pytest.approx(score)
 
 
 def test_misshaped_arrays_are_refused(tmp_path):
@@ -346,15 +397,29 @@ def test_equal_models_are_covered_together_and_the_winner_is_lucky():
 
 def test_the_command_ranks(frame, rows, tmp_path):
     rows.write_csv(tmp_path / "s.csv")
-    words, tables = ["winner", tmp_path / "s.csv"], [predicted(frame, 0.85, s) for s in range(4)]
+    words, tables = ["score", tmp_path / "s.csv"], [predicted(frame, 0.85, s) for s in range(4)]
     for seed, table in enumerate(tables):
         table.write_csv(tmp_path / f"m{seed}.csv")
         words += ["--predictions", tmp_path / f"m{seed}.csv"]
-    assert "is the best of 4 on these rows" in call(*words)
+    text = call(*words)
+    assert "is the best of 4 on these rows" in text
+    assert "once on a fresh draw" in text
+    frame.write_csv(tmp_path / "set.csv")
+    assert "once on other data" in call("score", "--from", tmp_path / "set.csv", *words[2:])
+    assert "comparison" not in document(*words)
+    first, both = words[:4], words[:6]
+    assert "ranking" not in document(*first)
+    score = document(*both)
+    assert score["comparison"] is not None
+    assert {c["name"] for c in score["ranking"]["candidates"]} == {"m0", "m1"}
+    assert "is the best of 2 on these rows" in call(*both)
+    for more in (["--baseline", words[3]], ["--by-class"], ["--slice", "camera"]):
+        assert f"{more[0]} is for one model, or two" in call(*words, *more, code=2)
+    assert "leave out --metric" in call(*words, "--metric", "macro-f1", code=2)
     found = find_winner(rows, tables, names=["a", "b", "c", "d"])
     values = [c.estimands["full-set"].value for c in found.candidates]
     assert values == sorted(values, reverse=True)
     assert 0.95 < found.level <= 1 - 0.05 / 4 + 1e-12
-    assert "by selection alone" in winner_text(found)
+    assert "selection alone would raise" in winner_text(found)
     with pytest.raises(UsageError, match="at least two"):
         find_winner(rows, tables[:1], names=["a"])

@@ -343,7 +343,7 @@ def test_bad_draws():
     frame = made_set(300, 3)
     recipe = make_plan(frame, Goal(n=30)).recipe
     for options, sentence in (
-        ({"n": 301}, "at most 300"),
+        ({"n": 301}, "--n 300 or less"),
         ({"n": 5}, "two to each of 3 strata"),
         ({"fresh_from": frame}, "that `audit subset draw` wrote"),
     ):

@@ -293,7 +293,13 @@ def test_one_wrong_answer_in_one_group_does_not_prove_that_groups_are_mixed():
     ("y", "m", "N", "stratum", "why"),
     [
         ([5, 0] * 20, 10, 400, 0, "^$"),
-        ([90, 10] + [5, 0] * 19, [200] * 2 + [10] * 38, 400, 0, "groups of these sizes are worth"),
+        (
+            [90, 10] + [5, 0] * 19,
+            [200] * 2 + [10] * 38,
+            400,
+            0,
+            "groups of these sizes are equivalent",
+        ),
         # files: two of a stratum, or unequal weights, are in the width
         ([1, 0] + [1] * 38, 1, [5000, 40], [0, 0] + [1] * 38, "^$"),
         ([1, 0] * 20, 1, [1900, 100], [0] * 20 + [1] * 20, "^$"),

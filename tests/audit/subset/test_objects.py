@@ -260,8 +260,8 @@ def test_two_models_and_what_tells_them_apart(files):
     assert two == pytest.approx(0.02, rel=0.1)
     assert two < 0.6 * alone  # related models differ less than two that have nothing in common
     text = call(*map_words(files), *both)
-    assert "than old on the full set" in text
-    assert "pictures are found better by the second" in text
+    assert "than old on this set" in text
+    assert "better detections: second model on" in text
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_scenes_are_taken_whole_and_rare_classes_brought_in(files):
     assert plan["n_units"] == 41
     text = call(*map_words(files, drawn(files, "scenes", 1)), *old)
     assert "files in 20 units drawn from 41" in text
-    words = ["--n", 60, "--by", "rarest_class", "--allocation", "equal"]
+    words = ["--n", 60, "--by", "rarest_class", "--set", "plan.allocation=equal"]
     numbers = [s["n"] for s in planned(files, "rare", *words, *old)["strata"]]
     assert max(numbers) - min(numbers) <= 1
     call(*map_words(files, drawn(files, "rare", 1)), *old)
@@ -282,8 +282,8 @@ def test_classes_that_few_pictures_can_tell_of(files):
     old = ["--predictions", files / "old.json"]
     planned(files, "few", "--n", 12, *old)
     text = call(*map_words(files, drawn(files, "few", 2)), *old, "--by-class")
-    assert "of 6 classes: this draw can hardly hold pictures of the others (" in text
-    assert "cannot tell" in text
+    assert "of 6 classes: this draw has too few images of the remaining classes (" in text
+    assert "inconclusive" in text
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_a_pilot_stands_for_the_set(files):
         for name in ("pilot", "old")
     )
     assert by_pilot["n"] == pytest.approx(by_all["n"], rel=0.35)
-    assert any("a pilot of 150 pictures" in reason for reason in by_pilot["reasons"])
+    assert any("a pilot of 150 images" in reason for reason in by_pilot["reasons"])
 
 
 NARROW = ["--half-width", 0.02]
@@ -302,14 +302,15 @@ ERRORS = [
     (["plan", *NARROW, "--predictions", "PILOT", "--baseline", "OLD"],
      "How far the next model will differ"),
     (["plan", "--n", 20, "--baseline", "OLD"], "a --half-width"),
-    (["plan", *NARROW, "--predictions", "TINY"], "The pilot has 50 pictures"),
+    (["plan", *NARROW, "--predictions", "TINY"], "The pilot has 50 images"),
     (["plan", "--metric", "map:dog", "--n", 20], "no class 'dog' of objects"),
     (["plan", "--n", 20, "--group", "film"], "no key 'film'"),
-    (["plan", "--n", 20, "--rho", 0.2], "--rho is for metrics"),
-    (["score", "GT", "--predictions", "GT"], "holds an object: COCO's results"),
+    (["plan", "--n", 20, "--set", "plan.correlation=0.2"], "[plan] correlation is for metrics"),
+    (["score", "GT", "--predictions", "GT"], "contains an object, but COCO's results"),
     (["score", "GT", "--metric", "accuracy", "--predictions", "OLD"], "give one kind"),
-    (["score", "OLD", "--predictions", "OLD"], "is no COCO file"),
-    (["score", "GT", "--label-noise", 0.1, "--predictions", "OLD"], "leave them out"),
+    (["score", "OLD", "--predictions", "OLD"], "is not a usable COCO file"),
+    (["score", "GT", "--labels", "OLD", "--predictions", "OLD"], "--labels is for metrics"),
+    (["score", "GT", "--slice", "scene", "--predictions", "OLD"], "--slice is for metrics"),
 ]  # fmt: skip
 
 
@@ -354,7 +355,7 @@ WRONG_SETS = [
     ({"annotations": [BOX, BOX | {"image_id": 9}]}, "does not list; 1 such"),
     ({"annotations": [BOX | {"category_id": None}]}, "no class"),
     ({"annotations": None}, "it needs `images`, `annotations`"),
-    ({"images": [FILE, "b.jpg"]}, "an entry is no object"),
+    ({"images": [FILE, "b.jpg"]}, "an entry is not an object"),
 ]
 
 
@@ -390,7 +391,7 @@ def test_surplus_detections_are_counted(files, tmp_path):
     path, notes = tmp_path / "found.json", []
     path.write_text(json.dumps([GOOD, GOOD | {"image_id": "elsewhere.jpg"}]))
     assert objects.match(path, notes).picture.tolist() == [0]
-    assert "1 detections are for pictures that are not in gt.json" in notes[0]
+    assert "1 detections are for images that are not in gt.json" in notes[0]
     assert frame["rarest_class"].drop_nulls().is_in(objects.classes).all()
 
 
@@ -460,7 +461,7 @@ def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
         Image.fromarray(np.zeros(shape, np.uint8)).save(mask)
         assert sentence in call(*words, code=2)
     mask.write_bytes((truth / "city0" / "000.png").read_bytes())
-    assert "159 of 160 pictures have no predicted mask" in call(*words, code=2)
+    assert "159 of 160 images have no predicted mask" in call(*words, code=2)
     assert "map needs boxes" in call("plan", "--from", truth, "--metric", "map", "--n", 9, code=2)
 
 
@@ -489,14 +490,14 @@ def test_an_earlier_model_narrows_the_interval(files):
 
 @pytest.mark.slow
 def test_an_earlier_model_needs_fewer_pictures(files):
-    words = ["--half-width", 0.03, "--estimand", "full-set", "--predictions", files / "new.json"]
+    words = ["--half-width", 0.03, "--target", "this-set", "--predictions", files / "new.json"]
     models = ["--predictions", files / "new.json", "--baseline", files / "old.json"]
     plain = planned(files, "plain", *words)
     plan = planned(files, "less", *words, "--baseline", files / "old.json")
     assert plan["n"] < 0.9 * plain["n"]
     width = plan["estimands"]["agreement"]["half_width"]
     assert width == pytest.approx(0.03, rel=0.1)
-    assert any("known on all pictures" in reason for reason in plan["reasons"])
+    assert any("known on all images" in reason for reason in plan["reasons"])
     subset = map_words(files, drawn(files, "less", 1))
     score = document(*subset, "--plan", files / "less.json", *models)
     found = score["models"][0]["with_baseline"][0]["estimands"]["full-set"]

@@ -101,9 +101,9 @@ def test_verdicts(frame):
     assert up["full-set"].sentence.startswith("new is better than old: +")
     assert compared(better, worse)["generalisation"].verdict == "worse"
     close = compared(predicted(frame, 0.8, 5), predicted(frame, 0.81, 6))["generalisation"]
-    assert close.verdict == "cannot tell"
+    assert close.verdict == "inconclusive"
     assert close.n_to_tell > 300
-    assert f"about {close.n_to_tell} units would tell" in close.sentence
+    assert f"about {close.n_to_tell} units would detect" in close.sentence
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_the_n_that_could_tell_can_tell():
     gap = next(
         gap
         for gap in map(compared, range(50))
-        if gap.verdict == "cannot tell" and abs(gap.value - 0.06) < 0.01
+        if gap.verdict == "inconclusive" and abs(gap.value - 0.06) < 0.01
     )
     told = sum(compared(seed, n=gap.n_to_tell).verdict == "better" for seed in range(40))
     assert 26 <= told <= 39
@@ -135,7 +135,7 @@ def test_mcnemar_only_where_it_is_valid(frame):
     found = compared(plain, drawn(plain, 200), 0.85, unknown="wrong")
     expected = float(stats.mcnemar(found.second_only, found.first_only))
     assert found.mcnemar_p == pytest.approx(expected)
-    told = found.estimands["generalisation"].verdict != "cannot tell"
+    told = found.estimands["generalisation"].verdict != "inconclusive"
     assert told == (found.mcnemar_p <= 0.05)
     grouped = made_set(900, 2, groups=100)
     many, few = (drawn(grouped, n, group="patient") for n in (40, 6))
@@ -251,9 +251,9 @@ def test_the_document_and_the_text(frame):
         f"{100 / first.n:.1f} points"
     )
     limits = first.recall["generalisation"]
-    for part in ("fresh draw", "3 comparisons fixed in advance",
+    for part in ("fresh draw", "corrected for 3 planned comparisons",
                  "right; one more right answer moves recall by",
-                 f"{100 * limits.low:.1f} to {100 * limits.high:.1f} % for new data"):  # fmt: skip
+                 f"{100 * limits.low:.1f} to {100 * limits.high:.1f}% for new data"):  # fmt: skip
         assert part in text
     noisy = score_subset(drawn(frame, 100), tables, label_noise=0.05)
     assert any("Wrong labels at a rate of 0.05" in note for note in noisy.comparison.notes)
@@ -345,7 +345,7 @@ def test_a_class_without_predictions_has_no_precision(frame):
     rows = drawn(frame, 100)
     score = score_subset(rows, [replaced(good(rows), True, "class0")], metrics=["precision:class1"])
     assert math.isnan(score.models[0].metrics[0].estimands["full-set"].value)
-    assert "nothing to go by" in score_text(score)
+    assert "inconclusive: no example" in score_text(score)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_subset_is_scored_as_it_was_planned(tmp_path) -> None:
         assert estimands(planned, model) == estimands(planned, model, **stated)
         unstated = estimands(without, model)
         assert unstated == estimands(without, model, confidence=0.95, looks=1)
-    with pytest.raises(UsageError, match="--looks is 1, and this subset was planned for 3"):
+    with pytest.raises(UsageError, match="comparisons is 1, and this subset was planned for 3"):
         score_subset(rows, [model], looks=1)
     with pytest.raises(UsageError, match="--confidence is 0"):
         score_subset(rows, [model], confidence=0.95)
@@ -405,7 +405,7 @@ def test_label_noise_of_one_model_says_what_accuracy_can_be_seen():
     found = score_subset(rows, [model], label_noise=0.04).models[0]
     seen = found.metrics[0].estimands["full-set"].value
     # 4 % of the labels are moved to one of 4 others: 0.96 a + 0.01 (1 - a)
-    note = f"1.00 to 96.00 % can be seen; {100 * seen:.2f} % seen is {(seen - 0.01) / 0.0095:.2f} %"
+    note = f"1.00 to 96.00% can be seen; {100 * seen:.2f}% seen is {(seen - 0.01) / 0.0095:.2f}%"
     assert note in found.notes[-1]
     right = score_subset(rows, [good(rows)], label_noise=0.04).models[0]
     assert "seen lies outside" in right.notes[-1]

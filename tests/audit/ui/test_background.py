@@ -152,7 +152,7 @@ def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path)
     made.cancel()
     made.followed.wait(PATIENCE_S)
     assert made.state == "cancelled"
-    assert "goes on from there" in made.said
+    assert "start again to resume" in made.said
     assert generations.current(tmp_path / "run") is None
     made.cancel()  # twice does no harm
 

@@ -29,13 +29,13 @@ def test_statistics_and_pictures_are_shown(show: Show, boxed: Path) -> None:
     at = show("labels", boxed, view="Boxes")
     said = text(at)
     (drawn,) = [c.proto.json for c in at.get("bidi_component") if '"markup"' in c.proto.json]
-    assert "2 boxes of 2 classes in 2 annotated pictures" in drawn
+    assert "2 boxes of 2 classes in 2 annotated images" in drawn
     assert "<svg" in drawn
     assert EVIL[:9] not in drawn
-    assert "2 pictures" in said
+    assert "2 images" in said
     assert 'class="notice error"' not in html(at)
     filtered = show("labels", boxed, view="Boxes", box_class="cat", code="BOX001")
-    assert "No picture fits." in text(filtered)
+    assert "No image fits." in text(filtered)
     nonsense = show("labels", boxed, view="Boxes", box_size="huge", start="-x")
     assert 'class="notice error"' not in html(nonsense)
 
@@ -54,5 +54,5 @@ def test_without_boxes_there_is_one_calm_sentence(show: Show, tmp_path: Path) ->
     plain = show("labels", run)
     assert "Boxes" not in text(plain)
     asked = show("labels", run, view="Boxes")
-    assert "This dataset has no boxes that could be read." in text(asked)
+    assert "This dataset has no readable bounding boxes." in text(asked)
     assert 'class="notice error"' not in html(asked)

@@ -38,7 +38,7 @@ def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> Non
     at = show("explore", run, where=DOGS, act="all")
     at.segmented_control(key="verb for all that fit").set_value("Relabel").run()
     at.button(key="bulk").click().run()
-    assert "is not complete" in text(at)
+    assert "is incomplete" in text(at)
     assert not Ledger(run).log()
 
 

@@ -63,11 +63,11 @@ def test_home_has_a_line_for_each_dataset_of_this_person(
     at = show("home")
     first, second = rows(at)
     assert (first["name"], first["errors"], second["decided"]) == ("pets", "", "Bob 1")
-    assert "pets holds no finished scan" in text(at)
+    assert "pets has no finished scan" in text(at)
     (service.folder / "datasets.toml").write_text("")
     assert "No dataset is open to you." in text(show("home"))
     (service.folder / "datasets.toml").write_text("x")
-    assert "datasets.toml says nothing that can be served" in text(show("home"))
+    assert "datasets.toml cannot be used" in text(show("home"))
 
 
 def test_a_link_opens_no_dataset_of_others_and_no_run_beside(

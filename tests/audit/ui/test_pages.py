@@ -53,7 +53,7 @@ def test_the_overview_tells_counts_and_first_steps(show: Show, scanned: Path) ->
     assert figures["Files"] == "24"
     assert figures["Splits"] == "2"
     said = text(at)
-    assert "both in a training and in an evaluation split" in said
+    assert "in several splits" in said
     assert "24 of 24 listed files read" in said
     assert at.get("download_button")[0].proto.label == "Report (HTML)"
     at.button(key="step SPLIT001").click().run()
@@ -118,13 +118,13 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(show: Show, run
     assert "No finding fits" in text(at)  # it is decided, and the list shows open ones
 
 
-def test_undo_says_that_there_is_nothing_to_take_back(
+def test_undo_reports_that_there_is_no_decision_to_undo(
     monkeypatch: pytest.MonkeyPatch, scanned: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["app.py", str(scanned)])
     at = AppTest.from_string("from audit.ui.frame import draw_sidebar\ndraw_sidebar()").run()
     at.button[[b.label for b in at.button].index("Undo")].click().run()
-    assert at.session_state["said"] == ("There is no decision to take back.", "good")
+    assert at.session_state["said"] == ("There is no decision to undo.", "good")
 
 
 def test_a_false_positive_is_waived(show: Show, run: Path) -> None:
@@ -162,7 +162,7 @@ def test_what_another_tab_decided_is_not_recorded_again(show: Show, run: Path) -
     decisions.decide_findings(run, ["IMG001"], Action.DROP)
     before = len(Ledger(run).log())
     at.button(key="drop").click().run()
-    assert "decided meanwhile" in text(at)
+    assert "has decided this already" in text(at)
     assert len(Ledger(run).log()) == before
 
 
@@ -170,7 +170,7 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run:
     at = show("duplicates", run, code="SPLIT001")
     assert at.button(key="apply rule").disabled
     assert (
-        "no split to drop copies from is named: choose one above, at Which split gives way"
+        'the split to drop copies from is not named: choose it above, in "Drop duplicates from"'
         in text(at)
     )
     at.selectbox(key="choice from").set_value("train").run()
@@ -289,7 +289,7 @@ def test_recall_without_classes_is_one_sentence(show: Show, tmp_path: Path) -> N
     at = show("subset", run, metric="recall")
     assert "no class to measure the recall of" in text(at)
     at = show("subset", run, looks="inf", half="nan")
-    assert "examples" in text(at)
+    assert "No file is eligible" in text(at)
 
 
 def test_a_damaged_run_says_so_and_offers_a_scan(show: Show, tmp_path: Path) -> None:
@@ -314,14 +314,14 @@ def test_a_link_cannot_open_another_folder(show: Show, scanned: Path, run: Path)
 
 def test_an_image_opens_by_the_ids_of_the_index_only(show: Show, scanned: Path) -> None:
     at = show("explore", scanned, image="/etc/hostname")
-    assert "No file of this run is called" in text(at)
+    assert "This run has no file" in text(at)
     at = show("explore", scanned, image="train/cat/dark.jpg")
     assert "IMG001" in text(at)
 
 
 def test_a_subset_is_planned_and_drawn(show: Show, scanned: Path) -> None:
     at = show("subset", scanned, split="train", half="20.0")
-    assert "examples" in text(at)
+    assert "images" in text(at)
     table = at.dataframe[0].value
     assert set(table["class"]) == {"cat", "Cat", "dog"}
     draw = next(b for b in at.button if b.label == "Draw")
@@ -350,7 +350,7 @@ def test_wrong_predictions_stand_beside_the_truth(
     ).write_csv(model)
     at.text_input(key="predictions file").set_value(str(model)).run()
     wrong = at.dataframe[-1].value
-    assert "on all of the set" in text(at)
+    assert "on the whole set" in text(at)
     assert set(wrong["truth"]) == {"dog"}
     assert set(wrong["prediction"]) == {"cat"}
     assert list(wrong["confidence"]) == sorted(wrong["confidence"], reverse=True)
@@ -379,8 +379,8 @@ def test_slices_and_training_pictures_stand_beside_wrong_answers(
         at.text_input(key="predictions file").set_value(str(model)).run()
         keys = [b.key for b in at.button if str(b.key).startswith("slice ")]
         assert len(keys) == slices, text(at)
-        assert ("Nowhere: no property" in text(at)) == (slices == 0)
-        assert "Beside the training pictures most like them" in [h.value for h in at.header]
+        assert ("more wrong answers than expected by chance" in text(at)) == (slices == 0)
+        assert "Most similar training images" in [h.value for h in at.header]
         if keys:
             assert "label: fish" in text(at)
             at.button(key=keys[0]).click().run()

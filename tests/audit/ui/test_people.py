@@ -47,7 +47,7 @@ def test_a_browser_gets_the_role_of_its_link_and_says_a_name_that_nobody_has(
         assert people.identify(first) == Person("Ada L", REVIEWER)
         assert (people.free_name("ada l"), people.free_name("Bob")) == ("", "Bob")
         assert people.identify(third) == Person("", VIEWER)
-        for name, why in (("ada l", "already"), (" ", "Give a name"), ("a\x07", "Give a name"),
+        for name, why in (("ada l", "is taken"), (" ", "Give a name"), ("a\x07", "Give a name"),
                           ("x" * (LONGEST + 1), "Give a name")):  # fmt: skip
             with pytest.raises(UsageError, match=why):
                 people.rename(second, name)
@@ -77,7 +77,7 @@ def test_an_invitation_is_one_persons_until_it_is_withdrawn(tmp_path: Path) -> N
     assert not Person("Eve", VIEWER).may_decide
     with pytest.raises(UsageError, match="link is Eve's"):
         people.rename(browser, "Mallory")
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match="is taken"):
         people.invite("EVE", REVIEWER)
     assert people.withdraw("eve") == 2
     assert people.identify(browser) is people.identify(link) is None

@@ -234,7 +234,7 @@ def _typed(play: Play, *typed: tuple[str, str]) -> tuple[str, str]:
 def test_a_picture_is_decided_again_before_the_page_is_drawn(play: Play, run: Path) -> None:
     typed = [("keep", ""), ("drop", ""), ("undo", ""), ("relabel", "dog"), ("label", "cat")]
     said, kind = _typed(play, *typed)
-    assert (said, kind) == ("Kept: 1 sample. U takes it back.", "good")  # it is a cat already
+    assert (said, kind) == ("Kept: 1 sample. U undoes it.", "good")  # it is a cat already
     done = [(d.subject, d.verb, d.value, d.undone) for d in reversed(Ledger(run).log())]
     assert done == [
         (PICTURE, Action.KEEP, None, False),
@@ -246,7 +246,7 @@ def test_a_picture_is_decided_again_before_the_page_is_drawn(play: Play, run: Pa
 
 def test_what_somebody_else_decided_is_not_decided_by_a_press(play: Play, run: Path) -> None:
     said, kind = _typed(play, ("drop", ""), ("another tab", ""), ("drop", ""))
-    assert "decided meanwhile" in said
+    assert "has decided this already" in said
     assert kind == "error"
     assert [d.verb for d in Ledger(run).log()] == [Action.KEEP, Action.DROP]
 
@@ -259,11 +259,11 @@ def test_what_no_picture_can_be_is_one_sentence(play: Play, run: Path, verb: str
     assert not Ledger(run).log()
 
 
-def test_taking_back_nothing_is_said_in_the_words_of_the_app(play: Play) -> None:
+def test_undo_of_nothing_is_reported_in_the_words_of_the_app(play: Play) -> None:
     said, kind = _typed(play, ("undo", ""))
-    assert (said, kind) == ("There is no decision to take back.", "good")
+    assert (said, kind) == ("There is no decision to undo.", "good")
     said, _ = _typed(play, ("keep", ""), ("undo", ""), ("undo", ""))
-    assert said == "There is no decision to take back."
+    assert said == "There is no decision to undo."
 
 
 # One tab, at each run of the script: what it presses, and what is said after that.
@@ -319,7 +319,7 @@ def test_undo_is_of_ones_own_decisions_in_whichever_tab(tab: Tabs, run: Path) ->
     ada, bob, other = tab(), tab(person=BOB), tab()
     ada("drop", "", PICTURE)
     said, kind = bob("undo")
-    assert said.startswith("Nothing that you decided is left to take back.")
+    assert said.startswith("You have no decision to undo.")
     assert kind == ""
     bob("keep", "", "train/cat/0.jpg")
     decisions.decide_samples(run, ["train/cat/1.jpg"], Action.KEEP)  # by a command
@@ -327,8 +327,8 @@ def test_undo_is_of_ones_own_decisions_in_whichever_tab(tab: Tabs, run: Path) ->
     assert [d.by for d in reversed(Ledger(run).log())] == ["Ada", "Bob", whoami(), "Ada"]
     before = f"Before it: drop of 1 sample: {PICTURE}."
     said, kind = ada("undo")
-    assert (said, kind) == (f"Taken back: keep of 1 sample: train/cat/2.jpg. {before}", "good")
-    assert other("undo") == (f"Taken back: drop of 1 sample: {PICTURE}.", "good")
+    assert (said, kind) == (f"Undid: keep of 1 sample: train/cat/2.jpg. {before}", "good")
+    assert other("undo") == (f"Undid: drop of 1 sample: {PICTURE}.", "good")
     assert ada("undo")[1] == ""
     assert _undone(run) == [True, False, False, True]
     bob("undo")
@@ -347,7 +347,7 @@ def test_who_looks_on_decides_nothing(tab: Tabs, run: Path) -> None:
     assert _undone(run) == [False]
 
 
-def test_batches_are_taken_back_whole_the_latest_first_or_each_by_its_button(
+def test_batches_are_undone_whole_the_latest_first_or_each_by_its_button(
     monkeypatch: pytest.MonkeyPatch, tab: Tabs, run: Path
 ) -> None:
     press = tab()
@@ -355,17 +355,17 @@ def test_batches_are_taken_back_whole_the_latest_first_or_each_by_its_button(
     press("relabel", "", PICTURE)
     press("keep", "", *five)
     press("drop", "", PICTURE)
-    Ledger(run).undo(by="Ada")  # by a command: what is taken back is passed over
+    Ledger(run).undo(by="Ada")  # by a command: what is undone is passed over
     decisions.decide_samples(run, ["train/cat/0.jpg"], Action.KEEP, by="Bob")
     at = shown(monkeypatch, "ledger", run)
     named = "train/dog/0.jpg, train/dog/1.jpg, train/dog/2.jpg and 2 more"
     assert f"keep of 5 samples: {named}" in text(at)
-    mine = [button for button in at.button if button.label == "Take back"]
+    mine = [button for button in at.button if button.label == "Undo" and button.key != "undo"]
     assert len(mine) == 2  # and none for what another decided
     mine[1].click().run()
-    assert f"Taken back: relabel of 1 sample: {PICTURE}." in text(at)
+    assert f"Undid: relabel of 1 sample: {PICTURE}." in text(at)
     assert _undone(run) == [True] + [False] * 5 + [True, False]
-    assert press("undo")[0] == f"Taken back: keep of 5 samples: {named}."
+    assert press("undo")[0] == f"Undid: keep of 5 samples: {named}."
     assert press("undo")[1] == ""
 
 
@@ -373,7 +373,7 @@ def test_what_a_finding_was_waived_with_is_named(tab: Tabs, run: Path) -> None:
     press = tab()
     press("false-positive", next(iter(findings(run, "IMG001"))))
     said, _ = press("undo")
-    assert said == f"Taken back: false-positive of 1 finding: {PICTURE}."
+    assert said == f"Undid: false-positive of 1 finding: {PICTURE}."
 
 
 @pytest.mark.parametrize("verb", ["keep", "keeper", "rule"])

@@ -176,7 +176,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(served: Served) -> No
         assert (status, headers["location"]) == (303, lands)
     assert {"HttpOnly", "SameSite=Strict"} <= set(headers["set-cookie"].split("; "))
     status, headers, body = served.say(served.cookie(), "ADA")
-    assert (status, b"called ADA already" in body) == (200, True)
+    assert (status, b"The name ADA is taken" in body) == (200, True)
     status, headers, body = served.ask("GET", place, Cookie=cookie)
     assert status == 200
     assert b"Who are you?" not in body

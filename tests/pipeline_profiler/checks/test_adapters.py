@@ -95,9 +95,9 @@ def test_a_set_up_is_checked_through_its_adapter(
     script = tmp_path / f"checked_{library}_{twice}.py"
     script.write_text(adapters()[library])
     codes = "TRAIN001,TRAIN006,TRAIN010,TRAIN015,TRAIN018"
-    code = command_line(["check-training", str(script), "--only", codes, "--json"])
+    code = command_line(["check", str(script), "--only", codes, "--json"])
     document = json.loads(capsys.readouterr().out)
     said = [entry["sentence"] for entry in document["checks"]]
     assert code == int(twice), said
     assert ("TRAIN010" in document["failed"][:1]) is twice, said
-    assert document["summary"]["pass"] >= (2 if twice else 4), said
+    assert document["summary"]["passed"] >= (2 if twice else 4), said

@@ -25,11 +25,11 @@ from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
 from tests.pipeline_profiler.checks.toys import ChangedImages, ToyImages, toy_loader, toy_training  # noqa: E402
-from tests.pipeline_profiler.conftest import UNCOMPILED  # noqa: E402
+from tests.pipeline_profiler.conftest import UNCOMPILED, UNRECORDED  # noqa: E402
 
 pytestmark = pytest.mark.slow
 Change = Callable[[Any], Any]
-PASS, FAIL, CANNOT_TELL = Judgement.PASS, Judgement.FAIL, Judgement.CANNOT_TELL
+PASS, FAIL, INCONCLUSIVE = Judgement.PASS, Judgement.FAIL, Judgement.INCONCLUSIVE
 
 
 def stepped(given: Change, step: Change, evaluated: Change | None = None) -> LoaderSubject:
@@ -59,7 +59,7 @@ def with_nan(pixels: Any) -> Any:
 JUDGED = {
     "bytes become numbers": ("LOAD008", (as_bytes, as_numbers), PASS),
     "bytes stay large": ("LOAD008", (as_bytes, lambda x: x.float()), FAIL),
-    "an axis too many": ("LOAD008", (lambda x: x * 99, lambda x: x.flatten(1)), CANNOT_TELL),
+    "an axis too many": ("LOAD008", (lambda x: x * 99, lambda x: x.flatten(1)), INCONCLUSIVE),
     "no number becomes 0": ("LOAD007", (with_nan, lambda x: x.nan_to_num()), PASS),
     "no number stays": ("LOAD007", (with_nan, lambda x: x * 1.01), FAIL),
     "moved to the front": (
@@ -80,7 +80,7 @@ def test_inputs_are_judged_where_they_enter_the_model(
     answer = judged(code, stepped(*changes)).answer
     assert answer.judgement is judgement, answer.sentence
     assert answer.sentence.endswith(".")
-    if code != "LOAD010" and judgement is not CANNOT_TELL:
+    if code != "LOAD010" and judgement is not INCONCLUSIVE:
         assert answer.sentence.startswith("As it enters the model: ")
 
 
@@ -135,10 +135,10 @@ PLACED = {
     "outputs that are alike at the start": (bright, binary, ALIKE, (PASS, PASS)),
     "boxes": (lambda x: x[0, 0, :4].copy(), L1, BOXES, (PASS, PASS)),
     "boxes beside all others": (lambda x: x[0, 0, :4].copy(), flat_boxes, BOXES, (FAIL, None)),
-    "masks of classes, all zero": (lambda x: 0 * bright(x), ENTROPY, MASKS, 2 * (CANNOT_TELL,)),
-    "masks of one logit, all zero": (lambda x: 0 * bright(x), binary, ONE, 2 * (CANNOT_TELL,)),
-    "boxes that are all one": (lambda x: np.full(4, 0.5, "f4"), L1, BOXES, 2 * (CANNOT_TELL,)),
-    "one class": (lambda x: 1, ENTROPY, [*BOXES[:1], torch.nn.Linear(512, 4)], 3 * (CANNOT_TELL,)),
+    "masks of classes, all zero": (lambda x: 0 * bright(x), ENTROPY, MASKS, 2 * (INCONCLUSIVE,)),
+    "masks of one logit, all zero": (lambda x: 0 * bright(x), binary, ONE, 2 * (INCONCLUSIVE,)),
+    "boxes that are all one": (lambda x: np.full(4, 0.5, "f4"), L1, BOXES, 2 * (INCONCLUSIVE,)),
+    "one class": (lambda x: 1, ENTROPY, [*BOXES[:1], torch.nn.Linear(512, 4)], 3 * (INCONCLUSIVE,)),
 }
 
 
@@ -244,7 +244,7 @@ for epoch in range(50):
 def command(folder: Path, *words: str) -> dict[str, Any]:
     """The document that a command of checks prints in a folder."""
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline_profiler", words[0], "--no-record", "--json", *words[1:]],
+        [sys.executable, "-m", "pipeline_profiler", words[0], *UNRECORDED, "--json", *words[1:]],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTHONPATH": UNCOMPILED},
     )  # fmt: skip
@@ -273,9 +273,9 @@ CODES = ["LOAD008", "LOAD020", "TRAIN041"]
 def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: list[str]) -> None:
     write_script(tmp_path, *words)
     checks = ("--only", ",".join(CODES), "--yes", "--", "train.py")
-    found = command(tmp_path, "check-training", *checks)
+    found = command(tmp_path, "check", *checks)
     assert sorted(found["failed"]) == failed, found["checks"]
-    assert {c["verdict"] for c in found["checks"]} == ({"fail"} if failed else {"pass"})
+    assert {c["verdict"] for c in found["checks"]} == ({"failed"} if failed else {"passed"})
 
 
 SPLIT = """
@@ -346,11 +346,11 @@ def functions(tmp_path: Path) -> Path:
 
 
 def test_the_line_is_that_of_the_evaluation_and_of_the_call_of_the_model(functions: Path) -> None:
-    found = command(functions, "check-training", "--only", "TRAIN024", "train.py")
+    found = command(functions, "check", "--only", "TRAIN024", "train.py")
     assert found["failed"] == ["TRAIN024"], found["checks"]
     assert found["checks"][0]["place"] == line_of(SPLIT, "def evaluate")
     loaders = ("--eval", "parts.py:make_eval_loader", "train.py:make_loader")
-    found = command(functions, "check-loader", "--only", "LOAD008", *loaders)
+    found = command(functions, "check", "--only", "LOAD008", *loaders)
     assert found["checks"][0]["sentence"].startswith("As it enters the model: ")
     assert found["checks"][0]["place"] == line_of(SPLIT, "value = loss(model(x)")
 
@@ -360,7 +360,7 @@ def test_the_line_at_the_model_of_a_script(tmp_path: Path) -> None:
     text = text.replace("model(x - 9), y)", "model(x * 99), y)")
     (tmp_path / "train.py").write_text(text)
     checks = ("--only", "LOAD008,LOAD013", "--yes", "--", "train.py")
-    found = command(tmp_path, "check-training", *checks)
+    found = command(tmp_path, "check", *checks)
     assert sorted(found["failed"]) == ["LOAD008", "LOAD013"], found["checks"]
     places = {check["code"]: check["place"] for check in found["checks"]}
     lines = [line_of(text, part) for part in ("loss = loss_function(", "print(sum(")]
@@ -370,20 +370,20 @@ def test_the_line_at_the_model_of_a_script(tmp_path: Path) -> None:
 GREEN = "torch.stack([0 * x[:, 0], 0 * x[:, 0] + 1, 0 * x[:, 0]], 1)"
 
 
-@pytest.mark.parametrize("ran", ["a script", "functions", "check-loader"])
+@pytest.mark.parametrize("ran", ["a script", "functions", "check"])
 def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None:
     from PIL import Image
 
-    words = ["check-training", "train.py"] if ran == "functions" else ["check-training"]
-    if ran == "check-loader":
+    words = ["check", "train.py"] if ran == "functions" else ["check"]
+    if ran == "check":
         words = [ran, "train.py:make_loader"]
     if ran == "a script":
         write_script(functions, "320", "None", GREEN)
         words += ["--yes", "--", "train.py"]
-    code = "LOAD007" if ran == "check-loader" else "TRAIN005"
+    code = "LOAD007" if ran == "check" else "TRAIN005"
     for output in ("x.json", "x.html", "x.md"):
-        command(functions, *words[:1], "--only", code, "-o", output, "--grid", "x.png",
-                "--replace", *words[1:])  # fmt: skip
+        command(functions, *words[:1], "--only", code, "-o", output, "--images", "x.png",
+                *words[1:])  # fmt: skip
     png = (functions / "x.png").read_bytes()
     with Image.open(io.BytesIO(png)) as grid:
         assert grid.getpixel((40, 40)) == (0, 255, 0)

@@ -1,4 +1,4 @@
-"""Every check fails what is planted for it, and no healthy twin; the twin may be "cannot tell".
+"""Every check fails what is planted for it, and no healthy twin; the twin may be "inconclusive".
 
 Nor does it fail any of the plain toys of its family.
 """

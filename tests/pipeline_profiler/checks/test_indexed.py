@@ -94,41 +94,49 @@ def other() -> Any:
 
 
 PAIRS: dict[str, tuple[str, Any, str]] = {
-    "a split that is drawn anew": ("LOAD020", lambda: split(True), "fail"),
-    "a split that stays": ("LOAD020", lambda: split(False), "cannot_tell"),
-    "the training data again": ("LOAD020", lambda: (slices().batch(9), slices().batch(8)), "fail"),
-    "other data": ("LOAD020", lambda: (slices().batch(16), other()), "pass"),
-    "arrays of training again": ("LOAD020", lambda: (arrays(), arrays()), "fail"),
-    "other arrays": ("LOAD020", lambda: (arrays(), arrays(seed=1)), "pass"),
+    "a split that is drawn anew": ("LOAD020", lambda: split(True), "failed"),
+    "a split that stays": ("LOAD020", lambda: split(False), "inconclusive"),
+    "the training data again": (
+        "LOAD020",
+        lambda: (slices().batch(9), slices().batch(8)),
+        "failed",
+    ),
+    "other data": ("LOAD020", lambda: (slices().batch(16), other()), "passed"),
+    "arrays of training again": ("LOAD020", lambda: (arrays(), arrays()), "failed"),
+    "other arrays": ("LOAD020", lambda: (arrays(), arrays(seed=1)), "passed"),
     "names in another order": (
         "LOAD018",
         lambda: (named(["a", "b"]), named(["b", "a"], 1)),
-        "fail",
+        "failed",
     ),
-    "the same names": ("LOAD018", lambda: (named(["a", "b"]), named(["a", "b"], 1)), "pass"),
+    "the same names": ("LOAD018", lambda: (named(["a", "b"]), named(["a", "b"], 1)), "passed"),
     "evaluation augmented": (
         "LOAD019",
         lambda: (slices().batch(16), slices(seed=1).map(flipped).batch(16)),
-        "fail",
+        "failed",
     ),
-    "evaluation as it is": ("LOAD019", lambda: (slices().map(flipped).batch(16), other()), "pass"),
+    "evaluation as it is": (
+        "LOAD019",
+        lambda: (slices().map(flipped).batch(16), other()),
+        "passed",
+    ),
     "a cache behind the flips": (
         "LOAD021",
         lambda: (slices().map(flipped).cache().batch(16), other()),
-        "fail",
+        "failed",
     ),
     "a cache before": (
         "LOAD021",
         lambda: (slices().cache().map(flipped).batch(9), other()),
-        "pass",
+        "passed",
     ),
     "begun again by a seed": (
         "LOAD021",
         lambda: (slices().map(seeded).batch(16), other()),
-        "cannot_tell",
+        "inconclusive",
     ),
-    "labels of others": ("LOAD022", lambda: (arrays(1), arrays(seed=1)), "fail"),
-    "labels of their own": ("LOAD022", lambda: (arrays(), arrays(seed=1)), "pass"),
+    "labels of others": ("LOAD022", lambda: (arrays(1), arrays(seed=1)), "failed"),
+    "labels of their own": ("LOAD022", lambda: (arrays(), arrays(seed=1)), "passed"),
 }
 
 

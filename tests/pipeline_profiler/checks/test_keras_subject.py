@@ -84,13 +84,13 @@ def test_what_is_not_there_is_said_to_be_absent(healthy: KerasSubject, code: str
 
 @pytest.mark.parametrize("code", PASSED)
 def test_a_healthy_training_passes(healthy: KerasSubject, code: str) -> None:
-    assert judged(code, healthy).answer.judgement == "pass"
+    assert judged(code, healthy).answer.judgement == "passed"
 
 
 def test_what_is_read_from_torch_only_cannot_be_told(healthy: KerasSubject) -> None:
     answer = judged("TRAIN028", healthy).answer
-    assert answer.judgement == "cannot_tell"
-    assert answer.sentence.startswith("Trainings of Keras are not examined here: ")
+    assert answer.judgement == "inconclusive"
+    assert answer.sentence.startswith("Trainings of Keras are not supported: ")
 
 
 DEFECTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -107,7 +107,7 @@ DEFECTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("code", "options"), DEFECTS.values(), ids=DEFECTS)
 def test_a_defect_fails(code: str, options: dict[str, Any]) -> None:
-    assert judged(code, subject(**options)).answer.judgement == "fail"
+    assert judged(code, subject(**options)).answer.judgement == "failed"
 
 
 def test_a_model_that_is_not_compiled_is_a_sentence() -> None:
@@ -128,7 +128,7 @@ def test_targets_become_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "wanted"), [(1 / 255, "pass"), (1 / 255**2, "fail")], ids=["once", "twice"]
+    ("scale", "wanted"), [(1 / 255, "passed"), (1 / 255**2, "failed")], ids=["once", "twice"]
 )
 def test_inputs_are_judged_behind_the_layer_that_scales(scale: float, wanted: str) -> None:
     model = keras.Sequential(
@@ -162,8 +162,8 @@ def test_weights_of_classes_become_weights_of_examples() -> None:
 
 @pytest.mark.parametrize(
     ("last", "logits", "wanted"),
-    [("softmax", False, "fail"), ("sigmoid", False, "pass"), ("sigmoid", True, "fail"),
-     (None, True, "pass")],
+    [("softmax", False, "failed"), ("sigmoid", False, "passed"), ("sigmoid", True, "failed"),
+     (None, True, "passed")],
     ids=["a softmax over one output", "a sigmoid", "a sigmoid twice", "logits between 0 and 1"],
 )  # fmt: skip
 def test_one_output(last: str | None, logits: bool, wanted: str) -> None:

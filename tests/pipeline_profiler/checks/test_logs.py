@@ -120,9 +120,9 @@ def test_the_command_says_where_a_loss_became_nan(
 ) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n" + "".join(f"{i},{1 / (i + 1)}\n" for i in range(30)) + "30,nan\n")
-    assert command_line(["check-log", str(path)]) == 1
+    assert command_line(["check", str(path)]) == 1
     assert "loss is no number from step 30" in capsys.readouterr().out
-    assert command_line(["check-log", str(tmp_path / "no.csv")]) == 2
+    assert command_line(["check", str(tmp_path / "no.csv")]) == 2
 
 
 def test_several_logs_are_compared_and_named_apart(
@@ -139,7 +139,7 @@ def test_several_logs_are_compared_and_named_apart(
     assert [s.log for s in series] == ["a/metrics.csv", "b/metrics.csv"]
     assert series[0].seconds is not None
     assert series[0].seconds.tolist()[:3] == [0, 60, 120]
-    assert command_line(["check-log", *paths, "--only", "LOG006"]) == 1
+    assert command_line(["check", *paths, "--only", "LOG006"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "b/metrics.csv is ahead in val_loss after 89 steps, but at step 29" in out
 

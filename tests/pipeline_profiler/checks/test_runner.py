@@ -48,13 +48,13 @@ LATE = made("TRAIN900", lambda: wrong("It follows.", ["x"], "y."), Nearness.SYMP
 def test_a_check_of_ours_that_breaks_does_not_stop_the_others() -> None:
     report = run_checks([made("TRAIN899", raising(KeyError("x"))), GOOD], Subject(), 10)
     assert [r.check.code for r in report.broken] == ["TRAIN899"]
-    assert report.results[1].answer.judgement == "pass"
+    assert report.results[1].answer.judgement == "passed"
     assert not report.failed
 
 
 def test_what_the_users_code_raises_is_an_answer_and_not_our_fault() -> None:
     result = run_check(made("TRAIN899", raising(UsersError("make_model() failed."))), Subject())
-    assert (result.broken, result.users, result.answer.judgement) == ("", True, "cannot_tell")
+    assert (result.broken, result.users, result.answer.judgement) == ("", True, "inconclusive")
 
 
 def test_causes_come_before_symptoms() -> None:
@@ -118,7 +118,9 @@ def test_the_document_is_strict_json() -> None:
     document = json.loads(checks_json(report, "train.py"))
     assert document == checks_document(report, "train.py")
     assert document["schema"] == "checks/1"
-    assert document["summary"] == {"pass": 1, "fail": 2, "cannot_tell": 0}
+    assert document["summary"] == {
+        "failed": 2, "passed": 1, "inconclusive": 0, "not applicable": 0
+    }  # fmt: skip
     assert document["failed"] == ["TRAIN902", "TRAIN900"]
     assert document["checks"][0]["evidence"] == {"count": 3}
     assert document["checks"][1]["evidence"] == {"nan": "nan"}
@@ -126,22 +128,25 @@ def test_the_document_is_strict_json() -> None:
 
 def test_the_text_names_cause_and_next_step() -> None:
     text = checks_text(run_checks([GOOD, BAD], Subject(), 10), "train.py")
-    assert text.startswith("FAIL  train.py: TRAIN902")
-    assert "likely: this." in text
-    assert "next:   Do that." in text
+    assert text.startswith("Checks of training train.py\n\nTRAIN902 train902: ")
+    assert "Likely cause: this." in text
+    assert "Next: Do that." in text
+    assert text.endswith(
+        "1 failed, 1 passed, 0 inconclusive, 0 not applicable (--full lists all checks)"
+    )
 
 
-def test_a_failure_stands_first_with_its_line_and_the_rest_are_codes() -> None:
+def test_a_failure_stands_first_with_its_line_and_the_rest_is_counted() -> None:
     report = run_checks(
         [GOOD, BAD, made("TRAIN003", lambda: unclear("Nobody knows."))], Subject(), 9
     )
     report.unreached = ("a second epoch",)
     report.places = {"optimizer": "train.py:7"}
     text = checks_text(report, "train.py")
-    first = "FAIL  train.py: TRAIN902 train902 (2 of 3 checks answered, 1 cannot tell; not reached:"
-    assert text.startswith(f"{first} a second\n")
-    assert "ok  TRAIN901" in text
-    assert "?   TRAIN003" in text
+    assert text.startswith("Checks of training train.py\n\nTRAIN902 train902: ")
+    assert "Not reached by the script: a second epoch." in text
+    assert "1 failed, 1 passed, 1 inconclusive" in text
+    assert "TRAIN901" not in text
     assert "Nobody knows." not in text
     assert "Nobody knows." in checks_text(report, "train.py", full=True)
     document = checks_document(report, "train.py")

@@ -292,7 +292,7 @@ def test_a_step_with_a_second_objective_need_not_lower_the_loss() -> None:
     two, one = (TrainingSubject(lambda beside=b: game(beside)) for b in (True, False))
     assert "(maker.bias, maker.weight)" in two.other_objective
     assert one.other_objective == ""
-    assert judged("TRAIN015", two).answer.judgement is Judgement.CANNOT_TELL
+    assert judged("TRAIN015", two).answer.judgement is Judgement.INCONCLUSIVE
     assert judged("TRAIN015", one).answer.judgement is Judgement.FAIL
 
 
@@ -328,7 +328,7 @@ def test_parameters_of_the_loss_are_trained_too(
     subject = TrainingSubject(lambda: proxied(learned, drawn))
     answer = judged("TRAIN006", subject).answer
     assert answer.judgement is judgement, answer.sentence
-    assert judged("TRAIN020", subject).answer.judgement is Judgement.CANNOT_TELL
+    assert judged("TRAIN020", subject).answer.judgement is Judgement.INCONCLUSIVE
 
 
 def reading_its_model() -> Training:
@@ -367,7 +367,7 @@ def test_a_step_that_minimises_something_else_is_known_by_its_loss() -> None:
     other, scaled = (TrainingSubject(lambda m=m: stepping(*m)) for m in ((5.0,), (0.0, 0.25)))
     assert other.other_objective.startswith("reports")
     assert scaled.other_objective == ""
-    assert judged("TRAIN015", other).answer.judgement is Judgement.CANNOT_TELL
+    assert judged("TRAIN015", other).answer.judgement is Judgement.INCONCLUSIVE
     assert judged("TRAIN015", scaled).answer.judgement is Judgement.FAIL
 
 

@@ -120,7 +120,10 @@ def make_stuck():
     return DataLoader(Numbers(), 4, num_workers=1, worker_init_fn=wait_at_start)
 """
 
-FAST = ("--quick", "--repeats", "3", "--steps", "20", "--seconds", "2", "--emulate-step-ms", "2")
+FAST = (
+    *("--quick", "--set", "measure.repeats=3", "--set", "measure.steps=20", "--seconds", "2"),
+    *("--emulate-step-ms", "2"),
+)
 
 
 def write_source(folder: Path, text: str = SOURCE) -> Path:

@@ -45,14 +45,14 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check-training", "X:main"], "X:main returns nothing, so it was not run"),
+        (["check", "X:main"], "X:main returns nothing, so it was not run"),
         (
-            ["check-training", "X:main"],
-            "A whole script: pipeline-profiler check-training -- X --its",
+            ["check", "X:main"],
+            "A whole script: pipeline-profiler check -- X --its",
         ),
-        (["check-training", "X:train"], "X:train trains (`backward` in line 9), and the checks"),
-        (["check-training", "X"], "X has no make_loader, make_model, make_loss, make_optimizer"),
-        (["check-loader", "X:main"], "and returns the loader."),
+        (["check", "X:train"], "X:train trains (`backward` in line 9), and the checks"),
+        (["check", "X"], "X has no make_loader, make_model, make_loss, make_optimizer"),
+        (["check", "X:main"], "and returns the loader, or the parts of a training."),
         (["run", "X:main"], "and returns the loader."),
         (["run", "X:train", "--step", "X:main"], "and returns the step, a function step(batch)."),
         (["precision", "--loader", "X:main"], "and returns the loader."),
@@ -79,10 +79,10 @@ def test_a_make_training_that_trains_is_refused_where_the_file_is_given(
 ) -> None:
     path = tmp_path / "misnamed_script.py"
     path.write_text(SCRIPT.replace("def main()", "def make_training()"))
-    assert command_line(["check-training", str(path)]) == 2
+    assert command_line(["check", str(path)]) == 2
     assert "make_training returns nothing" in capsys.readouterr().err
     path.write_text(SCRIPT + "def make_model():\n    print(1)\ndef make_loader():\n    return []\n")
-    assert command_line(["check-training", str(path)]) == 2
+    assert command_line(["check", str(path)]) == 2
     assert "make_model returns nothing" in capsys.readouterr().err
     assert not path.with_name("imported").exists()
 

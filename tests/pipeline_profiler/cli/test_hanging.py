@@ -37,7 +37,15 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
         source, limit = HANGING[loader]
         (root / loader).mkdir()
         train = write_source(root / loader, source)
-        words = ("run", f"{train}:{loader}", *FAST, "--limit", limit, "-o", "s.json")
+        words = (
+            "run",
+            f"{train}:{loader}",
+            *FAST,
+            "--set",
+            f"measure.limit={limit}",
+            "-o",
+            "s.json",
+        )
         return profile(*words, cwd=root / loader)
 
     with ThreadPoolExecutor(3) as threads:

@@ -90,8 +90,8 @@ def make():
 """
 COMMANDS = [
     ("run", "train.py:make_loader", "--step", "train.py:make_step", "--quick", "--seconds", "2",
-     "--steps", "10", "--repeats", "1", "--python", "{}"),
-    ("check-training", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
+     "--set", "measure.steps=10", "--set", "measure.repeats=1", "--python", "{}"),
+    ("check", "train.py", "--only", "TRAIN005,TRAIN020", "--python", "{}/bin/python"),
     ("watch", "--python", "{}", "--", "train.py"),
 ]  # fmt: skip
 WALK = """
@@ -197,7 +197,7 @@ def test_a_training_is_measured_by_its_own_python_with_its_own_packages(
         assert not {sysconfig.get_path("purelib"), str(ROOT)} & set(told["path"])
     if words[0].startswith("check"):
         verdicts = {c["verdict"] for c in json.loads((tmp_path / "x.json").read_text())["checks"]}
-        assert verdicts == {"pass"}
+        assert verdicts == {"passed"}
     else:
         session = Session.load(tmp_path / "x.json")
         assert session.environment["interpreter"] == str(other / "bin" / "python")
@@ -293,17 +293,17 @@ def test_a_path_without_a_python_is_one_sentence(
 def test_our_own_python_goes_on_in_this_process(
     capsys: pytest.CaptureFixture[str], loader: str, named: str
 ) -> None:
-    assert main.command_line(["run", loader, "--steps", "0", "--python", named]) == 2
+    assert main.command_line(["run", loader, "--set", "measure.steps=3", "--python", named]) == 2
     said = capsys.readouterr().err
-    assert said == "pipeline-profiler: --steps must be at least 10 and --repeats at least 1.\n"
+    assert said == "pipeline-profiler: measure.steps is 3: run needs at least 10.\n"
 
 
 def test_the_python_that_was_named_does_not_hand_on(
     capsys: pytest.CaptureFixture[str], loader: str
 ) -> None:
-    words = ["run", loader, "--steps", "0", "--python", "/nowhere/python"]
+    words = ["run", loader, "--set", "measure.steps=3", "--python", "/nowhere/python"]
     assert main.command_line(words, lent=True) == 2
-    assert capsys.readouterr().err.startswith("pipeline-profiler: --steps must be at least 10")
+    assert capsys.readouterr().err.startswith("pipeline-profiler: measure.steps is 3")
 
 
 def test_what_its_python_lacks_is_told_with_its_path(

@@ -17,6 +17,7 @@ from preflight.ending import ExitCode
 from tests.pipeline_profiler.cli.loaders import FAST, write_source
 from tests.pipeline_profiler.fakes import made_session, schedule
 
+COLD = ("--set", "measure.cold=true", "--set", "measure.files=none/*.jpg")
 MEASURED = "repeats of the step"  # what stderr says once a measurement is on its way
 
 
@@ -64,9 +65,8 @@ def test_other_files_are_not_ours(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x"
     path.write_bytes(content)
     assert not output.is_ours(path)
-    with pytest.raises(ProfileError, match=r"was not written by pipeline-profiler: .*--replace"):
-        output.check_output(str(path), replace=False)
-    output.check_output(str(path), replace=True)
+    with pytest.raises(ProfileError, match="was not written by pipeline-profiler: choose"):
+        output.check_output(str(path))
 
 
 def test_a_report_replaces_a_report_and_nothing_else(
@@ -76,10 +76,10 @@ def test_a_report_replaces_a_report_and_nothing_else(
     readme.write_text("# Mine\n")
     assert run("report", session, "-o", readme) == 2
     assert readme.read_text() == "# Mine\n"
-    assert "choose another name, or allow it with --replace" in capsys.readouterr().err
-    assert run("report", session, "-o", readme, "--replace") == 0
-    assert readme.read_text() != "# Mine\n"
-    assert run("report", session, "-o", readme) == 0  # ours now
+    assert "choose another name" in capsys.readouterr().err
+    readme.unlink()
+    for _ in range(2):  # the second replaces the first
+        assert run("report", session, "-o", readme) == 0
 
 
 def test_a_command_never_writes_over_what_it_reads(
@@ -88,11 +88,11 @@ def test_a_command_never_writes_over_what_it_reads(
     before = session.read_bytes()
     link = tmp_path / "link.json"
     link.symlink_to(session)
-    assert run("report", session, "-o", link, "--replace") == 2
+    assert run("report", session, "-o", link) == 2
     assert session.read_bytes() == before
     train = write_source(tmp_path)
     text = train.read_text()
-    assert run("run", f"{train}:make_loader", *FAST, "-o", train, "--replace") == 2
+    assert run("run", f"{train}:make_loader", *FAST, "-o", train) == 2
     assert train.read_text() == text
     assert "is read by this command" in capsys.readouterr().err
 
@@ -126,18 +126,22 @@ def test_a_link_is_written_through(tmp_path: Path, session: Path) -> None:
         (["run", "LOADER", *FAST, "--fail-on", "stall<3%"], "takes a bound like"),
         (["run", "LOADER", *FAST, "--seconds", "nan"], "--seconds takes a number above 0"),
         (["run", "LOADER", *FAST, "--seconds", "0"], "--seconds takes a number above 0"),
-        (["run", "LOADER", *FAST, "--limit", "-1"], "--limit takes a number above 0"),
-        (["run", "LOADER", *FAST, "--seed", "-1"], "--seed takes"),
-        (["run", "LOADER", *FAST, "--steps", "3"], "--steps must be"),
-        (["run", "LOADER", *FAST, "--repeats", "0"], "--repeats at least 1"),
+        (["run", "LOADER", *FAST, "--set", "measure.limit=-1"], "write a number of seconds"),
+        (["run", "LOADER", *FAST, "--set", "measure.seed=-1"], "write a whole number from 0"),
+        (["run", "LOADER", *FAST, "--set", "measure.steps=3"], "run needs at least 10"),
+        (["run", "LOADER", *FAST, "--set", "measure.repeats=0"], "write a whole number from 1"),
         (["run", "LOADER", *FAST, "--emulate-step-ms", "inf"], "--emulate-step-ms takes"),
-        (["run", "LOADER", *FAST, "--files", "*.jpg"], "give --cold"),
-        (["run", "LOADER", *FAST, "--cold", "--files", "none/*.jpg"], "matches no file"),
-        (["tune", "LOADER", "--seed", "-1"], "--seed takes"),
-        (["sweep", "LOADER", "--workers", "1,x"], "--workers takes whole numbers with commas"),
-        (["sweep", "LOADER", "--workers", "-1"], "--workers takes whole numbers from 0"),
-        (["sweep", "LOADER", "--pin", "7"], "--pin takes whole numbers from 0 to 1"),
-        (["sweep", "LOADER", "--prefetch", "0"], "--prefetch takes whole numbers from 1"),
+        (["run", "LOADER", *FAST, *COLD], "matches no file"),
+        (["run", "LOADER", "--try", "workers=1,x"], "--try workers takes whole numbers with"),
+        (["run", "LOADER", "--try", "workers=-1"], "--try workers takes whole numbers from 0"),
+        (["run", "LOADER", "--try", "workers"], "--try workers takes whole numbers from 0"),
+        (["run", "LOADER", "--try", "pin=7"], "--try pin takes whole numbers from 0 to 1"),
+        (["run", "LOADER", "--try", "prefetch=0"], "--try prefetch takes whole numbers from 1"),
+        (["run", "LOADER", "--try", "worker=0"], "Did you mean 'workers'?"),
+        (["run", "LOADER", "--try", "pin=0", "--try", "pin=1"], "--try pin is given twice"),
+        (["run", "LOADER", "--try", "pin=0", "--tune"], "Give --try or --tune"),
+        (["run", "LOADER", "--tune", "--fail-on", "stall>2%"], "which --tune does not measure"),
+        (["run", "LOADER", "--", "train.py"], "run runs no script"),
         (["run", "LOADER", "--ceiling", "-o", "taken.py"], "was not written by pipeline-profiler"),
         (["precision", "-o", "taken.py"], "was not written by pipeline-profiler"),
         (["precision", "--lr", "nan"], "--lr takes a number above 0"),
@@ -149,7 +153,10 @@ def test_a_link_is_written_through(tmp_path: Path, session: Path) -> None:
         (["report", "s.json", "--fail-on", "x"], "takes a bound like"),
         (["report", "none.json"], "No session at"),
         (["report", "a\0b"], "is not a readable session"),
-        (["compare", "s.json", "taken.py"], "is not a readable session"),
+        (["report", "s.json", "--against", "taken.py"], "is not a readable session"),
+        (["report", "s.json", "--against", "s.json", "-o", "x.md"], "does not go with -o"),
+        (["report", "s.json", "--json", "-o", "x.md"], "Give -o or --json"),
+        (["report", "s.json", "s.json", "--audit", "run"], "does not go with --audit"),
     ],
 )
 def test_arguments_are_looked_at_first(
@@ -177,9 +184,7 @@ def test_arguments_are_looked_at_first(
 
 
 def options(path: str, **more: object) -> argparse.Namespace:
-    return argparse.Namespace(
-        **{"output": path, "replace": False, "json": False, "fail_on": None} | more
-    )
+    return argparse.Namespace(**{"output": path, "json": False, "fail_on": None} | more)
 
 
 def test_folders_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,11 @@ def make_training():
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     return model, DataLoader(DATA, 6), torch.nn.functional.cross_entropy, optimizer
 """
-QUICK = ["--batch-sizes", "4,8", "--steps", "2", "--repeats", "3", "--parity-steps", "2"]
+STEPS = ("--set", "measure.steps=20")
+QUICK = [
+    *("--batch-sizes", "4,8", "--set", "measure.steps=2", "--set", "measure.repeats=3"),
+    *("--set", "measure.parity_steps=2"),
+]
 
 
 @pytest.fixture
@@ -86,17 +90,15 @@ def test_a_step_of_ones_own_has_twenty_timed_steps_a_window(
     train: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ["--step", f"{train}:make_step", "--loader", f"{train}:make_loader"]
-    short = ["--batch-sizes", "4", "--precisions", "fp32", "--repeats", "3"]
-    assert run_command(*own, *short, "--steps", "20", "--json") == 0
+    short = ["--batch-sizes", "4", "--precisions", "fp32", "--set", "measure.repeats=3"]
+    assert run_command(*own, *short, *STEPS, "--json") == 0
     row = json.loads(capsys.readouterr().out)["precision"]["rows"][0]
     assert (row["model"], row["status"], row["step"]["steps"]) == ("make_step", "ok", 60)
-    assert (
-        run_command("--step", f"{train}:make_training", *short[2:], "--steps", "20", "--json") == 0
-    )
+    assert run_command("--step", f"{train}:make_training", *short[2:], *STEPS, "--json") == 0
     row = json.loads(capsys.readouterr().out)["precision"]["rows"][0]
     assert (row["batch_size"], row["status"]) == (6, "ok")  # of the loader that it brings
-    assert run_command(*own, "--steps", "19") == 2
-    assert "--steps must be at least 20 with --step" in capsys.readouterr().err
+    assert run_command(*own, "--set", "measure.steps=19") == 2
+    assert "--step needs at least 20" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_is_read_with_its_damaged_files_left_out(

@@ -35,6 +35,11 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, ob
     return list(document["runs"])
 
 
+def record(*keys: str) -> list[str]:
+    """Options that set keys of `[record]`."""
+    return [word for key in keys for word in ("--set", f"record.{key}")]
+
+
 def make_log(folder: Path, name: str, last: str = "0.1") -> str:
     rows = [f"{i},{1 / (i + 1)}\n" for i in range(30)]
     (folder / name).write_text("step,loss\n" + "".join(rows) + f"30,{last}\n")
@@ -48,18 +53,18 @@ def test_checks_add_rows_that_can_be_chosen_sorted_and_noted(
     assert command_line(["runs"]) == 0
     assert "No run is recorded yet" in capsys.readouterr().out
     secret = "hf_abcdefghijklmnop"
-    assert command_line(["check-log", good, "--study", "birds", "--config", f"u?k={secret}"]) == 0
-    assert command_line(["check-log", bad, "--note", "after <b>lunch</b>"]) == 1
-    assert command_line(["check-log", good, "--no-record"]) == 0
-    assert command_line(["check-log", "absent.csv"]) == 2  # nothing was examined: no row
+    assert command_line(["check", good, *record("study=birds", f"configuration=u?k={secret}")]) == 0
+    assert command_line(["check", bad]) == 1
+    assert command_line(["runs", "2", "--note", "after <b>lunch</b>"]) == 0
+    assert command_line(["check", good, *record("enabled=false")]) == 0
+    assert command_line(["check", "absent.csv"]) == 2  # nothing was examined: no row
     rows = listed(capsys)
-    assert [row["verdict"] for row in rows] == ["pass", "fail"]
+    assert [row["verdict"] for row in rows] == ["passed", "failed"]
     first, second = rows
     assert first["study"] == "birds"
     assert first["config"] == "u?k=***"
     assert second["study"] == table.parent.name
     assert [r["id"] for r in listed(capsys, "--study", "BIRDS")] == [1]
-    assert [r["id"] for r in listed(capsys, "--verdict", "fail", "--of", "check-log")] == [2]
     assert [r["id"] for r in listed(capsys, "--word", "lunch")] == [2]
     assert [r["id"] for r in listed(capsys, "--sort", "value", "--reverse")] == [2, 1]
     assert command_line(["runs", "1", "--note", "the one to keep"]) == 0
@@ -76,7 +81,7 @@ def test_the_row_of_a_log_has_its_best_evaluation(
     losses = [1 / (i + 1) for i in range(20)] + [0.5]
     rows = "".join(f"{i},{loss}\n" for i, loss in enumerate(losses))
     (table.parent / "held.csv").write_text(f"step,val_loss\n{rows}")
-    assert command_line(["check-log", "held.csv", "--only", "LOG005"]) == 0
+    assert command_line(["check", "held.csv", "--only", "LOG005"]) == 0
     (row,) = listed(capsys)
     assert (row["metric"], row["value"]) == ("val_loss", 0.05)
 
@@ -86,9 +91,9 @@ def test_a_table_that_cannot_be_written_costs_a_sentence_and_nothing_else(
 ) -> None:
     table.write_text("my diary")
     log = make_log(table.parent, "good.csv")
-    assert command_line(["check-log", log]) == 0
+    assert command_line(["check", log]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("PASS")
+    assert said.out.startswith("Checks of log ")
     assert "is not in the table of runs" in said.err
     assert table.read_text() == "my diary"
     assert command_line(["runs"]) == 2
@@ -101,10 +106,10 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     # a measurement of `run` takes seconds: the row of another command goes the same way
 
     def add(p: argparse.ArgumentParser) -> None:
-        runs.add_recording_options(p)
+        runs.record_command(p)
         runs.add_push_options(p)
 
-    monkeypatch.setattr(checks, "add_recording_options", add)
+    monkeypatch.setattr(checks, "record_command", add)
     sent: list[urllib.request.Request] = []
 
     def take(request: urllib.request.Request, timeout: float) -> Any:
@@ -114,17 +119,17 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     monkeypatch.setattr(urllib.request, "urlopen", take)
     monkeypatch.setattr(runs, "read_code", lambda folder: Code("c" * 40, "+x = 1", ""))
     monkeypatch.setenv("PREFLIGHT_TOKEN", "secret-token")
-    call = ["check-log", make_log(table.parent, "good.csv"), "--config", "here/conf.yaml"]
+    call = ["check", make_log(table.parent, "good.csv"), *record("configuration=here/c.yaml")]
     call += ["--push", "https://here/logs/"]
     told = {}
     for name, more in {
-        "none": [], "dry": ["--dry-run"], "unkept": ["--no-record"], "code": ["--with-code"],
-        "paths": ["--with-paths"], "both": ["--with-code", "--with-paths"],
+        "none": [], "dry": ["--dry-run"], "unkept": record("enabled=false"),
+        "code": ["--with-code"], "paths": ["--with-paths"], "both": ["--with-code", "--with-paths"],
     }.items():  # fmt: skip
         assert command_line([*call, *more]) == 0
         told[name] = capsys.readouterr().err
     assert len(sent) == 5
-    assert len(listed(capsys)) == 5  # --no-record adds no row
+    assert len(listed(capsys)) == 5  # record.enabled=false adds no row
     assert "would leave for https://here/logs/" in told["dry"]
     assert {one.full_url for one in sent} == {"https://here/api/v1/profiles"}
     assert sent[0].headers["Authorization"] == "Bearer secret-token"
@@ -133,7 +138,7 @@ def test_what_is_pushed_has_code_and_paths_only_when_asked(
     assert {body["name"] for body in bodies} == {"logs"}
     keys = [set(body["profile"]) for body in bodies]
     assert keys[0] == keys[1] >= {"command", "verdict", "time"}
-    for word in ("conf.yaml", "x = 1", str(table.parent)):
+    for word in ("c.yaml", "x = 1", str(table.parent)):
         assert word not in json.dumps(bodies[0])
         assert not any(word in line for line in told["none"].splitlines() if line[:2] == "  ")
     assert keys[2] - keys[0] == {"git_diff"}

@@ -132,7 +132,7 @@ def test_out_of_memory_is_a_row_and_the_sweep_goes_on(refuse: Callable[[], None]
     assert found["largest"][0]["batch_size"] == 13
     assert not found["largest"][0]["limit_reached"]
     assert any(
-        "largest batch that fits is 13, to 2 %, found in" in text for text in found["sentences"]
+        "largest batch that fits is 13, to 2%, found in" in text for text in found["sentences"]
     )
 
 
@@ -185,7 +185,7 @@ def not_a_number() -> Any:
         (flat_model, lambda size: Batches(8), "gives 8 samples per batch, not 4"),
         (flat_model, lambda size: [(1, 2, 3)], "gave a batch of type tuple"),
         (flat_model, lambda size: 1 / 0, "the loader failed with ZeroDivisionError"),
-        (flat_model, lambda size: 3, "No adapter knows how to iterate"),
+        (flat_model, lambda size: 3, "No adapter can iterate"),
         (lambda: refusing(0, lambda: {}["head"]), Batches, "KeyError: 'head'"),
         (lambda: None, Batches, "make_model returned NoneType"),
     ],

@@ -316,7 +316,7 @@ def test_a_training_brings_its_model_loss_and_optimizer() -> None:
     [
         (lambda: flat_model(), "a model alone"),
         (lambda: {"model": flat_model()}, "gave no loader, loss, optimizer"),
-        (lambda: make_training() | {"train_step": print}, "its own train_step, which knows no"),
+        (lambda: make_training() | {"train_step": print}, "its own train_step, which takes no"),
     ],
 )
 def test_what_is_no_step_is_refused_with_what_to_return(made: Callable[[], Any], said: str) -> None:

@@ -58,7 +58,7 @@ def test_tables_and_chart_stand_before_the_sentences(session: Session) -> None:
         places = [text.index(part) for part in ("with loader", "Loss / accuracy", "What the table")]
         assert places == sorted(places)
         assert text.index("would have to deliver", places[0]) > places[2]
-    assert render.to_html(session).index("Samples a second by row") < text.index("What the table")
+    assert render.to_html(session).index("Samples/s by row") < text.index("What the table")
 
 
 def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
@@ -68,8 +68,8 @@ def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
     table = summarise(measurement([curve, plain], [], 900.0))
     part = next(p for p in precision.curves(table))
     assert part.head[3:] == ("step 50", "step 80")
-    assert part.rows[0][3:] == ("2 / 10.00 %", "1 / 50.00 %")
-    assert part.rows[1][3:] == ("2 / n/a", "n/a")
+    assert part.rows[0][3:] == ("2 / 10.00%", "1 / 50.00%")
+    assert part.rows[1][3:] == ("2 / -", "n/a")
 
 
 def test_memory_of_a_gpu_has_three_figures() -> None:
@@ -100,7 +100,7 @@ def test_out_of_memory_reads_so_in_the_table() -> None:
 
 def test_the_page_holds_one_chart_with_two_bars_a_row(session: Session) -> None:
     page = render.to_html(session)
-    assert page.count("Samples a second by row") == 3  # caption, label and title
+    assert page.count("Samples/s by row") == 3  # caption, label and title
     widths = bar_widths(ET.fromstring(precision.draw_rates(read_table(session))))
     assert len(widths) == 4
     assert min(widths) > 0

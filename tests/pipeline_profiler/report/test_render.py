@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
+from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report import render
 from pipeline_profiler.report.render import to_screen
@@ -32,7 +33,7 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     assert "slow-decode" in text
     assert re.search(r"^host batches +n/a +n/a$", text, re.MULTILINE)
     assert "GPU starvation" not in text
-    assert "A perfect loader would make it 1.50 times as fast (95 %: 1.45 to 1.56)" in text
+    assert "A perfect loader would make it 1.50 times as fast (95%: 1.45 to 1.56)" in text
 
 
 def test_markdown_tables_have_one_width(session: Session) -> None:
@@ -123,10 +124,29 @@ def test_it_ends_with_verdict_cause_and_what_to_do(session: Session) -> None:
     assert "A perfect loader would make it 1.50 times as fast" in text
     assert "slow-decode" in text
     assert "    -> " in text
-    assert len(text.splitlines()) <= 24
+    assert len(text.splitlines()) <= render.SCREEN_LINES
     assert max(map(len, text.splitlines())) <= 96
     for word in ("AU", "HOL", "arm", "shadow", "serialise"):
         assert word not in text.split()
+
+
+def test_the_screen_has_the_place_of_a_cause_without_its_source(session: Session) -> None:
+    at = "loader.py:61 resize: cv2.resize(image, (224, 224), interpol..."
+    seen = cause("A", 0.3, 0.2, 0.4)
+    seen |= {"cause": f"loading takes 9 ms ({at} < load)", "evidence": {"at": f"{at} < load"}}
+    long = cause("B", 0.2, 0.1, 0.3) | {"cause": "; ".join(["one more clause of it"] * 20)}
+    session = copy.deepcopy(session)
+    session.arm(Arm.WARM)[0].config["batch_size"] = 4
+    text = to_screen(having(session, causes=[seen, long, cause("C", 0.1, 0.05, 0.2)] * 9))
+    assert (
+        "1. A a, 30.0% (20.0% to 40.0%) of the step: loading takes 9 ms (loader.py:61 resize)"
+        in text
+    )
+    assert "cv2" not in text
+    assert len(text.splitlines()) <= render.SCREEN_LINES
+    assert "2. B b" in text
+    assert "-> mend B" in text
+    assert "Throughput: end to end" in text
 
 
 def test_causes_keep_the_order_of_the_diagnosis() -> None:
@@ -160,9 +180,9 @@ def test_what_no_cause_explains_is_told(session: Session) -> None:
 
 def test_an_interval_that_says_nothing_is_cannot_tell(session: Session) -> None:
     wild = {"share": -4.684, "low": -1075.7, "high": 0.97}
-    assert share_text(wild) == "cannot tell, the repeats differ too much"
+    assert share_text(wild) == "inconclusive: the repeats differ too much"
     text = to_screen(having(session, stall=wild, causes=[]))
-    assert text.startswith("cannot tell whether the step waits for data")
+    assert text.startswith("inconclusive: the repeats differ too much")
     assert "--seconds 240" in " ".join(text.split())
     assert "1075" not in text
     assert "perfect loader" not in text

@@ -288,11 +288,11 @@ def test_gaps_and_copies_are_told(tmp_path: Path) -> None:
 def test_steps_of_jax_and_what_cannot_be_told(tmp_path: Path) -> None:
     steps = [slice_of("train", i * 100, 90, args={"step_num": str(i)}) for i in range(STEPS)]
     without = trace_lines(write_trace(tmp_path, steps))
-    assert without[0].startswith("cannot tell: no span of a loader")
+    assert without[0].startswith("inconclusive: no span of a loader")
     assert "gaps between the marks: 10.0% of the time, the longest 0.010 ms" in without
     drawn = [slice_of("IteratorGetNext", i * 100, 30, tid=4) for i in range(STEPS)]
     assert "input wait 30.0%" in trace_lines(write_trace(tmp_path, steps + drawn))[0]
-    assert trace_lines(write_trace(tmp_path, drawn))[0].startswith("cannot tell: 0 step marks")
+    assert trace_lines(write_trace(tmp_path, drawn))[0].startswith("inconclusive: 0 step marks")
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ def document(**changes: Any) -> dict[str, Any]:
         return {"code": code, "verdict": verdict, "evidence": {BAD: BAD}} | plain | more
 
     checks = [
-        entry("TRAIN001", "pass"),
-        entry("TRAIN002", "pass"),
-        entry("TRAIN012", "fail"),
-        entry("TRAIN010", "fail"),
-        entry("TRAIN020", "cannot_tell"),
+        entry("TRAIN001", "passed"),
+        entry("TRAIN002", "passed"),
+        entry("TRAIN012", "failed"),
+        entry("TRAIN010", "failed"),
+        entry("TRAIN020", "inconclusive"),
     ]
     made = {"schema": "checks/1", "subject": BAD, "checks": checks, "ended": ""}
     return made | {"failed": ["TRAIN012", "TRAIN010"]} | changes
@@ -52,7 +52,7 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "check-training" in text(opened(monkeypatch, "checks"))
+    assert "check" in text(opened(monkeypatch, "checks"))
     path = tmp_path / "checks.json"
     picture = io.BytesIO()
     Image.new("RGB", (8, 8)).save(picture, "PNG")
@@ -60,8 +60,8 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     path.write_text(json.dumps(document(grid=grid)))
     at = opened(monkeypatch, "checks")
     assert not at.exception
-    assert "Pictures as the model gets them" in [h.value for h in at.header]
-    assert "2 fail, 1 cannot tell, 2 pass" in text(at)
+    assert "Images as the model gets them" in [h.value for h in at.header]
+    assert "2 failed, 2 passed, 1 inconclusive, 0 not applicable" in text(at)
     shown = text(at)
     assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
     assert "Likely:" in shown
@@ -74,7 +74,7 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
 def test_a_document_is_read_as_what_it_can_be() -> None:
     odd = document(checks=[1, {"code": 3, "verdict": "x", "evidence": [1], "causes": "y"}], grid=4)
     made = parse_checks(json.dumps(odd).encode(), "x.json")
-    assert [a.verdict for a in made.answers] == ["cannot tell"]
+    assert [a.verdict for a in made.answers] == ["inconclusive"]
     assert made.grid is None
     made = parse_checks(json.dumps(document()).encode(), "x.json")
     assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]

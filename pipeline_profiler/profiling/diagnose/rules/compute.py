@@ -95,8 +95,8 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
             f"{faults:.0f} page faults a step from the device)",
             share,
             seen,
-            "confirm with --cold; then read ahead, pack small files, or copy the data to local "
-            "disk",
+            "confirm with --set measure.cold=true; then read ahead, pack small files, or copy the "
+            "data to local disk",
             about="step",
         )
     totals = first[0].run.totals

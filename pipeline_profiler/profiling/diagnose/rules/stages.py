@@ -37,7 +37,7 @@ STAGE_CODES = {
 STAGE_WORDS = {"serialise": "pickling"}
 STAGE_NEXT = {
     "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
-    "`pipeline-profiler sweep`",
+    "`pipeline-profiler run --try workers=0,2,4`",
     "decode": "store smaller or faster-decoding files (`audit report` lists the large ones), or "
     "decode at a reduced size (the decoder's draft or scale)",
     "transform": "move the deterministic part offline, or onto the device in batches",
@@ -222,7 +222,7 @@ def _saved_of(e: Evidence, names: tuple[str, ...], part: float) -> Interval:
 
 
 def _of_the_step(saved: Interval) -> str:
-    return f"{saved.value:.0%} of the step (95 %: {saved.low:.0%} to {saved.high:.0%})"
+    return f"{saved.value:.0%} of the step (95%: {saved.low:.0%} to {saved.high:.0%})"
 
 
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:

@@ -38,7 +38,7 @@ CASES: Cases = {
     "BOX012": [
         box_case("all different", annotations=[ROW, {**ROW, "entry": 1, "annotation_id": "6"}]),
         box_case(
-            "numbers within the file of a picture",
+            "numbers within the file of an image",
             annotations=[ROW, {**ROW, "image_key": "2"}],
             annotation_files=[{"format": "LabelMe"}],
         ),
@@ -50,7 +50,7 @@ CASES: Cases = {
             "an annotation id twice", "/annotation ids", annotations=[ROW, {**ROW, "entry": 1}]
         ),
         file_found(
-            "a picture under two ids",
+            "an image under two ids",
             "/pictures",
             annotated_images=[LISTED, {**LISTED, "entry": 1, "image_key": "2"}],
         ),
@@ -61,15 +61,15 @@ CASES: Cases = {
         ),
     ],
     "BOX011": [
-        box_case("all pictures are there", {}, annotated_images=[FOUND]),
+        box_case("all images are there", {}, annotated_images=[FOUND]),
         box_case(
-            "an annotation of a listed picture",
+            "an annotation of a listed image",
             annotated_images=[FOUND],
             annotations=[{**ORPHAN, "image_key": "0000.jpg"}],
         ),
-        file_found("an unknown picture id", "/ids", annotated_images=[FOUND], annotations=[ORPHAN]),
+        file_found("an unknown image id", "/ids", annotated_images=[FOUND], annotations=[ORPHAN]),
         file_found(
-            "a picture that is gone",
+            "an image that is gone",
             "/missing",
             annotation_files=[{"pictures": 1}],
             annotated_images=[{**ENTRY, "matched_by": "missing"}],

@@ -35,7 +35,7 @@ CASES: Cases = {
         shape_case("inside", POSE),
         shape_case("shares", SHARES, annotation_files=[YOLO]),
         box_case(
-            "in the frame of a picture that is displayed on its side",
+            "in the frame of an image that is displayed on its side",
             {"stored_x": 100.0, "stored_y": 340.0, "stored_width": 150.0, "stored_height": 200.0},
             images=[{"orientation": 6}],
             annotation_shapes=[{**POSE, "points": [150.0, 500.0, 2.0]}],
@@ -45,11 +45,11 @@ CASES: Cases = {
             "not labelled, so its place does not matter",
             {**POSE, "points": [120.0, 130.0, 2.0, -5.0, 0, 0]},
         ),
-        shape_found("outside the picture", {**POSE, "points": [655.0, 130.0, 2.0]}),
+        shape_found("outside the image", {**POSE, "points": [655.0, 130.0, 2.0]}),
         shape_found("a number too few", POSE, categories=[TAILED]),
         shape_found("off its box", {**POSE, "points": [10.0, 10.0, 2.0] * 2}),
         shape_found(
-            "shares: outside the picture",
+            "shares: outside the image",
             SHARES,
             {**SHARES, "points": [1.02, 0.3, 2.0]},
             annotation_files=[YOLO],

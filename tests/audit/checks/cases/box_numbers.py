@@ -19,7 +19,7 @@ CASES: Cases = {
         box_found("over the right edge", {"x": 475.0}),
         box_found("wholly outside, above", {"y": -300.0}),
         box_found(
-            "a picture that cannot be decoded, by its declared size",
+            "an image that cannot be decoded, by its declared size",
             {"x": 475.0, "picture_width": None, "picture_height": None},
             images=[{"status": "unreadable", "width": None, "height": None}],
         ),
@@ -48,7 +48,7 @@ CASES: Cases = {
         box_case("a small box is no share", {"width": 2.0, "height": 2.0}),
         box_found("one box of another unit", {}, {"other_unit": True}),
         box_case(
-            "two pictures",
+            "two images",
             {"other_unit": True},
             {"other_unit": True, "sample_id": "0001.jpg"},
             expect=["0000.jpg", "0001.jpg"],

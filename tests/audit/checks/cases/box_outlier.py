@@ -32,8 +32,8 @@ def _box_outlier() -> Iterator[Case]:
                for i in range(600)]  # fmt: skip
     few = [{"sample_id": f"{i % 64:04d}.jpg", "x": 3.0 * i, "label": "abcdefghijkl"[i % 12]}
            for i in range(300)]  # fmt: skip
-    yield Case("five boxes a picture", [{}] * 64, tables=boxed(*few))
-    yield Case("600 boxes in one picture, of 12 classes", [{}] * 64, ["0007.jpg"],
+    yield Case("five boxes an image", [{}] * 64, tables=boxed(*few))
+    yield Case("600 boxes in one image, of 12 classes", [{}] * 64, ["0007.jpg"],
          tables=boxed(*few, *crowded))  # fmt: skip
 
 

@@ -37,7 +37,7 @@ CASES: Cases = {
         shape_found("far larger than its outline", SMALL_RING, annotations=[GIVEN]),
     ],
     "BOX018": [
-        shape_case("of the picture's size", MASK),
+        shape_case("of the image's size", MASK),
         shape_case("a ring with an area", RING),
         shape_found("another size", {**MASK, "mask_width": 480, "mask_height": 640}),
         shape_found("no pixel", {**MASK, "area": 0.0}),

@@ -12,7 +12,7 @@ ENTRY = {
 
 CASES: Cases = {
     "BOX005": [
-        box_case("the size of the picture", {}, annotated_images=[ENTRY]),
+        box_case("the size of the image", {}, annotated_images=[ENTRY]),
         box_case("no size given", {}, annotated_images=[{**ENTRY, "width": None, "height": None}]),
         box_found(
             "width and height exchanged",
@@ -20,7 +20,7 @@ CASES: Cases = {
             annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],
         ),
         box_found(
-            "the size before EXIF turned the picture",
+            "the size before EXIF turned the image",
             {},
             images=[{"orientation": 6}],
             annotated_images=[{**ENTRY, "width": 480.0, "height": 640.0}],

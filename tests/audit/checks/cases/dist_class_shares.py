@@ -24,7 +24,7 @@ def _class_share_shift() -> Iterator[Case]:
     test = [("test", {"car": 1, "bus": 3})] * 40
     yield object_case("another mix of objects", *train, *test, expect=["object:split:test"])
     test = [*[("test", {"car": 2, "bus": 1})] * 40, ("test", {"car": 1, "bus": 60})]
-    yield object_case("one picture with many objects", *train, *test)
+    yield object_case("one image with many objects", *train, *test)
 
 
 CASES: Cases = {

@@ -25,7 +25,7 @@ def _class_missing_from_split() -> Iterator[Case]:
 
     car, both = ("train", {"car": 2}), ("train", {"car": 1, "bus": 1})
     val = ("val", {"car": 1})
-    yield object_case("objects of so few pictures that chance explains it",
+    yield object_case("objects of so few images that chance explains it",
          *[car] * 20, *[both] * 2, *[val] * 8)  # fmt: skip
     yield object_case("objects trained and not in val", *[car] * 20, *[both] * 20, *[val] * 20,
          expect=["object:split:val/class:bus"])  # fmt: skip

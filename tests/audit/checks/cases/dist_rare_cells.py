@@ -46,7 +46,7 @@ def _rare_in_light() -> Iterator[Case]:
     cats, dogs = _lit(0.2, 0.4, 0.6, label="cat"), _lit(0.2, 0.4, 0.6, label="dog")
     hens = [*_lit(0.45, 0.6, n=58, label="hen"), *_lit(0.2, n=4, label="hen")]
     yield Case("every class in every light", [*cats, *dogs])
-    yield Case("few dark pictures, of all classes alike",
+    yield Case("few dark images, of all classes alike",
          [*_lit(0.4, 0.6, label="cat"), *_lit(0.4, 0.6, label="dog"),
           *_lit(0.1, n=2, label="cat"), *_lit(0.1, n=2, label="dog")])  # fmt: skip
     yield Case(
@@ -56,7 +56,7 @@ def _rare_in_light() -> Iterator[Case]:
     yield Case("in the training split alone",
          [*cats, *hens, *({**row, "split": "test"} for row in [*cats, *dogs])])  # fmt: skip
     yield Case(
-        "a camera of its own for each picture",
+        "a camera of its own for each image",
         [{**row, "exif_camera": f"Camera {i}"} for i, row in enumerate([*cats, *dogs])],
     )
     yield Case("hardly a dark hen", [*cats, *dogs, *hens], ["dataset/attribute:light"])

@@ -29,9 +29,9 @@ def _rare_class() -> Iterator[Case]:
          ["class:owl"])  # fmt: skip
 
     car, bus = ("test", {"car": 3, "bus": 1}), ("test", {"car": 1, "bus": 2, "van": 1})
-    yield object_case("objects of a class in 3 pictures", *[car] * 30, *[bus] * 3,
+    yield object_case("objects of a class in 3 images", *[car] * 30, *[bus] * 3,
          expect=["object:class:van"])  # fmt: skip
-    yield object_case("21 pictures of 51 are enough", *[car] * 30,
+    yield object_case("21 images of 51 are enough", *[car] * 30,
          ("test", {"car": 1, "van": 40}), *[bus] * 20)  # fmt: skip
 
 

@@ -44,10 +44,10 @@ def _shortcut() -> Iterator[Case]:
     yield Case("all alike", [{"label": x} for x in "abc" for _ in range(40)])
     yield Case("spread in the same way", [r for x in "abc" for r in _varied(60, x)])
     yield Case("a little brighter", _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.05))
-    yield Case("brighter in 89 % of the pairs, which does not prove 85 %",
+    yield Case("brighter in 89% of the pairs, which does not prove 85%",
          _varied(60, "a") + _varied(60, "b") + _varied(60, "c", 0.09))  # fmt: skip
     yield Case("too few to tell", _varied(60, "a") + _varied(60, "b") + _varied(8, "c", 0.4))
-    yield Case("one picture, copied sixty times", _varied(60, "a") + _varied(60, "b")
+    yield Case("one image, copied sixty times", _varied(60, "a") + _varied(60, "b")
          + [{**r, "pixel_hash": "f" * 32} for r in _varied(1, "c", 0.4) * 60])  # fmt: skip
     yield Case("names that spell the class",
          [{**r, "id": f"{x}/{w}_{i}.jpg"} for x, w in (("a", "tabby"), ("b", "robin"),

@@ -36,7 +36,7 @@ def _split_drift() -> Iterator[Case]:
     )
     rng, mean = np.random.default_rng(5), {"train": 0.02, "test": 0.022}
     yield Case(
-        "one property moved, by which no picture is told for certain",
+        "one property moved, by which no image is told for certain",
         [
             {**row, "noise": float(rng.normal(mean[row["split"]], 0.004))}
             for row in _split("train", 200, 1) + _split("test", 50, 2)
@@ -57,7 +57,7 @@ def _split_drift() -> Iterator[Case]:
 
     train, more = [("train", {"car": 2})] * 60, [("val", {"car": 5})] * 40
     yield object_case("objects alike", *train, *[("val", {"car": 2})] * 40)
-    yield object_case("more objects a picture", *train, *more, expect=["object:split:val"])
+    yield object_case("more objects an image", *train, *more, expect=["object:split:val"])
     images, tables = object_tables(*train, *more)
     far = [{**r, "side": 3.0 + (i >= 60) * 0.5 + i % 7 / 10} for i, r in
            enumerate(tables["object_labels"])]  # fmt: skip

@@ -19,16 +19,16 @@ BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}
 
 def _conflicting_label() -> Iterator[Case]:
     yield Case("copies that agree", [LABELLED, LABELLED])
-    yield Case("different pictures, different labels", [{"label": "cat"}, {"label": "dog"}])
+    yield Case("different images, different labels", [{"label": "cat"}, {"label": "dog"}])
     yield Case("a missing label is no conflict", [LABELLED, {**LABELLED, "label": None}])
-    yield Case("no picture to compare", [{"pixel_hash": None, "label": x} for x in "ab"])
+    yield Case("no image to compare", [{"pixel_hash": None, "label": x} for x in "ab"])
     named = [{**LABELLED, "label": label} for label in ("cat", "dog")]
-    yield Case("one picture as cat and as dog", [named[0], *named], GROUP_D)
+    yield Case("one image as cat and as dog", [named[0], *named], GROUP_D)
     same_file = [{**row, "content_hash": "e" * 64} for row in named]
     yield Case("byte-identical copies count", same_file, GROUP_D)
     both = [{"sample_id": "0000.jpg", "label": x} for x in ("cat", "dog")]
     several: list[Row] = [{**LABELLED, "label": None}, {**LABELLED, "label": "dog"}]
-    yield Case("one picture as cat and dog, and as dog alone", several, GROUP_D,
+    yield Case("one image as cat and dog, and as dog alone", several, GROUP_D,
          tables={"several_labels": both})  # fmt: skip
     yield Case(
         "sets that agree",
@@ -48,23 +48,23 @@ CASES: Cases = {
         Case("empty files are all equal: FILE001", [{**A, **EMPTY_FILE}] * 2),
         Case("no hash is no duplicate", [{"content_hash": None}, {"content_hash": None}]),
         Case("same pixels, other bytes: DUP002", [{"pixel_hash": "a" * 32}] * 2),
-        Case("one picture twice", [A, A, {}], GROUP_A),
+        Case("one image twice", [A, A, {}], GROUP_A),
         Case("a copy in the test split", [A, {**A, "split": "test"}], GROUP_A),
         Case(
-            "blank pictures: one group, however many",
+            "blank images: one group, however many",
             [{**A, "contrast": 0.0, "entropy": 0.0, "label": f"{i}"} for i in range(40)],
             GROUP_A,
         ),
     ],
     "DUP002": [
-        Case("different pictures", [{}, {}]),
+        Case("different images", [{}, {}]),
         Case("the same file twice: DUP001", [SAME_FILE] * 2),
         Case(
             "same hash of other sizes",
             [{**PIXELS, "width": 4, "height": 9}, {**PIXELS, "width": 9}],
         ),
-        Case("no picture, no duplicate", [{"pixel_hash": None, "status": "unreadable"}] * 2),
-        Case("a PNG and a BMP of one picture", [PIXELS, PIXELS, {}], GROUP_B),
+        Case("no image, no duplicate", [{"pixel_hash": None, "status": "unreadable"}] * 2),
+        Case("a PNG and a BMP of one image", [PIXELS, PIXELS, {}], GROUP_B),
         Case(
             "two equal files and a third that shows the same",
             [SAME_FILE, SAME_FILE, {**PIXELS, "split": "test"}],
@@ -76,7 +76,7 @@ CASES: Cases = {
             ["dataset:blank"],
         ),
         Case(
-            "transparent pictures are blank too",
+            "transparent images are blank too",
             [{**PIXELS, "transparent": 1.0, "contrast": 0.2}] * 2,
             ["dataset:blank"],
         ),

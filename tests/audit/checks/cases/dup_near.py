@@ -13,7 +13,7 @@ THREE = {"groups": [*NEAR_GROUP, {"representative": PICTURES[0], **C, "position"
 
 CASES: Cases = {
     "DUP003": [
-        Case("different pictures", [{}, {}]),
+        Case("different images", [{}, {}]),
         Case("one near-duplicate in each split: SPLIT001", [A, {**B, **TEST}], tables=NEAR),
         Case("the same pixels twice: DUP002", [A, A]),
         Case("a mirrored copy", [A, B, {}], IN_TRAIN, tables=NEAR),

@@ -16,7 +16,7 @@ def _failed(error_kind: str | None, name: str = "0000.jpg", **more: Any) -> Mapp
 
 
 def _unreadable() -> Iterator[Case]:
-    gone = "h answered 404 Not Found: the picture is gone"
+    gone = "h answered 404 Not Found: the image is gone"
     yield Case("an intact photograph", [{}])
     yield Case("a truncated file is left to FILE002", [_failed("truncated")])
     yield Case("a pixel bomb is left to FILE005", [_failed("bomb")])

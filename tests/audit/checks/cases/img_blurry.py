@@ -14,7 +14,7 @@ def _blurry() -> Iterator[Case]:
     yield Case("a sharp set", spread)
     yield Case("a soft set, evenly so", [{"sharpness": 0.20 + 0.002 * (i % 20)} for i in range(40)])
     yield Case("a clear sky", [*spread, {"sharpness": 0.05, "contrast": 0.01}])
-    yield Case("a flat picture has no sharpness", [*spread, {"sharpness": None, "contrast": 0.0}])
+    yield Case("a flat image has no sharpness", [*spread, {"sharpness": None, "contrast": 0.0}])
     yield Case("the softest of a wide set", [{"sharpness": 0.15 * 1.05**i} for i in range(30)])
     yield Case(
         "strokes have no texture",

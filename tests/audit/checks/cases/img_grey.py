@@ -15,7 +15,7 @@ def _grey_among_colour() -> Iterator[Case]:
     yield Case("all grey", [GREY] * 30)
     yield Case("half grey", [GREY] * 15 + [{}] * 15)
     yield Case("a class that is grey by nature", [{}] * 300 + [{**GREY, "label": "x-ray"}] * 25)
-    yield Case("a dark picture has little spread",
+    yield Case("a dark image has little spread",
          [{}] * 30 + [{"channel_spread": 0.02, "brightness_p99": 0.05}])  # fmt: skip
     chart = {"entropy": 1.5}
     yield Case("a chart in black among charts in blue", [chart] * 30 + [{**GREY, **chart}])

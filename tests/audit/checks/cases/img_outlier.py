@@ -41,7 +41,7 @@ def _statistical_outlier() -> Iterator[Case]:
             for i, row in enumerate(_varied(300, saturation=0.0) + _varied(300))
         ],
     )
-    yield Case("six grey pictures are a kind of subject",
+    yield Case("six grey images are a kind of subject",
          _varied(230) + [{**_varied(230)[50], "saturation": 0.0}] * 6)  # fmt: skip
     yield Case("pages have hardly any noise", [{**row, "noise": 0.0002} for row in _varied(230)]
          + [{**middle, "noise": 0.001 + 0.0005 * i} for i in range(6)])  # fmt: skip
@@ -51,14 +51,14 @@ def _statistical_outlier() -> Iterator[Case]:
     digits = [{**row, "noise": 0.0003 + 1e-6 * i} for i, row in enumerate(_varied(230))]
     yield Case("the noisiest of digits has noise that nobody sees",
          [*digits, {**middle, "noise": 0.005}])  # fmt: skip
-    yield Case("a flat or dark picture is reported elsewhere",
+    yield Case("a flat or dark image is reported elsewhere",
          [*_varied(60), {"contrast": 0.0, "entropy": 0.0}, {"brightness_p99": 0.1,
           "brightness": 0.001}])  # fmt: skip
     noisy = {**_varied(60)[30], "id": "x.jpg", "noise": 0.4}
     loud = [{**middle, "id": f"{i}.jpg", "noise": 0.11 + 0.002 * i} for i in range(6)]
-    yield Case("a picture of noise", [*_varied(60), noisy], ["x.jpg"])
+    yield Case("an image of noise", [*_varied(60), noisy], ["x.jpg"])
     burst = [{**middle, "pixel_hash": "f" * 32, "noise": 0.11 + 0.002 * i} for i in range(6)]
-    yield Case("six copies of sand are one picture", [*_varied(230), *(
+    yield Case("six copies of sand are one image", [*_varied(230), *(
          {**row, "id": f"{i}.jpg"} for i, row in enumerate(burst))], ["0.jpg"])  # fmt: skip
     yield Case("between two modes",
          [{**r, "brightness": r["brightness"] / 10} for r in _varied(60)]
@@ -70,14 +70,14 @@ def _statistical_outlier() -> Iterator[Case]:
          _varied(100) + [{**_varied(100)[50], "id": f"{i}.jpg", "noise": 0.4} for i in "xy"],
          ["x.jpg", "y.jpg"])  # fmt: skip
     grass = [{**row, "noise_floor": 0.03 + 0.0002 * i} for i, row in enumerate(_varied(230))]
-    yield Case("large pictures of texture, and none of noise", grass)
+    yield Case("large images of texture, and none of noise", grass)
     yield Case("hundreds are as noisy: they are made so",
          [{**row, "noise_floor": 0.09} for row in _varied(230)])  # fmt: skip
-    yield Case("three large pictures of noise", [{"noise_floor": None}, *grass, *(
+    yield Case("three large images of noise", [{"noise_floor": None}, *grass, *(
          {**middle, "id": f"{i}.jpg", "noise_floor": 0.1} for i in "xyz")],
          ["x.jpg", "y.jpg", "z.jpg"])  # fmt: skip
     yield Case(
-        "six pictures of noise among 230",
+        "six images of noise among 230",
         [{**row, "label": "ab"[i % 2]} for i, row in enumerate([*_varied(230), *loud])],
         [f"{i}.jpg" for i in range(6)],
     )

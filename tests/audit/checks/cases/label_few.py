@@ -52,7 +52,7 @@ CASES: Cases = {
         Case("no labels", [{"label": None}]),
         Case("one stray sample", sized("train", bridge=3, bridgee=1), ["class:bridgee"]),
         Case(
-            "of pictures with several labels",
+            "of images with several labels",
             [{}, {}, NONE],
             ["class:owl"],
             tables=_several("0002.jpg", "cat", "owl"),

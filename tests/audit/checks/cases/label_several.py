@@ -32,7 +32,7 @@ CASES: Cases = {
             {},
             {"label": "owl", "given": True, "probability": 0.01},
         ),
-        _case("two pictures", ["a.jpg", "b.jpg"], {}, {"sample_id": "b.jpg"}),
+        _case("two images", ["a.jpg", "b.jpg"], {}, {"sample_id": "b.jpg"}),
         _case("a lower threshold", ["a.jpg"], {"error_chance": 0.5}, min_chance=0.4),
     ],
 }

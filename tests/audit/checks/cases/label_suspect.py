@@ -46,8 +46,8 @@ def _suspect_label() -> Iterator[Case]:
     yield Case(
         "half of the class: a matter of its name", IMAGES, tables=_tables({"class_doubt": 0.7})
     )
-    few = replace(FACTS, labels=None, reason="12 pictures, but 50 are needed")
-    yield Case("too few pictures", IMAGES, tables=_tables({}, few))
+    few = replace(FACTS, labels=None, reason="12 images, but 50 are needed")
+    yield Case("too few images", IMAGES, tables=_tables({}, few))
     yield Case(
         "it looks as much like its own class", IMAGES,
         tables=_tables({"probability": 0.34, "suggested_probability": 0.32}),
@@ -70,8 +70,8 @@ def _review_list() -> Iterator[Case]:
     none = replace(LABELS, agreed=1.0)
     yield Case("never scanned for labels", IMAGES)
     yield Case("vectors that know nothing", IMAGES, tables=_tables({}, replace(FACTS, labels=none)))
-    few = replace(FACTS, labels=None, reason="12 pictures, but 50 are needed")
-    yield Case("too few pictures", IMAGES, tables=_tables({}, few))
+    few = replace(FACTS, labels=None, reason="12 images, but 50 are needed")
+    yield Case("too few images", IMAGES, tables=_tables({}, few))
     yield Case("some are wrong", IMAGES, ["dataset"], tables=_tables({}))
     yield Case(
         "nothing to look at: no other class is likelier", IMAGES,

@@ -69,7 +69,7 @@ def _group_leakage() -> Iterator[Case]:
                      for row in _frames("clip07_", range(8), 5))])  # fmt: skip
     yield Case("shots far apart", _shots(0, 60, 120))
     yield Case("a camera in constant use", [*busy, *_shots(0, 3)])
-    yield Case("one picture copied: SPLIT001",
+    yield Case("one image copied: SPLIT001",
          [{**shot, "pixel_hash": "a" * 32} for shot in _shots(0, 0)])  # fmt: skip
     yield Case("one patient in both splits",
          [{"group_key": "p1"}, {"group_key": "p1", **TEST}, {"group_key": "p2", **TEST}],

@@ -19,9 +19,9 @@ BLANK = {**A, "contrast": 0.0}
 
 CASES: Cases = {
     "SPLIT001": [
-        Case("different pictures", [{}, TEST]),
+        Case("different images", [{}, TEST]),
         Case("near-duplicates in one split: DUP003", [A, B, TEST], tables=NEAR),
-        Case("blank pictures all look the same", [BLANK, {**BLANK, **TEST}]),
+        Case("blank images all look the same", [BLANK, {**BLANK, **TEST}]),
         Case("copies without splits", [{**A, "split": None}] * 2),
         Case("the same file", [FILE, {**FILE, **TEST}], GROUP_A),
         Case("the same pixels", [A, {**A, **TEST}, {}], GROUP_A),

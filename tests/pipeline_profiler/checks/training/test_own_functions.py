@@ -45,8 +45,8 @@ PLAIN = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten(), nn.Linear(4, 4))
     [
         (STEP + EVALUATE, {}, Judgement.FAIL),
         (STEP + EVALUATE + "# model.train()", {}, Judgement.FAIL),
-        (STEP + EVALUATE + LOOP, {}, Judgement.CANNOT_TELL),
-        (EVALUATE, {}, Judgement.CANNOT_TELL),
+        (STEP + EVALUATE + LOOP, {}, Judgement.INCONCLUSIVE),
+        (EVALUATE, {}, Judgement.INCONCLUSIVE),
         (STEP, {}, Judgement.PASS),
         (STEP.replace("BEFORE", "model.train()") + EVALUATE, {}, Judgement.PASS),
         (STEP + EVALUATE.replace("AFTER", "model.train(True)"), {}, Judgement.PASS),

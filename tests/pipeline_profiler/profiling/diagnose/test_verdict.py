@@ -308,7 +308,7 @@ def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
 def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
     found = diagnose_session(slow_start(1000.0))
     assert (found.verdict, found.more_repeats) == ("inconclusive", 0)
-    assert "5% of an epoch of 960 steps (tell it with --epoch-steps)" in found.sentence
+    assert "5% of an epoch of 960 steps (set it: --set measure.epoch_steps=N)" in found.sentence
     # no shorter than the 40 steps that were seen: 1010 ms before each 800 ms
     assert (found.causes[0].code, found.causes[0].share.low) == ("PIPE011", 0.0)
     assert found.causes[0].share.high == pytest.approx(1010 / 1810, abs=0.01)
@@ -340,11 +340,11 @@ def test_a_start_that_comes_too_rarely_leaves_the_all_clear(
 
 def test_a_stream_measured_in_part_says_which() -> None:
     found = diagnose_session(slow_start(0.0, batches=5000, iterable_dataset=True))
-    said = "seen were steps 9 to 40 of an epoch's 5000: cannot tell beyond step 40"
+    said = "seen were steps 9 to 40 of an epoch's 5000: nothing is known beyond step 40"
     assert found.sentence.endswith(said)
-    assert "cannot tell" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
+    assert "nothing is known beyond" not in diagnose_session(slow_start(0.0, batches=5000)).sentence
     unknown = diagnose_session(slow_start(0.0, iterable_dataset=True))
-    assert unknown.sentence.endswith("seen were steps 9 to 40: cannot tell beyond step 40")
+    assert unknown.sentence.endswith("seen were steps 9 to 40: nothing is known beyond step 40")
 
 
 def test_a_shuffle_buffer_that_fills_is_named() -> None:

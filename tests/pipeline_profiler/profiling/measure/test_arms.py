@@ -80,7 +80,7 @@ def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
 
 def test_the_plan_says_why(exact: Session) -> None:
     text = schedule.announcement(exact.plan)
-    assert "Host batches are n/a: no GPU" in text
+    assert "Host-to-device copy: not measured (no GPU)" in text
     assert "GPU starvation" not in text
 
 
@@ -360,18 +360,18 @@ def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
 
 @pytest.mark.parametrize(
     ("error", "interrupted", "note"),
-    [(KeyboardInterrupt(), True, ""), (RuntimeError("boom"), False, "Traceback")],
+    [(KeyboardInterrupt, True, ""), (RuntimeError, False, "Traceback")],
     ids=["interrupt", "error"],
 )
 def test_a_step_that_stops_the_measurement_leaves_a_partial_session(
-    error: BaseException, interrupted: bool, note: str
+    error: type[BaseException], interrupted: bool, note: str
 ) -> None:
     clock, calls = FakeClock(), itertools.count(1)
 
     def step(batch: Any) -> None:
         clock.advance(20)
         if next(calls) == 500:
-            raise error
+            raise error("boom")
 
     loader = SlowList(clock, [10.0] * 400)
     said = r"Interrupted\." if interrupted else r"The step raised RuntimeError after \d+ bat"
@@ -408,7 +408,7 @@ def test_fields_that_no_step_reads_are_named_with_their_bytes() -> None:
 def test_the_cold_arm_needs_files_and_says_how_to_name_them() -> None:
     session = measure_arms(bench(FakeClock()), quick(cold=True))
     assert Arm.COLD not in session.plan.arms
-    assert "--files" in reasons_of(session)
+    assert "measure.files" in reasons_of(session)
 
 
 def test_memory_file_systems_are_never_cold() -> None:

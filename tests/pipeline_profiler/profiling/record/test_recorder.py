@@ -143,7 +143,7 @@ def test_garbage_collection_is_recorded_and_the_hook_removed(
 
 
 def test_an_object_that_cannot_be_iterated_is_refused_with_the_cure() -> None:
-    with pytest.raises(ProfileError, match=r"No adapter knows how to iterate a builtins\.int"):
+    with pytest.raises(ProfileError, match=r"No adapter can iterate a builtins\.int"):
         Recorder().watch(3)
     with pytest.raises(ProfileError, match="call it and hand over what it returns"):
         Recorder().watch(lambda: [1])

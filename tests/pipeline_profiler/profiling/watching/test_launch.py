@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.watching.hook import sitecustomize
-from pipeline_profiler.profiling.watching.launch import command_of
+from pipeline_profiler.profiling.watching.launch import command_of, script_of
 
 
 def test_a_program_beside_this_python_is_found_without_the_shells_path(
@@ -55,3 +55,17 @@ def test_a_python_that_is_too_old_is_told_and_the_script_goes_on(
 def test_what_cannot_be_started_is_refused(name: str) -> None:
     with pytest.raises(ProfileError, match="no script and no program"):
         command_of([name])
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["train.py", "--lr", "1"], "train.py"),
+        (["python", "-u", "job/train.py"], "job/train.py"),
+        (["-m", "job.train", "x"], "job.train"),
+        (["python", "-m", "job", "y.py"], "job"),
+        (["torchrun", "--nproc-per-node", "2"], "torchrun"),
+    ],
+)
+def test_the_script_of_a_command_line_is_named(words: list[str], script: str) -> None:
+    assert script_of(words) == script

@@ -1,4 +1,4 @@
-"""`watch --grid`: one batch's predictions are kept, and the training is what it is without."""
+"""`watch --track-predictions` records the predictions of a batch, and changes no training."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ print(y[:6].tolist())
 def test_a_watched_training_is_the_same_and_its_predictions_are_drawn(tmp_path: Path) -> None:
     script = write_script(tmp_path, SCRIPT)
     plain = watch(tmp_path, "-o", "plain.json", "--", script)
-    drawn = watch(tmp_path, "--grid", "6", "-o", "grid.json", "--", script)
+    drawn = watch(tmp_path, "--track-predictions", "6", "-o", "grid.json", "--", script)
     assert drawn.returncode == 0, drawn.stderr
     assert drawn.stdout == plain.stdout
     assert predictions(Session.load(tmp_path / "plain.json")) is None

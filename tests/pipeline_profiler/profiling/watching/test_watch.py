@@ -115,7 +115,7 @@ def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: P
         """    raise RuntimeError("the script's own")\n"""
         "RuntimeError: the script's own"
     )
-    # beside other programs it may be "cannot tell", never an accusation
+    # beside other programs it may be "inconclusive", never an accusation
     results = results_of(tmp_path / "out" / "p.json")
     assert not Verdict(results["verdict"]).bound
     assert not [cause for cause in results["causes"] if cause["about"] == "input"]
@@ -126,7 +126,7 @@ def test_a_healthy_training_is_left_in_peace_and_keeps_its_traceback(tmp_path: P
 def test_ctrl_c_ends_the_script_and_what_was_recorded_is_kept(tmp_path: Path) -> None:
     path = write_script(tmp_path, ENDLESS)
     watching = subprocess.Popen(
-        watch_line("--every", "0.3", path),
+        watch_line("--set", "measure.every=0.3", "--", path),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -147,7 +147,7 @@ def test_ctrl_c_ends_the_script_and_what_was_recorded_is_kept(tmp_path: Path) ->
 
 def test_a_module_runs_as_a_module(tmp_path: Path) -> None:
     write_script(tmp_path, "print(__name__, __spec__.name)\n", head="")
-    ended = watch(tmp_path / "project", "-m", "train")
+    ended = watch(tmp_path / "project", "--", "-m", "train")
     assert ended.stdout == "__main__ train\n"
     assert ended.returncode == 0
     assert "nothing is saved" in ended.stderr
@@ -155,7 +155,7 @@ def test_a_module_runs_as_a_module(tmp_path: Path) -> None:
     assert "--python" not in ended.stderr
 
 
-@pytest.mark.parametrize("words", [[], ["--"], ["--", "missing.py"]])
+@pytest.mark.parametrize("words", [[], ["--"], ["--", "missing.py"], ["train.py", "--config", "x"]])
 def test_nothing_to_watch_is_one_sentence(
     words: list[str],
     tmp_path: Path,

@@ -33,7 +33,7 @@ def test_fit_is_recorded_whole_and_its_wait_is_not_guessed(tmp_path: Path) -> No
     assert len(Window.of(session.runs[0])) == 12
     assert session.results["verdict"] == Verdict.INCONCLUSIVE
     said = " ".join(ended.stderr.split())
-    assert "cannot be told, because Keras draws the batch inside" in said
+    assert "is inconclusive, because Keras draws the batch inside" in said
     assert session.notes == ["30 batches were evaluated: they are no part of the training step."]
 
 

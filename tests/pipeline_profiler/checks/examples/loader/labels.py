@@ -148,7 +148,7 @@ EXAMPLES = {
     ),
     "LOAD015": Examples(
         planted=(
-            ("only the picture", lambda: _masked(False)),
+            ("only the image", lambda: _masked(False)),
             ("boxes stay", lambda: _boxed(False)),
         ),
         healthy=(

@@ -76,7 +76,7 @@ EXAMPLES = {
             ("0..255", lambda: _scaled(255, 0)),
             ("divided twice", lambda: _scaled(1 / 255, 0)),
             ("normalised twice", lambda: _scaled(1 / 0.22**2, -11.3)),
-            ("a sixtieth of a normalised picture", lambda: _scaled(0.08, -0.03)),
+            ("a sixtieth of a normalised image", lambda: _scaled(0.08, -0.03)),
             ("normalised in the step again", lambda: _stepped(2.0, -1.0, 0.5, 0.5)),
             ("scaled to nothing in the step", lambda: _stepped(1.0, 0.0, 0.0, 255.0)),
         ),
@@ -99,7 +99,7 @@ EXAMPLES = {
     "LOAD010": Examples(
         planted=(
             ("every second is zeros", lambda: _filled(2, 0)),
-            ("one picture for all", lambda: _filled(1, np.eye(8))),
+            ("one image for all", lambda: _filled(1, np.eye(8))),
             ("a stream with one buffer", lambda: _stream(True)),
         ),
         healthy=(("a stream that repeats a small set", lambda: _stream(False)),),
