@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.embeddings.ridge import Decomposition
-from audit.kernels.library import find_kernel
 from audit.machine.sharing import by_rows
+from audit.neighbors.kernels.offers import offer_rows
 from audit.neighbors.pair_cache import MIX_1, Fingerprints, KnownNeighbours, find_contained
 
 Floats = npt.NDArray[np.float32]
@@ -219,32 +219,15 @@ def _search(
             columns = slice(column, column + COLUMNS)
             block = points[rows] @ library[columns].T
             block -= offsets[chosen[columns]]
-            offer_neighbours(block, groups[rows], owners, column, index[here], similarity[here])
+            block[groups[rows, None] == owners[columns]] = -np.inf
+            numbers = np.arange(column, column + block.shape[1])
+            offer_rows(block, np.arange(len(rows)), numbers, similarity[here], index[here], -1)
 
     list(by_rows(search, len(asked), ROWS))
+    index[similarity == -np.inf] = -1
     found = index >= 0
     index[found] = chosen[index[found]]
     return index, similarity
-
-
-def offer_neighbours(
-    block: Floats, groups: Ints, owners: Ints, start: int, index: Ints, similarity: Floats
-) -> None:
-    """Put the entries of `block` (rows, columns) among the best of each row, largest first.
-
-    Columns are numbered from `start`; those of a row's own group are passed over. Equal values go
-    to the smaller number.
-    """
-    if kernel := find_kernel("offer_neighbours"):
-        kernel(block, groups, owners, start, index, similarity)
-        return
-    columns = np.arange(start, start + block.shape[1])
-    values = np.where(owners[columns] == groups[:, None], -np.inf, block)
-    numbers = np.where(values > -np.inf, columns, -1)
-    values, numbers = np.hstack([similarity, values]), np.hstack([index, numbers])
-    order = np.argsort(-values, axis=1, kind="stable")[:, : index.shape[1]]
-    similarity[:] = np.take_along_axis(values, order, 1)
-    index[:] = np.take_along_axis(numbers, order, 1)
 
 
 def compared_points(decomposition: Decomposition) -> Floats:

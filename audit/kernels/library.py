@@ -44,10 +44,6 @@ ENTRIES: dict[str, str] = {
         "u8 grey n 32 32, u8 colour n 8 8 3, i64 pairs m 2, i64 orientations m, f64 starts s 6, "
         "i64 margins s, f64 abandon, out f64 maps m 6, out f64 scores m 14"
     ),
-    "lay_gradients": (
-        "u8 grey n 32 32, i64 rows m, i64 orientations m, f64 maps m 6, i64 soft m, "
-        "out f32 gradients m 2 32 32, out bool reach m 32 32"
-    ),
     "pass_batch": (
         "u8 grey n 32 32, i64 pairs m 2, i64 orientations m, f64 starts s 6, i64 n_steps, "
         "f64 needed m, out bool passed m"
@@ -56,9 +52,6 @@ ENTRIES: dict[str, str] = {
     "offer_rows": (
         "f32 table h w, i64 rows h, i64 columns w, out f32 best n k, out i64 index n k, "
         "bool distinct"
-    ),
-    "merge_offers": (
-        "i64 rows m, f32 other m o, i64 other_index m o, out f32 best n k, out i64 index n k"
     ),
     "compare_rows": (
         "u64 codes n, u64 others o, bool later, i64 radius, i64 bounds b, i64 tasks t, "
@@ -75,27 +68,11 @@ ENTRIES: dict[str, str] = {
     "out f32 patches n*((h-side)//stride+1)*((w-side)//stride+1) side*side*channels",
     "pool_codes": "out f32 pooled n 2 2 words, i64 places, "
     "out f32 products n*places*places words, f32 white n*places*places length, f32 norms words",
-    "offer_neighbours": "f32 block rows columns, i64 groups rows, i64 owners all, i64 start, "
-    "out i64 index rows k, out f32 similarity rows k",
-    "fill_pairs": "f64 corners boxes 4, i64 codes boxes, out i64 counts boxes, i64 offsets rows, "
-    "out i64 found room 2 -> i64",
-    "fill_cover": "f64 corners boxes 4, out f64 cover images, i64 offsets images+1, "
-    "out f64 overlap boxes, out f64 scratch 28 most",
-    "ring_facts": "f64 flat numbers, out f64 facts rings 6, i64 offsets rings+1",
-    "unpack_runs": "u8 text length, out i64 runs length+1 -> i64",
-    "run_extent": "i64 runs n, i64 height, out f64 box 5",
     "skip_space": "u8 text n, i64 at -> i64",
     "skip_string": "u8 text n, i64 at -> i64",
     "skip_value": "u8 text n, i64 at, out i64 end 1 -> i64",
     "split_list": "u8 text n, i64 at, out i64 starts room, out i64 ends room, "
     "out bool repeats room, i64 most, out i64 reached 2 -> i64",
-    "assign_detections": "i64 low images, i64 high images, i64 begin images+1, "
-    "f64 found detections 4, f64 truth objects 4, bool crowd objects, bool counts sizes objects, "
-    "bool far sizes detections, f64 thresholds levels, out u16 hit sizes detections, "
-    "out u16 skip sizes detections, out f64 overlap cells, out i64 order most, out bool taken most",
-    "walk_ranking": "f64 weight n, u16 hit n, u16 skip n, i64 bits levels, f64 total, "
-    "f64 recalls recall_count, out f64 value levels, out f64 gain gains, out f64 found gains, "
-    "out f64 scratch 5 n, out i64 place n",
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 

@@ -169,33 +169,3 @@ __attribute__((flatten)) void align_batch(
         memcpy(maps + 6 * t, p, sizeof p);
     }
 }
-
-/* Lay images over their templates, softened `soft` times; write their gradients (n, 2, 32, 32) and
- * where these are known (n, 32, 32); both come in as zeros, which the edges keep.
- */
-__attribute__((flatten)) void lay_gradients(
-    const uint8_t *grey, const int64_t *rows, const int64_t *orientations, const double *maps,
-    const int64_t *soft, float *out, bool *reach, int64_t n_images, int64_t n_rows)
-{
-    planes s;
-    float plane[FINE_SIZE], softer[FINE_SIZE];
-    for (int64_t t = 0; t < n_rows; t++, out += 2 * FINE_SIZE, reach += FINE_SIZE) {
-        to_floats(grey + rows[t] * FINE_SIZE, softer);
-        orient(softer, (int)orientations[t], plane, FINE);
-        for (int64_t round = 0; round < soft[t]; round++) {
-            soften(plane, softer);
-            memcpy(plane, softer, sizeof plane);
-        }
-        find_corners(plane, s.corners, FINE);
-        sample(&s, maps + 6 * t, FINE);
-        for (int y = 1; y < FINE - 1; y++)
-            for (int x = 1; x < FINE - 1; x++) {
-                int k = y * FINE + x;
-                const float *w = s.warped + k, *v = s.valid + k;
-                float seen = v[-1] * v[1] * v[-FINE] * v[FINE];
-                out[k] = seen * (w[1] - w[-1]);
-                out[FINE_SIZE + k] = seen * (w[FINE] - w[-FINE]);
-                reach[k] = seen > 0.0f;
-            }
-    }
-}

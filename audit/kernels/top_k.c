@@ -80,14 +80,3 @@ CLONES void offer_rows(
         }
     }
 }
-
-/* Offer what was found for some rows (n, other_k) to the table of all; -1 is no neighbour. */
-CLONES void merge_offers(
-    const int64_t *rows, const float *other, const int64_t *other_index, float *best, int64_t
-    *index, int64_t n_rows, int64_t other_k, int64_t n, int64_t k)
-{
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t m = r * other_k; m < (r + 1) * other_k; m++)
-            if (other_index[m] >= 0)
-                offer(other[m], other_index[m], best + rows[r] * k, index + rows[r] * k, k);
-}

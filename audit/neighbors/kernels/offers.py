@@ -41,24 +41,21 @@ def offer_rows(
         kernel(table, rows, columns, best, index, diagonal >= 0)
         return
     k = best.shape[1]
-    values = np.where((rows[:, None] == columns) & (diagonal >= 0), np.float32(-3.0), table)
+    values = np.where((rows[:, None] == columns) & (diagonal >= 0), -np.inf, table)
     order = np.lexsort((np.broadcast_to(columns, table.shape), -values), axis=1)[:, :k]
     value = np.take_along_axis(values, order, 1)
-    merge_offers(rows, value, np.where(value > -3, columns[order], -1), best, index)
+    merge_offers(rows, value, np.where(value > -np.inf, columns[order], -1), best, index)
 
 
 def merge_offers(rows: Array, other: Array, other_index: Array, best: Array, index: Array) -> None:
     """Offer what was found for some rows to the table of all; -1 is no neighbour."""
-    if kernel := find_kernel("merge_offers"):
-        kernel(rows, other, other_index, best, index)
-        return
     k, one = best.shape[1], np.arange(len(rows))[:, None]
-    value = np.concatenate([best[rows], np.where(other_index >= 0, other, np.float32(-3.0))], 1)
+    value = np.concatenate([best[rows], np.where(other_index >= 0, other, -np.inf)], 1)
     who = np.concatenate([index[rows], other_index], 1)
     # of a neighbour that is offered twice, the higher value counts
     order = np.lexsort((-value, who), axis=1)
     value, who = value[one, order], who[one, order]
     again = (who[:, 1:] == who[:, :-1]) & (who[:, 1:] >= 0)
-    value[:, 1:][again] = -3.0
+    value[:, 1:][again] = -np.inf
     order = np.lexsort((who, -value), axis=1)[:, :k]
     best[rows], index[rows] = value[one, order], who[one, order]

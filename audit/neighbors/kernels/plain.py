@@ -274,30 +274,6 @@ def opponents(colour: Array) -> Array:
     return np.stack([r - g, np.float32(0.5) * (r + g) - b], axis=-1)
 
 
-def find_gradients(
-    grey: Array,
-    rows: Array,
-    orientations: Array,
-    maps: Array,
-    soft: Array,
-    out: Array,
-    reach: Array,
-) -> None:
-    """Lay images `rows` of grey (n, 32, 32) over their templates, softened `soft` times; write
-    gradients (m, 2, 32, 32) and where they are known (m, 32, 32).
-    """
-    planes = lay_down(grey[rows], orientations)
-    for round_ in range(int(soft.max(initial=0))):
-        planes[soft > round_] = soften(planes[soft > round_])
-    p, v = warp(planes, maps)
-    reach[:, 1:-1, 1:-1] = (
-        v[:, 1:-1, 2:] * v[:, 1:-1, :-2] * v[:, 2:, 1:-1] * v[:, :-2, 1:-1]
-    ) > 0  # fmt: skip
-    out[:, 0, 1:-1, 1:-1] = p[:, 1:-1, 2:] - p[:, 1:-1, :-2]
-    out[:, 1, 1:-1, 1:-1] = p[:, 2:, 1:-1] - p[:, :-2, 1:-1]
-    out *= reach[:, None]
-
-
 def pass_pairs(
     grey: Array, pairs: Array, orientations: Array, starts: Array, n_steps: int, needed: Array,
     passed: Array,

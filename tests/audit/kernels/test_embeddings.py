@@ -1,11 +1,10 @@
-"""Kernels of embeddings against their plain forms: patches nearly, neighbours exactly."""
+"""Kernels of embeddings give nearly what their plain forms give."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from audit.embeddings.nearest import offer_neighbours
 from audit.embeddings.patches import cut_patches, pool_codes
 from audit.kernels.library import PATH_VARIABLE, find_kernel, load_kernels
 
@@ -36,25 +35,6 @@ def test_codes(kernels: None, monkeypatch: pytest.MonkeyPatch, n: int, places: i
     ours = pool_codes(white @ words.T, white, norms, places)
     plain_forms(monkeypatch)
     np.testing.assert_allclose(ours, pool_codes(white @ words.T, white, norms, places), atol=1e-3)
-
-
-@pytest.mark.parametrize(("rows", "columns", "k"), [(0, 4, 2), (3, 0, 2), (9, 4, 6), (40, 300, 7)])
-def test_neighbours(
-    kernels: None, monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, k: int
-) -> None:
-    rng = np.random.default_rng(columns)
-    block = rng.integers(0, 30, (rows, columns)).astype(np.float32)  # many ties
-    block[block == 3] = np.nan
-    groups, owners = rng.integers(0, 5, rows), rng.integers(0, 5, columns + 2)
-    found = []
-    for _ in range(2):
-        index, similarity = np.full((rows, k), -1), np.full((rows, k), -np.inf, np.float32)
-        for start in (0, 2):
-            offer_neighbours(block, groups, owners, start, index, similarity)
-        found.append((index, similarity))
-        plain_forms(monkeypatch)
-    for ours, plain in zip(*found, strict=True):
-        np.testing.assert_array_equal(ours, plain)
 
 
 def test_a_stride_of_nothing_is_refused(kernels: None) -> None:

@@ -15,7 +15,9 @@ from audit.neighbors.gate import N_STEPS
 from audit.neighbors.gate import STARTS as GATE_STARTS
 from audit.neighbors.hamming import _masks
 from audit.neighbors.kernels import offers, plain, popcount
+from audit.neighbors.strangers import _lay
 from audit.neighbors.verification import ABANDON, MARGINS, STARTS
+from audit.picture.signatures import SIGNATURE_DTYPE
 
 Arrays = list[npt.NDArray[Any]]
 Run = Callable[[], Arrays]
@@ -67,44 +69,22 @@ def test_aligned_pairs(kernels: None, signatures: tuple[Arrays, Arrays]) -> None
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
 
 
-def test_no_pair_and_maps_that_are_no_numbers(kernels: None) -> None:
+def test_no_pair(kernels: None) -> None:
     grey, none = np.zeros((1, 32, 32), np.uint8), np.zeros(0, np.int64)
     align = find_kernel("align_batch") or plain.align
     align(
         grey, np.zeros((1, 8, 8, 3), np.uint8), np.zeros((0, 2), np.int64), none, STARTS, MARGINS,
         ABANDON, np.zeros((0, 6)), np.zeros((0, 14)),
     )  # fmt: skip
+
+
+def test_maps_that_are_no_numbers_reach_nothing() -> None:
     maps = np.array([[np.nan] * 6, [np.inf] * 6, [1e300] * 6, [-1e300] * 6])
     zero = np.zeros(4, np.int64)
-
-    def run() -> Arrays:
-        out, reach = np.zeros((4, 2, 32, 32), np.float32), np.zeros((4, 32, 32), np.bool_)
-        with np.errstate(all="ignore"):
-            lay = find_kernel("lay_gradients") or plain.find_gradients
-            lay(grey, zero, zero, maps, zero, out, reach)
-        return [reach]
-
-    compiled, in_numpy = both(run)
-    assert not compiled[0].any()
-    assert not in_numpy[0].any()
-
-
-def test_gradients(kernels: None, signatures: tuple[Arrays, Arrays]) -> None:
-    (grey, _), (pairs, orientations) = signatures
-    rng = np.random.default_rng(3)
-    m = len(pairs)
-    maps, soft = rng.normal(0, 0.2, (m, 6)), rng.integers(0, 3, m)
-    rows = np.ascontiguousarray(pairs[:, 0])
-
-    def run() -> Arrays:
-        out, reach = np.zeros((m, 2, 32, 32), np.float32), np.zeros((m, 32, 32), np.bool_)
-        lay = find_kernel("lay_gradients") or plain.find_gradients
-        lay(grey, rows, orientations, maps, soft, out, reach)
-        return [out, reach]
-
-    (out, reach), (numpy_out, numpy_reach) = both(run)
-    np.testing.assert_array_equal(reach, numpy_reach)
-    np.testing.assert_allclose(out, numpy_out, atol=1e-2)
+    with np.errstate(all="ignore"):
+        fields, reach = _lay(np.zeros(1, SIGNATURE_DTYPE), zero, zero, maps, zero)
+    assert not reach.any()
+    assert not fields.any()
 
 
 def test_pairs_that_pass(kernels: None, signatures: tuple[Arrays, Arrays]) -> None:
