@@ -1,12 +1,12 @@
 """COCO: one JSON file for many pictures, read some thousand entries at a time.
 
-A 300 MB file as Python objects takes over 3 GB. So compiled code that knows only strings and
-brackets cuts the lists of the document into elements (`scan_document`, about 0.4 GB/s), and says
+A 300 MB file as Python objects takes over 3 GB. So regular expressions that know only strings and
+brackets cut the lists of the document into elements (`scan_document`, about 0.1 GB/s), and say
 the byte where the document ends too early, nests too deep or holds what is no JSON. Polars parses a
 chunk in the fast way, and where a chunk has what a strict reader refuses (NaN, a text for a
 number), that chunk alone is read entry by entry (`parse_entries`), which says what is wrong with
 which: each value becomes the nearest that a table can hold, or null, and a problem with its place.
-Captions are counted, panoptic segments become boxes. Cost: about 6 s of one core per 300 MB, 0.5 GB
+Captions are counted, panoptic segments become boxes. Cost: about 8 s of one core per 300 MB, 0.5 GB
 of memory.
 """
 
@@ -30,7 +30,6 @@ from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.geometry import RINGS, add_keypoints, add_segmentations, loads, number
 from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
-from audit.kernels.library import find_kernel
 from audit.run.store import Store
 from preflight.files import regular
 
@@ -44,7 +43,7 @@ DEPTH = 100  # a deeper nesting is a mistake or an attack: COCO needs five level
 CHUNK = 1 << 15  # elements
 CHUNK_BYTES = 8 << 20
 LINE_BLOCK = 16 << 20  # bytes in which line ends are looked for together
-KEYS = 64  # keys of one element that are compared with each other
+BRACKETS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,151 +74,51 @@ class Value:
     end: int
 
 
-def _skip_space(text: bytes, at: int) -> int:
-    while at < len(text) and (text[at] == 32 or (9 <= text[at] <= 13 and text[at] not in (11, 12))):
-        at += 1
-    return at
+def _holding(inner: bytes) -> bytes:
+    """Return a pattern of strings, of what stands between them, and of `inner` in brackets."""
+    return rb'(?:[^"{}\[\]]++|%s|[{\[]%s[}\]])*+' % (STRING, inner)
 
 
-def _skip_string(text: bytes, at: int) -> int:
-    """Return the position after the string that begins at `at`, -1 if it does not end."""
-    at += 1
-    n = len(text)
-    while at < n:
-        if text[at] == 92:
-            at += 2
-        elif text[at] == 34:
-            return at + 1
-        else:
-            at += 1
-    return -1
+STRING = rb'"(?:[^"\\]++|\\.)*+"'
+INNER = _holding(_holding(_holding(_holding(rb'(?:[^"{}\[\]]++|%s)*+' % STRING))))
+SPACE = re.compile(rb"[ \t\r\n]*+")
+SCALAR = re.compile(rb'%s|[^ \t\r\n,\]}:"{\[]*+' % STRING, re.DOTALL)
+TOKEN = re.compile(rb'%s|["{}\[\]]' % STRING, re.DOTALL)
+CONTAINER = rb"[{\[]%s[}\]]" % INNER
+NESTED = re.compile(CONTAINER, re.DOTALL)  # as deep as COCO needs, and no deeper
+MEMBER = re.compile(
+    rb'(%s)[^"{}\[\],]*+(?:%s|%s)?+|%s' % (STRING, STRING, CONTAINER, CONTAINER), re.DOTALL
+)
 
 
-def _skip_nested(text: bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
-    """Skip the object or list at `at`; returns its end, a status, whether a key repeats in it."""
-    n, depth, n_seen, repeats, expects_key = len(text), 0, 0, False, False
-    while at < n:
-        c = text[at]
-        if c == 34:
-            end = _skip_string(text, at)
-            if end < 0:
-                return n, 1, repeats
-            if depth == 1 and expects_key and n_seen < len(seen):
-                value = hash(text[at:end])
-                for k in range(n_seen):
-                    repeats = repeats or seen[k] == value
-                seen[n_seen] = value
-                n_seen += 1
-            expects_key = False
-            at = end
-            continue
-        if c == 123 or c == 91:
-            depth += 1
-            if depth > 100:
-                return at, 3, repeats
-            expects_key = c == 123
-        elif c == 125 or c == 93:
-            depth -= 1
-            if depth == 0:
-                return at + 1, 0, repeats
-        elif c == 44:
-            expects_key = True
-        at += 1
-    return n, 1, repeats
+def _skip(pattern: re.Pattern[bytes], text: memoryview, at: int) -> int:
+    """Return the position after what a pattern matches at `at`, `at` where it does not."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
 
 
-def _skip_value(text: bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
-    """Skip any value at `at`; returns its end, a status, whether a key repeats in an object."""
-    n = len(text)
-    if at >= n:
-        return n, 1, False
-    c = text[at]
-    if c == 123:
-        return _skip_nested(text, at, seen)
-    if c == 91:
-        return _skip_nested(text, at, seen[:0])
-    if c == 34:
-        end = _skip_string(text, at)
-        return (n, 1, False) if end < 0 else (end, 0, False)
-    start = at
-    while at < n and text[at] not in (44, 93, 125, 32, 9, 10, 13, 58, 34, 123, 91):
-        at += 1
-    if at == n:
-        return n, 1, False
-    return at, (2 if at == start else 0), False
+def _skip_value(text: memoryview, at: int) -> tuple[int, int]:
+    """Return the end of the value at `at`, and a status."""
+    start = bytes(text[at : at + 1])
+    if BRACKETS.get(start, 0) > 0:
+        end = _skip(NESTED, text, at)
+        return (end, OK) if end > at else _skip_slowly(text, at)
+    end = _skip(SCALAR, text, at)
+    if end == at:
+        return (len(text), TRUNCATED) if start in (b"", b'"') else (at, WRONG)
+    return end, TRUNCATED if end == len(text) and start != b'"' else OK
 
 
-def _split_list(
-    text: bytes, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
-) -> tuple[int, int, int]:
-    """Fill the boundaries of elements from `at` on, which follows `[` or a comma.
-
-    Returns how many, the position reached, and a status: 0 the list ended, 4 there are more.
-    """
-    seen = np.empty(64, np.int64)
-    n, count, begin = len(text), 0, at
-    while True:
-        at = _skip_space(text, at)
-        if at >= n:
-            return count, n, 1
-        if text[at] == 93 and at > 0:
-            previous = at - 1
-            while previous >= 0 and text[previous] in (32, 9, 10, 13):
-                previous -= 1
-            return count, at + 1, (2 if text[previous] == 44 else 0)
-        end, status, again = _skip_value(text, at, seen)
-        if status != 0:
-            return count, end, status
-        starts[count], ends[count], repeats[count] = at, end, again
-        count += 1
-        at = _skip_space(text, end)
-        if at >= n:
-            return count, n, 1
-        if text[at] == 44:
-            at += 1
-            if count == len(starts) or at - begin > most:
-                return count, at, 4
-        elif text[at] != 93:
-            return count, at, 2
-
-
-class Outline:
-    """Finds where values of a text begin and end: kernels, or their plain forms on `bytes`."""
-
-    def __init__(self, text: Bytes) -> None:
-        self._text, self._plain = text, b"" if find_kernel("split_list") else text.tobytes()
-        names = ("skip_space", "skip_string", "skip_value", "split_list")
-        self._space, self._string, self._value, self._list = map(find_kernel, names)
-
-    def skip_space(self, at: int) -> int:
-        """Return the first position from `at` on that is no white space."""
-        return self._space(self._text, at) if self._space else _skip_space(self._plain, at)
-
-    def skip_string(self, at: int) -> int:
-        """Return the position after the string that begins at `at`, -1 if it does not end."""
-        return self._string(self._text, at) if self._string else _skip_string(self._plain, at)
-
-    def skip_value(self, at: int) -> tuple[int, int]:
-        """Return the end of any value at `at`, and a status."""
-        if self._value is None:
-            return _skip_value(self._plain, at, np.empty(0, np.int64))[:2]
-        end = np.empty(1, np.int64)
-        status = self._value(self._text, at, end)
-        return int(end[0]), status
-
-    def split_list(
-        self, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
-    ) -> tuple[int, int, int]:
-        """Fill the boundaries of elements from `at` on, which follows `[` or a comma.
-
-        Returns how many, the position reached, and a status: OK the list ended, MORE there are
-        more, which begin beyond `most` bytes.
-        """
-        if self._list is None:
-            return _split_list(self._plain, at, starts, ends, repeats, most)
-        reached = np.empty(2, np.int64)
-        status = self._list(self._text, at, starts, ends, repeats, most, reached)
-        return int(reached[0]), int(reached[1]), status
+def _skip_slowly(text: memoryview, at: int) -> tuple[int, int]:
+    """Return the end of the object or list at `at`, bracket by bracket, and a status."""
+    depth = 0
+    for token in TOKEN.finditer(text, at):
+        depth += BRACKETS.get(token[0], 0)
+        if token[0] == b'"':
+            break
+        if depth in (0, DEPTH + 1):
+            return (token.start(), DEEP) if depth else (token.end(), OK)
+    return len(text), TRUNCATED
 
 
 def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Value | Broken]:
@@ -227,54 +126,69 @@ def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Va
 
     Ends with a `Broken` where the document is not whole.
     """
-    text = np.ascontiguousarray(text)
-    outline = Outline(text)
-    skip_space = outline.skip_space
-    at = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
-    at = skip_space(at)
-    if at >= len(text) or text[at] != ord("{"):
-        yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
+    data = memoryview(np.ascontiguousarray(text))
+    n, at = len(data), _skip(SPACE, data, 3 if data[:3] == b"\xef\xbb\xbf" else 0)
+    if data[at : at + 1] != b"{":
+        yield Broken(TRUNCATED if at >= n else WRONG, at)
         return
-    at = skip_space(at + 1)
-    while at < len(text) and text[at] == ord('"'):
-        end = outline.skip_string(at)
-        colon = len(text) if end < 0 else skip_space(end)
-        if colon >= len(text) or text[colon] != ord(":"):
-            yield Broken(TRUNCATED if colon >= len(text) else WRONG, colon)
+    at = _skip(SPACE, data, at + 1)
+    while data[at : at + 1] == b'"':
+        end, status = _skip_value(data, at)
+        colon = _skip(SPACE, data, end)
+        if data[colon : colon + 1] != b":":
+            yield Broken(TRUNCATED if colon >= n else WRONG, colon)
             return
-        key, start = _text_of(text, at, end), skip_space(colon + 1)
-        if key in lists and start < len(text) and text[start] == ord("["):
-            at, status = yield from _elements(outline, start + 1, key)
+        key, start = _text_of(text, at, end), _skip(SPACE, data, colon + 1)
+        if key in lists and data[start : start + 1] == b"[":
+            at, status = yield from _elements(data, start + 1, key)
         else:
-            at, status = outline.skip_value(start)
+            at, status = _skip_value(data, start)
             if status == OK:
                 yield Value(key, start, at)
         if status != OK:
             yield Broken(status, at)
             return
-        at = skip_space(at)
-        if at < len(text) and text[at] == ord(","):
-            at = skip_space(at + 1)
-        elif at < len(text) and text[at] == ord("}"):
-            rest = skip_space(at + 1)
-            if rest < len(text):
+        at = _skip(SPACE, data, at)
+        if data[at : at + 1] == b"}":
+            rest = _skip(SPACE, data, at + 1)
+            if rest < n:
                 yield Broken(WRONG, rest)
             return
-        else:
+        if data[at : at + 1] != b",":
             break
-    if not (at < len(text) and text[at] == ord("}")):
-        yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
+        at = _skip(SPACE, data, at + 1)
+    if data[at : at + 1] != b"}":
+        yield Broken(TRUNCATED if at >= n else WRONG, at)
 
 
-def _elements(outline: Outline, at: int, key: str) -> Generator[Elements, None, tuple[int, int]]:
-    first, status = 0, MORE
+def _elements(text: memoryview, at: int, key: str) -> Generator[Elements, None, tuple[int, int]]:
+    """Yield the elements of the list that begins before `at`; return its end, and a status."""
+    first, status, expects_more = 0, MORE, False
     while status == MORE:
-        starts, ends = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
-        repeats = np.empty(CHUNK, np.bool_)
-        n, at, status = outline.split_list(at, starts, ends, repeats, CHUNK_BYTES)
-        if n or first == 0:  # an empty list is a list as well
-            yield Elements(key, first, starts[:n], ends[:n], repeats[:n])
-        first += n
+        begin, found = at, list[tuple[int, int, bool]]()
+        while len(found) < CHUNK and at - begin <= CHUNK_BYTES:
+            start = _skip(SPACE, text, at)
+            if text[start : start + 1] == b"]":
+                at, status = start + 1, WRONG if expects_more else OK
+                break
+            at, status, keys = _skip(NESTED, text, start), OK, list[bytes]()
+            if at == start:
+                at, status = _skip_value(text, start)
+            elif text[start] == ord("{"):
+                keys = list(filter(None, MEMBER.findall(text, start + 1, at - 1)))
+            if status != OK:
+                break
+            found.append((start, at, len(set(keys)) < len(keys)))
+            at = _skip(SPACE, text, at)
+            expects_more = text[at : at + 1] == b","
+            at, status = at + expects_more, MORE
+            if not expects_more and text[at : at + 1] != b"]":
+                status = TRUNCATED if at >= len(text) else WRONG
+                break
+        if found or first == 0:  # an empty list is a list as well
+            starts, ends, repeats = np.array(found, np.int64).reshape(-1, 3).T
+            yield Elements(key, first, starts, ends, repeats > 0)
+        first += len(found)
     return at, status
 
 

@@ -68,11 +68,6 @@ ENTRIES: dict[str, str] = {
     "out f32 patches n*((h-side)//stride+1)*((w-side)//stride+1) side*side*channels",
     "pool_codes": "out f32 pooled n 2 2 words, i64 places, "
     "out f32 products n*places*places words, f32 white n*places*places length, f32 norms words",
-    "skip_space": "u8 text n, i64 at -> i64",
-    "skip_string": "u8 text n, i64 at -> i64",
-    "skip_value": "u8 text n, i64 at, out i64 end 1 -> i64",
-    "split_list": "u8 text n, i64 at, out i64 starts room, out i64 ends room, "
-    "out bool repeats room, i64 most, out i64 reached 2 -> i64",
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 
