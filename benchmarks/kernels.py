@@ -88,10 +88,9 @@ def picture_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
 
 
 def embedding_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
-    from audit.embeddings.nearest import offer_neighbours
     from audit.embeddings.patches import FLOOR, SIDE, cut_patches, pool_codes
 
-    patches, nearest = load("audit/embeddings/patches.py"), load("audit/embeddings/nearest.py")
+    patches = load("audit/embeddings/patches.py")
     pictures = rng.uniform(0, 255, (20, 32, 32, 3)).astype(np.float32)
     places = (32 - SIDE) // 2 + 1
 
@@ -114,101 +113,9 @@ def embedding_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
         return pool_codes(products.copy(), white, norms, places)
 
     yield Case("pool_codes", "20 pictures", ours, pool)
-    block = rng.normal(size=(256, 8192)).astype(np.float32)
-    groups, owners = np.arange(256), np.arange(8192)
-
-    def offer(function: Callable[..., None]) -> Any:
-        index, best = np.full((256, 20), -1), np.full((256, 20), -np.inf, np.float32)
-        function(block, groups, owners, 0, index, best)
-        return index, best
-
-    yield Case(
-        "offer_neighbours", "256 x 8192",
-        lambda: offer(offer_neighbours), lambda: offer(nearest.offer_neighbours),
-    )  # fmt: skip
 
 
-def annotation_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
-    from audit.annotations import box_pairs, box_statistics, coco, geometry
-
-    names = ("geometry", "coco", "box_pairs", "box_statistics")
-    shapes, outline, pairs, covers = (load(f"audit/annotations/{name}.py") for name in names)
-    covers.area_in_common = pairs.area_in_common  # the kernel that it called
-    counts = rng.integers(0, 30, 5000)
-    offsets = np.concatenate([[0], counts.cumsum()])
-    low = rng.random((offsets[-1], 2))
-    corners = np.hstack([low, low + rng.random(low.shape) / 4])
-    order = np.lexsort((corners[:, 1], np.repeat(np.arange(5000), counts)))
-    corners, codes = corners[order], rng.integers(0, 3, len(corners))
-    yield Case(
-        "fill_pairs", "5,000 pictures",
-        lambda: box_pairs.sweep(corners, offsets, codes)[:2],
-        lambda: pairs.sweep(corners, offsets, codes, -1)[:2],
-    )  # fmt: skip
-    yield Case(
-        "fill_cover", "5,000 pictures",
-        lambda: box_statistics.cover_and_overlap(corners, offsets),
-        lambda: covers.cover_and_overlap(corners, offsets, -1),
-    )  # fmt: skip
-    flat, ends = rng.random(80_000), np.arange(0, 80_001, 80)
-    yield Case(
-        "ring_facts", "1,000 rings of 40",
-        lambda: geometry.ring_facts(flat, ends), lambda: shapes.ring_facts(flat, ends, -1),
-    )  # fmt: skip
-    runs = rng.integers(0, 90, 4000)
-    yield Case(
-        "run_extent", "4,000 runs",
-        lambda: geometry.run_extent(runs, 480), lambda: shapes.run_extent(runs, 480),
-    )  # fmt: skip
-    packed = "".join(chr(c) for c in rng.integers(48, 80, 4000))
-    yield Case(
-        "unpack_runs", "4,000 runs",
-        lambda: geometry.unpack_runs(packed), lambda: shapes.unpack_runs(packed),
-    )  # fmt: skip
-    entry = '{"id": 1, "bbox": [1.5, 2.5, 30.25, 4], "segmentation": [[1, 2, 3, 4]]}'
-    text = np.frombuffer(f'{{"annotations": [{", ".join([entry] * 20_000)}]}}'.encode(), np.uint8)
-
-    def elements(members: Any) -> Any:
-        return [x for part in members for x in (part.starts, part.ends, part.repeats * 1)]
-
-    yield Case(
-        "split_list", "1.5 MB",
-        lambda: elements(coco.scan_document(text, ("annotations",))),
-        lambda: elements(outline.scan_document(text, ("annotations",), 0)),
-    )  # fmt: skip
-
-
-def detection_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
-    from audit.subset import matching, precision
-
-    old_matching, old_precision = (load(f"audit/subset/{n}.py") for n in ("matching", "precision"))
-    each, objects = rng.integers(0, 20, 300), rng.integers(0, 9, 300)
-    begin, ends = np.concatenate([[0], each.cumsum()]), objects.cumsum()
-    found, truth = (
-        np.add(rng.random((int(k), 4)), [0, 0, 0.5, 0.5]) for k in (begin[-1], ends[-1])
-    )
-    crowd = rng.random(len(truth)) < 0.05
-    counts, far = (rng.random((4, len(x))) < 0.7 for x in (truth, found))
-    given = (begin, ends - objects, ends, found, truth, crowd, counts, far, matching.THRESHOLDS)
-
-    def assign(module: Any) -> Any:
-        marks = [np.zeros((4, len(found)), np.uint16) for _ in range(2)]
-        module.assign(*given, *marks)
-        return [mark.astype(int) for mark in marks]
-
-    yield Case(
-        "assign_detections", "300 pictures",
-        lambda: assign(matching), lambda: assign(old_matching),
-    )  # fmt: skip
-    hit, skip = rng.integers(0, 1024, (2, 20_000)).astype(np.uint16)
-    ranking = (np.ones(20_000), hit, skip, np.arange(10), 9000.0, True)
-    yield Case(
-        "walk_ranking", "20,000 detections",
-        lambda: precision._curve(*ranking)[1:], lambda: old_precision._curve(*ranking)[1:],
-    )  # fmt: skip
-
-
-CASES = (picture_cases, embedding_cases, annotation_cases, detection_cases)
+CASES = (picture_cases, embedding_cases)
 
 
 def seconds_of(call: Call, repeats: int) -> float:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,17 +22,15 @@ Kernel = Callable[..., Any]
 MOST_SHAPES = 4096  # combinations of shapes that a kernel remembers as checked
 START = ctypes.c_char * 0
 PATH_VARIABLE = "AUDIT_KERNELS"  # the path of another library, or `off`
-NUMBERS: dict[str, tuple[type[Any], Any]] = {
-    "u8": (np.uint8, ctypes.c_uint8),
-    "bool": (np.bool_, ctypes.c_bool),
-    "u16": (np.uint16, ctypes.c_uint16),
-    "i16": (np.int16, ctypes.c_int16),
-    "i32": (np.int32, ctypes.c_int32),
-    "u32": (np.uint32, ctypes.c_uint32),
-    "i64": (np.int64, ctypes.c_int64),
-    "u64": (np.uint64, ctypes.c_uint64),
-    "f32": (np.float32, ctypes.c_float),
-    "f64": (np.float64, ctypes.c_double),
+NUMBERS: dict[str, tuple[np.dtype[Any], type[Any]]] = {
+    "u8": (np.dtype(np.uint8), ctypes.c_uint8),
+    "bool": (np.dtype(np.bool_), ctypes.c_bool),
+    "i16": (np.dtype(np.int16), ctypes.c_int16),
+    "i32": (np.dtype(np.int32), ctypes.c_int32),
+    "i64": (np.dtype(np.int64), ctypes.c_int64),
+    "u64": (np.dtype(np.uint64), ctypes.c_uint64),
+    "f32": (np.dtype(np.float32), ctypes.c_float),
+    "f64": (np.dtype(np.float64), ctypes.c_double),
 }
 ENTRIES: dict[str, str] = {
     "fill_statistics": (
@@ -55,35 +52,38 @@ ENTRIES: dict[str, str] = {
     ),
     "compare_rows": (
         "u64 codes n, u64 others o, bool later, i64 radius, i64 bounds b, i64 tasks t, "
-        "i64 edges t+1, out i32 first h, out i32 second h, out u8 distance h, out i64 count t"
+        "i64 edges t 2, out i32 first h, out i32 second h, out u8 distance h, out i64 count t"
     ),
     "compare_buckets": (
         "i64 radius, u64 shifts c, u64 fields c, i64 reach c, u64 codes n, i32 rows n, "
-        "i32 starts s, i64 masks m, i64 chunk, i64 bounds b, i64 tasks t, i64 edges t+1, "
+        "i32 starts s, i64 masks m, i64 chunk, i64 bounds b, i64 tasks t, i64 edges t 2, "
         "out i32 first h, out i32 second h, out u8 distance h, out i64 count t"
     ),
     "reduce_rows": "u8 luma h w, i64 bounds target 2, i32 weights target taps, "
     "out u8 reduced target w",
-    "cut_patches": "f32 images n h w channels, i64 side, i64 stride, f32 floor, "
-    "out f32 patches n*((h-side)//stride+1)*((w-side)//stride+1) side*side*channels",
-    "pool_codes": "out f32 pooled n 2 2 words, i64 places, "
-    "out f32 products n*places*places words, f32 white n*places*places length, f32 norms words",
+    "cut_patches": (
+        "f32 images n h w channels, i64 stride, f32 floor, "
+        "out f32 patches n down across side side channels"
+    ),
+    "pool_codes": (
+        "out f32 pooled n 2 2 words, out f32 products n places places words, "
+        "f32 white n places places length, f32 norms words"
+    ),
 }
 """Arguments of each function, by commas: [out] type name sizes. Without sizes it is a number.
 
-A size is a number, a name, or an expression of names and whole arguments that stand before it. C
-gets the arguments, then every named size as int64, in the order of their first use. `-> type` is
-what it returns.
+A size is a number, or a name that has one value in a call. C gets the arguments, then every named
+size as int64, in the order of their first use.
 """
 
 
 class Argument(NamedTuple):
-    """One argument of a kernel: `sizes` are numbers, names or compiled expressions of names."""
+    """One argument of a kernel: `sizes` are numbers or names, none for a number."""
 
+    kind: str
     name: str
-    dtype: np.dtype[Any]
     written: bool
-    sizes: tuple[int | str | CodeType, ...]
+    sizes: tuple[int | str, ...]
 
 
 def find_kernel(name: str) -> Kernel | None:
@@ -120,52 +120,37 @@ def load_kernels() -> dict[str, Kernel]:
         return {}
 
 
-def _parse(entry: str) -> tuple[list[Argument], str]:
-    """Return the arguments of an entry of the table, and the type that it returns."""
-    texts, _, returned = entry.partition(" -> ")
+def _parse(entry: str) -> list[Argument]:
+    """Return the arguments of an entry of the table."""
     arguments = []
-    for text in texts.split(", "):
+    for text in entry.split(", "):
         words = text.split()
         written = words[0] == "out"
         kind, name, *sizes = words[written:]
-        parsed = (int(s) if s.isdigit() else s if s.isidentifier() else _compile(s) for s in sizes)
-        arguments.append(Argument(name, np.dtype(NUMBERS[kind][0]), written, tuple(parsed)))
-    return arguments, returned
-
-
-def _compile(expression: str) -> CodeType:
-    return compile(expression, "<size>", "eval")
+        parsed = tuple(int(size) if size.isdigit() else size for size in sizes)
+        arguments.append(Argument(kind, name, written, parsed))
+    return arguments
 
 
 def _checked(library: ctypes.CDLL, name: str, entry: str) -> Kernel:
     """Return a function that checks its arguments and calls the one in C."""
-    arguments, returned = _parse(entry)
-    names = dict.fromkeys(s for a in arguments for s in a.sizes if isinstance(s, str))
+    arguments = _parse(entry)
+    names = {size for argument in arguments for size in argument.sizes if isinstance(size, str)}
     function = library[name]
-    by_dtype = {np.dtype(kind): c_type for kind, c_type in NUMBERS.values()}
-    in_c = [ctypes.c_void_p if a.sizes else by_dtype[a.dtype] for a in arguments]
+    in_c = [ctypes.c_void_p if a.sizes else NUMBERS[a.kind][1] for a in arguments]
     function.argtypes = [*in_c, *[ctypes.c_int64] * len(names)]
-    function.restype = NUMBERS[returned][1] if returned else None
+    function.restype = None
+    arrays = [at for at, argument in enumerate(arguments) if argument.sizes]
+    match = partial(_match_sizes, name, [arguments[at] for at in arrays])
+    sizes_of = lru_cache(MOST_SHAPES)(match)
 
-    known: dict[tuple[Any, ...], tuple[int, ...]] = {}
-    places = [at for at, argument in enumerate(arguments) if argument.sizes]
-    whole = [at for at, a in enumerate(arguments) if not a.sizes and a.dtype.kind == "i"]
-
-    def call(*values: Any) -> Any:
+    def call(*values: Any) -> None:
         if len(values) != len(arguments):
             raise ValueError(f"{name}: {len(values)} arguments for {len(arguments)}")
         passed = list(values)
-        for at in places:
+        for at in arrays:
             passed[at] = _address(name, arguments[at], values[at])
-        key = (*[values[at].shape for at in places], *[values[at] for at in whole])
-        sizes = known.get(key)
-        if sizes is None:
-            numbers = {arguments[at].name: int(values[at]) for at in whole}
-            sizes = _match_sizes(name, [arguments[at] for at in places], key, numbers)
-            if len(known) >= MOST_SHAPES:
-                known.clear()
-            known[key] = sizes
-        return function(*passed, *sizes)
+        function(*passed, *sizes_of(*[values[at].shape for at in arrays]))
 
     return call
 
@@ -175,8 +160,8 @@ def _address(kernel: str, argument: Argument, array: Any) -> int:
 
     Raises ValueError for another type or order, or a read-only array to be written.
     """
-    if not isinstance(array, np.ndarray) or array.dtype != argument.dtype:
-        raise ValueError(f"{kernel}: {argument.name} must be an array of {argument.dtype}")
+    if not isinstance(array, np.ndarray) or array.dtype != NUMBERS[argument.kind][0]:
+        raise ValueError(f"{kernel}: {argument.name} must be an array of {argument.kind}")
     flags = array.flags
     if not flags.c_contiguous or (argument.written and not flags.writeable):
         raise ValueError(f"{kernel}: {argument.name} must be contiguous, and writable if written")
@@ -187,26 +172,13 @@ def _address(kernel: str, argument: Argument, array: Any) -> int:
 
 
 def _match_sizes(
-    kernel: str, arguments: Sequence[Argument], shapes: Sequence[Any], numbers: dict[str, int]
+    kernel: str, arguments: Sequence[Argument], *shapes: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the named sizes of arrays of these shapes; ValueError where they disagree."""
     sizes: dict[str, int] = {}
-    for argument, shape in zip(arguments, shapes, strict=False):
-        fits = len(shape) == len(argument.sizes)
-        for size, length in zip(argument.sizes, shape, strict=False):
-            if isinstance(size, str):
-                size = sizes.setdefault(size, length)
-            elif isinstance(size, CodeType):
-                size = _evaluate(size, numbers | sizes)
-            fits = fits and size == length
-        if not fits:
+    for argument, shape in zip(arguments, shapes, strict=True):
+        pairs = zip(argument.sizes, shape, strict=False)
+        wanted = (s if isinstance(s, int) else sizes.setdefault(s, length) for s, length in pairs)
+        if len(shape) != len(argument.sizes) or tuple(wanted) != shape:
             raise ValueError(f"{kernel}: {argument.name} does not fit with the shape {shape}")
     return tuple(sizes.values())
-
-
-def _evaluate(expression: CodeType, sizes: dict[str, int]) -> int:
-    """Return a size, -1 where it divides by zero: no array has it."""
-    try:
-        return int(eval(expression, {"__builtins__": {}}, sizes))
-    except ZeroDivisionError:
-        return -1

@@ -1,16 +1,19 @@
 /* Patches of small pictures; the sums of floats may run in any order. */
 #include "kernels.h"
 
-/* Fill `out` (n * places, side * side * channels) with every patch of pictures (n, height, width,
- * channels): its mean taken off, divided by sqrt(variance + floor). */
+/* Fill `out` (n, down, across, side, side, channels) with patches of pictures (n, height, width,
+ * channels), `stride` pixels apart: the mean taken off, divided by sqrt(variance + floor). */
 CLONES
-void cut_patches(const float *pictures, int64_t side, int64_t stride, float floor, float *out,
-                 int64_t n, int64_t height, int64_t width, int64_t channels)
+void cut_patches(const float *pictures, int64_t stride, float floor, float *out, int64_t n,
+                 int64_t height, int64_t width, int64_t channels, int64_t down, int64_t across,
+                 int64_t side)
 {
     const int64_t run = side * channels, length = side * run;
-    for (int64_t i = 0; side > 0 && stride > 0 && i < n; i++)
-        for (int64_t top = 0; top + side <= height; top += stride)
-            for (int64_t left = 0; left + side <= width; left += stride, out += length) {
+    if (stride < 1 || (down - 1) * stride + side > height || (across - 1) * stride + side > width)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t top = 0; top < down * stride; top += stride)
+            for (int64_t left = 0; left < across * stride; left += stride, out += length) {
                 const float *corner = pictures + ((i * height + top) * width + left) * channels;
                 float total = 0, squares = 0;
                 for (int64_t u = 0; u < side; u++)
@@ -33,8 +36,8 @@ void cut_patches(const float *pictures, int64_t side, int64_t stride, float floo
  * `white` are the patches, `norms` the squared lengths of centroids, `out` (n, 2, 2, words). A
  * centroid is active by how much nearer it is than the mean distance. */
 CLONES
-void pool_codes(float *out, int64_t places, float *products, const float *white,
-                const float *norms, int64_t n, int64_t words, int64_t length)
+void pool_codes(float *out, float *products, const float *white, const float *norms, int64_t n,
+                int64_t words, int64_t places, int64_t length)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t u = 0; u < places; u++)

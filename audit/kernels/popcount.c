@@ -7,7 +7,7 @@
  */
 #include "kernels.h"
 
-/* Where the hits of task t go: first, second and distance from edges[t] to edges[t + 1]. */
+/* Where the hits of task t go: first, second and distance from edges[t][0] to edges[t][1]. */
 typedef struct {
     const int64_t *edges;
     int32_t *first, *second;
@@ -28,8 +28,8 @@ static inline int distance_of(uint64_t a, uint64_t b)
 /* Count a hit of task t, and write it if there is room. */
 static inline void add_hit(const hits *out, int64_t t, int64_t first, int64_t second, int distance)
 {
-    int64_t at = out->edges[t] + out->count[t]++;
-    if (at >= out->edges[t + 1])
+    int64_t at = out->edges[2 * t] + out->count[t]++;
+    if (at >= out->edges[2 * t + 1])
         return;
     out->first[at] = (int32_t)first;
     out->second[at] = (int32_t)second;

@@ -317,14 +317,15 @@ def _collect(run: Callable[..., None], begin: int, end: int) -> Hits:
     tasks = np.arange(begin, end)
     room = np.full(len(tasks), _GUESS, np.int64)
     while len(tasks):
-        edges = np.concatenate([[0], np.cumsum(room)])
-        out = tuple(np.empty(edges[-1], kind) for kind in (np.int32, np.int32, np.uint8))
+        ends = np.cumsum(room)
+        edges = np.stack([ends - room, ends], axis=1)
+        out = tuple(np.empty(ends[-1], kind) for kind in (np.int32, np.int32, np.uint8))
         count = np.zeros(len(tasks), np.int64)
         work = partial(_run_block, run, tasks, edges, out, count)
         in_threads(work, row_blocks(len(tasks), TASK_BLOCK))
         full = count > room
         complete = np.flatnonzero(~full)
-        spans = [np.arange(edges[k], edges[k] + count[k]) for k in complete]
+        spans = [np.arange(count[k]) + edges[k, 0] for k in complete]
         take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
         found.append((out[0][take], out[1][take], out[2][take]))
         # a second run is rare and costs one task again
@@ -340,7 +341,7 @@ def _run_block(
     count: npt.NDArray[np.int64],
     block: slice,
 ) -> None:
-    run(tasks[block], edges[block.start : block.stop + 1], *out, count[block])
+    run(tasks[block], edges[block], *out, count[block])
 
 
 def _joined(found: Sequence[Hits]) -> Hits:

@@ -1,13 +1,12 @@
 """The kernels of the Hamming search: hits of tasks into buffers; compiled, else in numpy.
 
-Task t of `tasks` writes to first, second and distance from edges[t] to edges[t + 1], and counts on
-when that is full, so that the caller can give it room and run it again.
+Task t of `tasks` writes to first, second and distance from edges[t, 0] to edges[t, 1], and counts
+on when that is full, so that the caller can give it room and run it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ def _write(
     tasks: Array, edges: Array, first: Array, second: Array, distance: Array, count: Array,
 ) -> None:  # fmt: skip
     """Write the hits of each task that there is room for, and count them all."""
-    for number, (task, (begin, end)) in enumerate(zip(tasks, pairwise(edges), strict=True)):
+    for number, (task, (begin, end)) in enumerate(zip(tasks, edges, strict=True)):
         filled, count[number] = begin, 0
         for a, b in find(int(task)):
             count[number] += len(a)

@@ -27,29 +27,24 @@ NAMES = list(ENTRIES)
 
 def arguments(name: str) -> list[Any]:
     """Arguments that fit: every size is 4 where the table has a name."""
-    table = _parse(ENTRIES[name])[0]
-    sizes = {argument.name: 1 for argument in table if not argument.sizes}
-    values: list[Any] = []
-    for argument in table:
-        shape = []
-        for size in argument.sizes:
-            if isinstance(size, str):
-                size = sizes.setdefault(size, 4)
-            shape.append(size if isinstance(size, int) else eval(size, {}, sizes))
-        values.append(np.zeros(shape, argument.dtype) if argument.sizes else 1)
-    return values
+    return [
+        np.zeros([4 if isinstance(s, str) else s for s in a.sizes], NUMBERS[a.kind][0])
+        if a.sizes
+        else 1
+        for a in _parse(ENTRIES[name])
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_does_not_fit_is_refused(kernels: None, name: str) -> None:
-    kernel, good, table = find_kernel(name), arguments(name), _parse(ENTRIES[name])[0]
+    kernel, good, table = find_kernel(name), arguments(name), _parse(ENTRIES[name])
     assert kernel
     with pytest.raises(ValueError, match="arguments"):
         kernel(*good[:-1])
     for at, argument in enumerate(table):
         if not argument.sizes:
             continue
-        other = np.float32 if argument.dtype != np.float32 else np.int64
+        other = np.float32 if argument.kind != "f32" else np.int64
         strided = np.repeat(good[at], 2, axis=-1)[..., ::2]
         bad = [good[at].astype(other), good[at][None], good[at].tolist()]
         if not strided.flags.c_contiguous:
@@ -67,7 +62,7 @@ def test_what_does_not_fit_is_refused(kernels: None, name: str) -> None:
 def test_sizes_that_disagree_are_refused(kernels: None, name: str) -> None:
     kernel, good, seen = find_kernel(name), arguments(name), set[str]()
     assert kernel
-    for at, argument in enumerate(_parse(ENTRIES[name])[0]):
+    for at, argument in enumerate(_parse(ENTRIES[name])):
         for axis, size in enumerate(argument.sizes):
             if not isinstance(size, str) or size in seen:
                 longer = np.repeat(good[at], 2, axis=axis)
@@ -81,7 +76,7 @@ def test_every_type_has_the_size_of_its_c_type() -> None:
     import ctypes
 
     for kind, in_c in NUMBERS.values():
-        assert np.dtype(kind).itemsize == ctypes.sizeof(in_c)
+        assert kind.itemsize == ctypes.sizeof(in_c)
 
 
 def test_without_a_library_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

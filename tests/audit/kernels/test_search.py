@@ -127,13 +127,19 @@ def hits(tasks: int, room: int) -> Arrays:
     """Tasks, and room for what they find."""
     kinds = (np.int32, np.int32, np.uint8)
     out = [np.zeros(tasks * room, kind) for kind in kinds]
-    return [np.arange(tasks), np.arange(tasks + 1) * room, *out, np.zeros(tasks, np.int64)]
+    begin = np.arange(tasks) * room
+    return [
+        np.arange(tasks),
+        np.stack([begin, begin + room], axis=1),
+        *out,
+        np.zeros(tasks, np.int64),
+    ]
 
 
 def in_order(found: Arrays) -> Arrays:
     """Counts, and the hits of each task in order."""
     _, edges, *columns, count = found
-    taken = np.concatenate([np.arange(e, e + c) for e, c in zip(edges, count, strict=False)])
+    taken = np.concatenate([np.arange(c) + e for (e, _), c in zip(edges, count, strict=True)])
     rows = np.stack([c[taken.astype(np.int64)] for c in columns], axis=1)
     return [count, rows[np.lexsort(rows.T)]]
 
