@@ -131,8 +131,8 @@ docs: $(VENV)/core
 	$(BIN)/python docs/make_checks.py
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_python.py
-	$(BIN)/python docs/make_rooms.py
-	$(BIN)/python docs/make_screen.py
+	$(BIN)/python docs/make_modules.py
+	$(BIN)/python docs/make_output.py
 
 # Every screenshot anew, from sample_data.
 pictures: $(VENV)/all $(VENV)/browser

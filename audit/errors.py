@@ -1,4 +1,4 @@
-"""Errors that the caller can fix; each message says how.
+"""Errors that the caller can fix; each message gives the remedy.
 
 AuditError
 ├── UsageError          a bad path, option, column, code or file the user gave (exit code 2)

@@ -1,4 +1,4 @@
-"""An audit from Python: `audit.scan(source)` and `audit.open(run)` give a `Run`, its tables frames.
+"""The Python API: `audit.scan(source)` and `audit.open(run)` return a `Run` with polars frames.
 
     import audit
     run = audit.scan("images")

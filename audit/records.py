@@ -1,4 +1,4 @@
-"""The nouns of an audit: Sample, Finding, Action, Severity, Column. Frozen, standard library only.
+"""Typed rows of an audit: Sample, Finding, Action, Severity, Column. Standard library only.
 
 Everything that passes between sources, engine, checks, reports and the app is one of these or a
 table. They carry no behaviour beyond their own identity, so any of them can be re-made from a row.

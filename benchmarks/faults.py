@@ -1,6 +1,6 @@
 """Break things on purpose, and count what is lost.
 
-    python benchmarks/faults.py strike [--repeats 3] [--only WORD] [--shard 0/2] [--docs F.md]
+    python benchmarks/faults.py strike [--repeats 3] [--only WORD] [--shard 0/2]
 
 Every fault strikes a real `audit` command on a small dataset: processes are killed, disks fill up,
 files of the run are damaged, two writers meet, the dataset changes under a scan. Each is repeated
@@ -775,42 +775,19 @@ def differences(whole: Index, found: Index) -> tuple[list[str], int]:
     return differ, sum(frame.height - frame.unique().height for frame in found.values())
 
 
-HEAD = """# Faults
-
-Written by `python benchmarks/faults.py strike --docs docs/faults.md`, which says how each is made.
-Survived: the next scan without a fault gives the index, the findings and the decisions of an
-undisturbed run, row for row, the dataset is as it was, and no command ended with a traceback. Exit
-codes are those of the struck commands.
-
-| fault | happened | survived | rows lost | rows twice | exit codes |
-|---|---:|---:|---:|---:|---|
-"""
-
-
 Struck = tuple[str, list[object], bool, list[str]]
 """A fault's words, the other columns of its row, whether it was survived, lines about it."""
 
 
-def conclude(struck: Iterable[Struck], docs: Path | None, head: str) -> tuple[Document, bool]:
-    """Print a row for each fault that strikes; return what is printed last.
-
-    The table's section is written in `docs` over the one of that title: `head` has the title and
-    the table's head; its rows of other faults, and other sections of the file, stay.
-    """
-    rows, bad = dict[str, str](), []
+def conclude(struck: Iterable[Struck]) -> tuple[Document, bool]:
+    """Print a row for each fault that strikes; return what is printed last."""
+    faults, bad = 0, []
     for words, columns, survived, said in struck:
-        rows[words] = f"| {words} | {' | '.join(map(str, columns))} |"
-        print(rows[words], *(f"    {line}" for line in said), sep="\n", flush=True)
+        faults += 1
+        row = f"| {words} | {' | '.join(map(str, columns))} |"
+        print(row, *(f"    {line}" for line in said), sep="\n", flush=True)
         bad += [] if survived else [words]
-    document = {"faults": len(rows), "survived": len(rows) - len(bad), "bad": bad}
-    if docs:
-        title = head[: head.index("\n", 1)]
-        kept, _, rest = docs.read_text().partition(title)
-        section, mark, others = rest.partition("\n## ")
-        old = (row for row in section.splitlines() if row.startswith("| ") and row not in head)
-        rows = {row[2:].partition(" | ")[0]: row for row in old} | rows
-        docs.write_text(kept + head + "\n".join(rows.values()) + "\n" + mark + others)
-    return document, not bad
+    return {"faults": faults, "survived": faults - len(bad), "bad": bad}, not bad
 
 
 def with_share(ended: tuple[Document, bool], totals: Counter[str]) -> tuple[Document, bool]:
@@ -822,7 +799,7 @@ def with_share(ended: tuple[Document, bool], totals: Counter[str]) -> tuple[Docu
 
 @measures(app)
 def strike(
-    repeats: int = 3, only: str = "", shard: str = "0/1", seed: int = 1, docs: Path | None = None
+    repeats: int = 3, only: str = "", shard: str = "0/1", seed: int = 1
 ) -> tuple[Document, bool]:
     """Let every fault happen so often; ends with 1 where one was not survived."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -842,7 +819,7 @@ def strike(
             yield words, [*counts, ", ".join(map(str, sorted(tally.codes)))], held, said
 
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        return with_share(conclude(struck(prepare(Path(name))), docs, HEAD), totals)
+        return with_share(conclude(struck(prepare(Path(name)))), totals)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@
 Counts the product (`audit`, `pipeline_profiler`, `preflight` and the modules beside them), tests
 and benchmarks of a checkout (default: this one). Only files that git tracks count, so generated
 code does not. `lines` are lines of the kinds in KINDS; the figures from `files` to `public_names`
-are of Python alone, where a code line is a line with a token of code. Rooms are the names in ROOMS
-of `tests/test_architecture.py`; an arrow is a pair of rooms with an import. Settings are the keys
-of `audit.toml`; thresholds of checks (`[checks.CODE]`) are counted apart. Sources are read with
-`ast`; only the command lines and the tables of settings are imported. About 15 s; the last line is
-JSON.
+are of Python alone, where a code line is a line with a token of code. Modules are the names in
+MODULES of `tests/test_architecture.py`; an arrow is a pair of modules with an import. Settings are
+the keys of `audit.toml`; thresholds of checks (`[checks.CODE]`) are counted apart. Sources are read
+with `ast`; only the command lines and the tables of settings are imported. About 15 s; the last line
+is JSON.
 """
 
 from __future__ import annotations
@@ -128,22 +128,22 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def room_names(root: Path) -> list[str]:
-    """Return the rooms of the table in tests/test_architecture.py, `package.room` each."""
+def module_names(root: Path) -> list[str]:
+    """Return the modules of the table in tests/test_architecture.py, `package.module` each."""
     for node in ast.parse((root / "tests" / "test_architecture.py").read_text()).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "ROOMS":
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "MODULES":
             table: dict[str, str] = ast.literal_eval(node.value)
             return [f"{p}.{r}" for p, rows in table.items() for r in rows.replace(",", " ").split()]
-    raise SystemExit("tests/test_architecture.py has no table ROOMS.")
+    raise SystemExit("tests/test_architecture.py has no table MODULES.")
 
 
 def arrows_of(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
-    """Return the pairs of rooms between which a file imports another."""
+    """Return the pairs of modules between which a file imports another."""
 
-    def room(name: str) -> str:
+    def module(name: str) -> str:
         return ".".join(name.split(".")[:2])
 
-    pairs = {(room(name), room(used)) for name, uses in graph.items() for used in uses}
+    pairs = {(module(name), module(used)) for name, uses in graph.items() for used in uses}
     return {(a, b) for a, b in pairs if a != b}
 
 
@@ -197,7 +197,7 @@ def measure(root: Path) -> dict[str, int]:
         "lines": count_lines(product),
         "files": len(paths),
         "code_lines": sum(map(code_lines, paths)),
-        "rooms": len(room_names(root)),
+        "modules": len(module_names(root)),
         "arrows": len(arrows_of({n: u for n, u in graph.items() if "." in n})),
         "files_in_circles": files_in_circles(graph),
         "functions": len(made),

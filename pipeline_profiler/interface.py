@@ -1,4 +1,4 @@
-"""A profile from Python: `pipeline_profiler.profile(loader, step)` gives verdict and causes.
+"""The Python API: `pipeline_profiler.profile(loader, step)` returns verdict and causes.
 
     import pipeline_profiler
     found = pipeline_profiler.profile(loader, step)

@@ -1,4 +1,4 @@
-"""Charts of reports as inline SVG: no script, no other file, readable in black and white.
+"""Charts of reports as inline SVG, without scripts, readable in black and white.
 
 Shapes (`bar`, `text`, `line`) return escaped markup; `drawing` puts them into an `<svg>`, `figure`
 below a caption. The charts take rows of labels and numbers. Every chart has a title and its numbers

@@ -1,4 +1,4 @@
-"""What a check is in both programs: a code, a name, a page, and a place where it is found.
+"""The contract of a check in both programs: code, name, documentation page, source location.
 
 A check is a class in a file of a folder of checks. Its docstring is its page, in the sections that
 its program fixes; its code is never used again for another check; its name says the problem. What

@@ -1,4 +1,4 @@
-"""How many cores there are to use: the one answer of both programs."""
+"""Number of usable CPU cores, for both programs."""
 
 from __future__ import annotations
 

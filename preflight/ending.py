@@ -1,4 +1,4 @@
-"""How a command ends: an exit code, and without a result one sentence, never a traceback.
+"""How a command ends: an exit code and one sentence, never a traceback.
 
 The codes of both programs: 0 clean; 1 findings at or above `--fail-on`, a bound exceeded, a check
 of a loader or training that failed, or damage that `audit verify` found; 2 the caller can fix it

@@ -1,4 +1,4 @@
-"""Files and places that somebody else named: opened only where they are files, below their folder.
+"""Opening of paths that come from outside: regular files below an allowed folder only.
 
 A named pipe waits for whoever writes to it, /dev/zero never ends, and a path in a document may be
 any path at all. So what is opened is opened without waiting and looked at before it is read

@@ -1,4 +1,4 @@
-"""Pages that both programs write: templates in one frame, with one style and one policy.
+"""HTML pages of both programs: templates in one frame, with one style and one security policy.
 
 A page is one file without a script, which loads nothing and is readable in ten years. Whatever a
 template shows is escaped, and its control characters are made visible, by the environment and not

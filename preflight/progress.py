@@ -1,4 +1,4 @@
-"""Progress for people: a bar with rate, ETA and errors on a terminal, plain lines in a log."""
+"""Progress output: a bar with rate, ETA and errors on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both programs send to a service with `--push`: to where, as whom, and why it was refused."""
+"""Sending results to a service with `--push`: address, token, and the reason of a refusal."""
 
 from __future__ import annotations
 

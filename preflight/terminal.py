@@ -1,4 +1,4 @@
-"""What both programs print, and where they cannot: the one place that writes to stdout and stderr.
+"""Terminal output of both programs; the only module that writes to stdout and stderr.
 
 Names, labels, error texts and saved files come from strangers, so whatever is printed for a person
 goes through `visible`, which leaves no character that moves a cursor, colours a screen or turns a

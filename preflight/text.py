@@ -1,4 +1,4 @@
-"""Text from a command line or a JSON body, checked where it enters.
+"""Validation of text from the command line or from JSON.
 
 The system passes bytes that are no UTF-8 as lone surrogates, and JSON can spell them. File names
 may hold them; databases, documents and answers cannot.

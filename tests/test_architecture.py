@@ -17,9 +17,9 @@ import audit
 import pipeline_profiler
 from tests.conftest import ROOT
 
-# The rooms of each package, left to right: a room imports from rooms to its left, of its own line
-# or of lines above. A room that is not in this table fails.
-ROOMS = {
+# The modules of each package: a module imports only modules to its left, in its own line or in the
+# lines above. A module that is not in this table fails.
+MODULES = {
     "preflight": (
         "check_contract cores files progress push terminal text charts, ending pages settings"
     ),
@@ -30,7 +30,7 @@ ROOMS = {
     ),
     "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
 }
-# Rooms within a room, in the same way.
+# Packages within a package, in the same way.
 WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, watching"}
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
@@ -82,39 +82,39 @@ def imports(path: Path, *, top_level_only: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
-def room(name: str, within: str) -> str:
-    """The first name below a package or room: `checks` for audit.checks.dup_equal."""
+def submodule(name: str, within: str) -> str:
+    """The first name below a package or module: `checks` for audit.checks.dup_equal."""
     return name.removeprefix(f"{within}.").split(".")[0]
 
 
 def allowed(table: str) -> dict[str, set[str]]:
-    """Room -> rooms it may import: all groups to its left."""
+    """Module -> modules it may import: all groups to its left."""
     left: set[str] = set()
-    rooms: dict[str, set[str]] = {}
+    allowed_imports: dict[str, set[str]] = {}
     for group in table.split(","):
-        rooms |= {name: set(left) for name in group.split()}
+        allowed_imports |= {name: set(left) for name in group.split()}
         left |= set(group.split())
-    return rooms
+    return allowed_imports
 
 
-TABLES = ROOMS | WITHIN
+TABLES = MODULES | WITHIN
 
 
 @pytest.mark.parametrize("place", TABLES)
-def test_a_room_imports_rooms_to_its_left(place: str) -> None:
+def test_a_module_imports_modules_to_its_left(place: str) -> None:
     known, table = known_modules(place.replace(".", "/")), allowed(TABLES[place])
     for path in (p for p in modules(place.replace(".", "/")) if dotted(p) != place):
-        own = room(dotted(path), place)
+        own = submodule(dotted(path), place)
         assert own in table, f"{own} has no place in the table of {place}"
-        used = {room(n, place) for n in imports(path) if n in known and n != place} - {own}
+        used = {submodule(n, place) for n in imports(path) if n in known and n != place} - {own}
         assert used <= table[own], f"{path}: {own} may not import {used - table[own]}"
 
 
-@pytest.mark.parametrize("package", ROOMS)
+@pytest.mark.parametrize("package", MODULES)
 def test_no_circles_of_files(package: str) -> None:
     paths = {dotted(path): path for path in modules(package)}
     graph = {name: imports(path) & paths.keys() - {name} for name, path in paths.items()}
-    # `from room import file` names the room too, and a room's __init__ may import its files
+    # `from package import file` names the package too, and its __init__ may import its files
     graph = {n: {u for u in used if not n.startswith(f"{u}.")} for n, used in graph.items()}
     while free := [name for name, used in graph.items() if not used & graph.keys()]:
         for name in free:
@@ -144,25 +144,25 @@ def test_a_check_needs_the_contract_and_arithmetic_only() -> None:
 
 
 def test_no_module_imports_the_cases_of_checks() -> None:
-    for path in [p for package in ROOMS for p in modules(package)]:
+    for path in [p for package in MODULES for p in modules(package)]:
         assert not {n for n in imports(path) if n.startswith(("audit.testing", "tests"))}, path
 
 
 def test_only_the_store_imports_duckdb() -> None:
-    for path in [p for package in ROOMS for p in modules(package)]:
+    for path in [p for package in MODULES for p in modules(package)]:
         if path != ROOT / "audit" / "run" / "store.py":
             assert "duckdb" not in imports(path), path
 
 
 def test_packages_know_what_they_are_made_of_and_not_each_other() -> None:
-    for one in ROOMS:
-        others = ROOMS.keys() - {one, "preflight"}
+    for one in MODULES:
+        others = MODULES.keys() - {one, "preflight"}
         for path in modules(one):
             assert not {n for n in imports(path) if n.split(".")[0] in others}, path
 
 
 def test_heavy_packages_are_imported_inside_functions_only() -> None:
-    for path in [p for package in ROOMS for p in modules(package)]:
+    for path in [p for package in MODULES for p in modules(package)]:
         if "ui" not in path.parts:
             top = {n.split(".")[0] for n in imports(path, top_level_only=True)}
             assert not top & HEAVY, path

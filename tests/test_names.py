@@ -37,18 +37,18 @@ def public(path: Path, *kinds: type[ast.stmt]) -> Iterator[str]:
 
 
 def module_names(folder: Path) -> set[str]:
-    """Modules and rooms in a folder, by the name under which they are imported."""
+    """Modules and packages in a folder, by the name under which they are imported."""
     paths = [p for p in folder.iterdir() if p.suffix == ".py" or p.is_dir()]
     return {p.stem for p in paths if not p.name.startswith("__")}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_function_has_the_name_of_a_module_beside_it_or_of_a_room(package: str) -> None:
+def test_no_function_has_the_name_of_a_module_beside_it_or_of_a_package(package: str) -> None:
     """Importing the submodule would overwrite the function in the namespace of the package."""
-    rooms = module_names(ROOT / package)
+    inner = module_names(ROOT / package)
     wrong = []
     for path in modules(package):
-        names = set(public(path, ast.FunctionDef)) & (module_names(path.parent) | rooms)
+        names = set(public(path, ast.FunctionDef)) & (module_names(path.parent) | inner)
         wrong += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
     assert not wrong
 

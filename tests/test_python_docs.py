@@ -1,12 +1,14 @@
-"""What the documents say of Python: the page is current, the notebook runs, examples are true."""
+"""Generated parts of the documents are current: Python API, notebook, outputs and pictures."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.conftest import ROOT
 from tests.test_docs import imported
@@ -22,14 +24,24 @@ def test_everything_public_has_a_word() -> None:
     assert "None" not in [line.strip() for line in make_python.page().splitlines()]
 
 
-make_screen = imported(ROOT / "docs" / "make_screen.py", "make_screen")
+make_output = imported(ROOT / "docs" / "make_output.py", "make_output")
 
 
 @pytest.mark.slow
-def test_the_readme_is_two_pages_with_the_screen_of_today(sample_data_run: Path) -> None:
-    text = make_screen.README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 130
-    assert make_screen.screen(sample_data_run) in text, "run `make docs`"
+@pytest.mark.parametrize("page", make_output.PAGES, ids=lambda path: path.name)
+def test_outputs_in_the_documents_are_current(page: Path, sample_data_run: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert make_output.rewritten(text, sample_data_run) == text, "run `make docs`"
+
+
+@pytest.mark.slow
+def test_pictures_show_a_scan_with_the_counts_of_today(sample_data_run: Path) -> None:
+    pictures = imported(ROOT / "docs" / "screenshots" / "make.py", "make_pictures")
+    today = pictures.counts(sample_data_run)
+    for path in sorted((ROOT / "docs" / "screenshots").glob("*.png")):
+        with Image.open(path) as picture:
+            assert picture.info.get("Counts") == today, f"{path.name}: run `make pictures`"
+            assert re.fullmatch(r"[0-9a-f]{12}", str(picture.info.get("Commit"))), path.name
 
 
 @pytest.mark.slow

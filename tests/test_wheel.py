@@ -63,6 +63,11 @@ def run(lib: Path, folder: Path, module: str, *rest: object) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("package", ["audit", "pipeline_profiler"])
+def test_the_pages_of_checks_are_in_the_wheel(installed: Path, package: str) -> None:
+    assert (installed / package / "checks" / "README.md").is_file()
+
+
 def test_it_is_the_wheel_that_is_imported(installed: Path, tmp_path: Path) -> None:
     code = "import audit, pipeline_profiler, preflight; print(audit.__file__, preflight.__file__)"
     found = subprocess.run(

@@ -132,3 +132,40 @@ def test_no_message_has_a_forbidden_phrase(pattern: str) -> None:
         if re.search(pattern, text, re.IGNORECASE)
     ]
     assert not found, f"write {FORBIDDEN[pattern]}:\n" + "\n".join(found)
+
+
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / package / "checks" / "README.md" for package in ("audit", "pipeline_profiler")),
+]
+UNREAD = re.compile(r"(?ms)^```.*?^```[^\n]*$|`[^`\n]*`|(?<=\])\([^)]*\)|<!--.*?-->")
+
+
+def prose(path: Path) -> str:
+    """Return the text of a document without code, outputs and link targets, line by line."""
+    return UNREAD.sub(lambda found: "\n" * found[0].count("\n"), path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_document_has_a_forbidden_phrase(path: Path) -> None:
+    found = [
+        f"{path.name}:{number}: {line[:100]!r}: write {better}"
+        for number, line in enumerate(prose(path).splitlines(), 1)
+        for pattern, better in FORBIDDEN.items()
+        if re.search(pattern, line, re.IGNORECASE)
+    ]
+    assert not found, "\n".join(found)
+
+
+GENERATED = {"commands.md", "schema.md", "python.md"}
+
+
+def test_the_documents_stay_short() -> None:
+    by_hand = [path for path in DOCUMENTS[3:-2] if path.name not in GENERATED]
+    guide = [path for path in by_hand if path.name not in ("architecture.md", "benchmarks.md")]
+    assert len(guide) <= 12
+    assert sum(len(prose(path).split()) for path in (*DOCUMENTS[:3], *by_hand)) <= 30_000
+    lines = {path.name: len(path.read_text("utf-8").splitlines()) for path in DOCUMENTS[:3]}
+    assert lines["README.md"] <= 120
+    assert lines["CHANGELOG.md"] <= 60

@@ -1,4 +1,4 @@
-"""What annotation files say: boxes, outlines, masks, keypoints and classes, in tables.
+"""Readers of annotation files: boxes, masks, keypoints and classes, as tables.
 
 In: the annotation files below the roots of a source (COCO, YOLO, VOC, LabelMe, Open Images,
 tables of boxes), and later the measured size of every picture. Out: the tables of

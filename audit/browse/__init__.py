@@ -1,4 +1,4 @@
-"""What the pages of the app ask of a run: pages, facets, histograms, groups, pictures, the ledger.
+"""Queries of the app: pages, facets, histograms, groups, images and the decision log.
 
 In: an open `Store`, and a filter as data. Out: frozen rows and frames that know nothing of
 Streamlit, so every question is tested without a browser. Cost: a page is found by the last row of

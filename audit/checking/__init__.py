@@ -1,4 +1,4 @@
-"""The contract of a check, and what runs them all.
+"""The base class of a check, and the runner of all checks.
 
 For: finding checks, configuring them, running them over a measured run, documenting them.
 In: the files of `audit/checks/` (and entry points), audit.toml, a `Store` with measurements.

@@ -1,4 +1,4 @@
-"""The checks of an image dataset: a file holds one check, or one rule that has several codes.
+"""The checks of an image dataset, one file for each check or for one rule with several codes.
 
 In: a store with what the scan measured, and the thresholds of the configuration.
 Out: findings, and one sentence on what was and was not examined.

@@ -1,1 +1,1 @@
-"""Which pictures next: the most different, the most doubtful, the rarest, and what they buy."""
+"""Selection of images to label or keep: coverage, uncertainty, rarity, and the expected gain."""

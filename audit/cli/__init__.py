@@ -1,4 +1,4 @@
-"""The `audit` command: parse, one call into the library, format.
+"""The `audit` command: parse options, call the library once, format the result.
 
 For: people and scripts at a shell; every command is a function here and a call elsewhere.
 In: arguments, audit.toml. Out: text on stdout (one JSON document with --json), messages on stderr.

@@ -1,4 +1,4 @@
-"""Several machines: who does the chunks, and what they leave for each other where all can read it.
+"""Scans on several machines: distribution of chunks and shared storage of their results.
 
 ray_cluster     an executor: chunks go to the nodes of a Ray cluster
 shared_place    a folder or an address that every node reads and writes

@@ -1,1 +1,1 @@
-"""One run against another, against expectations, and against what its pictures need."""
+"""Comparison of a run with another run and with expectations; the input study."""

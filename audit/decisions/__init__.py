@@ -1,4 +1,4 @@
-"""What reviewers decide about a run, which decisions still apply, and what follows from them.
+"""Decisions of reviewers: the log, which decisions still apply, and their consequences.
 
 In: a finished run, and decisions by hand, by SQL condition or by keeper rule. Out: rows that are
 only ever added to RUN/decisions.sqlite, the decisions in effect (`status`), and the tables of an

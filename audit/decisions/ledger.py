@@ -1,27 +1,13 @@
-"""The ledger: what reviewers decided, as rows of RUN/decisions.sqlite that are only ever added.
+"""Store decisions of reviewers as rows of RUN/decisions.sqlite that are only ever added.
 
-Nothing is updated or deleted (triggers refuse it): an undo is a row that names the batch it takes
-back, and what holds now is derived. SQLite, because many processes may decide at once and a bulk
-decision must be whole or absent; a rollback journal and not WAL, which fails on network file
-systems; `BEGIN IMMEDIATE`, so that a writer waits for its turn instead of failing half-way. Every
-call opens the file again (0.3 ms): no thread shares a connection, and a run that was deleted or
-became read-only meanwhile is noticed. One decision costs three syncs of the disk, 100,000 in one
-batch three seconds.
+An undo is a row that names the batch it undoes; triggers refuse updates and deletions. SQLite uses
+a rollback journal, because WAL fails on network file systems, and every call opens the file again.
+Every row has a digest over its values and the digest of the row before it, so a changed, missing or
+inserted row breaks the chain (`ledger_check`).
 
-Every row of `decisions` and `undos` has a digest over its values and the digest of the row before
-it in the same table: a byte that flips, a row that is gone and a row that was slipped in all break
-the chain at that place. Only `audit verify` reads the chain to its end (`ledger_check`). A reader
-checks kinds and shapes alone, in microseconds a row, so that no value surprises what is derived
-from it.
-
-A second copy, RUN/decisions.chain, tells that the ledger lost something. It has one line per row,
-in the order of the commits, added and synced after each commit: digest, table, last id of the other
-table, values as JSON, and a digest of the line itself, between tabs. The last line is the head of
-the chain: a ledger without that row is older than it was, emptied or gone. And because every line
-is whole in itself, a damaged ledger is restored from here.
-
-A crash between commit and copy leaves the copy behind by some rows, which the next writer adds; it
-never holds a row that was not committed. A line that a crash left without its end is cut off then.
+RUN/decisions.chain is a second copy, one line a row in the order of commits, synced after each
+commit. It shows a lost ledger and restores a damaged one. A crash can leave the copy some rows
+behind; the next writer adds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What pictures mean: vectors, label quality, nearest neighbours, a map.
+"""Embeddings: vectors, label quality, nearest neighbours and the embedding map.
 
 `patches` makes vectors of the stored signatures, without weights; `given` and `embedder` take the
 user's own vectors, probabilities or model. `ridge` and `nearest` judge labels out of fold,

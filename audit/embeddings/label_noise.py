@@ -1,34 +1,18 @@
-"""How likely each label is wrong: calibrated probabilities, under several laws of error.
+"""Estimate how likely each label is wrong, under several models of label errors.
 
-Two witnesses say which class a picture looks like: the scores of a model that did not see it, and
-the labels of its nearest neighbours. A multinomial logistic model joins them,
+A multinomial logistic model joins cross-validated scores and the votes of nearest neighbours,
 
     p(k | x) proportional to exp(a(x) * score_k + c(x) * log(votes_k) + b_k(x)),
 
-and the labels follow it, except a share e of them that follows the look of the picture less:
+where log a, log c and b_k are linear in t(x), how unusual the image is. A share e of the labels
+is wrong and follows p less closely:
 
     P(label = k | x) = (1 - e) p(k | x) + e h(k | x),    h proportional to p to the power of g.
 
-With g = 0 errors fall on any class alike; people err towards classes that look alike (g > 0), and
-with g = 1 nobody could tell errors from classes that overlap. All of it is fitted together by
-maximum likelihood for each of a few g, whose likelihoods say how much each counts. Classes that
-overlap make improbable labels too, but of the kind that the logistic model explains: the more the
-picture looks like the other class, the rarer. The gain in likelihood from e > 0 is what tells the
-two apart, and without it nothing is called wrong. The chance that a label is wrong is then its
-share of the second term, where that names another class than the picture's (Northcutt, Jiang and
-Chuang 2021, Confident Learning, JAIR 70, count instead; their counts take overlap for noise).
-
-How much the witnesses weigh depends on how unusual the picture is, t(x): log a and log c are linear
-in t, and so is each b_k. Where classes have heavy tails, or one spreads wider than another, unusual
-pictures are nobody's or the wide class's, whichever way they lean: posteriors of normal classes of
-unlike spread have a term in the squared length, those of Student's t are damped by it. A model
-without t takes such pictures for labels set at random.
-
-Beside the model stand three things that it does not see. Humps (`find_hump`): a few wrong labels
-among classes that lie apart, where a logistic model makes itself believe in overlap. Strays
-(`find_strays`): pictures that are typical of another class. And the order in which labels are worth
-looking at (`rate_labels`), for which every pair of classes has its own
-share of confusion.
+All parameters are fitted by maximum likelihood for a few values of g. Without a gain in likelihood
+from e > 0 no label is called wrong, because overlapping classes explain the disagreement. Source of
+the task: Northcutt, Jiang and Chuang 2021, Confident Learning, JAIR 70. `find_hump` and
+`find_strays` cover wrong labels among separated classes; `rate_labels` ranks labels for review.
 """
 
 from __future__ import annotations

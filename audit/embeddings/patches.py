@@ -1,21 +1,10 @@
-"""The built-in vectors: patches of the stored signature, coded by a dictionary that is shipped.
+"""Compute the built-in embeddings: patches of the stored signature, coded by a shipped dictionary.
 
 A signature holds a 32x32 grey and an 8x8 colour plane, so no file is opened. Patches of 6x6 pixels
-are whitened, compared with k-means centroids (`x` activates those that are nearer than the mean,
-the "triangle" of Coates, Lee and Ng 2011, An Analysis of Single-Layer Networks, AISTATS) and summed
-over the four quarters of the picture. The dictionary was learnt from drawn pictures
-(`audit/embeddings/dictionary.npz`): there are no weights to licence, a picture has the same code in
-every set, and what was coded once is kept (`audit.embeddings.vectors`).
-
-The dictionary is closed under mirroring: of every centroid it holds the mirror image too. So the
-code of the mirrored picture is a permutation of the code of the picture, and the mean of both,
-which is what is kept, costs nothing: half as many numbers say as much. Of few pictures, crops
-are coded as well: they teach a model what a picture may lose without becoming another.
-
-Numbers are stored as whole ones, and neighbours are compared by products of whole numbers, which
-are exact in any order: so neither the other pictures nor the cores show in an answer.
-
-Costs 0.5 ms a view and core; memory 4 kB a view.
+are whitened, compared with k-means centroids (the "triangle" of Coates, Lee and Ng 2011, AISTATS)
+and summed over the four quarters of the image. The dictionary (`audit/embeddings/dictionary.npz`)
+was learnt from drawn images and contains the mirror image of every centroid, so the mean of a code
+and its mirrored code is a permutation. Codes are integers, so sums are exact in any order.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a run and its decisions become: tables, annotations, tasks for label tools, new datasets."""
+"""Exports of a run and its decisions: tables, annotations, tasks for label tools, datasets."""

@@ -1,21 +1,13 @@
-"""Findings and decisions as tasks of a labelling tool, and what people changed there as decisions.
+"""Export findings and decisions as tasks of a labelling tool, and read its answers as decisions.
 
-A task is a picture that a finding or a decision is about: its class as decided, a verdict, and what
-the findings say. It carries its sample and the hash of its content, by which it is known again
-when the tool's export comes back (`read_review`), and its class and verdict at the export. Only
-what differs from these becomes a decision. Where the run differs from them too, the answer is a
-conflict. Labels and verdicts of pictures only: boxes are not part of a task.
+A task carries the sample, the hash of its content, and class and verdict at the export. Only what
+differs from these becomes a decision (`read_review`); if the run differs too, the answer is a
+conflict. Boxes are not part of a task.
 
-Label Studio: JSON of tasks, as documented at labelstud.io/guide/task_format and /predictions. What
-was decided is an annotation, what is open a prediction, which people accept or change. Pictures of
-a disk are named for local storage, `/data/local-files/?d=PATH` below `LOCAL_FILES_DOCUMENT_ROOT`
-(here `/`).
-
-CVAT: "CVAT for images 1.1", as documented at docs.cvat.ai, one tag a picture. Everything lies in
-the attributes of the tag `audit` (class, verdict, findings, sample, content, the class and the
-verdict at the export), which CVAT keeps; a
-picture is named by its path below the dataset, as CVAT names frames of a shared folder or an
-archive.
+Label Studio: JSON of tasks (labelstud.io/guide/task_format and /predictions). Decisions are
+annotations, open findings are predictions. Local files are named `/data/local-files/?d=PATH` below
+`LOCAL_FILES_DOCUMENT_ROOT` (here `/`). CVAT: "CVAT for images 1.1" (docs.cvat.ai), one tag `audit`
+an image, with all values in its attributes.
 """
 
 from __future__ import annotations

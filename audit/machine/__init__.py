@@ -1,1 +1,1 @@
-"""What work runs on: processes with limits on time and memory, and compiled functions."""
+"""Worker processes with limits on time and memory, and compiled functions."""

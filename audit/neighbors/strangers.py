@@ -1,21 +1,10 @@
-"""What strangers of this set share is no evidence: agreement is weighed against it.
+"""Weigh the agreement of a pair against what unrelated images of the dataset share.
 
-Two digits, two screens of one program, two pages of one form agree nearly everywhere, and are no
-copies: they agree where any two of their kind do. What tells a copy is that it also agrees where
-the others differ. So before a pair is called the same, the strangers nearest to its template are
-laid over it, and what they explain of the gradients of either picture is taken away (a ridge
-regression: the linear span of what pictures of this set have at these places). The correlation of
-what is left is the pair's *own agreement*. Strangers of drawn and rendered sets reach 0.9 by it
-where they had 0.99; copies stay above. Of photographs, whose strangers explain nothing, it is the
-plain correlation.
-
-Strangers come from a sample of the set, some near by descriptor and some far: a family of copies
-cannot fill all ranks. A near one that agrees with the template as only copies do, beyond what the
-far ones explain, is of the pair's family and explains nothing away, unless one in twenty does.
-
-The score is the log odds for "same picture" from both: a logistic regression on drawn sets and on
-photographs and CIFAR-10 pictures of the tuning half, one weight for all kinds. About 3 ms a
-template, 0.3 ms a pair, and only for pairs that could be called the same.
+Two pages of one form agree nearly everywhere and are no copies. So a ridge regression on the
+unrelated images nearest to the template removes what they explain of the gradients of either image.
+The correlation of the rest is the pair's *own agreement*. Unrelated images come from a sample, some
+near by descriptor and some far. A near image that agrees with the template as only copies do is
+left out, unless one in twenty does. The score is the log odds from both correlations.
 """
 
 from __future__ import annotations

@@ -1,34 +1,12 @@
-"""Is this pair one picture? Alignment, then the odds that the agreement is no accident.
+"""Score a candidate pair: align the two images, then compute the log odds that they are copies.
 
-Each pair is aligned in its likeliest orientation (and in the second, where the first does not
-convince), and what came out is turned into one number, the score: the logarithm of the odds for
-"same picture". It adds up how well gradients agree (all of the overlap; beyond 0.91 without one
-outer strip, for captions; by blocks at 16 px), how well colours agree, how much structure there
-is to agree (two blank skies always do), and what the map between the two would have to be (a
-rotated, sheared or mirrored map needs more evidence). The weights are those of a logistic
-regression on synthetic and judged pairs of half of the benchmark's pictures, with signs constrained
-so that better agreement never lowers the score; the other half reports. They are constants:
-nothing is fitted to the data at hand. The *threshold* is what comes from the user's own pictures
-(`calibrate`).
-
-Symmetric by construction: the picture with the smaller key (content hash) is the template first,
-and where that leaves doubt the other one as well, whichever was asked for first.
-
-A crop, a stretch or three degrees of rotation moves pixels by a tenth of the picture, and unaligned
-correlation calls that a different picture. So every candidate pair is registered first, with an
-inverse-compositional Lucas-Kanade search [Baker and Matthews, IJCV 2004] over affine maps with
-gain and bias projected out, coarse (16 px) to fine (32 px), from several starting zooms, with
-Cauchy weights so that a caption does not drag the rest. What is then compared are *gradients*
-over the overlap, whole and in 4x4 blocks: brightness, contrast and recolouring cancel, and the
-median over textured blocks does not mind a caption either.
-
-The price is about 0.1 ms a pair on one core, compiled; cv2.findTransformECC alone
-takes 0.9 ms. Maps act on coordinates in [-1, 1]: x' = (1+p0) x + p1 y + p2, y' = p3 x + (1+p4) y
-+ p5 takes a place in the template to the same place in the other picture.
-
-Nine candidates in ten are strangers, of which nothing but the score is ever asked: 24 bytes each
-instead of 104. Work goes in parts of `BATCH` pairs that carry what they need beside the rows of
-their pictures, so that a part may be done wherever these can be fetched.
+The alignment is an inverse-compositional Lucas-Kanade search over affine maps (Baker and Matthews,
+IJCV 2004), coarse to fine, with Cauchy weights so that a caption does not dominate. The score adds
+agreement of gradients and colours, the amount of structure, and the cost of the map; its weights
+are a logistic regression and constant. Only the threshold is calibrated on the dataset
+(`calibrate`). Maps act on coordinates in [-1, 1]: x' = (1+p0) x + p1 y + p2 and
+y' = p3 x + (1+p4) y + p5 take a point of the template to the other image. The template is the image
+with the smaller content hash, so scores are symmetric.
 """
 
 from __future__ import annotations

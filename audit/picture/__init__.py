@@ -1,4 +1,4 @@
-"""One file at a time: from its bytes to the picture, its hashes and its measured columns.
+"""Decoding and measuring of one file: image, hashes and measured columns.
 
 In: a path and the limits on pixels and bytes. Files may be hostile: nothing in them can raise.
 Out: one row of columns per file (`columns.py`, `features.py`) and a signature per picture.

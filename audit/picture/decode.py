@@ -1,31 +1,18 @@
-"""Bytes to picture: the only place that decodes image bytes, and the policy for hostile files.
+"""Decode image bytes. No other module does; the policy for hostile files is here.
 
-One read and one strict full-colour decode per file. JPEG goes through libjpeg-turbo in strict mode
-(simplejpeg), because Pillow drops libjpeg's warnings and so loads damage in the middle of a file
-silently; the pixels are the same, bit for bit. Everything else goes through Pillow.
+JPEG is decoded by libjpeg-turbo in strict mode, because Pillow hides damage in the middle of a
+file. All other formats are decoded by Pillow. The policy:
 
-The policy for files that are not plain 8-bit RGB, everywhere in this project:
-
-- **Orientation**: EXIF orientation is applied; `width`, `height` and hashes are of the shown
-  picture.
-- **Alpha**: measured composited on white, as most viewers show it; `transparent` is the share of
-  pixels with alpha below one half. A fully opaque alpha channel counts as none.
-- **Above 8 bits**: 16-bit samples are divided by 257 (exposure is kept); 32-bit integers within
-  16 bits likewise; other integers and floats outside [0, 1] are stretched from their minimum to
-  their maximum. The pixel hash is of the samples as stored.
-- **CMYK, Lab, YCbCr, palettes**: converted to RGB as Pillow does, without the ICC profile.
-- **Animation, pages**: the first frame is measured, the number of frames recorded.
-- **Bombs**: a file whose header declares more than `max_pixels` is not decoded; files above
-  `max_bytes` are not read. Formats that run another program or a page-description language (EPS,
-  WMF) are rejected.
-- **Memory**: before anything is decoded, what it will take at its peak is known from size, mode and
-  format (`audit.picture.header`); a file above `max_memory` is not decoded.
-- **Damage**: the result of a tolerant second decode is measured and marked `damaged`. A decoder
-  that crashes or hangs takes down one worker, never the scan (see `executors`).
-- **The machine**: a full disk, no memory, too many open files are no verdict on a file. They are
-  raised as MachineError, from the middle of a decoder too.
-
-Cost: on a 0.2-megapixel photograph the decode is 1.1 ms; everything else here is about 0.2 ms.
+- **Orientation**: EXIF orientation is applied before size and hashes are computed.
+- **Alpha**: composited on white; `transparent` is the share of pixels with alpha below one half.
+- **Above 8 bits**: 16-bit samples are divided by 257, as are 32-bit integers within 16 bits. Other
+  integers and floats outside [0, 1] are scaled from minimum to maximum.
+- **CMYK, Lab, YCbCr, palettes**: converted to RGB by Pillow, without the ICC profile.
+- **Animation, pages**: the first frame is measured.
+- **Limits**: files above `max_pixels`, `max_bytes` or `max_memory` are not decoded. EPS and WMF are
+  rejected.
+- **Damage**: a tolerant second decode is measured and marked `damaged`.
+- **The machine**: a full disk or missing memory raises MachineError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run found, as plain data (`Report`), and that data as text, Markdown, HTML, JSON, SARIF.
+"""The findings of a run as plain data (`Report`), and as text, Markdown, HTML, JSON and SARIF.
 
 In: a finished run, and the waivers of its ledger. Out: text or a file, one renderer a format, each
 a function of the `Report` (a new one is a file and a branch in `output.render`); the cards of one

@@ -67,7 +67,7 @@ _SUSPECTED = """
 class Cost:
     """What one kind of finding costs one split: in words, and the numbers of that sentence.
 
-    `kind`: leaked, repeated or mislabelled; shares are 0..1, `docs/report.md` names the numbers.
+    `kind`: leaked, repeated or mislabelled; shares are 0..1, `docs/findings.md` names the numbers.
     """
 
     kind: str

@@ -2,8 +2,8 @@
 
 Each is yielded in pieces, so that a million findings pass through a few megabytes of memory.
 
-- JSON is the contract that other programs rely on. `docs/report.md` describes every field; a field
-  is added, never renamed, within a schema version.
+- JSON is the contract that other programs rely on. `docs/findings.md` describes every field; a
+  field is added, never renamed, within a schema version.
 - SARIF is read by code hosts and editors: a rule a check, a result a finding. The first sample of a
   finding is its location, the others are related locations (at most 100, the property `n_samples`
   has the count). A location is the uri of the file, percent-encoded and relative to its root where

@@ -1,4 +1,4 @@
-"""A run on disk: the databases of a dataset's audit, and which of them are published.
+"""Storage of a run: its databases and the published version.
 
 For: storing what a scan lists and measures and what checks find, so that readers never wait.
 In: Arrow tables and rows (samples, features, pairs, findings); the run's folder.

@@ -1,1 +1,1 @@
-"""From a source to a published run: listing, measuring, relating, judging, verifying."""
+"""The steps of a scan: list, measure, match, check, publish, verify."""

@@ -1,4 +1,4 @@
-"""The service: several datasets for several people, in the app and as an HTTP API on its port.
+"""The service: several datasets for several people, in the app and as an HTTP API on one port.
 
 In: a folder with `datasets.toml`, which says which runs are served and who may see them, and
 `people.sqlite` (`audit.browse.people`). Out: the lines of the home page, and `/api/v1`, whose

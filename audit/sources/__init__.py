@@ -1,4 +1,4 @@
-"""Where samples come from: folder trees, annotated trees and manifests, behind one `Source`.
+"""Dataset readers: folders, annotated trees, manifests and archives, behind one `Source`.
 
 In: what the command line was given (a folder, a manifest, several `name=PATH`) and its options.
 Out: `Sample`s in a fixed order, the layout with its reason, and a log of what is not a sample.

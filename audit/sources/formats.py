@@ -122,9 +122,7 @@ def pack_advice(name: str) -> str:
     if extension in ("parquet", "pq"):
         return "the tables have no images; write addresses or paths to a CSV with a column `path`"
     if extension in PACKED:
-        return (
-            "packs of a kind that is not read (docs/sources.md): unpack it into image files first"
-        )
+        return "packs of a kind that is not read (docs/scan.md): unpack it into image files first"
     return ""
 
 

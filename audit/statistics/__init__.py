@@ -1,1 +1,1 @@
-"""Intervals, tests of ranks, rare cells, what lies apart: plain arrays in, plain arrays out."""
+"""Statistics on plain arrays: intervals, rank tests, rare combinations, outliers."""

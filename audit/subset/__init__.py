@@ -1,4 +1,4 @@
-"""Evaluation subsets with known precision: what to evaluate when a full evaluation takes too long.
+"""Evaluation subsets: planning, drawing and scoring with confidence intervals.
 
 In: a polars frame, one row a file (`audit.subset.source` makes it from a run), and a goal.
 `make_plan` says how many units a goal takes and what they give, `draw_subset` picks them, nested

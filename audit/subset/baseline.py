@@ -1,22 +1,12 @@
-"""An earlier model whose answers exist for all of F: what it saves in a score, a plan and a draw.
+"""Use an earlier model with answers for all of F to make a score, plan or draw more precise.
 
-Neighbouring checkpoints are right on nearly the same examples. What the subset has to find out is
-where they differ; the rest is known. The subset says how the new number goes with the known one, F
-says what the known one is on average: the estimate is the subset's mean, corrected by coefficient
-times (F's mean of the known number - the subset's). It is the survey regression estimator (Cochran
-1977, sections 7.2 to 7.11; Sarndal, Swensson and Wretman 1992, section 6.6). For generalisation F
-is itself a draw, which adds the variance of F's own mean: with the best coefficient this is PPI++
-(Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as its unlabelled
-part, so that no row counts twice.
-
-Each stratum has its own coefficient where it has units enough to know one; the others share one.
-Residuals are those that each unit would have had if it had not helped to choose the coefficient
-(e / (1 - leverage), the jackknife's), and carry the calibration weights: a coefficient fitted to
-noise widens the interval and does not narrow it. This works for metrics that are means over rows
-whose weight in F is known before the model answers: accuracy, recall, specificity and macro-recall.
-
-Such a model also shows what stratifying gains, which it does only where the strata differ in
-accuracy: the simple random sample that would be as precise as the design. Cost: one pass over F.
+The estimate is the subset's mean, corrected by coefficient * (F's mean of the earlier model - the
+subset's): the survey regression estimator (Cochran 1977, sections 7.2 to 7.11; Sarndal, Swensson
+and Wretman 1992, section 6.6). For generalisation the variance of F's own mean is added; this is
+PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as unlabelled
+part. Each stratum with enough units has its own coefficient. Residuals are divided by 1 - leverage,
+so a coefficient fitted to noise widens the interval. Works for accuracy, recall, specificity and
+macro-recall.
 """
 
 from __future__ import annotations

@@ -1,26 +1,12 @@
-"""Drawing: the first n units of a fixed order, with everything a later score needs in each row.
+"""Draw the first n units of a fixed order, with everything that a later score needs in each row.
 
-Within a stratum, units are taken in the order of their permanent random numbers; across strata in
-the order of `audit.subset.strata.order_units`. Both are fixed by plan and seed, so S(n) lies inside
-S(n+1), the same rows come out on any machine, and new data displace only their share of the subset.
-Each row carries n_h and N_h, hence its inclusion probability and weight: `first_units` shortens a
-subset and recomputes them.
-
-A unit's number depends on its key and the seed alone: not on row order, library version, machine or
-on which other units exist. That makes draws repeatable and nested, and keeps a draw almost
-unchanged when data are added (Ohlsson 1995, "Coordination of samples using permanent random
-numbers", in Business Survey Methods). The number is
+Within a stratum, units are ordered by permanent random numbers; across strata by
+`audit.subset.strata.order_units`. So S(n) is a part of S(n+1), and new data displace only their
+share of a subset (Ohlsson 1995, "Coordination of samples using permanent random numbers", in
+Business Survey Methods). The number of a unit is
 ``u = (splitmix64(h XOR splitmix64(seed)) >> 11) * 2**-53`` with h the first 8 bytes, little-endian,
 of the BLAKE3 hash of the key's UTF-8 bytes. The key of a duplicate group is its smallest member
-hash; the *minimum of the members' numbers* would favour large groups.
-
-The recipe is all that a draw needs from a saved plan, and its hash is the plan's name: rows that
-carry the same hash were drawn by the same rule. The size n is not part of the name, because draws
-of different sizes lie inside one another; nor are confidence and looks, which no row depends on and
-each row carries to its score.
-
-Cost: one hash per unit of F (about 0.7 us), one pass to find candidates below a threshold in each
-stratum, and a sort of little more than n rows.
+hash. The hash of the recipe names the plan; size, confidence and comparisons are not part of it.
 """
 
 from __future__ import annotations

@@ -1,21 +1,14 @@
 """Design-based estimates: a weighted share, its variance under both estimands, and its interval.
 
-Everything follows from per-stratum moments of unit totals: y (right answers) and x (examples that
-count) of each drawn unit. The estimate is the ratio of the weighted totals; its variance comes from
-the residuals y - R x within strata (Cochran 1977, sections 6.11 and 11.2), so unequal units, groups
-taken whole and disproportionate allocation need no separate treatment.
+The estimate is the ratio of weighted totals y (right answers) and x (examples that count); its
+variance comes from the residuals y - R x within strata (Cochran 1977, sections 6.11 and 11.2).
+**full-set** has the finite-population factor 1 - n_h/N_h. **generalisation** drops it and adds
+(between strata)/N, because F is itself a draw (Cochran, section 12.2).
 
-Two estimands, two variances. **full-set** has the finite-population factor 1 - n_h/N_h.
-**generalisation** drops it and adds what the set's own stratum shares owe to chance, (between
-strata)/N, because F is itself a draw (Cochran, section 12.2): without that term an interval at
-n = N would be too narrow by the variance *between* strata.
-
-The interval is Wilson's at the effective sample size p (1-p) / variance, with Korn and Graubard's
-(1998, Survey Methodology 24:193) factor for the degrees of freedom; from a sampling fraction of one
-half on, full-set intervals use Clopper-Pearson's on that size, and one stratum of single files is
-treated exactly. Degrees of freedom are not units less one: units of unequal sizes count as their
-effective number. All functions broadcast over leading axes: a simulation of 10,000 subsets is one
-call.
+The interval is Wilson's at the effective sample size p (1-p) / variance, with the factor of Korn
+and Graubard (1998, Survey Methodology 24:193) for the degrees of freedom. From a sampling fraction
+of one half, full-set intervals use Clopper-Pearson's; one stratum of single files is exact. All
+functions broadcast over leading axes.
 """
 
 from __future__ import annotations

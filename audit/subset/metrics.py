@@ -1,30 +1,13 @@
-"""Metrics of one model on drawn rows, each with its interval.
+"""Compute metrics of one model on drawn rows, each with its interval.
 
-Each row carries its stratum, unit, n_h, N_h and weight; `Design` turns them into numbers once and
-checks that no row is missing. Shares (accuracy, recall, specificity of a class) have the interval
-of a weighted ratio, exact for a plain count (one stratum of single files).
-
-Macro-recall, macro-F1, AUROC, and the difference of two models in precision, are smooth functions
-of weighted totals, so their design variance is that of the weighted sum of
-the rows' influences (Deville 1999, Survey Methodology 25:193): no resampling, and memory that grows
-with the rows, not with the classes squared. A few rows in a class, all right, have no influence and
-show no variance; so each metric also says what a row weighs in it (`share`) and which rows speak
-against it (`against`), from which the variance is steadied as it is for a share.
-
-- precision is a share among rows that depend on the model.
-- macro-recall is a share whose rows weigh 1 / (classes x files of their class).
-- macro-F1 is one whose rows weigh what one mistake in them would cost: their class, and the class
-  that they might be called instead.
-- AUROC weighs positives and negatives by one half each; a row's influence is how it ranks among the
-  other kind (DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837).
-
-Only a user's own function is resampled over units, 1,000 times, by Rao and Wu's (1988, JASA 83:231)
-rescaled bootstrap: from each stratum n_h - 1 of its n_h units are drawn with
-replacement and the weights rescaled, w* = w (1 - L + L n_h/(n_h - 1) r) with r the times a unit was
-drawn. With L = sqrt(1 - n_h/N_h) the spread of the replicates carries the finite-population
-correction (full-set, zero at n_h = N_h); with L = 1 it does not (generalisation), and the stratum
-sizes are redrawn too, because F's own composition owes to chance. Draws come from splitmix64, so a
-subset and a seed give the same interval on every machine.
+Each row carries its stratum, unit, n_h, N_h and weight. Accuracy, recall and specificity have the
+interval of a weighted ratio. Macro-recall, macro-F1, AUROC and differences in precision are smooth
+functions of weighted totals: their variance is that of the weighted influences of the rows (Deville
+1999, Survey Methodology 25:193; AUROC: DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837).
+A function of the user is resampled 1,000 times over units with the rescaled bootstrap (Rao and Wu
+1988, JASA 83:231): from each stratum n_h - 1 of its n_h units are drawn with replacement, with
+weights w* = w (1 - L + L n_h/(n_h - 1) r), r the times a unit was drawn. L = sqrt(1 - n_h/N_h) for
+full-set, L = 1 for generalisation. Draws come from splitmix64 and are equal on every machine.
 """
 
 from __future__ import annotations

@@ -1,23 +1,10 @@
-"""The plan: how many units of which strata, what they give, what was left out and why.
+"""Plan a subset: how many units of which strata, their precision, and the reasons.
 
-`make_plan` turns a goal into a `Plan`, a record that survives JSON: `draw_subset` needs its recipe,
-readers need its figures and reasons. Every choice that the caller did not make is in `reasons`.
-Document schema: `subset-plan/1`, where the estimand full-set is called `agreement` (how far the
-subset's number may be from the full set's).
-
-A goal speaks of a simple random sample ("597 examples for plus or minus 4 points"). The units that
-give as much depend on the domain: how many files a unit holds and how alike they are, how much of
-the set is drawn, and how many groups are left to estimate a variance from. They are shared out in
-one of three ways. *Proportional* (S_h = 1) gives every file the same weight, which no metric over
-all examples needs to pay for. *Equal* gives each class what its own target takes, for metrics per
-class. *Neyman* puts units where an earlier model's answers vary most.
-
-What a plan cannot give is known before anything is drawn, while more units, other groups or another
-allocation can still be chosen: targets out of reach, intervals that will be rough, and prices. The
-curve is the plan's own arithmetic at a grid of sizes: what each buys, and where more stop paying.
-
-Beyond reading the rows (seconds for 10 million), the cost is milliseconds, up to a second for exact
-tests.
+`make_plan` turns a goal into a `Plan`, which survives JSON (schema `subset-plan/1`, where the
+estimand full-set is called `agreement`). `reasons` lists every choice that the caller did not make.
+Three allocations: *proportional* gives every file the same weight, *equal* gives each class what
+its own target takes, *Neyman* puts units where an earlier model's answers vary most. A plan reports
+targets out of reach and rough intervals before anything is drawn. Cost: one pass over the rows.
 """
 
 from __future__ import annotations
@@ -340,6 +327,19 @@ class Allocation:
         limit = population.total if everything and estimand == "full-set" else None
         return max(population.smallest, smallest_for_good(meets, population.total, limit))
 
+    def units_needed(self, estimand: Estimand) -> int:
+        """Return the units that meet the target; more than the set has if it is unreachable.
+
+        For a target per class, the number is at most the units of the set.
+        """
+        population = self.population
+        domain = population.domains[0][1]
+        if len(population.domains) == 1 and domain.total == population.total:
+            units = population.units_for(domain, estimand)
+            if units > population.total:
+                return units
+        return self.size(estimand)
+
     def figures(
         self, domain: Domain, n_h: Ints, estimand: Estimand, needed: int | None = None
     ) -> Figures:
@@ -406,7 +406,7 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
         population.reasons.append(
             "The plan takes every unit: the metric of this set is then known."
         )
-    needed = {e: None if goal.is_budget else allocation.size(e) for e in ESTIMANDS}
+    needed = {e: None if goal.is_budget else allocation.units_needed(e) for e in ESTIMANDS}
     effect, files = population.domain().cluster_effect, float(population.M.sum())
     weight_effect = unequal_weights(n_h, population)
     warned = cautions(population, n_h, weight_effect)

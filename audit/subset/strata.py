@@ -1,24 +1,13 @@
-"""Strata and units: what one draw takes, in which stratum it lies, and which stratum is next.
+"""Build strata and units, and the order in which strata give units.
 
-A unit is a file; a duplicate group, which contributes one file that stands for all m of its
-members; or a user's group (patient, video, scene), taken whole. Two copies of one picture, or two
-pictures of one patient, are not two independent answers: as units they cannot be counted as such.
+A unit is a file, a duplicate group (one file stands for all m members), or a group of the user
+(patient, video, scene) taken whole. A stratum is a label times a level of every `by` column;
+numbers are cut into quarters. A stratum with one unit shows no variance, so it is joined to the
+smallest stratum of its label, else to the smallest of all.
 
-A stratum is a label times a level of every `by` column; numbers are cut into quarters. If only one
-unit is drawn from a stratum, it shows no variance, and intervals built on such strata cover 84 to
-91 % instead of 95. So strata of one unit are joined to a neighbour, and on request the smallest
-ones are joined until the sample gives every stratum two. The neighbour is the smallest stratum of
-the same label, else the smallest of all; ties go to the name that sorts first.
-
-Every stratum first gets two units. Then each next unit goes to the
-stratum with the largest N_h S_h / sqrt(k (k + 1)), k being the units it has. Stopping that sequence
-at any n is the *exact* optimum for that n, which rounding Neyman's shares is not, and it makes
-subsets nested: Wright (2012), The American Statistician 66:217, who shows it is the method that
-apportions the U.S. House of Representatives. S_h = 1 gives proportional allocation. IEEE division
-and square root are exactly rounded, so the order is the same on every machine.
-
-Cost: joins and group-bys over columns, a few seconds for 10 million rows; O(H log) for sizes and
-O(n log n) for the sequence, loops over strata and never over rows.
+Every stratum first gets two units. Each next unit goes to the stratum with the largest
+N_h S_h / sqrt(k (k + 1)), with k its units so far. This is the exact optimum for every n and makes
+subsets nested (Wright 2012, The American Statistician 66:217). S_h = 1 is proportional allocation.
 """
 
 from __future__ import annotations

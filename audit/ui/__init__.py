@@ -1,4 +1,4 @@
-"""The pages of the app over a run: each file a page (`def page()`) or a part that pages share.
+"""The pages of the app: each file is a page (`def page()`) or a part that pages share.
 
 In: a link, clicks and keys. Out: Streamlit elements, and decisions in the ledger; pages hold no SQL
 and no arithmetic, `audit.browse` answers them. What comes from the data (names, labels, notes) is

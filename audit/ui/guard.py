@@ -1,23 +1,13 @@
-"""Who may use the app: whoever has a link to it, and no other page or program of this machine.
+"""Restrict access to the app: only browsers with a link to it, no other page or program.
 
-A server on 127.0.0.1 answers every user and every browser tab of the machine, and the app can
-decide about a dataset and start a scan. So `audit app` makes two links, one to decide and one to
-look on, and this layer around the whole server lets nothing pass without one: pages, websocket,
-pictures, uploads. The first visit trades the link's token for one of the browser (`audit.browse.
-people`), in a cookie that scripts cannot read and other sites cannot use, and the token leaves the
-address, where a screenshot or a log would keep it. A browser that nobody has named gets a page that
-asks for a name before any other; a second cookie remembers it for the next link. A person who is
-withdrawn is put out at the next message: every one of an open websocket is checked.
+`audit app` makes two links, one to decide and one to look. The first visit exchanges the token of
+the link for a cookie (`audit.browse.people`) that scripts cannot read, and a browser without a name
+gets a page that requests one. `audit serve` admits people by invitation or by the header of a
+proxy; `audit.service.api` answers `/api/v1`, which takes no cookie.
 
-`audit serve` has no links of its own: each person comes by an invitation, and `/api/v1`, which
-takes no cookie, is answered by `audit.service.api` once host and origin are looked at. Behind a
-proxy that authenticates, who asks is whom its header names, and nothing is answered but the proxy.
-
-Also checked: the name the browser asked for (a foreign name that leads here is an attack called DNS
-rebinding) and the origin of the page that asks. The answers forbid being framed, and loading
-anything from elsewhere. What this cannot keep out: programs that run as the same user, which can
-read the run itself; and cookies know no ports, so another server of this machine that you visit
-under the same name is sent the cookie. Plain ASGI: no web framework is imported.
+The guard checks the host name (DNS rebinding) and the origin of each request. Responses forbid
+frames and foreign resources. It cannot stop programs of the same user, and cookies are shared
+between ports of a host. Plain ASGI: no web framework is imported.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def _metric(frame: pl.DataFrame) -> str:
 def _within_reach(
     key: str, metric: str, split: str, points: float, detects: bool, _run: Opened
 ) -> float:
-    """Return a half-width or a detectable difference in points, or the next half point that all
-    files of the split reach.
+    """Return a margin of error or a detectable difference in points, or the next half point that
+    all files of the split reach.
     """
     frame = _frame(_run.key, split, _run)
     for _ in range(3):
@@ -231,7 +231,7 @@ def _curve(plan: Plan, curve: Curve) -> None:
             tooltip=[
                 "about",
                 alt.Tooltip("n:Q", format=","),
-                alt.Tooltip("half_width:Q", format=".2f"),
+                alt.Tooltip("half_width:Q", title="margin of error", format=".2f"),
                 alt.Tooltip("detectable:Q", format=".2f"),
             ],
         )

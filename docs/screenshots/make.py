@@ -22,7 +22,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from PIL import Image
 
 from audit.browse.people import People
 from audit.decisions import keeper_rules
+from audit.report import collect_report
+from audit.report.screen import to_screen
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.ui.guard import NAMING
@@ -96,7 +98,10 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
-        run = _decided_run(Path(folder) / "sample_data")
+        run = Path(folder) / "sample_data"
+        scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+        shown = counts(run)
+        _decide(run)
         earlier = Path(shutil.copytree(run, Path(folder) / "earlier"))
         source = open_source([str(ROOT / "sample_data")], exclude=["train/fish/*"])
         scanning.scan(source, earlier, jobs=1)
@@ -123,17 +128,16 @@ def main() -> None:
                         _photograph(person, entrance.partition("/?")[0], name, (str(ROOT), folder))
                     else:
                         _photograph_file(browser, name, run)
+                    _write_origin(HERE / f"{name}.png", shown)
                 browser.close()
         finally:
             server.terminate()
             server.wait(20)
 
 
-def _decided_run(run: Path) -> Path:
-    scanning.scan(open_source([str(ROOT / "sample_data")]), run, jobs=1)
+def _decide(run: Path) -> None:
     proposal = keeper_rules.propose(run, "DUP002")
     keeper_rules.apply_rule(run, proposal, by=getpass.getuser())
-    return run
 
 
 def _measured(folder: Path) -> str:
@@ -219,14 +223,34 @@ def _photograph_file(browser: Any, name: str, run: Path) -> None:
     shown.close()
 
 
-def _save(data: bytes, path: Path, title: str) -> None:
-    """Keep the picture, with the title of its page: a test compares it with that of today."""
-    from io import BytesIO
+def counts(run: Path) -> str:
+    """Return the line of the scan's screen with its numbers of findings and files."""
+    lines = to_screen(collect_report(run)).splitlines()
+    return next(line for line in lines if "files affected" in line)
 
+
+def _write_origin(path: Path, shown: str) -> None:
+    """Write the counts of the run and the commit into a picture: a test compares the counts."""
+    commit = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    texts = {"Counts": shown, "Commit": subprocess.check_output(commit, text=True).strip()}
+    with Image.open(path) as picture:
+        picture.load()
+        _write(picture, path, {**picture.info, **texts})
+
+
+def _write(picture: Image.Image, path: Path, texts: Mapping[str, str]) -> None:
     from PIL.PngImagePlugin import PngInfo
 
     info = PngInfo()
-    info.add_itxt("Title", title)
+    for key in ("Title", "Counts", "Commit"):
+        if key in texts:
+            info.add_itxt(key, texts[key])
+    picture.save(path, optimize=True, pnginfo=info)
+
+
+def _save(data: bytes, path: Path, title: str) -> None:
+    """Write a picture with the title of its page: a test compares it with the app."""
+    from io import BytesIO
 
     # 256 colours, of which every hue on the page gets some: a quarter of the size
     few = (
@@ -234,7 +258,7 @@ def _save(data: bytes, path: Path, title: str) -> None:
         .convert("RGB")
         .quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.FLOYDSTEINBERG)
     )
-    few.save(path, optimize=True, pnginfo=info)
+    _write(few, path, {"Title": title})
     sys.stdout.write(f"{path.name}: {path.stat().st_size / 1000:.0f} kB\n")
 
 

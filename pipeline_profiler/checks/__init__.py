@@ -1,4 +1,4 @@
-"""The contract of a check on a loader, a training or a log, what it is given, and how checks run.
+"""Checks of loaders, trainings and logs: their contract, their inputs and their runner.
 
 In: the user's factories. Out: one answer a check: pass, fail or cannot tell, with the numbers, the
 likely causes in order and the next step. Cost: seconds a check, bounded by the time budget. The

@@ -1,4 +1,4 @@
-"""How fast real training steps are at each precision, with the user's loader attached.
+"""Speed of real training steps in each precision, with the loader of the user attached.
 
 In come models, loaders and `SweepOptions`; out comes a `Session` whose key `precision` holds the
 windows that were timed, the table made of them and its sentences. Start reading at sweep.py; the

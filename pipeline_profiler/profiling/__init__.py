@@ -1,1 +1,1 @@
-"""Where the time of a training goes: recorded, measured, diagnosed, watched in scripts."""
+"""Measurement and diagnosis of training time: record, measure, diagnose, monitor scripts."""

@@ -1,4 +1,4 @@
-"""Session -> something to read: text, Markdown, HTML, JSON, or a trace for Perfetto.
+"""Reports of a session: text, Markdown, HTML, JSON, or a trace for Perfetto.
 
 In: a session with its results. Out: sections (sentences, tables, charts) made once, which each
 format only renders; a figure that was not measured is "n/a", never 0. Cost: well below a second;

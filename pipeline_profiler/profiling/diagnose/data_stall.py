@@ -1,28 +1,15 @@
-"""The data stall: one estimate with one interval from the stopwatch at next() and the arms.
+"""Estimate the data stall with one interval, from the time in next() and from configurations.
 
-T is the step period with the loader, L what of it lies between next() and next(), D the period of
-the step with batches in hand. The share that a perfect loader would save is
+T is the step period with the loader, L its part outside next(), D the step period with preloaded
+batches. A perfect loader would save the share
 
     S = 1 - D/T  =  (1 - L/T) + (L - D)/T  =  W + C,    W the wait, C the contention.
 
-Two things are known of it. *The difference of arms* estimates S by itself; it carries the noise of
-the step twice, as D and L are other draws of it. *The stopwatch* measures W, which the noise of the
-step hardly touches, and C has bounds. The loader cannot make the step faster: C >= 0. It takes from
-the step no more than it used itself (`reach`): each nanosecond that a step loses to a loader is one
-in which a loader's thread ran, or in which the trainer touched memory that the loader had made.
-And a step on one thread loses only what that thread waited for a core, or the part of its CPU time
-by which caches, memory and a shared core can have slowed it while the loader ran. In short:
-W <= S <= W + reach.
-
-Two honest intervals follow, Student's t over the repeats for S, and for W with `reach` added at
-its upper end. An estimate between them, W + a*C + (1 - a)*reach/2, has an interval of half width
-a * t * s(C) + (1 - a) * reach/2 beside that of W: linear in a, so the best is one of its ends.
-Which one is decided by the spread of the steps inside the runs, not by that of the few repeats,
-which would favour whichever is narrow by luck. What the bounds exclude at 99 % is cut off either.
-Where the difference lies below the wait beyond chance, the step went on while it waited (a device,
-a thread): then waiting is no lower bound, and the difference alone counts. On a GPU W is what the
-device waited, by its events, and without them the difference alone counts.
-`benchmarks/profiler.py coverage` counts how often the interval holds.
+The loader cannot make the step faster, and it takes from the step at most what it used (`reach`): W
+<= S <= W + reach. So S has two intervals: Student's t of the difference over the repeats, and that
+of W with `reach` at its upper end. An estimate W + a*C + (1 - a)*reach/2 combines them; the spread
+of the steps within runs decides whether a is 0 or 1. If the step continued while it waited, or on a
+GPU without events, only the difference counts.
 """
 
 from __future__ import annotations

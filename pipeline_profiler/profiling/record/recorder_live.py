@@ -79,7 +79,7 @@ def hand_over_cost(batch: Any) -> dict[str, int]:
     A loop that loads in the training process shows nothing of it, and a prediction for workers
     without it promises what no worker can keep. What is no tensor is pickled; tensors travel in
     shared memory. A millisecond is what the pipe and the wake-up cost whatever the batch is
-    (docs/profiler.md).
+    (docs/profile.md).
     """
     packed = io.BytesIO()
 

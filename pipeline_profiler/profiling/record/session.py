@@ -7,7 +7,7 @@ JSON, because any tool reads it; gzip above 1 MB. A file comes from anywhere: a 
 gzip may hold gigabytes, and a short text millions of empty lists, so both are counted before
 anything is built from them, and reading needs at most about a gigabyte. Standard library only, so
 that a recorder works on a machine that has nothing but the training framework.
-Format: docs/profiler-session.md.
+Format: docs/profile.md.
 """
 
 from __future__ import annotations

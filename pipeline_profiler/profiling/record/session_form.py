@@ -5,7 +5,7 @@ renderers and rules then need no guard of their own. The form asks for what is c
 shown, and lets everything else pass: a later version adds keys. A form is a function of a value and
 of where it stands; it raises FormError with the place and what was expected there. Written out
 instead of taken from a library, because a recorder needs the standard library alone.
-Docs: docs/profiler-session.md.
+Format: docs/profile.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines of docs/vectors.md that make probabilities from a training of one's own."""
+"""The lines of docs/embeddings.md that make probabilities from a training of one's own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ seen = []
 def test_the_lines_of_the_documents_judge_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "vectors.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "embeddings.md").read_text("utf-8")
     (lines,) = re.findall(r"```py\n(import audit\n.*?)```", page, re.DOTALL)
     root = tmp_path / "data"
     for number in range(120):
@@ -57,7 +57,7 @@ def test_the_lines_of_the_documents_judge_labels(
     Path("my_training.py").write_text(TRAINING)
     run = Path("runs/data")
     ScanOptions(jobs=1).prepare(["data"], run).carry_out(lambda *_: None)
-    exec(compile(lines, "vectors.md", "exec"), {})
+    exec(compile(lines, "embeddings.md", "exec"), {})
     assert len(sys.modules.pop("my_training").seen) == 5
     assert pl.read_parquet("predictions.parquet").columns == ["path", "blue", "red"]
     own = ScanOptions(jobs=1, predictions="predictions.parquet")

@@ -82,7 +82,7 @@ def documents(run: Path) -> dict[str, str]:
 
 def test_the_json_report_is_what_is_documented(documents: dict[str, str]) -> None:
     document = json.loads(documents["json"])
-    told = (ROOT / "docs/report.md").read_text("utf-8")
+    told = (ROOT / "docs/findings.md").read_text("utf-8")
     # a run without costs
     page = told.partition("## JSON")[2].partition("A cost has")[0]
     tables = page.partition("## SARIF")[0].split("\n| Field |")[1:]

@@ -64,6 +64,7 @@ def test_an_unreachable_target_says_how_many_more():
     (gap,) = made.unreachable
     assert (made.n, gap.needs, gap.more) == (1000, 2398, 1398)
     assert "1398 more units (2398 in all)" in gap.sentence
+    assert made.estimands["generalisation"].n_for_target == 2398
     # a difference finer than one example
     finer = make_plan(made_set(90, 3), Goal(metric="recall", detect=0.01, discordant=0.2))
     assert len(finer.unreachable) == 3

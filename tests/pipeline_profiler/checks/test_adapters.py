@@ -1,4 +1,4 @@
-"""The documented adapters, as they stand in docs/checks-adapters.md, on real libraries."""
+"""The documented adapters, as they stand in docs/check.md, on real libraries."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ PARTS = {"lightning": LIGHTNING, "transformers": TRAINER}
 
 
 def adapters() -> dict[str, str]:
-    text = (ROOT / "docs" / "checks-adapters.md").read_text()
+    text = (ROOT / "docs" / "check.md").read_text()
     blocks = [t.content for t in MarkdownIt().parse(text) if t.type == "fence" and t.info == "py"]
     return dict(zip(PARTS, blocks, strict=True))
 
