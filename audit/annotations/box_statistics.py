@@ -199,7 +199,8 @@ def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Num
     picture = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     # none may count as alone that was not compared
     touching |= np.isin(picture, picture[limited])
-    cover = np.bincount(picture, np.where(touching, 0, area), len(offsets) - 1)
+    alone = np.bincount(picture, np.where(touching, 0.0, area), len(offsets) - 1)
+    cover = np.asarray(alone, np.float64)
     for p in np.unique(picture[touching]):
         here = slice(offsets[p], offsets[p + 1])
         cover[p] += _union(corners[here][touching[here]])

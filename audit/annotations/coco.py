@@ -91,6 +91,11 @@ MEMBER = re.compile(
 )
 
 
+def _byte(text: memoryview, at: int) -> bytes:
+    """Return the byte at a position, none beyond the end."""
+    return bytes(text[at : at + 1])
+
+
 def _skip(pattern: re.Pattern[bytes], text: memoryview, at: int) -> int:
     """Return the position after what a pattern matches at `at`, `at` where it does not."""
     found = pattern.match(text, at)
@@ -99,7 +104,7 @@ def _skip(pattern: re.Pattern[bytes], text: memoryview, at: int) -> int:
 
 def _skip_value(text: memoryview, at: int) -> tuple[int, int]:
     """Return the end of the value at `at`, and a status."""
-    start = bytes(text[at : at + 1])
+    start = _byte(text, at)
     if BRACKETS.get(start, 0) > 0:
         end = _skip(NESTED, text, at)
         return (end, OK) if end > at else _skip_slowly(text, at)
@@ -126,20 +131,21 @@ def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Va
 
     Ends with a `Broken` where the document is not whole.
     """
-    data = memoryview(np.ascontiguousarray(text))
-    n, at = len(data), _skip(SPACE, data, 3 if data[:3] == b"\xef\xbb\xbf" else 0)
-    if data[at : at + 1] != b"{":
+    buffer: Any = np.ascontiguousarray(text)
+    data = memoryview(buffer)
+    n, at = len(data), _skip(SPACE, data, 3 if bytes(data[:3]) == b"\xef\xbb\xbf" else 0)
+    if _byte(data, at) != b"{":
         yield Broken(TRUNCATED if at >= n else WRONG, at)
         return
     at = _skip(SPACE, data, at + 1)
-    while data[at : at + 1] == b'"':
+    while _byte(data, at) == b'"':
         end, status = _skip_value(data, at)
         colon = _skip(SPACE, data, end)
-        if data[colon : colon + 1] != b":":
+        if _byte(data, colon) != b":":
             yield Broken(TRUNCATED if colon >= n else WRONG, colon)
             return
         key, start = _text_of(text, at, end), _skip(SPACE, data, colon + 1)
-        if key in lists and data[start : start + 1] == b"[":
+        if key in lists and _byte(data, start) == b"[":
             at, status = yield from _elements(data, start + 1, key)
         else:
             at, status = _skip_value(data, start)
@@ -149,15 +155,15 @@ def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Va
             yield Broken(status, at)
             return
         at = _skip(SPACE, data, at)
-        if data[at : at + 1] == b"}":
+        if _byte(data, at) == b"}":
             rest = _skip(SPACE, data, at + 1)
             if rest < n:
                 yield Broken(WRONG, rest)
             return
-        if data[at : at + 1] != b",":
+        if _byte(data, at) != b",":
             break
         at = _skip(SPACE, data, at + 1)
-    if data[at : at + 1] != b"}":
+    if _byte(data, at) != b"}":
         yield Broken(TRUNCATED if at >= n else WRONG, at)
 
 
@@ -168,21 +174,21 @@ def _elements(text: memoryview, at: int, key: str) -> Generator[Elements, None, 
         begin, found = at, list[tuple[int, int, bool]]()
         while len(found) < CHUNK and at - begin <= CHUNK_BYTES:
             start = _skip(SPACE, text, at)
-            if text[start : start + 1] == b"]":
+            if _byte(text, start) == b"]":
                 at, status = start + 1, WRONG if expects_more else OK
                 break
             at, status, keys = _skip(NESTED, text, start), OK, list[bytes]()
             if at == start:
                 at, status = _skip_value(text, start)
-            elif text[start] == ord("{"):
+            elif _byte(text, start) == b"{":
                 keys = list(filter(None, MEMBER.findall(text, start + 1, at - 1)))
             if status != OK:
                 break
             found.append((start, at, len(set(keys)) < len(keys)))
             at = _skip(SPACE, text, at)
-            expects_more = text[at : at + 1] == b","
+            expects_more = _byte(text, at) == b","
             at, status = at + expects_more, MORE
-            if not expects_more and text[at : at + 1] != b"]":
+            if not expects_more and _byte(text, at) != b"]":
                 status = TRUNCATED if at >= len(text) else WRONG
                 break
         if found or first == 0:  # an empty list is a list as well

@@ -101,7 +101,9 @@ def unpack_runs(text: str) -> Integers | None:
     if ((codes < 0) | (codes > 63)).any() or first[-1] < len(codes) or (lengths > 12).any():
         return None
     shifts = 5 * (np.arange(len(codes)) - np.repeat(first[:-1], lengths))
-    runs = np.add.reduceat((codes & 31) << shifts, first[:-1]) if len(codes) else codes
+    runs: Integers = codes
+    if len(codes):
+        runs = np.add.reduceat((codes & 31) << shifts, first[:-1])
     runs -= ((codes[last] & 16) != 0) * (np.int64(1) << np.minimum(5 * lengths, 63))
     runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
     return runs

@@ -255,5 +255,5 @@ def _lay(
     seen = np.prod([valid[:, *side] for side in sides], axis=0)
     fields = np.zeros((len(rows), 3, GREY_SIDE, GREY_SIDE), np.float32)
     fields[:, :, 1:-1, 1:-1] = np.stack([right - left, below - above, seen], 1) * seen[:, None]
-    fields = fields.reshape(len(rows), 3, GREY_SIDE**2)
-    return fields[:, :2], fields[:, 2] > 0
+    flat = fields.reshape(len(rows), 3, GREY_SIDE**2)
+    return flat[:, :2], flat[:, 2] > 0
