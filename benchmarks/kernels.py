@@ -23,6 +23,7 @@ import numpy as np
 
 from audit.kernels.library import PATH_VARIABLE, find_kernel, load_kernels
 
+LAST_WITH_NUMBA = "06b52763"
 ROUNDS = 11
 MIN_SECONDS = 0.02
 Call = Callable[[], Any]
@@ -115,7 +116,92 @@ def embedding_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
     yield Case("pool_codes", "20 pictures", ours, pool)
 
 
-CASES = (picture_cases, embedding_cases)
+def search_cases(load: Callable[[str], ModuleType]) -> Iterator[Case]:
+    from audit.neighbors import gate, hamming
+    from audit.neighbors.kernels import offers, plain, popcount
+    from audit.neighbors.verification import ABANDON, MARGINS, STARTS
+
+    folder = "audit/neighbors/kernels"
+    for name in ("agreement", "registration", "gate"):
+        sys.modules[f"audit.neighbors.kernels.{name}"] = load(f"{folder}/{name}.py")
+    registration, old_gate = load(f"{folder}/registration.py"), load(f"{folder}/gate.py")
+    old_popcount, old_offers = load(f"{folder}/popcount.py"), load(f"{folder}/offers.py")
+    images = [photograph(80, 80) for _ in range(60)]
+    cut = [image[y : y + 64, x : x + 64] for image in images for y, x in ((0, 0), (5, 9), (12, 3))]
+    grey = np.array([cv2.resize(i, (32, 32), interpolation=cv2.INTER_AREA)[..., 1] for i in cut])
+    colour = np.array([cv2.resize(i, (8, 8), interpolation=cv2.INTER_AREA) for i in cut])
+    first = np.sort(rng.integers(0, 60, 1000)) * 3
+    copy = rng.random(1000) < 0.1
+    second = np.where(copy, first + rng.integers(1, 3, 1000), rng.integers(0, 180, 1000))
+    pairs, turned = np.stack([first, second], 1), np.where(copy, 0, rng.integers(0, 8, 1000))
+    needed = rng.uniform(-0.2, 0.9, 1000)
+
+    def align(function: Callable[..., None]) -> Any:
+        maps, scores = np.zeros((1000, 6)), np.full((1000, 14), -1.0)
+        function(grey, colour, pairs, turned, STARTS, MARGINS, ABANDON, maps, scores)
+        return maps, scores
+
+    yield Case(
+        "align_batch", "1,000 pairs",
+        lambda: align(find_kernel("align_batch") or plain.align),
+        lambda: align(registration.align_batch),
+    )  # fmt: skip
+
+    def passes(function: Callable[..., None]) -> Any:
+        passed = np.zeros(1000, np.bool_)
+        function(grey, pairs, turned, gate.STARTS, gate.N_STEPS, needed, passed)
+        return passed * 1
+
+    yield Case(
+        "pass_batch", "1,000 pairs",
+        lambda: passes(find_kernel("pass_batch") or plain.pass_pairs),
+        lambda: passes(old_gate.pass_batch),
+    )  # fmt: skip
+    parts = rng.normal(0, 0.2, (8, 384 * 384)).astype(np.float32)
+    tables = [np.empty(384 * 384, np.float32) for _ in range(8)]
+
+    def best(module: Any) -> Any:
+        module.best_orientation(parts, tables[0])
+        return tables[0]
+
+    yield Case("best_orientation", "384 x 384", lambda: best(offers), lambda: best(old_offers))
+    for table in tables:
+        offers.best_orientation(parts[:, rng.permutation(384 * 384)], table)
+    rows = np.arange(384)
+
+    def offer(module: Any) -> Any:
+        value, index = np.full((384, 10), -2, np.float32), np.full((384, 10), -1)
+        for k, table in enumerate(tables):
+            module.offer_rows(table.reshape(384, 384), rows, rows + 384 * k, value, index, 0)
+        return value, index
+
+    yield Case("offer_rows", "8 of 384 x 384", lambda: offer(offers), lambda: offer(old_offers))
+    codes = np.sort(rng.integers(0, 2**64, 60_000, dtype=np.uint64))
+    plan = hamming._priced(codes, len(codes), rng.permutation(64).astype(np.uint8), 4, 10)
+    assert plan
+    buckets, tasks = hamming._buckets(popcount.permute_bits(codes, plan.permutation), 10, plan, 1)
+
+    def compare(function: Callable[..., None], given: Any, tasks: int, old: bool) -> Any:
+        ends = np.arange(1, tasks + 1) * 3000
+        edges = np.append(0, ends) if old else np.stack([ends - 3000, ends], 1)
+        out = [np.zeros(ends[-1], kind) for kind in (np.int32, np.int32, np.uint8)]
+        function(*given, np.arange(tasks), edges, *out, count := np.zeros(tasks, np.int64))
+        return np.sort(out[0]), count
+
+    given = (codes[:512].copy(), codes, False, 10, np.linspace(0, 512, 9).astype(np.int64))
+    yield Case(
+        "compare_rows", "512 x 60,000",
+        lambda: compare(popcount.compare_rows, given, 8, False),
+        lambda: compare(old_popcount.brute_kernel, given, 8, True),
+    )  # fmt: skip
+    yield Case(
+        "compare_buckets", "60,000 codes",
+        lambda: compare(popcount.compare_buckets, buckets.args, tasks, False),
+        lambda: compare(old_popcount.chunk_kernel, buckets.args, tasks, True),
+    )  # fmt: skip
+
+
+CASES = (picture_cases, embedding_cases, search_cases)
 
 
 def seconds_of(call: Call, repeats: int) -> float:
@@ -149,11 +235,13 @@ def use_library(use: bool) -> None:
 
 
 def main() -> None:
-    commit = sys.argv[1] if len(sys.argv) > 1 else "main"
+    commit = sys.argv[1] if len(sys.argv) > 1 else LAST_WITH_NUMBA
     cv2.setNumThreads(1)
     print("| kernel | unit | C, us | numba, us | ratio | difference | plain / C | difference |")
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
+        compiled = old_module(commit, "audit/machine/compiled.py", Path(folder))
+        sys.modules["audit.machine.compiled"] = compiled
         for cases in CASES:
             for case in cases(lambda path: old_module(commit, path, Path(folder))):
                 use_library(True)
