@@ -97,11 +97,11 @@ def available() -> bool:
 
 
 def missing_sentence() -> str:
-    """Return what a user should know of a library that is missing, empty where it is there."""
+    """Return the message for a missing library: the cost, and how to build it; else nothing."""
     if available():
         return ""
     return (
-        "The compiled kernels are missing or outdated: this scan takes several times as long. "
+        "The compiled kernels are missing or outdated: this scan takes two to three times as long. "
         "Install a C compiler (or `pip install ziglang`) and run `python -m audit.kernels.build`."
     )
 
