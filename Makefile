@@ -13,7 +13,7 @@ LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;
 # axe-playwright-python MIT around axe-core, MPL-2.0; for tests only.
 NOT_ASKED := dataset-preflight namex axe-playwright-python
 
-.PHONY: demo app test quick lint supply lock format bench gpu docs pictures clean
+.PHONY: demo app test quick lint supply lock format bench gpu docs pictures wheel release clean
 
 # The loops in C, built while pip downloads; without a compiler their plain forms are used.
 KERNELS := audit/kernels/kernels.so
@@ -146,5 +146,21 @@ bench: $(VENV)/all
 gpu: $(VENV)/all
 	$(BIN)/python benchmarks/on_a_gpu.py
 
+# The tools that build and check distributions, in an environment of their own.
+dist/.tools/ready:
+	$(PYTHON) -m venv dist/.tools
+	dist/.tools/bin/python -m pip install -q "build>=1.2" "twine>=6"
+	touch $@
+
+# A wheel and a source distribution in dist/, with metadata that a package index accepts.
+wheel: dist/.tools/ready
+	rm -f dist/*.whl dist/*.tar.gz
+	dist/.tools/bin/python -m build --outdir dist . >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
+	dist/.tools/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+
+# The same, then the commands of the README from the wheel, in an empty environment outside the tree.
+release: wheel
+	PYTHON=$(PYTHON) .ci/release
+
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs dist .pytest_cache .mypy_cache .ruff_cache

@@ -90,17 +90,17 @@ def scan_dataset(
     verify: bool = False,
     progress: bool | ProgressCallback = True,
 ) -> Run:
-    """Index a dataset, run the checks, and return the run; a later call reads only what changed.
+    """Scan a dataset, run the checks, and return the run. A later scan reads only changed files.
 
-    `source`: a folder, a manifest, or several by name, {"train": folder, "test": folder}; or a
-    dataset as a Python object, or several by split: torch, Hugging Face, tf.data, arrays, lists
-    (`audit.sources.python_objects`), whose labels `label` names. `run`: where the results go
-    (default runs/<dataset name>). The others are the options of `audit scan`
-    (`audit.scanning.options.ScanOptions`). `progress`: a bar on
-    stderr, nothing, or a function called with each `audit.scanning.measuring.Progress`.
+    `source`: a folder, a manifest, or {"train": folder, "test": folder}. Or a dataset in memory,
+    or one for each split: torch, Hugging Face, tf.data, arrays, lists
+    (`audit.sources.python_objects`). `label`: where such a dataset has its labels. `run`: the
+    folder for the results (default runs/<dataset name>). `progress`: True for a bar on stderr,
+    False, or a function called with each `audit.scanning.measuring.Progress`. The others are the
+    options of `audit scan` (`audit.scanning.options.ScanOptions`).
 
-    Raises UsageError for words that cannot be, LockedError while another scan writes the run,
-    MachineError where disk or memory ran out: the next call goes on from there.
+    Raises UsageError for invalid arguments, LockedError while another scan writes the run, and
+    MachineError if disk or memory run out. The next call then continues.
     """
     options = ScanOptions(
         layout=layout, exclude=exclude, roots=roots, checks=checks, embeddings=embeddings,
@@ -137,7 +137,7 @@ def _shown(progress: bool | ProgressCallback) -> AbstractContextManager[Progress
 
 
 def open_audit(run: Place) -> Run:
-    """Return a run that a scan has made; raises RunError where there is none, or a damaged one."""
+    """Return the run in a folder; raises RunError if there is none, or it is damaged."""
     return Run(run)
 
 
@@ -191,19 +191,19 @@ class Run:
 
     @property
     def findings(self) -> pl.DataFrame:
-        """One row a finding, the order of the report.
+        """The findings, in the order of the report: one row for each.
 
-        fingerprint, code, name, severity (error, warning, info), message, action, evidence (a
-        struct: every number it has, null in the findings of other checks), ids and paths of its
-        samples (lists), status (open, waived, decided).
+        fingerprint, code, name, severity (error, warning, info), message, action, evidence
+        (struct of all numbers; null if a check has no such number), ids and paths of the samples
+        (lists), status (open, waived, decided).
         """
         return self._findings(None)
 
     def found(self, code: str) -> pl.DataFrame:
-        """Return the findings of one check, such as DUP003, each number of the evidence a column.
+        """Return the findings of one check, such as DUP003, with its evidence as columns.
 
-        Where a name is taken, the column is called evidence_NAME. Raises UsageError for a code or
-        name that no check has.
+        A column is called evidence_NAME if its name is in use. Raises UsageError for an unknown
+        code or name.
         """
         with generations.open_run(self.path) as store:  # checks of one's own are known there
             ran = store.scalar(
@@ -227,8 +227,8 @@ class Run:
 
     @property
     def images(self) -> pl.DataFrame:
-        """One row a sample, in order of id: where it is, its split and label, what was measured,
-        the columns of a manifest, and what was decided (`decision`, null without one).
+        """The samples, in order of id: path, split, label, measured features, columns of a
+        manifest, and `decision` (null without one).
         """
         with generations.open_run(self.path) as store:
             frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
@@ -250,18 +250,18 @@ class Run:
 
     @property
     def pairs(self) -> pl.DataFrame:
-        """Verified pairs that show one picture: their paths, how they differ, how sure it is."""
+        """Verified pairs of duplicates: paths, transformation and confidence."""
         return self._exported("pairs")
 
     @property
     def groups(self) -> pl.DataFrame:
-        """The members of every group of near-duplicates: group, id, path, split, label."""
+        """The members of every duplicate group: group, id, path, split, label."""
         with generations.open_run(self.path) as store:
             return store.query(GROUPS)
 
     @property
     def annotations(self) -> pl.DataFrame:
-        """Boxes in px of the shown picture, by sample and annotation file; empty without any."""
+        """Bounding boxes in px of the displayed image, by sample and annotation file."""
         with generations.open_run(self.path) as store:
             if not store.columns("boxes"):
                 return pl.DataFrame()
@@ -269,27 +269,27 @@ class Run:
 
     @property
     def decisions(self) -> pl.DataFrame:
-        """Every decision, newest first; undone ones are marked."""
+        """All decisions, newest first; `undone` marks those that were undone."""
         rows = [{name: getattr(d, name) for name in _DECISION} for d in Ledger(self.path).log()]
         return pl.DataFrame(rows, schema=_DECISION)
 
     @property
     def history(self) -> pl.DataFrame:
-        """What each scan and re-check found, oldest first: at (UTC), files, findings by severity
-        (error, warning, info), how many came and how many went, and the generation, which `diff`
-        takes for as long as it is kept.
+        """The results of each scan and re-check, oldest first: at (UTC), files, findings by
+        severity (error, warning, info), added and removed findings, and the generation. `diff`
+        accepts a generation while it is stored.
         """
         return pl.DataFrame([moment.row() for moment in read_history(self.path)])
 
     @property
     def tags(self) -> pl.DataFrame:
-        """The tags of samples: id, tag; `decide(..., "tag:night")` gives one, "untag:night" takes
-        it away.
+        """The tags of samples: id, tag. `decide(..., "tag:night")` adds a tag, "untag:night"
+        removes it.
         """
         return tagged_samples(self.path)
 
     def kept(self) -> pl.DataFrame:
-        """Return the dataset as decided: id, path, split, label, ...; dropped samples are out."""
+        """Return the dataset after all decisions: id, path, split, label, ... of kept samples."""
         return self._exported("manifest")
 
     def _exported(self, table: str) -> pl.DataFrame:
@@ -297,11 +297,11 @@ class Run:
             return tables.table(table)
 
     def sql(self, query: str) -> pl.DataFrame:
-        """Return what a SELECT over the tables of docs/schema.md gives; it can change nothing."""
+        """Return the result of a read-only SELECT over the tables of docs/schema.md."""
         return query_frame(self.path, query)
 
     def diff(self, earlier: Run | Place) -> RunDiff:
-        """Return what changed since an earlier audit, or an earlier generation of this one, such as
+        """Return the changes since another run, or an earlier generation of this run, such as
         `run.path / "gen-0003"`: `.files`, `.findings`, `.counts()`.
         """
         return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)
@@ -309,7 +309,7 @@ class Run:
     # ---- looking ----
 
     def show(self, path: Place, other: Place | None = None) -> Shown:
-        """Return everything known of one file, or what two files share; a notebook draws it."""
+        """Return all results of one file, or compare two files; a notebook displays the images."""
         if other is not None:
             card = show_pair(self.path, os.fspath(path), os.fspath(other))
             return Shown(pair_text(card), "")
@@ -317,11 +317,10 @@ class Run:
         return Shown(card_text(found), picture_html(found))
 
     def find(self, picture: Place) -> pl.DataFrame:
-        """Return the samples that show the picture of a file, the surest first, in about 50 ms.
+        """Return the samples that are copies of an image file, most certain first.
 
-        path, id, split, label, kind (bytes, pixels, near), score (log odds, of a near one) and
-        transformation. The first call of a run takes about 0.3 ms for each of its pictures. Raises
-        UsageError for a file without a picture.
+        path, id, split, label, kind (bytes, pixels, near), score (log odds of near-duplicates)
+        and transformation. Raises UsageError if the file is not an image.
         """
         from audit.neighbors.pairs.overlap import Finder
 
@@ -331,18 +330,19 @@ class Run:
         return self._finder[1].find(os.fspath(picture))
 
     def report(self, path: Place | None = None) -> str | Path:
-        """Write x.html, .md, .txt, .json, .sarif or .xml (JUnit) and return its path; or its text.
+        """Write a report and return its path; without a path, return the text.
 
-        Raises UsageError for another extension, and where a file is in the way that is no report.
+        The extension selects the format: .html, .md, .txt, .json, .sarif or .xml (JUnit). Raises
+        UsageError for another extension, and for an existing file that is not a report.
         """
         if path is None:
             return "".join(render(self._report(), "txt"))
         return write_report(self._report(worst=PICTURED), Path(path))
 
     def card(self, path: Place | None = None, licence: str = "") -> str | Path:
-        """Write a data card to x.md, x.croissant.json beside it; return its path, or its text.
+        """Write a data card x.md and x.croissant.json, and return its path; or return the text.
 
-        `licence`: that of all files, before a manifest's. Raises UsageError as `report` does.
+        `licence`: the licence of all files; overrides the manifest. Raises UsageError as `report`.
         """
         if path is None:
             report = self._report()
@@ -363,13 +363,13 @@ class Run:
         note: str = "",
         by: str | None = None,
     ) -> list[Decision]:
-        """Decide, as one batch that one `undo` takes back; returns what was recorded.
+        """Record decisions as one batch, and return them; one `undo` reverts the batch.
 
-        `things`: samples (id, path, or the end of one), fingerprints of findings, or codes, which
-        stand for their open findings; or `where`: SQL over the images, such as "width < 64".
-        `verdict`: keep, drop, relabel:NAME, move:SPLIT, false-positive, fix, tag:NAME or
-        untag:NAME. Raises UsageError for a name that is not there, and for a drop of every copy of
-        a picture, or of a picture for one of its boxes.
+        `things`: samples (id, path, or its end), fingerprints of findings, or codes (all open
+        findings of the check). `where`, instead: an SQL condition on the images, such as
+        "width < 64". `verdict`: keep, drop, relabel:NAME, move:SPLIT, false-positive, fix,
+        tag:NAME or untag:NAME. Raises UsageError for an unknown name, for a drop of all copies of
+        an image, and for a drop of an image because of one bounding box.
         """
         verb, value = decisions.parse_verb(verdict)
         if (things is None) == (where is None):
@@ -386,18 +386,18 @@ class Run:
         return Ledger(self.path).record(entries)
 
     def undo(self, n: int = 1, by: str | None = None) -> list[Decision]:
-        """Take back your last `n` batches; returns the decisions that were taken back."""
+        """Undo your last `n` batches, and return the undone decisions."""
         return Ledger(self.path).undo(n, by)
 
     def plan(
         self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,
         seed: int = 0, resplit: bool = False, outside_links: bool = True,
     ) -> DatasetPlan:  # fmt: skip
-        """Return the plan of the dataset as decided, written to `path` where one is given.
+        """Return the plan of the dataset after all decisions, and write it to `path` if given.
 
-        `splits`: shares of new splits, such as "train=.8,val=.1,test=.1" or a mapping; `resplit`
-        makes new ones of samples that have a split too; `outside_links`: whether images go along
-        whose links lead out of the dataset. With a path annotations go along.
+        `splits`: shares of new splits, such as "train=.8,val=.1,test=.1", or a mapping. `resplit`:
+        also assign samples that have a split. `outside_links`: include images whose links point
+        outside of the dataset. With a path, the plan includes annotations.
         """
         request = None
         if splits is not None:
@@ -409,9 +409,9 @@ class Run:
     def apply(
         self, plan: DatasetPlan | Place, folder: Place, *, how: How = "copy"
     ) -> ApplyResult:  # fmt: skip
-        """Make the dataset of a plan in a new folder: "copy", "hardlink" or "symlink".
+        """Create the dataset of a plan in a new folder, by "copy", "hardlink" or "symlink".
 
-        Raises UsageError for a folder that is not empty and for an edited dataset.
+        Raises UsageError if the folder is not empty, or the dataset changed after the plan.
         """
         found = plan if isinstance(plan, DatasetPlan) else read_plan(Path(plan))
         return apply_plan(found, Path(folder), how)
@@ -420,10 +420,10 @@ class Run:
         self, *, split: str | None = "test", seed: int = 0, by: Sequence[str] = (),
         group: str | None = None, **goal: Any,
     ) -> pl.DataFrame:  # fmt: skip
-        """Return an evaluation subset, one row a file with its weight, for `audit subset score`.
+        """Return an evaluation subset for `audit subset score`: one row per file, with its weight.
 
-        `goal`: half_width=0.01, detect=0.02 or n=500, and the other fields of
-        `audit.subset.Goal`. `by` and `group` are columns of `images`.
+        `goal`: half_width=0.01, detect=0.02 or n=500, and other fields of `audit.subset.Goal`.
+        `by`, `group`: columns of `images`, for strata and groups.
         """
         from audit.subset import Goal, draw_subset, make_plan
         from audit.subset.source import frame_from_run
@@ -443,11 +443,11 @@ class Run:
         predictions: Place | None = None, doubt: Doubt = "margin", cells: Sequence[str] = (),
         seed: int = 0,
     ) -> Choice:  # fmt: skip
-        """Choose pictures to label or to evaluate on next; `.rows` is the frame, best first.
+        """Select images to label or to evaluate next: `.rows` is the frame, best first.
 
-        `by`: "coverage" (from vectors), "uncertainty" or "rare". `listed`: a table of the files
-        that may be chosen; `unlabelled`: those without a label; `fresh_from`: an earlier choice.
-        `.classes` and `.reach` say what it buys.
+        `by`: "coverage" (from embeddings), "uncertainty" or "rare". `listed`: a table of allowed
+        files. `unlabelled`: only images without a label. `fresh_from`: an earlier selection, to
+        exclude. `.classes` and `.reach` give the expected gain.
         """
         from audit.choosing.choice import Wanted, select_pictures
 
@@ -456,13 +456,12 @@ class Run:
         return select_pictures(self.path, n, by, wanted, seed=seed, doubt=doubt, cells=cells)
 
     def review_labels(self, n: int = 100, first: int = 0) -> LabelReview:
-        """Return the labels to review, most doubtful first: `.rows` is the frame.
+        """Return the labels to review, most suspicious first: `.rows` is the frame.
 
-        With each its chance of being wrong (null where it is not calibrated), the suggested class,
-        and the nearest pictures of both classes. `.listed` and `.every` forecast how many are wrong
-        in the list of LABEL007 and among all labels; reviews update them: relabel:NAME (its own
-        class says that the label is right), and a keep of a LABEL006 finding. Raises UsageError
-        where no label was judged.
+        Columns: probability of an error (null without calibration), suggested class, nearest images
+        of both classes. `.listed` and `.every` estimate the number of errors in the list of
+        LABEL007 and among all labels. Your reviews update both: relabel:NAME (the present class
+        confirms a label), and keep for a LABEL006 finding. Raises UsageError without judged labels.
         """
         from audit.browse.label_review import review_labels
 

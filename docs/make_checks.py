@@ -61,22 +61,23 @@ def schema_document() -> str:
     parts = [
         GENERATED,
         f"# The store (schema {SCHEMA_VERSION})\n\n",
-        "`RUN/CURRENT` names the published generation, such as `gen-0001`, and its findings\n"
-        "file. Both are plain DuckDB files: `duckdb RUN/gen-0001/measurements.duckdb`, or\n"
-        '`audit sql RUN "SELECT ..."`, which opens both.\n\n'
-        "The view `images` joins `samples` and `features` on the sample and adds `pixels`\n"
-        "(width x height), `aspect` (width / height) and `subject` (id@hash, the key of findings\n"
-        "about one sample). A manifest's other columns are in `metadata`, by `sample_id`.\n\n"
-        "The view `pictures` adds to each sample its group of near-duplicates (`representative`),\n"
-        "its `unit` (that group, else the picture, however often it is copied) and whether it is\n"
-        "`blank`; `effective_sizes` counts samples and distinct units by split and class.\n\n"
-        "The view `labels` (sample_id, label, n, kind: folder, column, box, mask or keypoints)\n"
-        "has a row for each label of a picture and each class of its objects; `picture_labels`\n"
-        "(id, split, label, unit) has those of pictures alone, null where there is none.\n\n"
+        'Query a run with `audit sql RUN "SELECT ..."`, which opens both databases. They are\n'
+        "DuckDB files, such as `RUN/gen-0001/measurements.duckdb`. `RUN/CURRENT` names the\n"
+        "published generation (`gen-0001`) and its findings file.\n\n"
+        "| view | holds |\n|---|---|\n"
+        "| `images` | `samples` joined with `features`, and `pixels` (width x height), `aspect`"
+        " (width / height), `subject` (id@hash, the key of findings about one sample) |\n"
+        "| `pictures` | each sample with its duplicate group (`representative`), its `unit` (the"
+        " group, else the image) and `blank` |\n"
+        "| `effective_sizes` | samples and distinct units by split and class |\n"
+        "| `labels` | sample_id, label, n, kind (folder, column, box, mask or keypoints): a row for"
+        " each label of an image and each class of its objects |\n"
+        "| `picture_labels` | id, split, label, unit: the labels of images, null without one |\n\n"
+        "Other columns of a manifest are in `metadata`, by `sample_id`.\n\n"
         "## measurements.duckdb\n\n",
         _table("samples", SAMPLES),
         _table("features", FEATURE_ROW),
-        "On request (`[measure] hashes` in audit.toml), `features` has these columns as well:\n\n",
+        "With `[measure] hashes` in audit.toml, `features` has these columns too:\n\n",
         _table("hashes of the imagehash library", LIBRARY_HASHES),
         *(_table(name, columns) for name, columns in OTHER_TABLES.items()),
         "## findings.duckdb\n\n",
@@ -86,7 +87,7 @@ def schema_document() -> str:
 
 
 def _table(name: str, columns: Sequence[Column]) -> str:
-    rows = "\n".join(f"| {c.name} | {c.type} | {c.doc.replace('|', '/')} |" for c in columns)
+    rows = "\n".join(f"| `{c.name}` | {c.type} | {c.doc.replace('|', '/')} |" for c in columns)
     return f"### {name}\n\n| column | type | holds |\n|---|---|---|\n{rows}\n\n"
 
 

@@ -27,35 +27,36 @@ from pipeline_profiler.report import render
 
 
 class Profile:
-    """What a measurement found: the verdict, the causes, and the session that they come from."""
+    """The result of a measurement: verdict, causes, and the recorded `session`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     @property
     def verdict(self) -> str:
-        """Whether the step waits: input-bound high or moderate, not input-bound, inconclusive."""
+        """The verdict: input-bound (high or moderate), not input-bound, or inconclusive."""
         return str(self.session.results["verdict"])
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with its numbers."""
+        """The verdict as a sentence with its numbers."""
         return str(self.session.results["sentence"])
 
     @property
     def stall(self) -> dict[str, float]:
-        """Share of the time that the step waits, 0..1: value, low and high of its interval."""
+        """The data stall, 0..1: value, and low and high of its confidence interval."""
         return dict(self.session.results["stall"])
 
     @property
     def causes(self) -> list[dict[str, Any]]:
-        """Causes, the largest first: code, cause, share of the time, evidence, what to do next."""
+        """The causes, largest first: code, cause, share of the time, evidence, next action."""
         return list(self.session.results["causes"])
 
     def report(self, path: str | os.PathLike[str] | None = None) -> str | Path:
-        """Write x.html, .md, .txt, .json or .trace.json.gz and return its path; or the text.
+        """Write a report and return its path; without a path, return the text.
 
-        Raises ProfileError for another extension, and where a file of another program is there.
+        The extension selects the format: .html, .md, .txt, .json or .trace.json.gz. Raises
+        ProfileError for another extension, and for an existing file of another program.
         """
         if path is None:
             return render.to_text(self.session)
@@ -96,15 +97,15 @@ def profile_loader(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Profile:
-    """Measure what keeps a training step waiting, and return the verdict and its causes.
+    """Measure the data stall of a training step, and return the verdict and its causes.
 
-    `loader`: a torch DataLoader, a tf.data.Dataset, any iterable of batches, or a function that
-    makes one. `step`: called with each batch, as training does; a number is a step that only takes
-    so many milliseconds. `quick`: within 30 s, wider intervals; `seconds`: another budget (105).
-    `epoch_steps`: where the loader does not tell its length. `progress`: called with sentences.
+    `loader`: a torch DataLoader, a tf.data.Dataset, an iterable of batches, or a function that
+    makes one. `step`: a function called with each batch, or the milliseconds of an emulated step.
+    `quick`: finish within 30 s, with wider intervals. `seconds`: time budget (default 105).
+    `epoch_steps`: steps per epoch, for a loader without a length. `progress`: called with messages.
 
-    Raises ProfileError for what cannot be measured, and, with what was measured as `.session`,
-    where the loader or the step failed.
+    Raises ProfileError for invalid arguments. If the loader or the step fails, the error has the
+    measurements so far as `.session`.
     """
     makes = callable(loader) and (isinstance(loader, type) or not hasattr(loader, "__iter__"))
     if not makes and not hasattr(loader, "__iter__"):

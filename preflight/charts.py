@@ -76,6 +76,10 @@ def figure(height: float, title: str, shapes: Sequence[Markup]) -> Markup:
 # ---- charts of a column's width ----
 
 
+def _spaced(unit: str) -> str:
+    return unit if unit in ("", "%") else f" {unit}"
+
+
 def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> Markup:
     """Return horizontal bars on one scale, the value beside each; a negative one has no length."""
     return stacked_bars(title, [(label, {"": value}) for label, value in rows], unit)
@@ -92,10 +96,10 @@ def stacked_bars(title: str, rows: Sequence[tuple[str, Mapping[str, float]]], un
         for name, value in parts.items():
             if value > 0:
                 said = ", ".join(filter(None, (label, name)))
-                words = f"{said}: {value:.3g} {unit}"
+                words = f"{said}: {value:.3g}{_spaced(unit)}"
                 shapes.append(bar(x, y, max(value * scale, 0.5), 16, names.index(name), words))
             x += max(0.0, value) * scale
-        shapes.append(text(x + 6, y + 13, f"{sum(parts.values()):.3g} {unit}"))
+        shapes.append(text(x + 6, y + 13, f"{sum(parts.values()):.3g}{_spaced(unit)}"))
     foot = len(rows) * ROW + 8
     if len(names) < 2:
         return figure(foot, title, shapes)
@@ -121,7 +125,7 @@ def curve(title: str, points: Sequence[tuple[float, float]], x_unit: str, y_unit
         _markup('<polyline points="{}" fill="none" stroke="{}" stroke-width="1.2"/>').format(
             path, COLOURS[0]
         ),
-        text(left - 6, 20, f"{top:.3g} {y_unit}", "end"),
+        text(left - 6, 20, f"{top:.3g}{_spaced(y_unit)}", "end"),
         text(left - 6, height - 24, "0", "end"),
         text(left, height - 6, f"{x_unit} {least:.4g}"),
         text(right, height - 6, f"{x_unit} {most:.4g}", "end"),
@@ -138,13 +142,13 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], unit:
     shapes = [line(LABEL - least * scale, 0, LABEL - least * scale, len(rows) * ROW + 4)]
     for i, (label, *numbers) in enumerate(rows):
         y, (value, low, high) = i * ROW + 14, numbers
-        words = f"{label}: {value:.3g} ({low:.3g} to {high:.3g}) {unit}"
+        words = f"{label}: {value:.3g} ({low:.3g} to {high:.3g}){_spaced(unit)}"
         middle, left, right = (LABEL + (number - least) * scale for number in numbers)
         shapes += [
             text(LABEL - 8, y + 4, label, "end"),
             line(left, y, right, y, style, words),
             _markup('<circle cx="{:.1f}" cy="{}" r="4" fill="{}"/>').format(middle, y, COLOURS[4]),
-            text(WIDTH, y + 4, f"{value:.1f} {unit} ({low:.1f} to {high:.1f})", "end"),
+            text(WIDTH, y + 4, f"{value:.1f}{_spaced(unit)} ({low:.1f} to {high:.1f})", "end"),
         ]
     return figure(len(rows) * ROW + 12, title, shapes)
 

@@ -46,7 +46,7 @@ class BoxOutside(BoxCheck):
     """
 
     code = "BOX001"
-    name = "box-outside-picture"
+    name = "box-outside-image"
     severity = Severity.ERROR
 
     @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class EmptyShareShift(Check):
     (1995), JRSS B 57:289."""
 
     code = "DIST011"
-    name = "empty-picture-shift"
+    name = "empty-image-shift"
     severity = Severity.WARNING
     tables = ("object_labels",)
 

@@ -52,7 +52,7 @@ class RareAttribute(Check):
     Report the score of a rare value with its interval, or not at all.
 
     ## Limits
-    Columns with more than 30 values are not examined. Combinations that cannot occur count as rare.
+    Columns with more than 30 values are ignored. Combinations that cannot occur count as rare.
     DIST002 reports classes that are rare as a whole.
 
     ## References

@@ -35,9 +35,9 @@ class WrongExtension(Check):
 
     ## What it does
     Compares the file name's extension with the format that the decoder found: .jpg, .jpeg, .jpe and
-    .jfif are all JPEG, .tif and .tiff are TIFF, multi-picture JPEGs count as JPEG. A file without
-    an extension is reported as information. A mismatch that more than `max_share` of the images
-    share is reported once, with all of them listed.
+    .jfif are all JPEG, .tif and .tiff are TIFF, and multi-image JPEGs (MPO) count as JPEG. A file
+    without an extension is reported as information. If more than `max_share` of the images have
+    the same mismatch, one finding lists them all.
 
     ## Why is this bad
     Loaders that choose the decoder by name fail or skip the file; loaders that look at the content

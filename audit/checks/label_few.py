@@ -114,7 +114,7 @@ class EmptyClass(QueryCheck):
     manifest) cannot have an empty one.
 
     ## References
-    torchvision.datasets.ImageFolder numbers classes by sorted folder name; Keras likewise.
+    torchvision.datasets.ImageFolder numbers classes by sorted folder name. Keras does the same.
     """
 
     code = "LABEL003"

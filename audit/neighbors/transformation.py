@@ -1,4 +1,4 @@
-"""What was done to a picture, in words: "mirrored, cropped to 91 %, brighter by 12 %".
+"""Describe how a copy differs, in words: "mirrored, cropped to 91%, brighter by 12%".
 
 The map that alignment found says how the picture was laid down, cropped, stretched and turned; the
 signatures, laid over each other by that map, say what happened to light and colour, and where
@@ -135,11 +135,9 @@ def _words(change: PairTransformation, first: np.void, second: np.void) -> str:
     """Put the changes that are large enough to mean anything into words."""
     parts = [] if change.orientation == 0 else [ORIENTATIONS[change.orientation]]
     if change.share_kept < 0.97:
-        parts.append(f"cropped to {change.share_kept:.0%}".replace("%", " %"))
+        parts.append(f"cropped to {change.share_kept:.0%}")
     elif change.share_kept > 1.03:
-        parts.append(
-            f"shows more: the first image is {1 / change.share_kept:.0%} of it".replace("%", " %")
-        )
+        parts.append(f"shows more: the first image is {1 / change.share_kept:.0%} of it")
     if abs(change.rotation) >= 1.5:
         way = "anticlockwise" if change.rotation < 0 else "clockwise"
         parts.append(f"rotated {abs(change.rotation):.0f} degrees {way}")

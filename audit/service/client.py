@@ -133,7 +133,7 @@ class RemoteRun:
 
 
 def connect_service(url: str, token: str) -> Connection:
-    """Return a service, asked as the person whose token this is; nothing is asked yet."""
+    """Return a connection to a service, as the owner of the token; sends no request yet."""
     return Connection(url, token)
 
 

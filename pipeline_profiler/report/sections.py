@@ -33,7 +33,7 @@ from preflight import charts
 WORDS = {
     "AU": "accelerator utilisation: the share of the time in which the step computes",
     "HOL": "head of line: a batch that is ready waits for an earlier one that is late",
-    "arm": "one way of running the loop that was timed, such as batches that lie on the device",
+    "configuration": "a measured setting of loader and step, such as preloaded batches",
     "shadow": "the step on batches in memory while the real loader runs beside it",
     "serialise": "to turn a batch into bytes, so that a worker process can hand it over",
     "collate": "to make one batch of single samples",
@@ -96,7 +96,9 @@ def verdict(session: Session) -> Section:
         lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
     lines += failed_rules(session)
     if session.partial:
-        lines.append("This session is partial: the run ended before all arms were measured.")
+        lines.append(
+            "This session is partial: the run ended before all configurations were measured."
+        )
     lines += _cut_off(results)
     arms = results.get("arms") or {}
     if stall.get("share") is not None and arms.get(Arm.RESIDENT) and arms.get(Arm.WARM):
@@ -276,34 +278,33 @@ def arm_periods(session: Session, windows: Windows) -> Section | None:
     rows = tuple(
         (
             Arm(name).label,
-            f"{row['period_ms']:.3f} ms" if row else "n/a",
-            str(row["repeats"]) if row else "n/a",
+            f"{row['period_ms']:.3f} ms" if row else "not measured",
+            str(row["repeats"]) if row else "-",
         )
         for name, row in periods.items()
     )
     parts = session.results.get("parts") or {}
     lines = _utilisation(session, windows)
-    lines += ["Split of the stall, in this order (shares of the last arm's step):"] if parts else []
+    if parts:
+        lines.append("Parts of the data stall, as shares of the step of the last configuration:")
     lines += [f"  {name}: {share_text(share)}" for name, share in parts.items()]
     lines += _device_bytes(windows)
     if session.arm(Arm.BARE):
         cost = float(session.results.get("recording_share") or 0.0)
         cost_text = (
-            f"costs up to {cost:.1%} of the step and is taken out of the stall"
+            f"costs up to {cost:.1%} of the step and is subtracted from the stall"
             if cost >= 0.0005
             else "costs nothing measurable"
         )
         lines.append(
-            f"recording {cost_text} (the warm loader against the bare loop, which has no recorder)"
+            f"recording {cost_text} (the warm loader against the bare loop without a recorder)"
         )
     if "contention" not in parts and parts:
-        lines.append(
-            "  preparation includes contention here: the shadow loader, which separates them, was "
-            "not run."
-        )
+        lines.append("  preparation includes contention: no shadow loader ran to separate them.")
     drawn = [(Arm(name).label, row["period_ms"]) for name, row in measured.items()]
-    chart = partial(charts.bars, "Step period by arm", drawn, "ms")
-    return Section("Arms", tuple(lines), ("arm", "period", "repeats"), rows, chart)
+    chart = partial(charts.bars, "Step period by configuration", drawn, "ms")
+    head = ("configuration", "period", "repeats")
+    return Section("Configurations", tuple(lines), head, rows, chart)
 
 
 def _device_bytes(windows: Windows) -> list[str]:
@@ -314,7 +315,9 @@ def _device_bytes(windows: Windows) -> list[str]:
         known = [m.read_bytes for m in batches if len(m.batch) and m.read_bytes.min() >= 0]
         if known:
             megabytes = sum(int(column.sum()) for column in known) / 1e6
-            lines.append(f"{megabytes:.1f} MB came from the block device in the arm '{arm.label}'")
+            lines.append(
+                f"{megabytes:.1f} MB came from the block device in the configuration '{arm.label}'"
+            )
     return lines
 
 

@@ -32,7 +32,7 @@ from pipeline_profiler.ui.texts import (
 )
 
 DRAWN = (
-    "Verdict", "Causes", "Arms", "Stages", "Waiting", "Stall events", "Slowest samples",
+    "Verdict", "Causes", "Configurations", "Stages", "Waiting", "Stall events", "Slowest samples",
     "Conditions",
 )  # fmt: skip
 CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-up", "unknown"]
@@ -202,10 +202,11 @@ def _share(name: str) -> alt.Tooltip:
 def _time(session: Session) -> None:
     left, right = st.columns(2, gap="large")
     with left:
-        st.header("Arms", help="The same step with resident batches, with the loader beside it "
-                     "(shadow) and in place (warm): the differences split the stall.")  # fmt: skip
-        if not _sections(session, ("Arms",)):
-            write_text("No arm was measured.")
+        st.header("Configurations", help="The same step with preloaded batches, with the loader "
+                     "beside it (shadow) and in place (warm). The differences split the "
+                     "data stall.")  # fmt: skip
+        if not _sections(session, ("Configurations",)):
+            write_text("No configuration was measured.")
     with right:
         st.header("Loading time of a batch, by stage")
         if not _sections(session, ("Stages",)):

@@ -62,24 +62,24 @@ SEEDED = (
 
 
 class EvaluationAugmented(Check):
-    """An evaluation loader whose pictures are augmented at random.
+    """An evaluation loader with random augmentation.
 
     ## What it does
-    Makes 48 samples of the dataset for evaluation three times each, and compares what comes out.
+    Makes 48 samples of the evaluation dataset three times each, and compares the results.
 
     ## Why is this bad
-    The metric is that of other pictures each time: it is noisy, mostly too low, and the best
-    checkpoint is chosen by luck. A `random_split` of a dataset with a training transform does it.
+    The metric is noisy and mostly too low, and chance selects the best checkpoint. `random_split`
+    of a dataset with a training transform causes this.
 
     ## How it decides
-    Fails where at least six pictures come out otherwise while their labels stay, and the next draw
-    is nearer to the first (4 x 4 means, quantiles) than that of another sample 4.5 deviations more
-    often than pictures drawn anew are: of another sample of the label, or of any where the dataset
-    has a `transform` or `augment`. Else random samples are "inconclusive".
+    Fails if at least six images change, all labels stay, and new draws resemble their own sample.
+    They must be nearest to it 4.5 deviations more often than by chance, among samples of the same
+    label. With a `transform` or `augment`, all samples are compared. Other random samples are
+    inconclusive.
 
     ## Limits
-    One picture and one label a sample: noise that a model is to remove, masked patches and pairs of
-    views may be random rightly. What a step does on the device is not looked at.
+    One image and one label per sample. Noise to be removed, masked patches and pairs of views may
+    be random on purpose. Augmentation in the step is not seen.
     """
 
     code = "LOAD019"
@@ -154,27 +154,28 @@ SOME, LEAST_HITS, DISTINCT = 0.05, 3, 0.9
 
 
 class EvaluationInTraining(Check):
-    """Samples for evaluation that are in the training set as well.
+    """Evaluation samples that are in the training set as well.
 
     ## What it does
-    Compares the datasets of both loaders: the places that subsets of one dataset take, else the
-    files, else the bytes of up to 200 inputs with those of as many training samples as four seconds
-    give.
+    Compares both datasets by the indices of subsets, else by files, else by bytes. Bytes cover up
+    to 200 evaluation inputs, and about four seconds of training inputs.
 
     ## Why is this bad
-    What was learned by heart is counted as understood: the metric is too good until the model meets
-    the world.
+    Memorised samples count as generalisation, so the metric is too high for new data.
 
     ## How it decides
-    Fails where subsets of one dataset (or of two that hold equal arrays) share places, where files
-    are the same, where take() and skip() of tf.data cut behind a shuffle that is drawn anew each
-    epoch, or where 5 % of the inputs, three at least, equal a training input byte for byte.
-    Fewer copies are "inconclusive", as sets have some; so are inputs that a training set augments,
-    and a loader that is evaluated over the very training set, or beside another one (training
-    accuracy). Exact.
+    Fails on any of these (exact):
+
+    - Subsets of one dataset, or of two with equal arrays, share indices.
+    - Files are the same.
+    - tf.data applies take() and skip() after a shuffle that changes each epoch.
+    - 5% of the inputs, and at least three, equal a training input byte for byte.
+
+    Inconclusive: fewer copies, augmented training inputs, the training set itself, or a second
+    evaluation loader (training accuracy).
 
     ## Limits
-    Near-duplicates, other frames of one film, other pictures of one patient are not seen.
+    Near-duplicates, other frames of one video, and other images of one patient are not seen.
     """
 
     code = "LOAD020"
@@ -298,22 +299,22 @@ def _files(train: Any, test: Any) -> tuple[set[str], set[str]] | None:
 
 
 class AugmentedOnce(Check):
-    """A cache behind the augmentation: each sample is drawn once and never again.
+    """A cache after the augmentation: each sample is augmented once and never again.
 
     ## What it does
-    Makes 48 samples of the training set twice in this process and reads the generators: whether
-    the first making drew random numbers, the second none, and both gave the same.
+    Makes 48 training samples twice in this process, and reads the generators. Compares random draws
+    and results of both passes.
 
     ## Why is this bad
-    An augmentation that is kept is none: the model sees one crop of each picture in all epochs.
+    Cached augmentation has no effect: the model sees one crop of each image in all epochs.
 
     ## How it decides
-    Fails where at least six samples drew at first and came out of a cache then, and the dataset has
-    a `transform` or `augment`. Without one it is inconclusive: made data may be drawn once. Exact.
-    A graph of tf.data is read instead: cache() behind a map() that draws fails.
+    Fails if at least six samples drew random numbers only the first time. Inconclusive if the
+    dataset has no `transform` or `augment`. For tf.data, fails if cache() follows a map() with
+    random numbers. Exact.
 
     ## Limits
-    A dataset that augments all samples when it is made, or has done so before, is not seen.
+    A dataset that augments all samples at construction or earlier is not seen.
     """
 
     code = "LOAD021"
@@ -366,22 +367,21 @@ SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance giv
 
 
 class ChangedInPlace(Check):
-    """A dataset that changes what it holds each time a sample is read.
+    """A dataset that changes its stored data each time a sample is read.
 
     ## What it does
-    Takes digests of the arrays of 8 samples that the dataset keeps (rows of an array, entries of a
-    list), reads the samples, and takes them again.
+    Takes digests of the stored arrays of 8 samples before and after reading them.
 
     ## Why is this bad
-    `image -= mean` on a cached array is done again at every epoch: the pictures fade, and the
-    labels of the second epoch belong to other inputs. In workers each has a copy of its own.
+    `image -= mean` on a cached array applies again in every epoch: the images fade. Each worker has
+    its own copy.
 
     ## How it decides
-    Fails where an array of 16 numbers or more has other bytes after its sample was read. Exact.
+    Fails if an array of 16 numbers or more has other bytes after its sample was read. Exact.
 
     ## Limits
-    Datasets with indices, and arrays of numpy in the dataset itself. A list that is filled with
-    decoded pictures when they are first read changes too: of a cache, read twice before.
+    Datasets with indices that hold arrays. A list whose arrays become decoded images at first
+    access fails too: read each sample once before.
     """
 
     code = "LOAD027"
@@ -438,24 +438,23 @@ MOST_LABELS, FEWEST_LABELS, IN_COMMON = 240, 64, 0.15
 
 
 class EvaluationOfOthers(Check):
-    """An evaluation of other classes than those that are trained on.
+    """An evaluation of other classes than the trained classes.
 
     ## What it does
-    Counts the labels of up to 240 samples drawn from each of the two datasets, and adds up the
-    smaller share of each class: the overlap of the class shares.
+    Counts the labels of up to 240 random samples of each dataset. Sums the smaller share of each
+    class: the overlap.
 
     ## Why is this bad
-    The last fifth of data that lie class by class is the last class: training hardly sees it, and
-    the metric is that of one class.
+    If data are stored class by class, the last fifth is the last class. Training hardly sees it,
+    and the metric covers it alone.
 
     ## How it decides
-    Fails where the class shares overlap by less than 15%, with two classes or more in training and
-    ten samples for each class. Equal sets overlap by 100% but for the draw, sets of other balance
-    by far more than 15%.
+    Fails if the class shares overlap by less than 15%. Needs at least 64 labels of each dataset,
+    two training classes, and ten samples per class.
 
     ## Limits
-    One label for each sample, of whole numbers or one-hot. Evaluation of classes that are new on
-    purpose: `--skip LOAD026`.
+    One label per sample, as whole number or one-hot. If the evaluation has new classes on purpose,
+    use `--skip LOAD026`.
     """
 
     code = "LOAD026"
@@ -511,29 +510,28 @@ def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
 
 
 class LabelsOfOthers(Check):
-    """Labels that follow another order than the inputs.
+    """Labels in another order than the inputs.
 
     ## What it does
-    Predicts the label of a picture from its colours and coarse parts by a ridge regression, on
-    samples that it was not fitted to: with the labels as they come, with those of neighbours in the
-    dataset, of the dataset turned round, and of numbers sorted as text (1, 10, 11, 2). The same for
-    the dataset for evaluation. Where your step mixes pictures (mixup) or changes their order, finds
-    by least squares of which pictures of the batch each is made, and looks for their labels.
+    Predicts labels from colours and coarse regions (cross-validated ridge regression). Tests given
+    labels, neighbouring labels, the reversed order, and numbers sorted as text. If your step mixes
+    or reorders images (mixup), finds the source images by least squares.
 
     ## Why is this bad
-    Two lists that were sorted or shuffled apart give every picture another's label: nothing can be
-    learned, and the loss stays where it started.
+    Two lists that are shuffled or sorted separately give wrong labels, so nothing can be learned.
 
     ## How it decides
-    Fails on evidence alone: where labels in another order are predicted beyond chance by 6
-    deviations more than those as they come, which stay below 6; or where those for evaluation lie
-    beyond 6 and those as they come below 2.5, from pictures of the same classes, at most twice as
-    many. Also where a tenth of the labels that enter the loss in another order are of none of the
-    pictures that theirs is made of. Labels that this classifier cannot predict at all are "cannot
-    tell": so are those of a hard task, and of a random permutation.
+    Fails on any of these:
+
+    - Another order predicts labels 6 deviations better than the given order, which stays below 6.
+    - Evaluation labels exceed 6 deviations, while training labels of the same classes stay below
+      2.5. The evaluation has at most twice as many images.
+    - A tenth of the reordered labels in the loss match no source image of their input.
+
+    Other unpredictable labels are inconclusive: the task may be hard, or the order random.
 
     ## Limits
-    Pictures of one size and whole-number labels of up to 50 classes, without random augmentation.
+    Images of one size and whole-number labels of up to 50 classes, without random augmentation.
     """
 
     code = "LOAD022"

@@ -37,28 +37,27 @@ class FilesBeside(Check):
     """Channels in another order than in the file, or pixels that are normalised twice.
 
     ## What it does
-    Watches which picture file each of 40 samples is made of, decodes it as well, and compares the
-    channels: their order by how red minus blue goes along over the files, the scale by the steps
-    between values, which are those of a byte, and the mean by what is left then.
+    Decodes the image file that each of 40 samples opens, and compares the channels. Red minus blue
+    gives the order, the steps between values the scale, the rest the mean.
 
     ## Why is this bad
-    OpenCV reads BGR. Numbers of ImageNet are for RGB: red's mean is taken from blue, and pretrained
-    filters see colours that they never saw. Normalised twice by 0.5, pixels run from -3 to 1.
+    OpenCV reads BGR, while pretrained weights and the ImageNet numbers expect RGB. Images
+    normalised twice by 0.5 range from -3 to 1.
 
     ## How it decides
-    Fails where red minus blue of the samples goes against that of at least 12 files (correlation
-    below -0.8) and a checkpoint declares its numbers, or the pictures are divided by ImageNet's,
-    CLIP's or CIFAR's deviations in the order of RGB. BGR without such numbers is "inconclusive": it
-    is right for Caffe's weights, and does no harm where a model is trained anew. Fails where mean
-    and deviation of every channel are those of two known normalisations in turn (to 1 % and 0.05),
-    and not those of one, nor of the files themselves.
+    Fails if red minus blue of at least 12 samples and files correlates below -0.8, and RGB numbers
+    are used: declared, or deviations of ImageNet, CLIP or CIFAR. Otherwise BGR is inconclusive, as
+    for Caffe weights or new models.
+
+    Fails if mean and deviation of each channel equal two known normalisations in sequence (to 0.05
+    and 1%). One normalisation, or the numbers of the files, pass.
 
     ## What to do
-    `cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)` after `imread`; normalise in one place.
+    `cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` after `imread`. Normalise once.
 
     ## Limits
-    torch's datasets with indices whose `__getitem__` opens one coloured file. The scale is known
-    only where values keep the steps of a byte (resized before they become floats).
+    torch datasets with indices whose `__getitem__` opens one coloured file. The scale is known only
+    if values keep the steps of a byte (resized before the conversion to float).
     """
 
     code = "LOAD024"

@@ -23,23 +23,22 @@ class LabelRange(Check):
     """Labels below 0, from K on, or all shifted by one.
 
     ## What it does
-    Least and largest label of the first batches against the number of classes: the setting
-    `check.classes`, or the dataset's own `classes`.
+    Compares the smallest and largest label of the first batches with the number of classes K. K is
+    the setting `check.classes`, or the dataset's `classes`.
 
     ## Why is this bad
-    A label of K is an index error on the CPU and garbage on some devices; labels from 1 to K leave
-    output 0 without a class.
+    A label of K raises an index error on the CPU, and gives garbage on some devices. Labels from 1
+    to K leave output 0 without a class.
 
     ## How it decides
-    Fails with a negative label (other than the ignored -100 and -1), one from K on (other than
-    255), or a label that is not whole. Exact. Where K is not known and no label is 0 among 64, it
-    cannot tell.
+    Fails with a negative label, or a label of K or more. Ignores -100, -1 and 255. Exact.
+    Inconclusive if K is unknown and none of 64 labels is 0.
 
     ## What to do
-    Subtract 1; or build the mapping from names to numbers once, for all splits.
+    Subtract 1, or build the mapping from names to numbers once for all splits.
 
     ## Limits
-    Whole-number targets only; targets of a regression are not judged.
+    Whole-number targets only. Regression targets are inconclusive.
     """
 
     code = "LOAD011"
@@ -101,21 +100,19 @@ class LabelHistogram(Check):
     """A loader whose labels are all the same.
 
     ## What it does
-    Counts the labels (or the targets of a regression) of the first batches; of masks the values, of
-    boxes how many there are and their classes.
+    Counts the labels (or regression targets) of the first batches. For masks, counts the values.
+    For detection, counts the bounding boxes.
 
     ## Why is this bad
     With one label there is nothing to learn, and the loss falls to zero at once.
 
     ## How it decides
-    Fails where at least 64 samples have one target, all masks of 64 hold one value, or none of 64
-    pictures has a box; and where masks are numbers of 0..1 whose steps are 1/255: classes that were
-    scaled like pixels, and become 0 as whole numbers. With two classes of 13 % and 87 % or nearer
-    to each other, this happens by chance less than once in 7,000 random orders; a rarer class may
-    be missing, so it is inconclusive where the dataset declares none of its own labels.
+    Fails if all of 64 samples have one target, all of 64 masks one value, or 64 images no bounding
+    box. Fails if masks have values of 0..1 in steps of 1/255, as scaled pixels do. A random order
+    of two classes (13% or more each) fails less than once in 7,000.
 
     ## Limits
-    A detector of rare things has batches of one class: then skip this check.
+    A loader for rare objects can have batches of one class: skip this check there.
     """
 
     code = "LOAD012"
@@ -202,28 +199,26 @@ WIDER = (3, 4, 5)  # pixels of what lies between and is no ramp
 
 
 class MaskInterpolated(Check):
-    """Masks that were resized with interpolation, which invents classes along every edge.
+    """Masks resized with interpolation, which adds wrong classes along every edge.
 
     ## What it does
-    Follows the rows and columns of the masks from one place of a class to the next, and counts
-    where classes whose numbers are not neighbours touch, and where one or two pixels of a number
-    between them lie at the edge.
+    Follows rows and columns of the masks across edges between non-adjacent class numbers. Counts
+    direct edges, and edges with one or two pixels of a number in between.
 
     ## Why is this bad
-    Halfway between class 0 and class 2 lies 1: bilinear resizing draws a rim of another class
-    around each object, and the model learns it.
+    Halfway between class 0 and class 2 is class 1. Bilinear resizing draws a rim of another class
+    around each object.
 
     ## How it decides
-    Fails where at least 50 such edges of 8 masks have a number between in half of the cases, and
-    the numbers between are three or more, or have places of their own of 4 by 4 pixels: a class
-    that is a thin border everywhere (trimaps) has none. Fails from a quarter of the cases on where
-    two pairs of classes or more have several numbers between them, ten times each, and thin lines
-    of numbers that do not lie between are fewer by four times: a ramp has no others, a thing that
-    is thin has any. "Cannot tell" where what lies between is half as often 3 to 5 pixels wide: a
-    cell around its nucleus. Nearest-neighbour masks stay near 0.
+    Needs 8 masks with 50 such edges. Fails if over half of the edges have a number in between.
+    These must be three or more numbers, or one that covers 4 x 4 pixels, so borders (trimaps) pass.
+
+    Also fails above a quarter if two pairs of classes have several numbers in between, ten times
+    each. Thin lines of other numbers must be four times rarer. Inconclusive if gaps of 3 to 5
+    pixels are half as frequent: one class surrounds another.
 
     ## Limits
-    Masks of whole numbers with three values or more. Classes 0 and 1 alone show nothing.
+    Masks of whole numbers with three values or more. Masks of classes 0 and 1 show nothing.
     """
 
     code = "LOAD023"
@@ -322,26 +317,25 @@ TURNS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 
 class FlippedAlone(Check):
-    """Pictures flipped while their masks stay as they are.
+    """Images that are flipped while their masks are not.
 
     ## What it does
-    Makes some samples eight times each. Where a picture comes out flipped, its mask must be
-    flipped as well, and so must its boxes.
+    Makes up to eight samples eight times each. If an image is flipped, its mask and bounding boxes
+    must be flipped too.
 
     ## Why is this bad
-    Half of the masks then belong to another place: the model learns the mean of both.
+    Half of the masks then belong to another position, and the model learns the mean of both.
 
     ## How it decides
-    Fails where in at least three pairs the picture is the mirror image of its other version, the
-    mask is not, and the mask is not symmetric. A mirror image is not met by chance: it must
-    explain three quarters of the difference.
+    Fails if in at least three pairs the image is mirrored and its asymmetric mask is not. A
+    mirrored image must explain three quarters of the difference.
 
     ## What to do
-    Transform picture and mask in one call (`v2` with tv_tensors, or albumentations).
+    Transform image and mask in one call (`v2` with tv_tensors, or albumentations).
 
     ## Limits
-    Masks of the size of the picture, and `boxes` of corners in pixels in a dict; keypoints and
-    classes such as "left hand" are not followed, nor are crops.
+    Masks of the size of the image, and `boxes` of corners in pixels in a dict. Keypoints, classes
+    such as "left hand", and crops are not followed.
     """
 
     code = "LOAD015"

@@ -39,35 +39,33 @@ SAME_MATES = 0.5  # share of pairs within a batch that meet again in the next ep
 
 
 class Shuffling(Check):
-    """A training order that still follows the storage, repeats, or comes class by class.
+    """A training order that follows the storage, repeats, or comes class by class.
 
     ## What it does
-    Compares the order of indices with random permutations, the batches of two epochs with each
-    other, and the labels in the order of delivery with permutations of themselves (equal
-    neighbours, entropy in a batch).
+    Compares the index order, the batches of two epochs, and the labels with random permutations.
 
     ## Why is this bad
-    Batches of one class make gradients that undo each other, batch statistics that no test batch
-    has, and a loss that swings with the period of the data.
+    Batches of one class give gradients that cancel each other and a loss that oscillates.
 
     ## How it decides
-    Fails where the rank correlation of position and stored index, the share of equal neighbours,
-    or the loss of entropy in a batch lies 5.5 deviations beyond permutations (a random order does
-    once in 10 million), where two epochs have the same order, or where half of the pairs in a
-    batch meet again. Of a stream the orders of two epochs are compared, samples known by their
-    bytes: it fails where they correlate by 0.9 or more and are not equal (a buffer of less than a
-    fifth of the data), and cannot tell where they are equal. With fewer than 64 samples it cannot
-    tell. Weighted and balanced sampling pass: the comparison is with permutations of what was
-    drawn. Orders are read with set_epoch() called, and where it exists without: where only the call
-    makes epochs unlike, it fails if the file has a loop over epochs and no such call, and cannot
-    tell where there is no loop to be read.
+    Fails on any of these:
+
+    - Index order, equal neighbours or batch entropy is 5.5 deviations beyond random permutations.
+    - Two epochs have the same order.
+    - Half of the pairs in a batch meet again in the next epoch.
+    - The orders of two epochs of a stream correlate by 0.9 or more, and differ.
+    - The order changes only with `set_epoch()`, and the file loops over epochs without it.
+
+    Inconclusive: equal orders of a stream, fewer than 64 samples, or a needed `set_epoch()` without
+    a visible loop. Weighted and balanced sampling pass.
 
     ## What to do
-    `shuffle=True`; for streams a buffer larger than the runs of one class, or shuffled shards.
+    Set `shuffle=True`. For streams, use shuffled shards or a buffer larger than the runs of one
+    class.
 
     ## Limits
-    A stream has no indices, so only its labels are judged. Sorted by a thing that no label shows
-    (scene, hour) is seen through indices only. A loader for evaluation is not judged.
+    Streams have no indices: bytes and labels are compared. Orders by other attributes (scene, hour)
+    show only in indices. Evaluation loaders are inconclusive.
     """
 
     code = "LOAD002"
@@ -242,30 +240,29 @@ MOST_COUNTED = 20_000
 
 
 class Coverage(Check):
-    """An epoch that leaves samples out, gives some twice, or has another length than it says.
+    """An epoch that omits samples, repeats them, or differs from its declared length.
 
     ## What it does
-    Counts the indices of two epochs; for a stream, compares what its workers give with each other
-    and the number of samples with and without workers.
+    Counts the indices of two epochs. For a stream, compares the samples of its workers, or counts
+    the samples of two passes.
 
     ## Why is this bad
-    What is left out is never learned or never tested; what comes twice counts twice, and an epoch
-    of a stream with four workers that each read all of it is four epochs.
+    Omitted samples are neither trained nor tested. If four workers each read a whole stream, one
+    epoch contains four.
 
     ## How it decides
-    Fails where indices are missing or repeated although the sampler does not draw with
-    replacement, where `len(loader)` is not the number of batches, or where workers of a stream
-    give the same samples: the same bytes. Where bytes differ and all labels agree, workers are
-    given one state of the generators and read once more: contents decide. Counting has no false
-    alarms.
+    Fails if indices are missing, or repeated without declared replacement. Fails if two epochs
+    differ in length, or `len(loader)` from the number of batches. Fails if more than half of the
+    samples of two stream workers have equal bytes. If only labels agree, both are read again with
+    equal generator states. Exact.
 
     ## What to do
     In `__iter__` of a stream, take every n-th sample by `get_worker_info()`. Draw without
-    replacement, or say that it is meant (WeightedRandomSampler, RandomSampler(replacement=True)).
+    replacement, or declare it (`WeightedRandomSampler`, `RandomSampler(replacement=True)`).
 
     ## Limits
-    A sampler of one's own that draws with replacement or on a part on purpose is reported as
-    "inconclusive" where the counts fit that. Endless streams are seen at their beginning only.
+    A custom sampler is inconclusive if its counts fit replacement or a subset. Of endless streams,
+    only the beginning is read.
     """
 
     code = "LOAD003"
@@ -439,26 +436,26 @@ def _by_passes(subject: LoaderSubject) -> Answer:
 
 
 class LastBatch(Check):
-    """The last batch of an epoch, when the dataset is no multiple of the batch size.
+    """The last batch of an epoch, if the dataset is not a multiple of the batch size.
 
     ## What it does
-    Reads the sizes of all batches of an epoch from the sampler, or from a tf.data graph.
+    Reads the sizes of all batches of an epoch from the sampler or the tf.data graph.
 
     ## Why is this bad
-    With drop_last an evaluation never sees some samples, and an unshuffled training never the same
-    ones. A batch of one breaks batch norm. A mean over batches gives each sample of a last batch
-    of r the weight B/r of any other.
+    With `drop_last`, an evaluation or unshuffled training never sees some samples. A batch of one
+    breaks batch norm. A mean over batches weights the last samples differently.
 
     ## How it decides
-    Fails where an evaluation drops samples, an unshuffled training drops the same ones each epoch,
-    or the last training batch has one sample. The bias that a mean over batches has is computed
-    for a metric that differs by 1 between the last batch and the rest: 1/batches - r/samples.
+    Fails if an evaluation drops samples, or an unshuffled training drops the same samples each
+    epoch. Fails if the last training batch has one sample. Reports the bias of a mean over batches:
+    |1/batches - r/samples| for a last batch of r.
 
     ## What to do
-    Evaluation: keep the last batch and weight by size (or sum, then divide). Training: drop_last.
+    Evaluation: keep the last batch, and weight batches by size (or sum, then divide). Training: set
+    `drop_last`.
 
     ## Limits
-    Whether your evaluation averages batches is seen by check (TRAIN024).
+    TRAIN024 checks whether your evaluation averages over batches.
     """
 
     code = "LOAD005"

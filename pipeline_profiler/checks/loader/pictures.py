@@ -20,16 +20,16 @@ class Finite(Check):
     """NaN or infinity in inputs or targets.
 
     ## What it does
-    Counts values that are not finite in the first batches, inputs and targets apart.
+    Counts the NaN and infinite values of the first batches, for inputs and targets.
 
     ## Why is this bad
-    One NaN makes the loss NaN, the gradients NaN, and all weights NaN after one step.
+    One NaN makes the loss, the gradients and, after one step, all weights NaN.
 
     ## How it decides
-    Fails with one such value. Exact.
+    Fails with one NaN or infinite value. Exact.
 
     ## Limits
-    Only the first batches (about 512 samples) are looked at.
+    Reads only the first batches (about 512 samples).
     """
 
     code = "LOAD007"
@@ -86,33 +86,33 @@ MEANS, DEVIATIONS = (0.03, 0.75), (0.1, 0.75)  # that pictures of 0..1 are norma
 
 
 class InputScale(Check):
-    """Pixels that are not scaled, scaled twice, or off by channel.
+    """Pixels that are not scaled, scaled twice, or wrong in one channel.
 
     ## What it does
-    Mean, deviation, least and largest value of each channel, over the pictures of the first
-    batches, as the model gets them.
+    Computes mean, deviation, minimum and maximum of each channel over the first batches, as the
+    model receives them.
 
     ## Why is this bad
-    Default initialisations expect inputs of about unit size: pixels up to 255 saturate the first
-    layer, pixels of 1/255 vanish in its bias.
+    Pixels up to 255 saturate the first layer. Pixels divided twice vanish beside its bias.
 
     ## How it decides
-    Fails where floating-point pictures reach beyond 200 (never scaled), have a whole range below
-    0.02 (divided twice) or below 0.25 with no deviation above 0.03, or a channel has a deviation
-    above 3, or a mean beyond 1.5 and a deviation above 2: no values of 0..1 have these that were
-    normalised once by usual numbers (normalised twice). Where your step is seen, what enters the
-    model decides, and it fails if the step takes a mean of 0.03 to 0.75 from pictures that the
-    loader has centred and divides by 0.1 to 0.75, by an exact line through what the loader gave.
-    0..1, -1..1 and normalised pictures pass. Bytes are "inconclusive": they may be scaled on the
-    device.
+    Fails for floating-point images on any of these:
+
+    - a range above 200 or a deviation above 60 (not scaled),
+    - a range below 0.02, or below 0.25 with no deviation above 0.03 (divided twice),
+    - a deviation above 3, or a mean beyond 1.5 with a deviation above 2 (normalised twice),
+    - a step that normalises images again that the loader has centred: means of 0.03 to 0.75,
+      deviations of 0.1 to 0.75.
+
+    If your step is seen, the input of the model decides. Images in 0..1, in -1..1 or normalised
+    pass. Bytes are inconclusive: the device may scale them.
 
     ## What to do
     Scale once: `v2.ToDtype(torch.float32, scale=True)`, then `Normalize`.
 
     ## Limits
-    Only pictures (channels of 1, 3 or 4) of floating point. A model that scales its own input is
-    right with 0..255: seen where a script's `fit` is run (Rescaling, Normalization of Keras), else
-    skip this check.
+    Floating-point images with 1, 3 or 4 channels. A model that scales its own input expects 0..255.
+    Only a script's `fit` shows this (Rescaling, Normalization of Keras). Else skip this check.
     """
 
     code = "LOAD008"
@@ -235,22 +235,20 @@ TURNS = 0.8  # of the pictures: some are nearly grey, and show no turns
 
 
 class Layout(Check):
-    """HWC pictures given as CHW, or reshaped into CHW instead of transposed.
+    """HWC images passed as CHW, or reshaped into CHW instead of transposed.
 
     ## What it does
-    Reads the shape of batches of torch tensors, and compares the difference of neighbouring pixels
-    with that of pixels three columns apart.
+    Reads the shape of torch batches. Compares neighbouring pixels with pixels three columns apart.
 
     ## Why is this bad
-    A reshape keeps every value and mixes rows, columns and colours: training works, only worse.
+    A reshape keeps every value but mixes rows, columns and colours. Training works, but worse.
 
     ## How it decides
-    Fails where the last axis is the one with 1, 3 or 4 entries, or where in at least 12 coloured
-    pictures, and in 80 % of them, pixels three apart are more alike than neighbours, as happens
-    when colours take turns along a row. In photographs neighbours are the most alike.
+    Fails if only the last axis has 1, 3 or 4 entries. Fails if pixels three columns apart are more
+    alike than neighbours in over 80% of at least 12 coloured images.
 
     ## Limits
-    Tensors of torch only, whose convolutions expect CHW; grey pictures show no mixing.
+    torch tensors only, because torch convolutions expect CHW. Grey images show no mixing.
     """
 
     code = "LOAD009"
@@ -311,20 +309,20 @@ class RepeatedPictures(Check):
     """Inputs without content, or one input for many samples.
 
     ## What it does
-    Counts inputs in which all values are equal, and inputs of different index whose bytes agree.
+    Counts inputs with a single value, and inputs of different indices with equal bytes.
 
     ## Why is this bad
-    A cache with one slot, a buffer that is filled again before it was read, or a failed read that
-    returns zeros: the labels go on, the pictures do not.
+    A one-slot cache, a reused buffer, or a failed read that returns zeros pairs the labels with
+    wrong inputs.
 
     ## How it decides
-    Fails where more than a fifth of the inputs are constant, or more than half equal another one
-    of different index. A dataset may hold copies and empty pictures, so fewer are "inconclusive"
-    (from 2 % on); `audit scan` finds these.
+    Fails if more than 20% of the inputs are constant, or more than 50% equal an input with another
+    index. More than 2% is inconclusive, because datasets can contain copies and empty images.
+    `audit scan` lists these.
 
     ## Limits
-    Without indices (streams), equal inputs count only where their targets differ: a stream may
-    repeat a small dataset on purpose, and then the targets repeat with it. Augmented copies differ.
+    In streams, equal inputs count only if their targets differ, because a stream may repeat a small
+    dataset on purpose. Augmented copies differ and are not seen.
     """
 
     code = "LOAD010"
@@ -380,27 +378,24 @@ SAME_STEP, SAME_PLACE = 0.005, 0.1  # of the deviation; of a level
 
 
 class DeclaredScale(Check):
-    """Pictures that are not normalised with the mean and deviation that the model declares.
+    """Images that are not normalised with the declared mean and deviation of the model.
 
     ## What it does
-    Takes the numbers of the pretrained checkpoint: of the setting `check.pretrained` or of
-    `make_model` beside the loader (timm's `pretrained_cfg`, torchvision's `weights.transforms()`, a
-    processor of transformers and its preprocessor_config.json), or the settings `check.mean` and
-    `check.std`. Undoes them.
+    Undoes the declared normalisation and reads the pixel range. Sources are the setting
+    `check.pretrained`, `make_model` in the loader's file (timm, torchvision, transformers), or
+    `check.mean` and `check.std`.
 
     ## Why is this bad
-    A pretrained network gets inputs of another scale than it learned on: it still works, worse.
+    A pretrained network with inputs of another scale works, but worse.
 
     ## How it decides
-    Where the values of each channel are the 256 levels of a byte, shifted and scaled, the scale is
-    known exactly: fails where it is more than 0.5 % off the declared deviation, or where
-    un-normalised values lie between the levels by more than a tenth of one. Otherwise fails where
-    the least or largest value lies beyond 0..1 by more than 5 %, or where the range is less than
-    half of it.
+    Fails if pixels exceed 0..1 by more than 5%, or fill less than half of it. If values keep the
+    256 levels of a byte, the scale is exact. It must then agree to 0.5%, and pixels to a tenth of a
+    level.
 
     ## Limits
-    Nothing declared: cannot tell. Very flat pictures (fog, scans) may not fill half of the range.
-    A mean that is off by whole levels is seen by the range only.
+    Not applicable without declared numbers. Images without contrast (fog, scans) may fill less than
+    half of the range. A mean off by whole levels shows only in the range.
     """
 
     code = "LOAD014"

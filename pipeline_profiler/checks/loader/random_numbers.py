@@ -16,25 +16,25 @@ class RandomStreams(Check):
     """Workers, epochs or samples that get the same random numbers.
 
     ## What it does
-    Reads the state of every generator in reach (random, numpy, torch, and generator objects that
-    the dataset or its parts hold) before and after each sample, in the worker that makes it.
+    Reads the state of each random generator before and after each sample, in its worker: `random`,
+    numpy, torch, and those of the dataset.
 
     ## Why is this bad
-    Augmentations that repeat are fewer augmentations: with four workers on one stream, each draw
-    is used four times; with a stream that starts again each epoch, the data never change.
+    Repeated random numbers give repeated augmentations. A stream that restarts each epoch never
+    changes the data.
 
     ## How it decides
-    Fails where a generator that was drawn from had the same state in two workers, in one worker
-    at the start of both epochs, or after samples of different index. Equal states are equal
-    numbers, so there is no false alarm by chance. A loader that draws nothing passes.
+    Fails if a used generator had the same state in two workers, or at the start of both epochs.
+    Fails if it had the same state after samples with different indices. Exact. A loader without
+    random numbers passes.
 
     ## What to do
-    Draw from torch's generator, which is seeded by worker and epoch; or seed generators of your
-    own in `worker_init_fn` from `torch.initial_seed()`.
+    Draw from torch's generator, which torch seeds by worker and epoch. Seed other generators in
+    `worker_init_fn` from `torch.initial_seed()`.
 
     ## Limits
-    torch's DataLoader only. Generators made anew inside a sample, from its index, are not seen;
-    global ones seeded from the index are reported as "inconclusive".
+    torch's DataLoader only. Generators that a sample creates from its index are not seen. Global
+    generators seeded from the index are inconclusive.
     """
 
     code = "LOAD001"
@@ -114,24 +114,23 @@ BATCHES = 4
 
 
 class Reproducible(Check):
-    """A loader that gives other batches although everything was seeded alike.
+    """A loader that returns different batches with the same seeds.
 
     ## What it does
-    Makes the loader three times: twice after one seed (random, numpy, torch), once after another,
-    and compares the bytes of the first batches.
+    Makes the loader twice with one seed (random, numpy, torch) and once with another. Compares the
+    bytes of the first batches.
 
     ## Why is this bad
-    A run that cannot be repeated cannot be compared: two changes differ by the data as well.
+    Runs that cannot be repeated cannot be compared: the data differ too.
 
     ## How it decides
-    Fails where one seed gives different bytes. Bytes are compared, so there is no false alarm by
-    chance. "Cannot tell" for a script that sets no seed, or draws random numbers before it sets
-    one. That another seed gives another order is reported. Random numbers in a parallel map of
-    tf.data are "inconclusive" where the targets come in one order: everybody writes it so.
+    Fails if one seed gives different bytes. Exact. Inconclusive if the script sets no seed, or
+    draws random numbers before it. Inconclusive for random numbers in a parallel map of tf.data if
+    the targets keep their order.
 
     ## Limits
-    The first four batches. What depends on the process (hash order of strings) is not seen,
-    because all three loaders live in this one.
+    The first four batches, in one process: effects of the process (hash order of strings) are not
+    seen.
     """
 
     code = "LOAD006"

@@ -31,28 +31,27 @@ FEW_SAMPLES = 128
 
 
 class Shards(Check):
-    """Ranks that train on the same samples, leave some out, or wait for each other.
+    """Ranks that train on the same samples, omit samples, or wait for each other.
 
     ## What it does
-    Copies the sampler once for each rank, collects the indices of one epoch, and counts.
+    Copies the sampler for each rank, collects the indices of one epoch, and counts them.
 
     ## Why is this bad
-    Overlapping shards make an epoch shorter than it looks; shards of different length hang a
-    collective operation at the end of the epoch; evaluation counts padded samples twice.
+    Overlapping shards shorten the epoch. Shards of different length block collective operations.
+    Padded samples count twice.
 
     ## How it decides
-    Fails where tf.data is shuffled without a seed before it is sharded, where ranks share indices
-    beyond the padding (fewer than the number of ranks), where
-    indices are missing by more than drop_last explains, or where lengths differ. Exact.
+    Fails if tf.data shuffles without a seed before `shard()`, or lengths differ. Fails if as many
+    indices as ranks are repeated or missing: more than padding and `drop_last` explain. Exact.
 
     ## What to do
-    DistributedSampler, or `indices[rank::world_size]` cut to one length. Call `set_epoch`.
+    Use `DistributedSampler`, or `indices[rank::world_size]` cut to one length. Call `set_epoch`.
 
     ## Limits
-    A sampler with `rank` and `num_replicas` is needed, or `make_loader(rank=0, world_size=1)`, or
-    one that reads RANK and WORLD_SIZE of the environment, or `shard()` in a tf.data graph. The
-    latter are read with two ranks (tf.data: with all, up to 8) and known by their bytes, so
-    augmentation must be off: `augment=False` is passed where the factory takes it.
+    Needs a sampler with `rank` and `num_replicas`, `make_loader(rank=0, world_size=1)`, a factory
+    that reads RANK and WORLD_SIZE, or tf.data with `shard()`. Factories are read as two ranks,
+    tf.data as up to 8. They are compared by bytes, so turn augmentation off (`augment=False` is
+    passed if accepted).
     """
 
     code = "LOAD004"
@@ -204,21 +203,20 @@ class RanksReadAlike(Check):
     """Ranks of one run that train on the same batches.
 
     ## What it does
-    Starts two ranks as processes, each seeded with a number of its own, and compares which samples
-    they read first: indices, or digests where there are none.
+    Starts two ranks as processes with different seeds. Compares the first samples they read, by
+    index or by digest.
 
     ## Why is this bad
-    The mean of equal gradients is the gradient of one rank: all ranks but one work for nothing,
-    and the effective batch is smaller than the learning rate was chosen for.
+    The mean of equal gradients is the gradient of one rank, so the other ranks do no useful work.
 
     ## How it decides
-    Fails where both ranks read the same samples in the same order, at least 16 of them. Exact.
-    "Cannot tell" where more than half of the samples come to both in another order.
+    Fails if both ranks read the same samples in the same order, at least 16 of them. Exact.
+    Inconclusive if more than half of the samples reach both ranks in another order.
 
     ## Limits
-    Needs a file that speaks of ranks. Ranks that share one model in parts (tensor or pipeline
-    parallel) must read alike: skip the check there (`--skip LOAD017`). Cannot tell where a library
-    launches ranks and shards by itself.
+    Needs a file that uses ranks. Ranks that share one model in parts (tensor or pipeline parallel)
+    must read the same samples: use `--skip LOAD017`. Inconclusive if a library launches the ranks
+    and shards the data.
     """
 
     code = "LOAD017"
@@ -252,25 +250,23 @@ class RanksAugmentAlike(Check):
     """Ranks of one run that augment with the same random numbers.
 
     ## What it does
-    Starts two ranks as processes, each seeded with a number of its own, and compares the states of
-    every generator that their first samples draw from.
+    Starts two ranks as processes with different seeds. Compares the states of every generator that
+    their first samples use.
 
     ## Why is this bad
-    Each draw is used once a rank: with eight ranks, a batch has an eighth of the augmentations that
-    it seems to have.
+    Each random number is used once per rank: eight ranks give an eighth of the augmentations.
 
     ## How it decides
-    Fails where a generator is in the same state on both ranks before and after a sample, in the
-    same worker. Equal states are equal numbers: no false alarm by chance. Samples that seed
-    themselves from their index end in states of their own and do not fail.
+    Fails if a generator has the same state on both ranks before and after a sample, in the same
+    worker. Exact. Samples that seed themselves from their index pass.
 
     ## What to do
-    Seed by rank (`seed + rank`) whatever is no initialisation: the generator that is handed to the
-    DataLoader, generators of the dataset, worker_init_fn.
+    Seed by rank (`seed + rank`), except for the initialisation: the DataLoader's generator, the
+    dataset's generators, worker_init_fn.
 
     ## Limits
-    DataLoader of torch, in a file that speaks of ranks. A seed that is set outside of the factory
-    is not seen. Cannot tell where a library launches and seeds ranks by itself.
+    torch's DataLoader, in a file that uses ranks. A seed set outside of the factory is not seen.
+    Inconclusive if a library launches and seeds the ranks.
     """
 
     code = "LOAD016"
@@ -303,22 +299,21 @@ class RanksAugmentAlike(Check):
 
 
 class RanksOpenAll(Check):
-    """Ranks that each open the files of all of them.
+    """Ranks that each open the files of all ranks.
 
     ## What it does
-    Starts two ranks as processes and compares which files each opens for its first samples.
+    Starts two ranks as processes, and compares the files that each opens for its first samples.
 
     ## Why is this bad
-    Where a rank reads everything and drops what is another's, the disk or the network carries the
-    data once for each rank: with eight ranks, input is eight times as dear as it need be.
+    If each rank reads all data and discards most of it, eight ranks read the data eight times.
 
     ## How it decides
-    Fails where two ranks that give different samples open the same files (nine of ten are common),
-    and more than 1.5 files a sample. Exact.
+    Fails if two ranks return different samples but share nine of ten opened files. They must open
+    more than 1.5 files per sample. Exact.
 
     ## Limits
-    Files that Python, OpenCV or torchvision opens in the rank's own process, not in workers. Files
-    that hold many samples each are not judged: ranks may rightly read other parts of one.
+    Files that Python, OpenCV or torchvision opens in the process of the rank, not in workers. Files
+    with many samples each are not judged, because ranks may read different parts.
     """
 
     code = "LOAD025"

@@ -25,26 +25,24 @@ RATIO = 1.5
 
 
 class TrainAndEval(Check):
-    """Evaluation that sees other colours, scales or types than training.
+    """Evaluation inputs with other colours, scales or types than training inputs.
 
     ## What it does
-    Where both datasets have files and a `transform`, puts the same 40 files through both and
-    compares them in pairs. Else compares the pictures of both loaders: type, number of channels,
-    mean and deviation of each picture by channel.
+    Passes 40 files through both transforms if both datasets have files and a `transform`. Else
+    compares type, channels, mean and deviation of the images of both loaders.
 
     ## Why is this bad
-    A model evaluated on inputs it was never shown is judged too low, and nothing else tells.
+    Inputs unlike the training inputs lower the metric, and nothing else reveals it.
 
     ## How it decides
-    Fails where types or channels differ, where the means of pictures lie a whole deviation of
-    pictures apart (99.99 % interval), or where the typical deviation within a picture differs by
-    more than 1.5 times. Different crops and flips stay far below. In pairs of one file: where means
-    lie 0.05 deviations of pixels apart beyond 5.5 standard errors, or channels agree once they are
-    turned round in nine of ten files.
+    Fails if types or numbers of channels differ. Fails if deviations within images differ by a
+    factor above 1.5, or means by one deviation of images (99.99% interval). With pairs, means may
+    differ by 0.05 deviations of pixels beyond 5.5 standard errors. With pairs, also fails if
+    reversed channels agree better in nine of ten coloured files.
 
     ## Limits
-    Where different files are compared, a small difference (a missing division of one channel by
-    1.1) is not seen. Strong augmentation of colour may come near the bounds.
+    Without pairs, small differences are not seen (one channel divided by 1.1). Strong colour
+    augmentation can come near the thresholds.
     """
 
     code = "LOAD013"
@@ -154,24 +152,23 @@ MOST_SHOWN = 5
 
 
 class LabelNumbers(Check):
-    """Training and evaluation that give one class different numbers.
+    """Training and evaluation that number one class differently.
 
     ## What it does
-    Reads which number each class name has in the datasets of both loaders: `class_to_idx`,
-    `label2id` or `id2label`, lists of names (`classes`, `class_names`, `label_names`), `features`
-    of Hugging Face, also inside `Subset` and the like.
+    Reads the number of each class name from both datasets and their wrappers (`Subset`):
+    `class_to_idx`, `label2id`, `id2label`, `classes`, `class_names`, `label_names`, `features` of
+    Hugging Face.
 
     ## Why is this bad
-    Folders are numbered by the alphabet: where one class is missing, all after it move by one. The
-    model is right, and the evaluation calls it wrong.
+    Folders are numbered alphabetically. If one class is missing, all later numbers shift by one,
+    and correct predictions count as wrong.
 
     ## How it decides
-    Fails where a name that both have stands for different numbers. Exact. A class that only one of
-    them has is no failure; without a common name, or where a `target_transform` numbers anew, it
-    cannot tell.
+    Fails if a common name has different numbers. Exact. Classes in one dataset only are ignored.
+    Inconclusive without a common name, or if a `target_transform` may renumber the classes.
 
     ## Limits
-    Names must be kept by the dataset. Names that stand for several numbers are left out.
+    The datasets must keep their class names. Names with several numbers are ignored.
     """
 
     code = "LOAD018"

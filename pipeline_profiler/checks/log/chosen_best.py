@@ -35,26 +35,23 @@ class Selection(NamedTuple):
 
 
 class ChosenBest(Check):
-    """The best of many evaluations, which is better than the model is.
+    """A best evaluation that is better than the model by chance.
 
     ## What it does
-    Takes the noise from neighbouring evaluations, the curve without it, and draws the run again
-    400 times: how much better than its own curve is the evaluation that is chosen as best? Names
-    the five best checkpoints, and how many the noise does not tell from the best.
+    Estimates the noise from neighbouring evaluations. Simulates the run 400 times, to measure what
+    the choice of the best adds. Lists the five best checkpoints.
 
     ## Why is this bad
-    The best of N noisy evaluations is the luckiest: of 100 equal ones it lies 2.5 deviations too
-    high. Reported as the result it cannot be reached again, and runs with more evaluations win.
+    The best of N noisy evaluations is biased: 2.5 deviations for 100 equal evaluations. The result
+    cannot be reproduced, and runs with more evaluations win.
 
     ## How it decides
-    Fails where what the choice alone adds is more than a tenth of the gain that is reported (best
-    over first, without the noise) and the best is not told from the last one by the noise. With
-    fewer than 10 evaluations, or no gain beyond the noise, it is inconclusive. In simulated runs
-    with a noise of 1 or 3 % of the gain none of 2,400 is failed.
+    Fails if the choice alone adds more than 10% of the reported gain, and noise explains best minus
+    last. Inconclusive with fewer than 10 evaluations, or without a gain beyond the noise.
 
     ## Limits
-    A part of what neighbours differ by may be real differences of checkpoints, so the luck is the
-    most it can be. Held-out losses and scores only, by name.
+    Only held-out losses and scores, by name. Real differences between neighbouring checkpoints
+    count as noise, so the bias is an upper bound.
     """
 
     code = "LOG005"
@@ -163,28 +160,24 @@ class EqualBudget(Check):
     """A run that wins because it trained longer.
 
     ## What it does
-    Takes several logs, and compares each loss and score that they share twice: at the end of each
-    log, and at the largest step that all of them reached (means of the last five rows there).
+    Compares common losses and scores of several logs at their ends and at the largest common step
+    (means of five rows).
 
     ## Why is this bad
-    The better curve at a longer budget shows what more steps are worth, not what the change is
-    worth.
+    A better curve with more steps shows the value of the steps, not of the change.
 
     ## How it decides
-    Fails where the run that is ahead at its own end has 5 % more steps than the shortest, and at
-    the common step another one is ahead, or none is beyond the noise (4.5 standard errors, from
-    neighbouring rows). Passes where the same run is ahead at both. One log, fewer than 8 rows, or
-    no difference beyond the noise: "inconclusive". By simulation: of 16,000
-    pairs of equal runs, most with unequal budgets, past their bend, none is failed, with white
-    noise or neighbours correlated by 0.5.
+    Fails if the best run at its end has 5% more steps than the shortest, but does not lead at the
+    common step. Passes if one run leads at both. A lead is 4.5 standard errors. Inconclusive with
+    one log, fewer than 8 rows, or no lead.
 
     ## What to do
-    Compare at the same number of steps (or examples, or hours, if that is what you pay), and train
-    each setting with several seeds.
+    Compare at the same number of steps (or samples, or hours, if you pay for these). Train each
+    setting with several seeds.
 
     ## Limits
-    The noise is that within a run: what another seed would give is not in it, and is larger. Steps
-    are compared, so other batch sizes need steps that count examples.
+    Only the noise within a run counts; the noise between seeds is larger. Runs with other batch
+    sizes need steps that count samples.
     """
 
     code = "LOG006"

@@ -23,30 +23,26 @@ CHANCE = 1e-6
 
 
 class Periodic(Check):
-    """A metric that rises and falls with a fixed period.
+    """A metric with a fixed period.
 
     ## What it does
-    Looks for a single line in the spectrum of each metric that stands out from the lines beside it.
+    Searches the spectrum of each metric for one line that stands out from its neighbours.
 
     ## Why is this bad
-    A training loss with the period of an epoch shows data that come in the same order each epoch; a
-    validation metric with it shows that what is learned last is remembered best.
+    A training loss with the period of an epoch shows that the data order repeats. A periodic
+    validation metric shows that recent data dominate.
 
     ## How it decides
-    Fails where the strongest line lies so far above its surroundings (about 40 times) that noise
-    of any smooth colour does it once in a million, and where the swing matters: from top to bottom
-    a quarter of the noise, or a fiftieth of the range. Simulated on white and on strongly
-    correlated noise: the stated chances are kept, and there was no false alarm in 2,000 series.
-    The period is that of the fundamental: a saw-tooth has many lines. Settings, clocks and counts
-    (learning rate, epoch, time, memory, loss scale) are no metrics, nor are columns without noise.
+    Fails if the strongest line exceeds its surroundings (about 40 times) with a chance below one in
+    a million. It must swing by a quarter of the noise, or a fiftieth of the range. Settings,
+    clocks, counts and columns without noise are ignored.
 
     ## What to do
-    Shuffle anew in each epoch; compare the period with the steps of an epoch. For a held-out
-    metric look first whether the held-out data share pictures with the training data.
+    Shuffle anew in each epoch, and compare the period with the steps of an epoch. For a held-out
+    metric, first check whether training and held-out data share images.
 
     ## Limits
-    At least 128 rows at even steps, and nine periods. Schedules with restarts have a period of
-    their own.
+    Needs 128 rows at even steps, and nine periods. Schedules with restarts have their own period.
     """
 
     code = "LOG001"
@@ -97,21 +93,20 @@ LEAST_DIVERGENCE, FAR = 20, 6.0
 
 
 class Diverged(Check):
-    """A training loss that became NaN, or left its best for good.
+    """A training loss that became NaN, or left its best value for good.
 
     ## What it does
     Compares the median of the last tenth of each training loss with the best median of any tenth.
 
     ## Why is this bad
-    What came after the best was wasted, and the last checkpoint is not the one to keep.
+    The steps after the best value are wasted, and the last checkpoint is not the best.
 
     ## How it decides
-    Fails with a value that is no number, or where the last median lies 6 deviations (of the noise
-    around medians, robust) and half of the whole gain above the best. A held-out loss that rises
-    is overfitting, not divergence: "inconclusive".
+    Fails with a NaN or infinite value. Fails if the last median is 6 deviations (robust) and half
+    of the whole gain above the best. A rising held-out loss is overfitting, so it is inconclusive.
 
     ## Limits
-    Metrics named as losses only (loss, error, mse, mae, nll, perplexity, ...).
+    Only metrics named as losses (loss, error, mse, mae, nll, perplexity, ...).
     """
 
     code = "LOG002"
@@ -170,24 +165,24 @@ LEAST_STEPS, MOST_ODD = 8, 0.25
 
 
 class UnevenSteps(Check):
-    """A metric whose steps come at uneven distances.
+    """A metric with uneven distances between its steps.
 
     ## What it does
     Compares the distances between the steps of each metric with their median.
 
     ## Why is this bad
-    An evaluation by the clock gives faster runs fewer steps between evaluations: two runs are
-    compared at different steps, and the best of more evaluations is better by luck.
+    If evaluation follows the clock, faster runs have fewer steps between evaluations. Runs are then
+    compared at different steps, and more evaluations give a better best by chance.
 
     ## How it decides
-    Fails where a quarter of the distances differ from the median by more than a tenth. A pause or
-    a resumed run makes one or two; distances that grow by design (1, 2, 4, ...) are "inconclusive".
+    Fails if a quarter of the distances differ from the median by more than 10%. A pause or a
+    resumed run changes few distances. Growing distances (1, 2, 4, ...) are inconclusive.
 
     ## What to do
     Evaluate every n steps, not every n minutes.
 
     ## Limits
-    At least 8 rows.
+    Needs at least 8 rows of a metric.
     """
 
     code = "LOG003"
@@ -234,32 +229,28 @@ T_BOUND = 6.2  # one-sided 5e-5 with 10 degrees of freedom
 
 
 class Plateau(Check):
-    """A metric whose second half brings nothing.
+    """A metric without gain in its second half.
 
     ## What it does
-    Lays a line through the second half of each loss and score, and compares what the half gained
-    with the gain of the whole run.
+    Fits a line through the second half of each loss and score. Compares its gain with the gain of
+    the whole run.
 
     ## Why is this bad
-    Half of the time was spent on nothing: a lower learning rate at the bend, or an earlier end,
-    would have been free.
+    Half of the time gave nothing. A lower learning rate at the bend, or an earlier end, costs
+    nothing.
 
     ## How it decides
-    Fails where the whole gain stands out of the noise, and the most that the second half can have
-    gained (upper end of an interval that is exceeded once in 20,000) is below 5 % of it. Passes
-    where the half gained more than that for sure; "inconclusive" in between, with fewer than 96
-    rows, and where the metric never improved. The interval is that of a slope through twelve block
-    means, widened by their correlation; where rows are correlated over more than a block it cannot
-    tell. By simulation (500 runs each of 100 and 400 rows, second half gains 6 %) none is failed
-    with white noise or with neighbours correlated by 0.5; with 0.9, 1 of 3,000 is.
+    Fails if the whole gain exceeds the noise, and the late gain is below 5% of it (upper limit,
+    one-sided 99.995%). Passes if the lower limit is above 5%. Inconclusive in between, with fewer
+    than 96 rows, without improvement, or with long correlations (over a twelfth of the half).
 
     ## What to do
-    Lower the learning rate where the curve bends, or end there; regularise less if the training
-    loss is flat as well, more if it is only the held-out one.
+    Lower the learning rate at the bend, or stop there. Regularise less if the training loss is flat
+    too, more if only the held-out loss is.
 
     ## Limits
-    Names of losses and scores only. A schedule that ends with a small learning rate is flat at its
-    end by design; half of the run is more than such an end takes.
+    Only metrics named as losses or scores. A schedule with a small final rate is flat at its end by
+    design.
     """
 
     code = "LOG004"
@@ -346,25 +337,22 @@ LEAST_FALL, FIRST_ROWS, MOST_OF_GAIN, TIMES_LOWER = 200, 0.02, 0.75, 2.5
 
 
 class FirstFall(Check):
-    """A loss whose first fall teaches the model a constant.
+    """A loss whose first fall only learns a constant.
 
     ## What it does
-    Looks for a training loss that makes most of its gain in the first rows, and at what the scores
-    beside it did meanwhile.
+    Finds a training loss with most of its gain in the first rows, and reads the scores there.
 
     ## Why is this bad
-    A last layer that begins far from the mean of the targets (log K for classes of unequal size, 0
-    for targets near 100) first learns that mean: steps, and a picture of the curve in which
-    nothing else can be seen.
+    A last layer far from the mean of the targets learns that mean first (imbalanced classes,
+    targets near 100). This costs steps, and its scale hides the rest of the curve.
 
     ## How it decides
-    Fails where three quarters of the gain of a training loss lie in the first 2 % of its rows and
-    divide it by 2.5, while no score of the training or of held-out data makes a quarter of its own
-    gain there. Without a score it is "inconclusive": an easy task falls as fast.
+    Fails if the first 2% of the rows make three quarters of the gain and divide the loss by 2.5.
+    Scores must make less than a quarter of their gain there. Inconclusive without a score, because
+    an easy task falls as fast.
 
     ## Limits
-    At least 200 rows of a loss. A score that is the share of the largest class stays where it is
-    while the mean is learned; one that is averaged over the epoch hides what rose when.
+    Needs 200 rows of a loss. A score averaged over the epoch hides when it rose.
     """
 
     code = "LOG008"

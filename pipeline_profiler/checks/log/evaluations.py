@@ -27,26 +27,24 @@ MOST_ROWS = 1000
 
 
 class SubsetChoosesOtherwise(Check):
-    """A subset that is evaluated in between, and chooses another checkpoint than all data do.
+    """A subset that selects another checkpoint than the whole set.
 
     ## What it does
-    Takes a held-out metric that the log has twice, of a subset (`val_subset/acc`) and of the whole
-    set (`val/acc`), at the steps where both stand: how many pairs of checkpoints that the whole set
-    tells apart does the subset put the other way round, and how far behind the best is the one that
-    it chooses?
+    Compares a held-out metric of a subset (`val_subset/acc`) with the whole set (`val/acc`) at
+    their common steps. Counts reversed pairs of checkpoints, and measures the loss of the selected
+    checkpoint.
 
     ## Why is this bad
-    Checkpoints, early stopping and sweeps follow the subset. Where it ranks otherwise, what is kept
-    is not what is best.
+    Checkpoints, early stopping and sweeps follow the subset. If it ranks differently, you keep a
+    worse model.
 
     ## How it decides
-    Fails where the checkpoint that the subset likes best lies behind the whole set's best by more
-    than a tenth of the gain and by three deviations of the whole set's noise, both along its curve
-    without noise. Pairs count as told apart at three deviations. With fewer than 8 common steps,
-    or 10 such pairs, it is inconclusive.
+    Fails if the selected checkpoint is behind the best by more than 10% of the gain. The difference
+    must exceed three deviations of the noise, on the smoothed curve. Inconclusive with fewer than 8
+    common steps, or 10 pairs that differ by three deviations. Not applicable without both metrics.
 
     ## Limits
-    The two are found by their names: equal but for a word such as subset, small, mini or quick.
+    The names must be equal except for a word such as subset, small, mini or quick.
     """
 
     code = "LOG009"
@@ -113,23 +111,23 @@ def _twins(part: Series, series: list[Series]) -> list[tuple[Series, Series]]:
 
 
 class EvaluationsAreDear(Check):
-    """Evaluations between the steps that take more time than the training.
+    """Evaluations that take more time than the training between them.
 
     ## What it does
-    Where rows have a clock, compares the time between two rows of the training with an evaluation
-    between them, and without one: the difference is what the evaluation took.
+    Compares the time between training rows with and without an evaluation in between. The
+    difference is the time of the evaluation.
 
     ## Why is this bad
-    The time of an accelerator goes into numbers that few look at, where a tenth of the examples, or
-    half as many evaluations, would tell the same.
+    The accelerator computes metrics that few people read. A tenth of the samples, or half of the
+    evaluations, give the same information.
 
     ## How it decides
-    Fails where evaluations take half of the run or more. Else it says the share. At least three
-    evaluations, and eight gaps of the training without one, or it is inconclusive.
+    Fails if evaluations take half of the run or more, else reports the share. Inconclusive with
+    fewer than three evaluations, or eight training gaps without one.
 
     ## Limits
-    Rows with a clock (`wall_time`, `timestamp`, event files), and training rows between
-    evaluations. What else happens there (a checkpoint, pictures for a tracker) counts too.
+    Needs rows with a clock (`wall_time`, `timestamp`, event files), and training rows between
+    evaluations. Other work there (checkpoints, logged images) counts too.
     """
 
     code = "LOG010"
@@ -175,27 +173,25 @@ LOST, SURELY = 0.5, 5.0  # of the whole gain; deviations of the noise of one row
 
 
 class Overfitted(Check):
-    """A held-out metric that falls back while the training goes on gaining.
+    """A held-out metric that gets worse while the training improves.
 
     ## What it does
-    Puts a training metric beside the held-out one of the same words (`train/loss`, `val_loss`):
-    where the held-out one is best, what it loses from there on, and the gap of the two at the end.
-    With several logs, their gaps stand beside what the logs say of regularisation (a constant
-    column such as `weight_decay` or `dropout`).
+    Pairs training and held-out metrics by name (`train/loss`, `val_loss`). Measures the loss after
+    the held-out best, and the gap at the end. Prints constant columns such as `weight_decay` beside
+    the gaps of several logs.
 
     ## Why is this bad
-    What is learned after the best evaluation is the training set. A run that is compared at its end
-    looks worse than the same model with more regularisation, or stopped earlier, would.
+    After the best evaluation, the model memorises the training set. At its end, the run looks worse
+    than with more regularisation or an earlier stop.
 
     ## How it decides
-    Fails where the held-out curve ends below its best by more than half of its whole gain and by
-    five deviations of its noise, while the training gained from there on by five of its own. Where
-    a held-out score beside a loss keeps nine tenths of its gain it is "inconclusive": the model
-    grows surer, not worse. At least 8 evaluations.
+    Fails if the held-out curve ends below its best by half of its gain and five deviations of its
+    noise. The training must gain five deviations of its own meanwhile. Inconclusive if a held-out
+    score keeps nine tenths of its gain: the model only becomes more confident. Needs 8 evaluations.
 
     ## Limits
-    Names of losses and scores, equal but for train, val, test and the like. A gap that is wide from
-    the beginning and stays is no failure: the sentence has its size.
+    Losses and scores whose names are equal except for train, val, test and similar words. A wide
+    but constant gap passes, and the result prints it.
     """
 
     code = "LOG011"

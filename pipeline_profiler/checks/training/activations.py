@@ -22,19 +22,18 @@ MOST_DEAD, MOST_SATURATED, LEAST = 0.9, 0.9, 16
 
 
 class DeadUnits(Check):
-    """Layers whose units are dead or saturated at the start.
+    """Layers with dead or saturated units at the start.
 
     ## What it does
-    Watches the activation modules (ReLU, tanh, sigmoid and so on) on the first batches at the
-    start, and counts units that never change, and values of tanh or sigmoid at their ends.
+    Reads the activation modules (ReLU, tanh, sigmoid, ...) on the first batches. Counts constant
+    units, and tanh or sigmoid values near their ends.
 
     ## Why is this bad
-    A dead unit gets no gradient, a saturated one almost none: the layer does not learn.
+    A dead unit gets no gradient, and a saturated unit almost none, so the layer does not learn.
 
     ## How it decides
-    Fails where 90 % of the units of a layer are constant over at least 64 examples, or 90 % of the
-    values of a tanh or sigmoid lie within 1 % of their ends. A sound start has half of the values
-    of a ReLU at zero, and few of its units dead.
+    Fails if 90% of the units of a layer are constant over at least 16 samples. Fails if 90% of tanh
+    or sigmoid values lie within 1% of their ends.
 
     ## Limits
     Activations called as functions (torch.relu) are not seen.
@@ -144,29 +143,28 @@ CALLS, LAST = 24, 8  # a scaler that starts at 65,536 has halved itself 16 times
 
 
 class HiddenOverflow(Check):
-    """Values in half precision that are no numbers any more, hidden from the loss that is printed.
+    """NaN or infinity in half precision that the printed loss hides.
 
     ## What it does
-    Runs 24 training steps and looks at what each module returns in float16 or bfloat16, and at
-    every gradient.
+    Runs 24 training steps, and reads the float16 or bfloat16 outputs of each module and every
+    gradient.
 
     ## Why is this bad
-    An infinite activation that nan_to_num, a clamp or a skipped batch takes out of sight leaves a
-    training that learns from some batches only, or from none.
+    If nan_to_num, a clamp or a skipped batch hides infinite activations, the training learns from
+    few batches or none.
 
     ## How it decides
-    Fails where modules return NaN or +infinity in half precision while the loss of the step is
-    finite, in two steps or more; or where gradients of half or more of the last 8 of 24 steps are
-    not finite while the loss is: a loss scaler settles within the first 16. Exact. -infinity is
-    what masks are made of, and passes.
+    Fails if modules return NaN or +infinity in half precision while the loss is finite, in two
+    steps or more. Fails if gradients of half of the last 8 steps are not finite while the loss is.
+    -infinity (masks) passes. Exact.
 
     ## What to do
-    Scale the inputs, keep sums and norms in float32, use bfloat16; take nan_to_num out; let
-    the scale of the loss fall where gradients overflow (torch.amp.GradScaler).
+    Scale the inputs, keep sums and norms in float32, and use bfloat16. Remove nan_to_num. Let the
+    loss scale fall when gradients overflow (torch.amp.GradScaler).
 
     ## Limits
-    Operations called as functions are seen by the module around them. A training in float32 passes
-    unless its gradients are not finite.
+    Functions are seen only through the module around them. A float32 training passes unless its
+    gradients are not finite.
     """
 
     code = "TRAIN028"

@@ -32,29 +32,26 @@ class Held(NamedTuple):
 
 
 class Baselines(Check):
-    """Majority class, a linear model on the pixels and a tiny network beside the model.
+    """A model that is worse than simple baselines.
 
     ## What it does
-    Trains the model up to 60 steps on three quarters of the batches, and three simple ones on the
-    same batches: the largest class (the mean), a ridge regression on the pixels, a network of two
-    convolutions for as many steps. Trains the model once more on inputs exchanged between examples,
-    which tell nothing. All are measured on the last quarter, example by example.
+    Trains the model up to 60 steps on three quarters of the batches, and again on inputs exchanged
+    between samples. Trains three baselines: the largest class (or mean), a ridge regression on
+    pixels, and a small network. Compares them on the last quarter, sample by sample.
 
     ## Why is this bad
-    Whatever a linear model finds in the same data and a large one does not is lost in the
-    pipeline: inputs that do not arrive, a loss that asks for another thing, a rate that is far off.
+    If a linear model finds more in the same data, the pipeline loses information: wrong inputs, a
+    wrong loss, or a wrong rate.
 
     ## How it decides
-    Counts the examples that one model has right and the other wrong (for numbers, those where one
-    is nearer); equal models split them like a coin. Fails where the model is behind the largest
-    class, or behind the linear model while it fitted the batches it trained on as well as that one
-    did, with a probability below 1 in 100,000 by chance, and its own loss is no better than that of
-    the largest class. Passes where it is ahead of the largest class by as much. Anything else is
-    "inconclusive": a large model may need more than 60 steps.
+    Counts samples that one model has right and the other wrong (regression: nearer). Fails if the
+    model is behind the largest class with p < 1e-5, and its loss is no better. Fails in the same
+    way behind a linear model that fits the training batches no better. Passes if it leads the
+    largest class with p < 1e-5. Otherwise inconclusive.
 
     ## Limits
-    One label or one set of numbers an example. Held-out examples come from the training loader,
-    so with augmentation or repeated files they are not new. Fewer than 24 of them: cannot tell.
+    One label or one set of numbers per sample. Held-out samples come from the training loader, so
+    augmented or repeated files are not new. Fewer than 24 held-out samples are inconclusive.
     """
 
     code = "TRAIN030"

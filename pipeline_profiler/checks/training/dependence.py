@@ -30,19 +30,18 @@ class InputIgnored(Check):
     """Outputs that are the same for every input.
 
     ## What it does
-    Trains for 12 steps and compares the outputs for different examples. Tokens that are no padding
-    (a value that fills the ends of rows) are exchanged with each other as well.
+    Compares the outputs of different samples at the start and after 12 steps. Exchanges tokens too,
+    except padding (a value that fills the ends of rows).
 
     ## Why is this bad
-    Such a model learns the base rates and stops there: the loss falls, and looks like training.
+    Such a model learns only the base rates. Its loss falls and resembles training.
 
     ## How it decides
-    Fails where outputs of different examples agree to one part in a million, at the start and
-    after the steps, or where no output changes by that much when tokens are exchanged. Rounding
-    alone differs by less, a working model by far more.
+    Fails if outputs of different samples agree to one part in a million at the start and after the
+    steps. Fails if exchanged tokens change no output by that much.
 
     ## Limits
-    A model that uses a part of its input only passes. Whether it learns from it: TRAIN003.
+    A model that uses part of its input passes. TRAIN003 checks whether it learns.
     """
 
     code = "TRAIN002"
@@ -127,22 +126,22 @@ MOST_MIXING = 1e-3  # of the deviation of outputs; sums in another order stay be
 
 
 class ExamplesMixed(Check):
-    """Outputs of one example that depend on the other examples of the batch.
+    """Outputs of one sample that depend on other samples of the batch.
 
     ## What it does
-    In eval mode, keeps one example (the first, a middle and the last one in turn), exchanges all
-    others, and compares its output.
+    In eval mode, keeps one sample (first, middle, last), replaces all others, and compares its
+    output.
 
     ## Why is this bad
-    Information leaks between examples: the training uses it, and at prediction time it is not
-    there. The usual way is a view or reshape that mixes axes, or a softmax or mean over the batch.
+    The training uses information of other samples, which is missing at prediction time. Usual
+    causes are a view or reshape that mixes axes, or a softmax or mean over the batch.
 
     ## How it decides
-    Fails where an output moves by more than a thousandth of the deviation of outputs. Sums in
-    another order move it by less than a hundred-thousandth.
+    Fails if an output changes by more than a thousandth of the deviation of the outputs. Rounding
+    changes it by less than a hundred-thousandth.
 
     ## Limits
-    Batch norm mixes examples in train mode by design and is not judged here (TRAIN025).
+    Batch norm mixes samples in train mode by design. TRAIN025 checks it.
     """
 
     code = "TRAIN004"
@@ -200,25 +199,25 @@ MOST_SINGLES, EXAMPLES = 1e-3, 4
 
 
 class OneByOne(Check):
-    """A batch and its examples one by one, in eval mode.
+    """Outputs of a batch that differ from outputs of its samples one by one.
 
     ## What it does
-    Runs the first four examples as a batch and one by one and compares the outputs; and with
-    `reference(model, example)` where your file has one.
+    In eval mode, compares the first four samples as a batch and one by one. Uses
+    `reference(model, sample)` too, if your file has it.
 
     ## Why is this bad
-    Code that was vectorised wrongly, or that squeezes a batch of one away, works in training and
-    fails where single examples are predicted.
+    Code that is vectorised wrongly, or squeezes a batch of one, trains but fails for single
+    samples.
 
     ## How it decides
-    Fails where outputs differ by more than a thousandth of their deviation, or a single example
-    raises. Float32 sums in another order differ by less than a hundred-thousandth.
+    Fails if outputs differ by more than a thousandth of their deviation, or a single sample raises
+    an error. Float32 rounding is below a hundred-thousandth.
 
     ## What to do
-    squeeze(dim) with its axis; nothing over axis 0; no state between calls.
+    Use squeeze(dim) with an axis, no reduction over axis 0, and no state between calls.
 
     ## Limits
-    Models that need whole batches (contrastive ones) are no defect: skip this check there.
+    Models that need whole batches (contrastive) are correct: skip this check there.
     """
 
     code = "TRAIN011"
@@ -299,29 +298,27 @@ MOST_FUTURE = 1e-3
 
 
 class SeesTheFuture(Check):
-    """Outputs at a place that depend on later places, or that are asked for the wrong place.
+    """Outputs that depend on later tokens, or are compared with the wrong token.
 
     ## What it does
-    Reads from the gradient of the loss which token each place is asked for, however inputs and
-    labels are shifted on the way, and how many places ahead it stands in the inputs. For the next
-    token, changes the inputs in the second half of each row and compares outputs of the first half.
+    Finds from gradients of the loss which input token each position predicts. For next-token
+    prediction, changes the second half of the inputs and compares outputs of the first half.
 
     ## Why is this bad
-    Where the answer stands in the input, the loss falls to zero, and the model cannot write a word.
-    Labels that are shifted by the dataset and by the model teach it the token after the next.
+    If the input shows the answer, the loss falls to zero but the model cannot generate. Labels that
+    are shifted twice teach the token after the next.
 
     ## How it decides
-    Runs only where at least 90 % of the places are asked for one place of the inputs. Fails where
-    that is two or more places ahead; where it is the place itself, and outputs do not depend on
-    later ones (a model that only copies); and where it is the next one, and an output of the first
-    half moves by more than a thousandth of the deviation of outputs.
+    Needs 90% of the positions to predict the same offset, else not applicable. Fails if the offset
+    is two or more, or zero without dependence on later tokens (the model copies). With offset one,
+    fails if an output of the first half changes by a thousandth of the deviation.
 
     ## What to do
-    A causal mask (`is_causal=True`, or -inf above the diagonal), and no bidirectional recurrence.
-    Shift labels once: models of transformers do it themselves, `labels=input_ids`.
+    Use a causal mask (`is_causal=True`, or -inf above the diagonal) and no bidirectional
+    recurrence. Shift labels once: models of transformers do it themselves with `labels=input_ids`.
 
     ## Limits
-    Losses of classes by place. A model that is to predict the token after the next is reported.
+    Losses of classes by position. A model that predicts the token after the next on purpose fails.
     """
 
     code = "TRAIN022"

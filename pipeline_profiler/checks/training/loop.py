@@ -29,22 +29,21 @@ class _Loop(Check):
 
 
 class EpochNotTold(_Loop):
-    """A sampler for several ranks that is never told its epoch.
+    """A distributed sampler whose epoch is never set.
 
     ## What it does
-    Reads, while your script runs, the epoch of the training loader's sampler each time the loader
-    is iterated.
+    Reads the epoch of the training loader's sampler at each iteration of your script.
 
     ## Why is this bad
-    `DistributedSampler` draws its order from seed and epoch: without `set_epoch` each epoch has
-    the order, and each rank the samples, of the first.
+    `DistributedSampler` derives its order from seed and epoch. Without `set_epoch`, each epoch
+    repeats the order and the shards of the first epoch.
 
     ## How it decides
-    Fails where a sampler that has `set_epoch` and shuffles was iterated twice with one epoch.
-    "Cannot tell" where there is no such sampler or no second epoch. Exact.
+    Fails if a shuffling sampler with `set_epoch` is iterated twice with one epoch. Not applicable
+    without such a sampler, inconclusive without a second epoch. Exact.
 
     ## Limits
-    Needs `check -- train.py`.
+    Needs `check -- train.py`, with a sampler for several ranks.
     """
 
     code = "TRAIN038"
@@ -69,18 +68,18 @@ class ClippedLate(_Loop):
     """Gradients that are clipped after the step that used them.
 
     ## What it does
-    Sees, while your script runs, whether `clip_grad_norm_` and `clip_grad_value_` come between
-    backward() and the optimizer's step, or after it.
+    Records whether `clip_grad_norm_` and `clip_grad_value_` run between backward() and the
+    optimizer's step, or after it.
 
     ## Why is this bad
-    Clipping after the step clips nothing: the first large gradient goes into the weights.
+    Clipping after the step has no effect: the first large gradient changes the weights.
 
     ## How it decides
-    Fails where gradients are clipped only after the step. "Cannot tell" where nothing is clipped by
-    these functions. Exact.
+    Fails if gradients are clipped only after the step. Not applicable if these functions are not
+    called. Exact.
 
     ## Limits
-    Needs `check -- train.py`. Clipping by code of your own is not seen.
+    Needs `check -- train.py`. Custom clipping is not seen.
     """
 
     code = "TRAIN039"
@@ -101,23 +100,22 @@ class ClippedLate(_Loop):
 
 
 class LoadedNothing(_Loop):
-    """Weights of a checkpoint that were not loaded: none of its names is the model's.
+    """Checkpoint weights that were not loaded because the names differ.
 
     ## What it does
-    Sees, while your script runs, which weights `load_state_dict(..., strict=False)` left as they
-    were, and which of the checkpoint's it had no place for.
+    Records which weights `load_state_dict(..., strict=False)` left unchanged, and which checkpoint
+    keys it ignored.
 
     ## Why is this bad
-    With `strict=False` a prefix (`module.`, `model.`) is enough for nothing to be loaded, without
-    a word: the pretrained model starts at random.
+    With `strict=False`, a prefix (`module.`, `model.`) prevents loading without an error. The
+    pretrained model then starts at random.
 
     ## How it decides
-    Fails where a load finds none of the model's weights, or where half of them or more stand in the
-    checkpoint with the same shape under a name that differs in its first part only. Exact. A new
-    head that is left out passes.
+    Fails if a load finds none of the model's weights. Fails if half of them are in the checkpoint
+    with the same shape and another prefix. A new head without weights passes. Exact.
 
     ## Limits
-    Needs `check -- train.py`. Weights that are copied by code of your own are not seen.
+    Needs `check -- train.py`. Weights that your code copies itself are not seen.
     """
 
     code = "TRAIN042"
@@ -143,23 +141,22 @@ class LoadedNothing(_Loop):
 
 
 class BestWeightsLive(_Loop):
-    """The best weights are kept as the live ones: each further step changes them.
+    """Best weights that are kept by reference, so that later steps change them.
 
     ## What it does
-    Follows, while your script runs, what `model.state_dict()` returned between steps: whether it
-    is read (copied, saved), let go, or still held when the next epoch trains.
+    Follows the results of `model.state_dict()` between steps of your script: read (copied, saved),
+    released, or still held in the next epoch.
 
     ## Why is this bad
-    `state_dict()` returns references. `best = model.state_dict()` is the last epoch's model at the
-    end, whichever epoch was best, and early stopping restores nothing.
+    `state_dict()` returns references. `best = model.state_dict()` holds the last epoch at the end,
+    so early stopping restores nothing.
 
     ## How it decides
-    Fails where a state that was taken after a step is still held after a later one, shares its
-    memory with the model, and no function of torch has read it. Exact.
+    Fails if a state is held after a later step, shares memory with the model, and was never read.
+    Exact.
 
     ## Limits
-    Needs `check -- train.py`, and a second epoch. A state that is held but never used
-    is reported as well.
+    Needs `check -- train.py` and a second epoch. A held state without use fails too.
     """
 
     code = "TRAIN043"
@@ -183,23 +180,22 @@ class BestWeightsLive(_Loop):
 
 
 class PlateauTurned(_Loop):
-    """A schedule that waits for a score to stop falling.
+    """A plateau schedule in mode 'min' that receives an accuracy.
 
     ## What it does
-    Compares, while your script runs, what `ReduceLROnPlateau.step` is given with the share of right
-    answers in the evaluation before it.
+    Compares the value given to `ReduceLROnPlateau.step` with the accuracy of the evaluation before
+    it.
 
     ## Why is this bad
-    The default mode is 'min': each evaluation in which the accuracy does not fall counts as bad,
-    and the rate is reduced while the model learns.
+    In the default mode 'min', each evaluation without a falling accuracy counts as bad. The rate is
+    reduced while the model improves.
 
     ## How it decides
-    Fails where the value is the share of right answers (0..1 or in per cent, to five digits) and
-    the mode is 'min'. Exact.
+    Fails if the value is the accuracy (0..1 or in per cent, to five digits) and the mode is 'min'.
+    Exact.
 
     ## Limits
-    Needs `check -- train.py`, and outputs of one class for each example. Other scores are
-    "inconclusive".
+    Needs `check -- train.py`, and one predicted class per sample. Other scores are inconclusive.
     """
 
     code = "TRAIN044"
@@ -228,25 +224,24 @@ MOST_LEFT = 0.7
 
 
 class AverageLate(_Loop):
-    """An evaluated average of weights that is still the model of the start.
+    """An evaluated average of weights that still holds the initial weights.
 
     ## What it does
-    Where your script evaluates a copy of the trained model (an exponential moving average), takes
-    how far the copy has followed the weights by its first evaluation, and so how many steps it
-    needs to forget the start.
+    Measures how far an evaluated copy of the model (exponential moving average) has followed the
+    weights at its first evaluation. Derives the steps that it needs to forget the start.
 
     ## Why is this bad
-    A decay of 0.9999 needs 10,000 steps: in a run of 2,000, four fifths of what is evaluated and
-    saved are random weights, however well the model has learned.
+    A decay of 0.9999 needs 10,000 steps. In a run of 2,000 steps, four fifths of the average are
+    initial weights.
 
     ## How it decides
-    In n steps an average that forgets in H has gone n / 2H of a steady way. Fails where the run's
-    length is known by its schedule and the weights of the start keep more than 0.7 in it,
-    exp(-steps / H); weights that move slower at first double H at most. "Cannot tell" where
-    the length is not known.
+    Fails if the initial weights keep a share above 0.7 at the end: exp(-steps / H), H = n / (2 x
+    the share followed in n steps). Inconclusive if the schedule does not give the length of the
+    run. Not applicable without such a copy.
 
     ## Limits
-    Needs `check -- train.py`. Lengths are read of OneCycleLR and CosineAnnealingLR.
+    Needs `check -- train.py`. Lengths are read from OneCycleLR and CosineAnnealingLR. Weights that
+    move slower at first up to double H.
     """
 
     code = "TRAIN047"
@@ -281,28 +276,27 @@ class AverageLate(_Loop):
 
 
 class MomentumUnwritten(_Loop):
-    """A fused SGD whose first step overflows, and that goes on with a momentum nobody wrote.
+    """A fused SGD with an uninitialised momentum after an overflow.
 
     ## What it does
-    Reads, at the first step of your script's optimizer, whether it is an SGD with `fused=True` and
-    momentum behind a `GradScaler`, and whether that step overflowed.
+    At the first optimizer step, finds an SGD with `fused=True` and momentum behind a `GradScaler`.
+    Records whether that step overflows.
 
     ## Why is this bad
-    torch makes the momentum in the first step, and where the scaler found infinities the fused
-    kernel leaves it unwritten (torch 2.11 and 2.13): the second step adds whatever lay in memory to
-    the weights. The loss becomes NaN, or the training starts somewhere else each time.
+    If the first step overflows, the fused kernel leaves the momentum uninitialised (torch 2.11 and
+    2.13). The next step adds arbitrary memory to the weights, so the loss becomes NaN or runs
+    differ.
 
     ## How it decides
-    Fails where the first step overflowed, which at the usual first scale of 65,536 is common.
-    Exact.
+    Fails if the first step overflows, which is common at the default scale of 65,536. Exact.
 
     ## What to do
-    `fused=False` (or `foreach=True`), or Adam and AdamW, whose fused kernels start from zeros; or
-    zeros as `optimizer.state[p]["momentum_buffer"]` before the first step.
+    Set `fused=False` (or `foreach=True`), or use Adam or AdamW, whose fused kernels start from
+    zeros. Or set `optimizer.state[p]["momentum_buffer"]` to zeros before the first step.
 
     ## Limits
-    Needs `check -- train.py`, on a machine where its scaler works. A first step that does
-    not overflow here may elsewhere.
+    Needs `check -- train.py` on a machine where the scaler works. A first step without overflow
+    here may overflow elsewhere.
     """
 
     code = "TRAIN048"

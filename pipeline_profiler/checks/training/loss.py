@@ -31,33 +31,35 @@ MOST_NATS, MOST_FACTOR, LEAST_FACTOR = 1.0, 10.0, 0.3
 
 
 class LossAtStart(Check):
-    """A first loss that is not the one of a model that knows nothing.
+    """A first loss unlike that of an untrained model.
 
     ## What it does
-    Compares the loss of freshly made models (three seeds) with that of outputs that are all zero
-    (for K classes log K, for two 0.69), of the best constant output (the entropy of the labels,
-    or the variance of the targets) and of the best outputs there are, all by your own loss.
+    Computes the first loss of new models (three seeds). Compares it with your loss of zero outputs
+    (log K for K classes), the best constant output and the best outputs.
 
     ## Why is this bad
-    A start far above costs the first thousand steps to undo; one far below means that the loss
-    leaves out most of what it should count, or that the input holds the answer.
+    A far higher start costs many steps. With a far lower start, the loss omits terms, or the input
+    contains the target.
 
     ## How it decides
-    Fails where the loss is no number, for classes where it lies more than 1 nat and half of log K
-    above that of zero outputs (outputs of deviation 1 cost 0.5; a sum counts each nat as often as
-    it adds one), for numbers where it is more than 10 times that of the best constant, or where all
-    seeds lie below 0.3 times the best constant. Both are counted from the least loss there is. A
-    likelihood (of counts, say) has it far from 0: there outputs of zero may be the reference too.
-    Where these are no numbers, or there is no least, it is inconclusive.
-    Weights that do not depend on the seed are pretrained: then only NaN fails. Not where the maker
-    seeds itself, or a script was run that loads no weights: then a start is judged that is too bad.
+    Fails on any of these:
+
+    - The loss is NaN or infinite.
+    - Classes: it exceeds zero outputs by more than 1 nat and half of log K, per summed term.
+    - Regression: it is over 10 times the best constant, both above the minimum. A likelihood may
+      use zero outputs.
+    - All seeds are below 0.3 times the best constant, above the minimum.
+
+    Inconclusive without finite reference losses or a minimum. If all seeds give the same weights
+    (pretrained), only NaN or infinity fails. A high start also fails if the factory seeds itself,
+    or a script loads no weights.
 
     ## What to do
-    Set the bias of the last layer to the base rates (or mean), shrink its weights, standardise
-    the targets.
+    Set the last bias to the base rates (or mean), shrink the last weights, and standardise the
+    targets.
 
     ## Limits
-    Losses with other terms (penalties) shift all three numbers.
+    Losses with extra terms (penalties) shift all reference values.
     """
 
     code = "TRAIN001"
@@ -161,30 +163,31 @@ OUT_OF_REACH = 0.25  # share of targets
 
 
 class SoftmaxTwice(Check):
-    """Probabilities where the loss wants logits, or logits where it wants log-probabilities.
+    """Probabilities where the loss expects logits, or logits where it expects log-probabilities.
 
     ## What it does
-    Finds out by numbers what the loss does (cross-entropy of logits, log-likelihood, binary
-    cross-entropy with or without sigmoid) and what the outputs are (logits, probabilities,
-    log-probabilities).
+    Identifies the loss (cross-entropy, log-likelihood, binary cross-entropy) and the outputs
+    (logits, probabilities, log-probabilities) from their values.
 
     ## Why is this bad
-    Two softmaxes: the loss cannot fall below log(K) - 1 or so, gradients are small, training is
-    slow and looks almost right. Log-likelihood of logits: the loss falls without end.
+    With two softmaxes, the loss cannot fall below about log(K) - 1, and training is slow.
+    Log-likelihood of logits falls without bound.
 
     ## How it decides
-    Fails where the loss is cross-entropy of logits and outputs are between 0 and 1 and sum to 1
-    (to one part in 10,000, for all examples), where they sum to 1 along another axis than that of
-    the classes (a softmax over the batch), where it is binary cross-entropy of logits and the
-    model ends in a sigmoid, or where it is log-likelihood and outputs are no log-probabilities.
-    Fails where torch's `kl_div` is given probabilities as its first argument, and where the one
-    output of a model of two classes is 1 for every input (a softmax over one number).
-    A log-softmax before cross-entropy changes nothing and passes. For numbers fails where the
-    outputs stay between 0 and 1 for inputs a thousand times as large, and a quarter of the targets
-    lie outside (boxes in pixels after a sigmoid).
+    Fails on any of these:
+
+    - Cross-entropy of logits gets values in 0..1 that sum to 1 (to 1 in 10,000).
+    - Outputs sum to 1 along another axis than the classes.
+    - Binary cross-entropy of logits gets sigmoid outputs.
+    - Log-likelihood gets no log-probabilities, or torch's `kl_div` gets probabilities first.
+    - The single output of a two-class model is always 1.
+    - Regression outputs stay in 0..1 for inputs times a thousand, and a quarter of the targets lie
+      outside.
+
+    Log-softmax before cross-entropy passes, because it changes nothing.
 
     ## Limits
-    Losses that are none of these (by numbers) are "inconclusive".
+    Other losses are inconclusive.
     """
 
     code = "TRAIN010"
@@ -411,26 +414,23 @@ FAR_FROM_MEAN = 10.0  # deviations of the targets
 
 
 class BaseRate(Check):
-    """Where the outputs start, compared with the mean of the targets.
+    """Outputs that start far from the mean of the targets.
 
     ## What it does
-    Computes what the first steps have to learn that the last bias could have been told: for numbers
-    the distance of the mean of the targets in deviations, for classes the difference between
-    log K and the entropy of the labels.
+    Computes the gain of a better last bias: the distance of the outputs from the mean (regression),
+    or log K minus the label entropy (classes).
 
     ## Why is this bad
-    Hundreds of steps go into learning a mean; their large gradients disturb all other weights.
+    Hundreds of steps learn a mean, and their large gradients disturb all other weights.
 
     ## How it decides
-    Fails for numbers whose mean lies more than 10 deviations from the first outputs: it is more
-    than the deviation itself by so much that the squared error is 100 times what it should be.
-    For classes fails where the first loss lies above that of the best constant output by more than
-    0.6 nats, and by a third of log K, in your loss and by the labels counted (ten for each class at
-    least, less the bias of such counts), of one label an example: a bias at the base rates would
-    save these. Tokens and masks are uneven by nature: it reports only.
+    Regression fails if the mean is more than 10 deviations from the first outputs. Classes fail if
+    a bias at the base rates saves more than 0.6 nats and a third of log K. Your loss and the label
+    counts must agree, with one label per sample and ten per class. Tokens and masks only get a
+    report.
 
     ## Limits
-    Base rates of one batch are rough; take those of the training set.
+    The base rates of a few batches are rough. Compute them on the training set.
     """
 
     code = "TRAIN013"
@@ -529,28 +529,28 @@ UNEVEN, STEEP, IN_LINE = 1.5, (0.5, 1.5), 0.95
 
 
 class WeightsInverted(Check):
-    """Class weights that grow with the number of examples.
+    """Class weights that grow with the number of samples.
 
     ## What it does
-    Measures what each class weighs in your loss: the gradient of an example of it at outputs of
-    zero. Compares these weights with how often each class occurs in the first batches.
+    Measures the weight of each class in your loss by its gradient at zero outputs. Compares the
+    weights with the class counts of the first batches.
 
     ## Why is this bad
-    Weights are to make up for rare classes. Turned round (`counts / counts.sum()`), they make rare
-    classes rarer still: the model learns never to say them.
+    Weights should compensate for rare classes. Inverted weights (`counts / counts.sum()`) suppress
+    them, so the model never predicts them.
 
     ## How it decides
-    Fails for cross-entropy whose weights are unlike by more than 1.5 times and grow with the counts
-    as a power between 0.5 and 1.5: for three classes and more with a correlation of logarithms of
-    0.95, for two between 0.75 and 1.25. Counts must differ by more than twice and by more than 3
-    standard errors, each class must occur eight times.
+    Applies to cross-entropy of logits. Fails if weights differ by a factor above 1.5 and follow the
+    counts as a power of 0.5 to 1.5. Two classes: 0.75 to 1.25. The logarithms must correlate by
+    0.95. Counts must differ by more than 2 times and 3 standard errors, with eight samples of each
+    class.
 
     ## What to do
-    `weight = counts.sum() / (K * counts)`; for two classes `pos_weight = negatives / positives`.
+    `weight = counts.sum() / (K * counts)`. For two classes, `pos_weight = negatives / positives`.
 
     ## Limits
-    Weights that come from the cost of errors may follow the counts by accident: skip this check.
-    Focal losses and labels of several classes at a time are "inconclusive".
+    Weights by the cost of errors may follow the counts by chance: skip this check there. Focal and
+    multi-label losses are inconclusive.
     """
 
     code = "TRAIN041"
@@ -650,25 +650,23 @@ SAME = 1e-5
 
 
 class LossPairsWrongly(Check):
-    """A loss that does not care which target belongs to which output.
+    """A loss that ignores which target belongs to which output.
 
     ## What it does
-    Computes your loss of random outputs, spread as the model's are at first (and for numbers as the
-    targets are), and again with the targets in another order.
+    Computes your loss of random outputs with the targets, and again with reordered targets.
 
     ## Why is this bad
-    Outputs of shape (B, 1) and targets of shape (B,) broadcast to (B, B): each output is compared
-    with every target, and the best answer is the mean for all.
+    Outputs of shape (B, 1) and targets of shape (B,) broadcast to (B, B). Each output is compared
+    with every target, so the best output is the mean.
 
     ## How it decides
-    Fails where the loss stays the same to 1 part in 100,000 for three other orders of targets that
-    differ: a loss that pairs them changes by far more.
+    Fails if the loss stays equal to 1 in 100,000 for three other orders of differing targets.
 
     ## What to do
-    `outputs.squeeze(1)`, or `targets.unsqueeze(1)`: make both shapes equal.
+    Use `outputs.squeeze(1)` or `targets.unsqueeze(1)`, so that both shapes are equal.
 
     ## Limits
-    Losses over sets (matching, contrastive) may rightly not care: skip this check there.
+    Losses over sets (matching, contrastive) may ignore the order: skip this check there.
     """
 
     code = "TRAIN018"
@@ -749,32 +747,28 @@ LEAST_USED = 3
 
 
 class LossWants(Check):
-    """What the loss asks for, found without the model.
+    """A loss whose best outputs are not the targets.
 
     ## What it does
-    Optimises free outputs by your loss alone, and compares what comes out with the targets: the
-    largest class, or the number itself. Of boxes: gives the model other weights, drawn at random,
-    to see whether its boxes are always corners (x1, y1, x2, y2 in this order).
+    Optimises free outputs with your loss alone, and compares them with the targets. For bounding
+    boxes, draws random weights to see whether the model always returns corners (x1, y1, x2, y2).
 
     ## Why is this bad
-    With a sign turned round, arguments exchanged or labels shifted, training does what the loss
-    says and not what is wanted.
+    With a wrong sign, exchanged arguments or shifted labels, the training optimises another goal.
 
     ## How it decides
-    Fails where fewer than 90 % of the outputs that the loss likes best have the target's class (of
-    those not ignored; of a row of places also that of the next place, as a language model moves its
-    labels itself), or where neither the numbers nor their ranks correlate with the targets by 0.9.
-    Weighted, smoothed and focal losses have the target as their best answer too. Fails where a
-    model whose boxes are corners with eight draws of weights (an unconstrained one is with a chance
-    of 4^-8 at most) gets targets of that shape of which a tenth or more are no corners.
+    Fails if fewer than 90% of the best outputs have the target's class, or that of the next token.
+    Regression fails if neither values nor ranks correlate with the targets by 0.9. Fails if eight
+    draws of weights give corners, and a tenth of the targets are not corners. Labels from K on
+    fail.
 
     ## What to do
-    Call the loss as loss(outputs, targets), minimise it, and count classes from 0.
+    Call loss(outputs, targets), minimise it, and number classes from 0.
 
     ## Limits
-    Losses on several tensors, that compare examples with each other (ranking, survival, contrast)
-    or ask for rates, and targets that are mixtures, are "inconclusive". Robust losses on targets of
-    very different sizes may not be at their least within the steps.
+    Inconclusive for losses on several tensors or that compare samples (ranking, survival,
+    contrast), for rates and for mixed targets. Robust losses on very different targets may not
+    converge in these steps.
     """
 
     code = "TRAIN020"
@@ -940,26 +934,24 @@ def _judge_wants(share: float, least: float, zero: float) -> Answer:
 
 
 class PaddingCounted(Check):
-    """A loss that averages over padded places.
+    """A loss that averages over padding.
 
     ## What it does
-    Looks for a value that fills the ends of rows in the targets and stands nowhere else, and asks
-    whether the loss has a gradient there.
+    Finds a value that fills the ends of target rows and occurs nowhere else. Tests whether the loss
+    has a gradient there.
 
     ## Why is this bad
-    The model learns to predict padding, which is easy: the loss looks low, and depends on how much
-    padding a batch has.
+    The model learns to predict padding. The loss looks low, and depends on the amount of padding.
 
     ## How it decides
-    Padding is a value that, in at least four rows and a quarter of all, fills the end of the row
-    and never precedes another value. Fails where the loss has a gradient at such places. Real
-    sequences that all end in runs of one value of their own do not occur by chance.
+    Padding is a value that fills the ends of four rows and a quarter of all, and never precedes
+    another value. Fails if the loss has a gradient there. Not applicable without padding.
 
     ## What to do
-    `ignore_index=pad`, or multiply by a mask and divide by its sum.
+    Use `ignore_index=pad`, or multiply by a mask and divide by its sum.
 
     ## Limits
-    Targets of whole numbers by place. An end token that is predicted once is not padding.
+    Targets of whole numbers by position. A single predicted end token is not padding.
     """
 
     code = "TRAIN021"

@@ -29,30 +29,26 @@ class Learned(NamedTuple):
 
 
 class OverfitsOneBatch(Check):
-    """A batch of 16 that the training cannot learn by heart.
+    """A batch of 16 that the training cannot memorise.
 
     ## What it does
-    Trains on the first 16 examples for up to 400 steps with your step, optimizer and learning
-    rate. The least loss that outputs can have is found by optimising outputs alone, so label
-    smoothing and noise in the loss are no obstacle. If it fails, Adam at 0.001 is tried.
+    Trains on the first 16 samples for up to 400 steps with your settings. Optimises free outputs to
+    find the lowest possible loss. If the training fails, tries Adam at 0.001.
 
     ## Why is this bad
-    A pipeline that cannot learn 16 examples by heart has a defect, or far too little capacity:
-    until this passes, every later verdict rests on sand.
+    Such a training has a defect or far too little capacity. All later results depend on this check.
 
     ## How it decides
-    Passes where 90 % of the way to the least loss is done, in train or eval mode, or all
-    predictions equal the labels. Where the pace of the last 200 steps would bring it there in 200
-    more, it is inconclusive. So it is where the loss has no least value, or is a likelihood (of
-    counts, or with a learned spread) or unknown, and the result beats every constant output.
-    There is no chance in it beyond the seed.
+    Passes if 90% of the way to the lowest loss is done, or all predictions are right. Inconclusive
+    if 200 more steps at the last pace suffice, all labels are equal, or the loss has no minimum.
+    Inconclusive if a likelihood or unknown loss beats every constant output.
 
     ## What to do
-    If Adam at 0.001 manages, look at optimizer and learning rate; if not, at the causes listed
-    before this check, then at capacity.
+    If Adam at 0.001 succeeds, check the optimizer and the learning rate. Else check the causes
+    listed before this check, then the capacity.
 
     ## Limits
-    Strong dropout or augmentation inside the step slow it down: switch them off for this check.
+    Strong dropout or augmentation in the step slows the training: switch them off for this check.
     """
 
     code = "TRAIN003"

@@ -25,34 +25,36 @@ from pipeline_profiler.checks.user_training import Training, call_evaluate
 
 
 class WrongMode(Check):
-    """train() and eval() at the wrong place.
+    """train() and eval() at the wrong position.
 
     ## What it does
-    Watches the mode of dropout and batch norm during your own train_step and evaluate; while a
-    script runs, in its training steps before and after the first evaluation, and during it.
+    Reads the mode of dropout and batch norm in your train_step and evaluate. In a script, reads it
+    before, during and after the first evaluation.
 
     ## Why is this bad
-    Evaluated in train mode, dropout and batch statistics make the metric noisy and dependent on the
-    batch; trained in eval mode, dropout is off and the running statistics never move: without
-    train() after eval(), all epochs but the first train another network than was meant.
+    Evaluation in train mode is noisy and depends on the batch. Training in eval mode disables
+    dropout and freezes running statistics.
 
     ## How it decides
-    Fails where a model with dropout or batch norm is evaluated in train mode, is in eval mode in
-    your training step although it was handed over in train mode, or your evaluate leaves it in eval
-    mode and neither your train_step nor another line of its file calls train(); in a script also
-    where a module that trained in the first step does not train after an evaluation, or the model
-    is in eval mode in a later step; of Keras where a prediction changes statistics. Passes where no
-    module has a mode. "Cannot tell" where no evaluation, or no step after one, was reached. Exact.
-    Sub-modules in eval mode (a frozen batch norm) are not judged.
+    Fails on any of these (exact):
+
+    - A model with dropout or batch norm is evaluated in train mode.
+    - Your training step runs the model in eval mode.
+    - Your evaluate leaves eval mode on, and its file never calls train().
+    - In a script, a module that trained at first does not train in a later step.
+    - In Keras, predictions change statistics, or differ.
+
+    Passes if no module has a mode. Inconclusive if no evaluation, or no step after it, is reached.
+    Frozen submodules are ignored.
 
     ## What to do
-    model.train() at the start of each training epoch, model.eval() at the start of each evaluation.
+    Call model.train() at the start of each training epoch, and model.eval() at the start of each
+    evaluation.
 
     ## Limits
-    Needs `check -- train.py`, or `train_step` or `evaluate` in your file: loops around
-    these are not seen, so an evaluation that leaves the model in eval mode is "inconclusive" where
-    the file calls train() anywhere.
-    Dropout that is meant to stay on (Monte Carlo) is reported.
+    Needs `check -- train.py`, or `train_step` or `evaluate` in your file. If evaluate leaves eval
+    mode on and the file calls train(), the result is inconclusive. Intended dropout in evaluation
+    (Monte Carlo) fails.
     """
 
     code = "TRAIN009"
@@ -212,26 +214,23 @@ CALLS, LEAST_LOST = 12, 3
 
 
 class StaleGradients(Check):
-    """A training step that adds its gradients to those of the steps before.
+    """A training step that adds its gradients to those of earlier steps.
 
     ## What it does
-    After each step of the optimizer, marks the gradients with NaN in a throw-away copy, and looks
-    whether the mark is still there at the next step. While a script runs, looks at the gradients
-    when backward() begins after a step.
+    Marks the gradients with NaN in a copy after each optimizer step. Looks for the mark at the next
+    step. In a script, reads the gradients at the first backward() after a step.
 
     ## Why is this bad
-    Without zero_grad the sum of all gradients so far is the update: a momentum of 1 that never
-    forgets.
+    Without zero_grad, each update is the sum of all gradients so far.
 
     ## How it decides
-    Fails where the mark reaches a later step of the optimizer. Accumulation over several batches
-    clears its gradients after each step and passes; where a call makes no step, its gradients must
-    still be there at the next one, else they were gathered for nothing. In a script it fails where
-    every backward() after a step began with gradients of the step before, in three at least. Exact.
+    Fails if the mark reaches a later optimizer step, or a call without a step loses its gradients.
+    Accumulation passes if gradients are cleared after each step. A script fails if every backward()
+    after a step, at least three, starts with old gradients. Exact.
 
     ## Limits
-    Needs `check -- train.py`, or `train_step` in your file: otherwise the step is ours,
-    which clears.
+    Needs `check -- train.py`, or `train_step` in your file. Else the profiler's own step runs,
+    which clears gradients.
     """
 
     code = "TRAIN016"
@@ -312,28 +311,25 @@ ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
 
 
 class Evaluation(Check):
-    """Your evaluate(model, loader), run twice and on batches of another size.
+    """An evaluation that depends on batch sizes, changes the model, or ignores the answers.
 
     ## What it does
-    Runs your evaluation twice on the same first batches, then on the same examples in batches of
-    other sizes, and compares metrics and the model's weights and buffers before and after. Then it
-    puts the targets of two batches in the place of the model's outputs, as a perfect model would
-    answer, and the same answers in 39 other orders.
+    Runs your evaluate(model, loader) twice on the same batches, then on other batch sizes. Compares
+    metrics, parameters and buffers. Then replaces the outputs with the targets of two batches, in
+    their order and in 39 other orders.
 
     ## Why is this bad
-    A metric that depends on how examples are put into batches is not that of the dataset; an
-    evaluation that trains has seen the test set.
+    A metric that depends on batch sizes is not a metric of the dataset. An evaluation that trains
+    uses the test set.
 
     ## How it decides
-    Fails where a parameter or buffer has changed, two runs differ, or the metric changes by more
-    than a millionth when one batch is split into parts of different size. Exact up to rounding,
-    which stays below a millionth for metrics of size 1. Fails where no number that you return is
-    at its best or worst for perfect answers, with most of the other orders on the same side: of a
-    metric that reads the answers this is always so, of another one by chance.
+    Fails if a parameter or buffer changes, two runs differ, or other batch sizes change the metric
+    beyond rounding (1e-5). Fails if no returned number is best or worst for perfect answers among
+    the orders.
 
     ## Limits
-    Needs `evaluate` in your file, and a metric that is a number (or a tuple or dict of them). It
-    must take any iterable of batches as its loader.
+    Needs `evaluate` in your file, which accepts any iterable of batches. It must return a number,
+    or a tuple or dict of numbers.
     """
 
     code = "TRAIN024"
@@ -509,29 +505,27 @@ MOST_INDICES = 2_000_000
 
 
 class EvaluationSet(Check):
-    """What your evaluation loader gives: all examples once, and how much that can tell.
+    """An evaluation loader that omits or repeats samples.
 
     ## What it does
-    Collects the indices of one pass over `eval_loader`, counts what is missing and what comes
-    twice, and computes the bias of a mean over batches, of padding, and the interval of a metric.
+    Counts missing and repeated indices of one pass over `eval_loader`. Computes the bias of a mean
+    over batches and of padding, and the interval of a metric.
 
     ## Why is this bad
-    A metric of a part, or of a random draw, moves from run to run by more than most changes do.
-    Examples of padding count twice.
+    A metric of a subset, or of a random draw, varies more between runs than most changes do. Padded
+    samples count twice.
 
     ## How it decides
-    Fails where examples are left out (drop_last, a part) or drawn with replacement. Padding of a
-    sampler for ranks is "inconclusive", with the bias it has at most. Counting has no false alarms.
-    Printed: the 95% CI of a share of one half, 1.96 sqrt(1/4n), and the bias of a mean over
-    batches, |1/batches - r/n| of the difference between the last batch and the rest.
+    Fails if samples are omitted (drop_last, a subset) or repeated. Padding of a rank sampler is
+    inconclusive. Exact. Prints the margin of error (95%) of a share near one half, 1.96 sqrt(1/4n).
+    Prints the bias of a mean over batches, |1/batches - r/n| for a last batch of r.
 
     ## What to do
-    drop_last=False, no sampler that draws; sum over examples, divide once; evaluate with at least
-    the batch of the training (there are no gradients to keep).
+    Set drop_last=False and use no random sampler. Sum over samples, then divide once. Use at least
+    the training batch size.
 
     ## Limits
-    Needs `eval_loader` over a dataset with indices. Metrics other than shares have intervals of
-    their own.
+    Needs `eval_loader` over a dataset with indices. The interval is valid for shares only.
     """
 
     code = "TRAIN029"

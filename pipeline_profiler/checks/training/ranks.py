@@ -27,29 +27,28 @@ class _OfRanks(Check):
 
 
 class RankSeeds(_OfRanks):
-    """Seeds that are unlike where ranks must be alike (weights), or alike where not (dropout).
+    """Seeds that differ for weights, or agree for dropout, across ranks.
 
     ## What it does
-    Starts two ranks as processes with gloo, each seeded with a number of its own, and lets both
-    make three steps. Compares the weights before and after, and torch's generator around a step.
+    Starts two ranks as processes with gloo and different seeds, and runs three steps. Compares the
+    weights before and after, and torch's generator around a step.
 
     ## Why is this bad
-    Ranks with other weights average gradients of different networks: the loss falls on none of
-    them. Ranks with the same dropout masks have one mask where there should be many.
+    Ranks with different weights average gradients of different networks. Ranks with equal dropout
+    masks use one mask instead of many.
 
     ## How it decides
-    Fails where weights differ between the ranks after the steps: they started apart and nothing
-    brought them together, or gradients are not averaged. Fails where a step draws random numbers
-    from the same state on both ranks. Bit for bit, so nothing fails by chance.
+    Fails if weights differ between the ranks after the steps: they started differently, or
+    gradients are not averaged. Fails if a step draws random numbers from the same state on both
+    ranks. Exact.
 
     ## What to do
-    Wrap the model in DistributedDataParallel and call it, not `model.module`; seed with one number
-    before the model is made, and with `seed + rank` after it.
+    Wrap the model in DistributedDataParallel and call the wrapper, not `model.module`. Use one seed
+    before you create the model, and `seed + rank` after it.
 
     ## Limits
-    A file that speaks of ranks is needed, and a machine on which it runs without a GPU. A model
-    that is wrapped outside of the functions, or a seed by rank that is set there, cannot be seen:
-    where the source names one, this check is inconclusive.
+    Needs a file that uses ranks and runs without a GPU. A wrapper or seed by rank outside of the
+    functions is not seen. If the source names one, the result is inconclusive.
     """
 
     code = "TRAIN033"
@@ -113,27 +112,27 @@ SAME = 1e-4  # of a deviation: rounding of the averages is a thousand times smal
 
 
 class RankStatistics(_OfRanks):
-    """Running statistics of batch norm that are not those of all ranks when they are used.
+    """Running statistics of batch norm that are not averaged over the ranks.
 
     ## What it does
-    Lets two ranks make three steps with gloo, calls your evaluate, and compares the running means
-    that the first evaluated batch meets with the mean over both ranks after the steps.
+    Runs three steps on two ranks with gloo, then your evaluate. Compares the running means at the
+    first evaluated batch with the mean over both ranks.
 
     ## Why is this bad
-    Each rank's averages saw its own shard only. The metric belongs to one rank's statistics, and
-    the checkpoint holds them: the more ranks, the fewer examples are behind them.
+    The statistics of a rank cover its own shard. The metric and the checkpoint then depend on one
+    rank, with fewer samples for more ranks.
 
     ## How it decides
-    Fails where a running mean differs from the mean over the ranks by more than 1e-4 deviations of
-    its layer. Averages of the same numbers agree to 1e-6.
+    Fails if a running mean differs from the mean over the ranks by more than 1e-4 deviations of its
+    layer.
 
     ## What to do
-    SyncBatchNorm, or all_reduce the running means and variances and divide by the number of ranks
-    before each evaluation and each checkpoint. Layer norm needs none of it.
+    Use SyncBatchNorm, or average the running means and variances over the ranks (all_reduce) before
+    each evaluation and checkpoint. Layer norm needs neither.
 
     ## Limits
-    A file that speaks of ranks, with an `evaluate`; without one it is inconclusive. On a CPU, which
-    torch's SyncBatchNorm does not run on, its arithmetic is done by the check.
+    Needs a file that uses ranks and has `evaluate`. Without `evaluate`, the result is inconclusive.
+    torch's SyncBatchNorm needs a GPU, so the check computes it on the CPU.
     """
 
     code = "TRAIN034"
@@ -183,19 +182,19 @@ class RankWrites(_OfRanks):
     """One file that several ranks write: a log, a table of metrics, a checkpoint.
 
     ## What it does
-    Lets two ranks make three steps and call your evaluate, and notes which files each opens to be
-    written or hands to torch.save. They are written into a scratch folder, which is removed.
+    Runs three steps and your evaluate on two ranks. Records the files that each rank opens for
+    writing or passes to torch.save. A scratch folder receives the files and is removed.
 
     ## Why is this bad
-    Ranks that write one file overwrite each other: a checkpoint of two halves cannot be loaded,
-    and a log has each line as often as there are ranks.
+    Ranks that write one file overwrite each other. A mixed checkpoint does not load, and a log
+    repeats each line per rank.
 
     ## How it decides
-    Fails where both ranks write the same path. Files of one rank alone, and files by rank, pass.
+    Fails if both ranks write the same path. Files of one rank, and one file per rank, pass.
 
     ## Limits
-    What your functions write within three steps and one evaluation: a checkpoint that the loop
-    writes outside of them is not seen. Files written by compiled code are not seen.
+    Covers your functions for three steps and one evaluation. Files written by the loop around them,
+    or by compiled code, are not seen.
     """
 
     code = "TRAIN035"

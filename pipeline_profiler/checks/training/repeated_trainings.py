@@ -21,25 +21,24 @@ SEED_NEAR = 1e-3  # relative; sums in another order on a GPU stay below
 
 
 class Determinism(Check):
-    """A training that differs although everything was seeded alike.
+    """A training that differs between runs with the same seeds.
 
     ## What it does
-    Makes the training twice after the same seed, compares the weights, trains both on the same
+    Creates the training twice with one seed and compares the weights. Trains both on the same
     batches for four steps and compares the losses.
 
     ## Why is this bad
-    Two runs that differ by an unknown amount cannot show what a change is worth.
+    If runs differ by an unknown amount, they cannot show the effect of a change.
 
     ## How it decides
-    Fails where the first weights differ at all, or the losses by more than a thousandth. On a CPU
-    they agree to the last bit; sums in another order on a GPU stay below this bound. "Cannot tell"
-    for a script that sets no seed, or draws random numbers before it sets one.
+    Fails if the first weights differ, or losses differ by more than a thousandth. GPU rounding is
+    smaller. Inconclusive if the script sets no seed, or draws random numbers before it sets one.
 
     ## What to do
-    Seed random, numpy and torch before the model is made; no generator without a seed.
+    Seed random, numpy and torch before you create the model. Use no generator without a seed.
 
     ## Limits
-    What differs between processes (hash order) is not seen, nor what builds up over many steps.
+    Differences between processes (hash order) and slow drift over many steps are not seen.
     """
 
     code = "TRAIN008"
@@ -91,32 +90,29 @@ MOST_ACCUMULATED = 16  # steps between two updates
 
 
 class Resume(Check):
-    """A checkpoint from which the training does not go on as it would have.
+    """A checkpoint after which the training continues differently.
 
     ## What it does
-    Trains three steps (more where gradients are accumulated), writes the state_dict() of model,
-    optimizer, schedule and loss to a file, trains on for three steps; then makes everything anew,
-    loads the file, seeds alike and trains the same three steps. The file is removed. Where the
-    loader has a state_dict() (torchdata's StatefulDataLoader), its next batch after loading is
-    compared as well.
+    Trains three steps (more with accumulation), saves the state_dict() of model, optimizer,
+    schedule and loss, and trains three more. Repeats these with new objects that load the file,
+    with the same seeds. Compares the next batch of a loader with state_dict() too.
 
     ## Why is this bad
-    A run that is interrupted and resumed is another run: the loss jumps, the learning rate starts
-    again, averages are lost, and nobody sees why.
+    A resumed run becomes another run: the loss jumps, the learning rate restarts, or averages are
+    lost.
 
     ## How it decides
-    Fails where a loss after loading differs by more than 1e-4 of its size, the state does not load,
-    or the loader goes on elsewhere; names what differs: learning rates, attributes of modules that
-    no state_dict() holds. Where two trainings that are not interrupted differ as well, it cannot
-    tell (TRAIN008).
+    Fails if a loss after loading differs by more than 1e-4 of its size, or the state does not load.
+    Fails if the loader continues elsewhere. Names the differences: learning rates, and module
+    attributes without state_dict(). Inconclusive if uninterrupted trainings differ too (TRAIN008).
 
     ## What to do
-    `register_buffer` for tensors that change, `get_extra_state` for other values; save optimizer
-    and schedule with the model.
+    Use `register_buffer` for changing tensors and `get_extra_state` for other values. Save
+    optimizer and schedule with the model.
 
     ## Limits
-    It saves what state_dict() gives: whether your own code saves all of it is not seen. Fresh
-    objects in the same process, so what differs between processes (hash order) is not seen.
+    Saves what state_dict() returns, not what your code saves. All objects are in one process, so
+    differences between processes (hash order) are not seen.
     """
 
     code = "TRAIN032"

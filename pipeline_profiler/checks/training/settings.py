@@ -23,28 +23,32 @@ from pipeline_profiler.checks.user_training import (
 
 
 class OptimizerParameters(Check):
-    """What the optimizer holds against what the model wants trained.
+    """Parameters of the model and the optimizer that do not match.
 
     ## What it does
-    Compares the optimizer's parameters with the model's by identity, and looks at requires_grad.
+    Compares the parameters of optimizer, model and loss by identity, and reads requires_grad.
 
     ## Why is this bad
-    A parameter outside the optimizer is never moved; one of another model moves where nobody
-    looks; one that is there twice moves twice as far.
+    A parameter outside the optimizer never changes. A parameter listed twice changes twice as much.
 
     ## How it decides
-    Fails where a parameter with requires_grad is not in the optimizer, one is there twice, the
-    optimizer holds none of the model's, nothing is to be trained, or the last layer is frozen.
-    Layers before the last one that are frozen are right if they are pretrained: inconclusive where
-    their weights change with the seed, or no seed changes anything (a maker that seeds itself, a
-    script that loads no weights), else pass. Exact.
+    Fails on any of these (exact):
+
+    - A trainable parameter is missing in the optimizer or listed twice.
+    - The optimizer has parameters of another model.
+    - Nothing is trainable, or the last layer is frozen at random weights.
+    - Modules, or tensors with requires_grad, are unregistered.
+    - Random parameters of the loss are not in the optimizer.
+
+    Earlier frozen layers pass if their weights do not depend on the seed (pretrained). Inconclusive
+    if they do, or no weight does.
 
     ## What to do
-    Make the optimizer after the model is complete and on its device:
+    Create the optimizer after the model is complete and on its device:
     `optimizer(model.parameters())`.
 
     ## Limits
-    Two optimizers (a GAN's) are seen as one: skip this check there.
+    Two optimizers (GAN) are treated as one: skip this check there.
     """
 
     code = "TRAIN006"
@@ -228,28 +232,25 @@ COUPLED = 0.03  # L2 in the gradient: recipes have 5e-4 at most 1e-2
 
 
 class DecayedNorms(Check):
-    """Weight decay that is stronger than the steps of the optimizer that it belongs to.
+    """Weight decay that is stronger than the steps of its optimizer.
 
     ## What it does
-    Reads the decay of each group of the optimizer and which norms and biases it holds.
+    Reads the decay of each optimizer group, and its norms and biases.
 
     ## Why is this bad
-    Decay that outweighs the optimizer's own steps takes the scale of norms and the base rates in
-    biases to zero; an L2 term larger than the gradient makes weights vanish whatever the data say.
+    Such decay moves the scales of norms and the base rates in biases to zero. An L2 term larger
+    than the gradient shrinks weights whatever the data are.
 
     ## How it decides
-    Decoupled decay of d takes rate x d from a norm's scale of 1 in a step. The step of Adam is of
-    the size of the rate times m / sqrt(v), which for gradients that are all noise is
-    sqrt((1 - b) / (1 + b)), 0.23 at b = 0.9; that of Lion is the rate. Below it decay is less than
-    what noise moves the scale by anyway. Fails where decay at or above it holds norms or biases, or
-    where L2 in the gradient is 0.03 or more. The default of AdamW (0.01 on everything), the 0.05
-    and 0.1 of recipes and 5e-4 of SGD pass, with a word about the exceptions that recipes make.
+    Fails if decoupled decay of norms or biases reaches the step size on noise: 1 for Lion, else
+    sqrt((1 - b) / (1 + b)), 0.23 at b = 0.9. Fails if L2 in the gradient is 0.03 or more. Other
+    decay above 0.5 is inconclusive. Usual values pass (0.01 to 0.1 for AdamW, 5e-4 for SGD).
 
     ## What to do
-    Two groups: weights of two and more axes with decay, the rest without.
+    Use two groups: weights of two or more axes with decay, the rest without.
 
     ## Limits
-    An order of magnitude, not what this training does: scales far from 1 are not looked at.
+    The bound is an order of magnitude. Scales far from 1 are not considered.
     """
 
     code = "TRAIN007"
@@ -313,30 +314,29 @@ MOST_FACTOR = 0.1  # a learning rate above it may be what a factor is meant to b
 
 
 class Schedule(Check):
-    """What the learning rate does over the first 2,000 steps.
+    """The learning rate over the first 2,000 steps of the schedule.
 
     ## What it does
-    Steps the schedule alone (no training) 2,000 times and reads the learning rates. A schedule that
-    only your own train_step knows is watched for 100 of your steps.
+    Steps the schedule alone 2,000 times and reads the learning rates. If only your train_step has
+    the schedule, reads up to 100 of your steps.
 
     ## Why is this bad
-    A warm-up counted in epochs but stepped in batches, or the other way round, leaves the rate at
-    zero for a whole run, or takes it there within an epoch.
+    A schedule that counts epochs but is stepped per batch, or the reverse, keeps the rate at zero
+    or drives it there.
 
     ## How it decides
-    Fails where the rate is zero in the first ten steps, is negative, or falls below a
-    hundred-thousandth of its largest value and stays there: within 10 counts of the schedule,
-    whatever it counts, or within 100 of your own steps. A schedule that falls so far within 100
-    counts is right by the epoch and wrong by the batch: nothing here shows which your loop does, so
-    it is "inconclusive". A rate that never moves in
-    2,000 steps fails where all that a schedule of torch keeps (its counter, too) is the same after
-    as before the last 1,000: what stands still will stand still. Where the counter moves it is
-    "inconclusive" (a step size longer than that is right). Fails where the largest factor of a
-    LambdaLR, reached before the last of the 2,000, is the learning rate itself: its function gives
-    rates. Exact.
+    Fails on any of these (exact):
+
+    - The rate is negative, or zero in the first ten steps.
+    - It falls below 1e-5 of its maximum for good, within 10 counts or 100 of your own steps.
+    - The rate and the state of the torch schedule never change in 2,000 steps.
+    - The largest factor of a LambdaLR is the learning rate: its function returns rates.
+
+    Inconclusive: such a fall within 100 counts (stepping per epoch may be intended), or a constant
+    rate with a moving counter. Not applicable without a schedule.
 
     ## Limits
-    Schedules that need a metric (ReduceLROnPlateau) are not stepped.
+    Schedules that need a metric (ReduceLROnPlateau) are inconclusive.
     """
 
     code = "TRAIN014"
@@ -508,24 +508,23 @@ RANKS = ("num_replicas", "world_size", "num_shards")
 
 
 class BatchStatistics(Check):
-    """What batch norm gets to estimate its statistics from.
+    """Batches and settings from which batch norm estimates its statistics.
 
     ## What it does
-    Counts examples a batch and reads momentum and eps of every batch norm.
+    Counts the samples per batch, and reads momentum and eps of every batch norm.
 
     ## Why is this bad
-    A mean of two examples is noise; a momentum of 0.99 (which in torch is the weight of the *new*
-    batch) makes evaluation use the statistics of the last batch alone.
+    A mean of two samples is noise. In torch, momentum 0.99 is the weight of the new batch, so
+    evaluation uses the last batch alone.
 
     ## How it decides
-    Fails with fewer than 4 examples a batch, with a momentum of 0 or above 0.5, an eps above 0.1,
-    or a ghost batch (`virtual_batch_size` of the module) that is no proper part of the device
-    batch. From 4 to 15 examples it is inconclusive; about 64 are wanted. Where the sampler has
-    several ranks and norms are not synchronised, it is inconclusive.
+    Fails with fewer than 4 samples per batch, momentum 0 or above 0.5, or eps above 0.1. Fails if a
+    ghost batch (`virtual_batch_size`) is not a proper divisor of the device batch. Inconclusive
+    from 4 to 15 samples (about 64 are better), and for several ranks without synchronised norms.
 
     ## Limits
-    Ranks are seen in the loader's sampler only; whether their statistics are averaged before an
-    evaluation: TRAIN034. momentum=None (a cumulative mean) passes.
+    Ranks are seen only in the sampler of the loader. TRAIN034 checks statistics across ranks.
+    momentum=None (cumulative mean) passes.
     """
 
     code = "TRAIN025"
@@ -628,20 +627,19 @@ class DropoutRate(Check):
     """The rates of dropout modules, and dropout after the last layer.
 
     ## What it does
-    Reads the rate of every dropout module, and looks whether outputs in train mode hold zeros that
-    they do not hold in eval mode.
+    Reads the rate of every dropout module. Looks for zeros in outputs of train mode that eval mode
+    does not have.
 
     ## Why is this bad
-    A rate of 0.9 that was meant as the share to keep leaves a tenth; dropout on logits makes
-    classes vanish at random.
+    A rate of 0.9 that was meant as the share to keep leaves a tenth. Dropout on logits removes
+    classes at random.
 
     ## How it decides
-    Fails with a rate above 0.8, or where more than 2 % of the outputs are exactly zero in train
-    mode and none in eval mode (real outputs are never exactly zero by chance), or where dropout
-    called as a function acts in eval mode. Exact.
+    Fails with a rate above 0.8. Fails if more than 2% of the outputs are exactly zero in train mode
+    only. Fails if dropout called as a function acts in eval mode. Exact.
 
     ## Limits
-    Dropout that stays on by design (Monte Carlo dropout) fails: skip this check there.
+    Intended dropout in eval mode (Monte Carlo dropout) fails: skip this check there.
     """
 
     code = "TRAIN027"

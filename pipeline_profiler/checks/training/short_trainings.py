@@ -26,19 +26,18 @@ class LossFalls(Check):
     """The training loss over the first 80 steps.
 
     ## What it does
-    Trains on the first batches for up to 80 steps, and measures the loss of each of them before
-    and after.
+    Trains on the first batches for up to 80 steps. Compares the loss of each batch before and
+    after.
 
     ## Why is this bad
-    Nothing is learned: everything that follows is a waste of time.
+    If nothing is learned, the rest of the training wastes time.
 
     ## How it decides
-    Fails where the mean change over batches is above zero, or not below it at 99.9 % while less
-    than 1 % of the first loss was gained. A paired comparison of the same batches: what differs is
-    the training alone.
+    Fails if the mean paired change is above zero. Fails if it is not below zero at 99.9%, and less
+    than 1% of the first loss was gained.
 
     ## Limits
-    Trained on the same few batches, so it says nothing of new data. A warm-up may need longer.
+    The result covers a few repeated batches, not new data. A warm-up may need more steps.
     """
 
     code = "TRAIN015"
@@ -168,27 +167,26 @@ PATIENT = 5  # times the steps that a rate which seems too low is given
 
 
 class LearningRate(Check):
-    """The learning rate beside a hundredth and a hundred times of it.
+    """The learning rate compared with rates from 0.01 to 1000 times it.
 
     ## What it does
-    Trains 20 steps from the same start with the learning rate times 0.01, 0.1, 1, 10, 100 and
-    1000 (and more where nothing moves), on the same batches, and compares the loss at the end.
+    Trains 20 steps with 0.01 to 1000 times the learning rate, from one start and on the same
+    batches. Tries more factors if no rate changes the loss.
 
     ## Why is this bad
-    Too high: the loss jumps or grows; too low: the budget ends before the learning begins.
+    If the rate is too high, the loss jumps or grows. If it is too low, the budget ends before
+    anything is learned.
 
     ## How it decides
-    Fails as too high where the loss ends above its start (or is no number) and a smaller rate takes
-    away a tenth of it; as too low where less than 2 % goes, less than a tenth in 100 steps, and a
-    rate ten times or more as high takes away a fifth in 20. Between these it passes: 20 steps
-    cannot choose between good ones.
+    Too high: the loss ends at or above its start, and a smaller rate gains 10%. Too low: the loss
+    falls by under 2% (under 10% in 100 steps), while a higher rate gains 20%. Otherwise passes.
 
     ## What to do
-    Try the best of the factors printed, then tune around it.
+    Try the best of the printed factors, then tune around it.
 
     ## Limits
-    20 steps: with a schedule its largest rate is what is tried, and "too high" is not said, for it
-    may begin lower.
+    20 steps cannot rank good rates. With a schedule, the largest rate is tried. A rate that is too
+    high is then inconclusive, because the schedule may start lower.
     """
 
     code = "TRAIN026"

@@ -17,23 +17,23 @@ from pipeline_profiler.checks.user_training import Training
 
 
 class LayersRepeated(Check):
-    """A stack of layers that is one layer, used again and again.
+    """A stack of layers that repeats one layer.
 
     ## What it does
-    Looks for a Sequential, ModuleList or ModuleDict that holds one module with parameters in
-    several places, and sees by the graph of gradients whether its output is its own next input.
+    Finds modules with parameters that occur several times in a Sequential, ModuleList or
+    ModuleDict. Follows the gradients to see whether the module's output is its own next input.
 
     ## Why is this bad
-    `[Block()] * 6` is six names for one block: a model of a sixth of the parameters, which trains
-    and looks almost right.
+    `[Block()] * 6` is six references to one block. The model has a sixth of the parameters and
+    still trains.
 
     ## How it decides
-    Fails where a module stands twice or more in one container and its second call depends on what
-    its first one returned. One head on the outputs of several layers (as in DETR) passes. Exact.
+    Fails if a module occurs twice in one container, and its second call depends on the output of
+    its first. One head for several layers (DETR) passes. Exact.
 
     ## Limits
-    Weights that are shared on purpose, in a container: `--skip TRAIN045`. A loop in forward() that
-    calls one module several times is taken as meant.
+    If weights are shared in a container on purpose, use `--skip TRAIN045`. A loop in forward() that
+    calls one module repeatedly passes.
     """
 
     code = "TRAIN045"
@@ -89,23 +89,21 @@ def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> 
 
 
 class NotFrozen(Check):
-    """Weights that were to be frozen by a name that torch does not know.
+    """Weights that stay trainable because of a misspelled attribute.
 
     ## What it does
-    Looks for attributes of parameters and modules that are False and called almost as
-    `requires_grad` is, where torch never looks: `param.require_grad`, or `requires_grad` of a
-    module, whose parameters go on having their own.
+    Finds attributes of parameters and modules that are False, resemble `requires_grad`, and have no
+    effect in torch. Examples are `param.require_grad`, and `requires_grad` of a module.
 
     ## Why is this bad
-    Python takes any name. The part that was to stay as it was pretrained is trained, with the
-    learning rate that was meant for a new head.
+    Python accepts any attribute name. The weights to be frozen train with the learning rate of the
+    new head.
 
     ## How it decides
-    Fails where a parameter with requires_grad has such an attribute, or a module that holds one.
-    Exact.
+    Fails if a trainable parameter, or a module with one, has such an attribute. Exact.
 
     ## Limits
-    Attributes that are set before the first step.
+    Only attributes that are set before the first step.
     """
 
     code = "TRAIN046"

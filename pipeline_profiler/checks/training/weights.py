@@ -15,28 +15,28 @@ GRADIENT_STEPS = 6
 
 
 class NoGradient(Check):
-    """Parameters that are to be trained and get no gradient.
+    """Trainable parameters without a gradient.
 
     ## What it does
-    Trains for six steps and collects, for each parameter with requires_grad, whether its gradient
-    was ever there and ever different from zero.
+    Trains for six steps, and records for each parameter with requires_grad whether its gradient
+    exists and is nonzero.
 
     ## Why is this bad
-    These weights stay at their random start. The rest of the model learns around them, so the loss
-    falls and the result is only worse.
+    These weights keep their random start. The rest of the model learns around them, so the result
+    is only worse.
 
     ## How it decides
-    Fails where a parameter never had a gradient, or a weight had one that was exactly zero in all
-    of six steps (a branch that starts at zero, as in ReZero or zero-initialised norms, has
-    gradients from the second step on). Exact.
+    Fails if a parameter never had a gradient, or a weight had an exactly zero gradient in all six
+    steps. Branches that start at zero (ReZero, zero-initialised norms) pass, because they get
+    gradients from the second step. Exact.
 
     ## What to do
-    Look for detach(), no_grad(), .data, .item(), numpy or argmax between this parameter and the
-    loss, and for modules that forward() does not call.
+    Look for detach(), no_grad(), .data, .item(), numpy or argmax between the parameter and the
+    loss. Look for modules that forward() does not call.
 
     ## Limits
-    Parameters with requires_grad=False are TRAIN006's. Rows of an embedding that no token used are
-    not looked at one by one; a bias whose gradient is zero is not counted.
+    TRAIN006 covers requires_grad=False. Unused embedding rows and biases with zero gradients are
+    not reported.
     """
 
     code = "TRAIN005"
@@ -85,31 +85,28 @@ LARGE, SMALL = 0.3, 1e-6  # update over weight, by step; about 1e-3 is usual
 
 
 class UpdateSizes(Check):
-    """How far one step moves the weights, layer by layer.
+    """The size of weight updates, layer by layer.
 
     ## What it does
-    Over eight steps (24 where none changes anything: gradients may be gathered), takes the norm of
-    the change of each weight relative to the weight's own (tensors of two and more axes), and looks
-    for gradients that are NaN or infinite.
+    Measures the norm of the change of each weight (two or more axes) relative to the weight. Uses
+    eight steps, or 24 if nothing changes. Looks for NaN and infinite gradients.
 
     ## Why is this bad
-    About a thousandth is usual. A third a step forgets the start in three steps; a millionth needs
-    a million steps. With none the loss is printed, time goes by, and nothing is learned.
+    About a thousandth per step is usual. A third erases the start in three steps, and a millionth
+    needs a million steps.
 
     ## How it decides
-    Fails where no weight has changed in a bit, where a gradient is not finite although the loss is,
-    where the median over layers is above 0.3, or where the largest step is below 1e-6 (median over
-    layers). Both bounds lie a factor of 300 or more from what is usual; layers that start at zero
-    are left out.
+    Fails if no weight changes, or a gradient is not finite while the loss is. Fails if the median
+    over layers is above 0.3, or its largest step is below 1e-6. Layers that start at zero are
+    ignored.
 
     ## What to do
-    loss.backward(), then optimizer.step(), of the optimizer made for this model. Change the
-    learning rate by factors of 10; look for clipping at a tiny norm, and for a schedule that
-    divides once more.
+    Call loss.backward(), then optimizer.step() of this model's optimizer. Change the learning rate
+    by factors of 10. Look for clipping at a tiny norm, or a schedule that divides twice.
 
     ## Limits
-    A warm-up that begins very low is seen at its beginning only (TRAIN014 looks further). An
-    accumulation over more than 24 batches is taken for a defect.
+    Only the beginning of a warm-up is seen (TRAIN014 reads more). Accumulation over more than 24
+    batches fails.
     """
 
     code = "TRAIN012"
@@ -200,24 +197,23 @@ UNITS_STEPS = 6
 
 
 class UnitsAlike(Check):
-    """Layers all of whose units compute the same.
+    """Layers whose units all compute the same.
 
     ## What it does
-    After six training steps, compares the units (rows) of each weight with each other.
+    Compares the units (rows) of each weight after six training steps.
 
     ## Why is this bad
-    Units that start with equal weights get equal gradients and stay equal: a layer of 64 is one.
+    Units with equal weights get equal gradients and stay equal: a layer of 64 acts as one unit.
 
     ## How it decides
-    Fails where all rows of a weight with several rows are equal to one part in a million after the
-    steps. A last layer or a branch that starts at zero (as is often wanted) has different rows
-    after two steps. Random weights are never equal.
+    Fails if all rows of a weight are equal to one part in a million after the steps. Layers that
+    start at zero on purpose differ after two steps.
 
     ## What to do
-    Draw weights at random (the default); use constants for norms and biases only.
+    Initialise weights at random (the default). Use constants only for norms and biases.
 
     ## Limits
-    Weights with one row, or frozen ones, are not judged.
+    Weights with one row and frozen weights are ignored.
     """
 
     code = "TRAIN019"

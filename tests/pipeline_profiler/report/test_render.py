@@ -1,4 +1,4 @@
-"""Reports from an exact session: every format, one screen, units, and n/a instead of 0."""
+"""Reports from an exact session: every format, one screen, units, and no 0 for what was not measured."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     text = render.to_text(session)
     assert "input-bound high: data stall 33.3% of the step" in text
     assert "slow-decode" in text
-    assert re.search(r"^host batches +n/a +n/a$", text, re.MULTILINE)
+    assert re.search(r"^host batches +not measured +-$", text, re.MULTILINE)
     assert "GPU starvation" not in text
     assert "A perfect loader would make it 1.50 times as fast (95%: 1.45 to 1.56)" in text
 
@@ -100,7 +100,7 @@ def test_a_failed_rule_stands_in_the_first_lines_of_every_report(session: Sessio
 
 def test_words_that_not_everybody_knows_are_explained_where_they_are_used(session: Session) -> None:
     words = render.to_text(session).partition("\nWords\n")[2]
-    assert "arm: one way of running the loop that was timed" in words
+    assert "configuration: a measured setting of loader and step" in words
     assert "HOL:" not in words
 
 

@@ -109,7 +109,7 @@ def test_arms_and_stages_are_drawn_as_the_report_draws_them(
     assert "Share of the step each cause is worth" in _drawn(at)
     at.query_params["profile"] = "Where the time goes"
     at.run()
-    for title in ("Step period by arm", "Loading time a batch by stage"):
+    for title in ("Step period by configuration", "Loading time a batch by stage"):
         assert f'aria-label=\\"{title}\\"' in _drawn(at)
 
 
