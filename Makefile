@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := app.py preflight_app.py audit pipeline_profiler preflight tests benchmarks sample_data docs
+SOURCES := app.py setup.py preflight_app.py audit pipeline_profiler preflight tests benchmarks sample_data docs
 
 # As pip does for what it copies: else each command compiles all of it where PYTHONDONTWRITEBYTECODE is set.
 COMPILE = $(BIN)/python -m compileall -q audit pipeline_profiler preflight
@@ -15,10 +15,19 @@ NOT_ASKED := dataset-preflight namex axe-playwright-python
 
 .PHONY: demo app test quick lint supply lock format bench gpu docs pictures wheel release clean
 
+# The loops in C, built while pip downloads; without a compiler their plain forms are used.
+KERNELS := audit/kernels/kernels.so
+$(KERNELS): audit/kernels/build.py $(wildcard audit/kernels/*.[ch])
+	@command -v $${CC:-cc} >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev >/dev/null; } || true
+	@$(PYTHON) audit/kernels/build.py || true
+
 # The core alone, enough for the demo: exactly what requirements/core.txt names, by hash.
 $(VENV)/core: pyproject.toml requirements/core.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --require-hashes -r requirements/core.txt
+	$(MAKE) -s $(KERNELS) & built=$$!; \
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/core.txt && wait $$built
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(COMPILE)
 	touch $@
@@ -32,7 +41,8 @@ $(VENV)/app: $(VENV)/core requirements/app.txt
 # a version and no hash; one that is already installed stays.
 $(VENV)/all: pyproject.toml requirements/all.txt requirements/torch.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --require-hashes -r requirements/all.txt
+	$(MAKE) -s $(KERNELS) & built=$$!; \
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/all.txt && wait $$built
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -q -r requirements/torch.txt
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(COMPILE)
@@ -60,7 +70,7 @@ $(BESIDE): $(VENV)/%: $(VENV)/all requirements/%.txt
 # The demo's runs stay in its own folder; the app shows them from there.
 demo app: export PIPELINE_PROFILER_RUNS := runs/sample_data/runs.sqlite
 
-demo: $(VENV)/core
+demo: $(VENV)/core $(KERNELS)
 	$(BIN)/audit scan sample_data --out runs/sample_data --fail-on never
 	$(BIN)/audit report runs/sample_data -o runs/sample_data/report.html
 	$(BIN)/pipeline-profiler run sample_data/loader.py:make_loader --quick --emulate-step-ms 4 \
@@ -81,11 +91,11 @@ app: $(VENV)/app
 # A worker more than there are cores, since tests wait too; each takes up to 2 GB, hence four at most.
 WORKERS = $$($(BIN)/python -c "from preflight.cores import usable_cores as n; print(min(n() + 1, 4))")
 
-test: $(VENV)/all $(VENV)/browser $(BESIDE)
+test: $(VENV)/all $(KERNELS) $(VENV)/browser $(BESIDE)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # What a change should not wait for is marked `slow`: other processes, browsers, whole datasets.
-quick: $(VENV)/all
+quick: $(VENV)/all $(KERNELS)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 lint: $(VENV)/all

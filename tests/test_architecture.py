@@ -24,7 +24,7 @@ MODULES = {
         "check_contract cores files progress push terminal text charts, ending pages settings"
     ),
     "audit": (
-        "errors records, machine sources statistics, picture run,"
+        "errors kernels records, machine sources statistics, picture run,"
         "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
         "browse choosing compare exports, scanning, interface, service, ui, cli, __main__ testing"
     ),
@@ -35,7 +35,7 @@ WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, wa
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.
-SLOW = {"scipy", "cv2", "numba", "imagehash", "yaml"}
+SLOW = {"scipy", "cv2", "imagehash", "yaml"}
 
 
 # What a training's own Python has for the profiler, and what it may lack: for pages alone, or asked

@@ -24,7 +24,7 @@ from tests.conftest import ROOT, make_tree
 pytestmark = pytest.mark.slow
 PATIENCE_S = 300.0
 BUILT = ("audit", "pipeline_profiler", "preflight")
-BESIDE = ("pyproject.toml", "README.md", "LICENSE", "preflight_app.py")
+BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "preflight_app.py")
 LOADER = "def make_loader():\n    return [[i] * 8 for i in range(64)]\n"
 
 
@@ -43,18 +43,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = place.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(place / "lib")
     shutil.rmtree(source)
-    lend_compiled_code(place / "lib")
+    subprocess.run([sys.executable, "-m", "compileall", "-q", place / "lib"], check=True)
     return place / "lib"
-
-
-def lend_compiled_code(lib: Path) -> None:
-    """Compile the modules, as pip does, and take over the kernels that numba has kept for the tree:
-    it knows them by the content of their sources, and would compile for 13 s.
-    """
-    subprocess.run([sys.executable, "-m", "compileall", "-q", lib], check=True)
-    for name in BUILT:
-        for kept in (ROOT / name).rglob("*.nb[ic]"):
-            shutil.copy(kept, lib / kept.relative_to(ROOT))
 
 
 def words(module: str, *rest: object) -> list[str]:

@@ -77,7 +77,7 @@ def _server() -> Path:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.warm", str(place), str(owner)], cwd=ROOT,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_THREADING_LAYER": "workqueue"},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
             STARTED.append(process)
             assert process.stdout is not None
@@ -117,7 +117,7 @@ def _load() -> None:
     import pipeline_profiler.cli.main  # noqa: F401
     from audit.neighbors.preparation import start_preparation
 
-    start_preparation(pictures=24).join()
+    start_preparation().join()
     # a scan leaves threads of DuckDB and polars, which a fork would lack: so it is tried in a fork
     read, write = os.pipe()
     if not os.fork():

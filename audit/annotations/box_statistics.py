@@ -5,10 +5,8 @@ report then read small tables. Sizes are COCO's: an area below 32 x 32 px is sma
 above 96 x 96 px large, where the area is the one that the file gives, else that of the box. Two
 million boxes take about 10 s of one core.
 
-The union of the boxes of a picture is swept from left to right: between two neighbouring edges the
-boxes that are open are merged along y, so that nothing is counted twice. Exact. A picture with more
-than `MOST` boxes that touch others is swept with a tree over y, which takes n log n; its greatest
-overlaps are those with the `MOST_NEXT` boxes that begin next below each.
+The union of the boxes of a picture is measured on the grid of their edges, so that nothing is
+counted twice. Greatest overlaps are those with the `MOST_NEXT` boxes that begin next below each.
 """
 
 from __future__ import annotations
@@ -19,10 +17,8 @@ from typing import TypeVar
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from audit.annotations.box_pairs import MOST_NEXT, area_in_common
-from audit.machine.compiled import compiled_on_first_call, plain_functions
+from audit.annotations.box_pairs import Integers, Numbers, areas_of, compare_next
 from audit.run.annotation_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store
 
@@ -31,7 +27,8 @@ SMALL, LARGE = 32**2, 96**2  # px, from the evaluation code of COCO
 OVERLAPS = 0.5  # IoU
 GRID = 16
 STEEPEST = 4  # log2 of width / height
-MOST = 2000  # boxes of one picture of which all pairs are compared
+MOST = 2000  # boxes of one class, picture and file that are compared with those of other files
+FEW = 64  # boxes whose union is measured on one grid
 MOST_CLASSES = 300  # classes of one picture of which all pairs are counted
 
 # Each object once: `boxes` in another file of the same picture, class and place are the same; of
@@ -186,156 +183,52 @@ def _measure_cover(store: Store) -> None:
 # ---- cover and overlap ----
 
 
-Numbers = NDArray[np.float64]
-Integers = NDArray[np.int64]
-FEW = 100_000  # pairs of boxes up to which loading the compiled code takes longer
-
-
-@compiled_on_first_call
-def _sort(values: Numbers) -> None:
-    """Sort a few numbers in place: an insertion, because a library's sort costs more to begin."""
-    for i in range(1, len(values)):
-        value, k = values[i], i
-        while k > 0 and values[k - 1] > value:
-            values[k] = values[k - 1]
-            k -= 1
-        values[k] = value
-
-
-@compiled_on_first_call
-def _fill_overlap(boxes: Numbers, overlap: Numbers, touching: NDArray[np.bool_]) -> None:
-    """Fill each box's greatest IoU with another one, and whether it touches one."""
-    for i in range(len(boxes)):
-        x0, y0, x1, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
-        for j in range(i + 1, len(boxes)):
-            if boxes[j, 1] >= y1:
-                break
-            if j - i > MOST_NEXT:
-                touching[:] = True  # none may count as alone that was not compared
-                break
-            both = area_in_common(boxes, i, j)
-            if both <= 0:
-                continue
-            other = (boxes[j, 2] - boxes[j, 0]) * (boxes[j, 3] - boxes[j, 1])
-            iou = both / ((x1 - x0) * (y1 - y0) + other - both)
-            overlap[i], overlap[j] = max(overlap[i], iou), max(overlap[j], iou)
-            touching[i] = touching[j] = True
-
-
-@compiled_on_first_call
-def _union_by_tree(boxes: Numbers) -> float:
-    """Return the same: left and right edges in order, and in a tree how far y is covered."""
-    n = len(boxes)
-    rows = np.sort(np.concatenate((boxes[:, 1], boxes[:, 3])))
-    size = 1
-    while size < len(rows):
-        size *= 2
-    times, covered = np.zeros(2 * size, np.int64), np.zeros(2 * size)
-    edges = np.concatenate((boxes[:, 0], boxes[:, 2]))
-    order, total, before = np.argsort(edges, kind="mergesort"), 0.0, 0.0
-    for e in order:
-        total += covered[1] * (edges[e] - before)
-        before, box = edges[e], boxes[e % n]
-        low, high = np.searchsorted(rows, box[1]), np.searchsorted(rows, box[3])
-        step, left, right = 1 if e < n else -1, low + size, high + size
-        while left < right:
-            if left & 1:
-                times[left] += step
-                _recount(times, covered, rows, left, size)
-                left += 1
-            if right & 1:
-                right -= 1
-                times[right] += step
-                _recount(times, covered, rows, right, size)
-            left, right = left >> 1, right >> 1
-        for end in (low + size, high + size - 1):
-            node = end >> 1
-            while node:
-                _recount(times, covered, rows, node, size)
-                node >>= 1
-    return total
-
-
-@compiled_on_first_call
-def _recount(times: Integers, covered: Numbers, rows: Numbers, node: int, size: int) -> None:
-    """Set what a node of the tree covers: its rows where a box spans it, else its halves'."""
-    if times[node] > 0:
-        level = 0
-        while node << (level + 1) < 2 * size:
-            level += 1
-        first = (node << level) - size
-        last = min(first + (1 << level), len(rows) - 1)
-        covered[node] = rows[last] - rows[first] if first < last else 0.0
-    elif node < size:
-        covered[node] = covered[2 * node] + covered[2 * node + 1]
-    else:
-        covered[node] = 0.0
-
-
-@compiled_on_first_call
-def _union(boxes: Numbers, edges: Numbers) -> float:
-    """Return the area of the union; `boxes` are sorted by their upper edge."""
-    n, total = len(boxes), 0.0
-    if n > MOST:
-        return _union_by_tree(boxes)
-    for k in range(n):
-        edges[k], edges[n + k] = boxes[k, 0], boxes[k, 2]
-    _sort(edges[: 2 * n])
-    for e in range(2 * n - 1):
-        low, high, reach, length = edges[e], edges[e + 1], -np.inf, 0.0
-        if high <= low:
-            continue
-        for k in range(n):
-            if boxes[k, 0] <= low and boxes[k, 2] >= high and boxes[k, 3] > reach:
-                length += boxes[k, 3] - max(boxes[k, 1], reach)
-                reach = boxes[k, 3]
-        total += length * (high - low)
-    return total
-
-
-@compiled_on_first_call
-def _fill(corners: Numbers, offsets: Integers, cover: Numbers, overlap: Numbers) -> None:
-    """Fill the union of each picture (squared units), and of each box its greatest IoU.
-
-    The boxes of a picture are sorted by their upper edge.
-    """
-    most = 0
-    for p in range(len(offsets) - 1):
-        most = max(most, offsets[p + 1] - offsets[p])
-    edges, some = np.empty(2 * most), np.empty((most, 4))
-    touching = np.zeros(len(corners), np.bool_)
-    for p in range(len(offsets) - 1):
-        first, last = offsets[p], offsets[p + 1]
-        boxes = corners[first:last]
-        _fill_overlap(boxes, overlap[first:last], touching[first:last])
-        n, alone = 0, 0.0
-        for i in range(len(boxes)):
-            if touching[first + i]:
-                for k in range(4):
-                    some[n, k] = boxes[i, k]
-                n += 1
-            else:
-                alone += (boxes[i, 2] - boxes[i, 0]) * (boxes[i, 3] - boxes[i, 1])
-        cover[p] = alone + _union(some[:n], edges)
-
-
-_PLAIN = plain_functions(globals())
-
-
-def cover_and_overlap(
-    corners: Numbers, offsets: Integers, few: int = FEW
-) -> tuple[Numbers, Numbers]:
+def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Numbers]:
     """Return the area that the boxes of each picture cover, and each box's greatest IoU.
 
     `corners` (boxes, 4) are left, top, right, bottom, cut to the picture; picture p has the boxes
-    offsets[p] to offsets[p + 1], sorted by their upper edge. Up to `few` pairs of boxes are
-    compared without compiled code, with the same result.
+    offsets[p] to offsets[p + 1], sorted by their upper edge.
     """
-    cover, overlap = np.zeros(len(offsets) - 1), np.zeros(len(corners))
-    counts = np.diff(offsets).astype(np.float64)
-    fill = _fill if counts @ counts > few else _PLAIN["_fill"]
-    fill(np.ascontiguousarray(corners), np.ascontiguousarray(offsets), cover, overlap)
+    area, overlap = areas_of(corners), np.zeros(len(corners))
+    none, limited, touching = np.zeros((3, len(corners)), np.bool_)
+    for i, j, both in compare_next(corners, offsets, none, limited):
+        iou = both / (area[i] + area[j] - both)
+        for boxes in (i, j):
+            overlap[boxes] = np.maximum(overlap[boxes], iou)
+            touching[boxes] = True
+    picture = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    # none may count as alone that was not compared
+    touching |= np.isin(picture, picture[limited])
+    alone = np.bincount(picture, np.where(touching, 0.0, area), len(offsets) - 1)
+    cover = np.asarray(alone, np.float64)
+    for p in np.unique(picture[touching]):
+        here = slice(offsets[p], offsets[p + 1])
+        cover[p] += _union(corners[here][touching[here]])
     return cover, overlap
+
+
+def _union(boxes: Numbers) -> float:
+    """Return the area of the union of boxes: of few on the grid of their edges, of many in parts.
+
+    The part of a plane that holds many edges is divided at the middle one, and is done where a box
+    covers all of it.
+    """
+    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+    if ((boxes[:, :2] == low) & (boxes[:, 2:] == high)).all(axis=1).any():
+        return float(np.prod(high - low))
+    x, y = np.unique(boxes[:, ::2]), np.unique(boxes[:, 1::2])
+    if len(boxes) <= FEW:
+        across = (boxes[:, :1] <= x[:-1]) & (boxes[:, 2:3] >= x[1:])
+        down = (boxes[:, 1:2] <= y[:-1]) & (boxes[:, 3:] >= y[1:])
+        covered = np.minimum(across.T.astype(np.float64) @ down.astype(np.float64), 1)
+        return float(np.diff(x) @ covered @ np.diff(y))
+    axis, edges = (0, x) if len(x) >= len(y) else (1, y)
+    middle, total = edges[len(edges) // 2], 0.0
+    for side, limit in ((axis + 2, np.minimum), (axis, np.maximum)):
+        part = boxes.copy()
+        part[:, side] = limit(part[:, side], middle)
+        total += _union(part[part[:, axis] < part[:, axis + 2]])
+    return total
 
 
 # ---- for the report ----

@@ -1,12 +1,12 @@
 """COCO: one JSON file for many pictures, read some thousand entries at a time.
 
-A 300 MB file as Python objects takes over 3 GB. So compiled code that knows only strings and
-brackets cuts the lists of the document into elements (`scan_document`, about 0.4 GB/s), and says
+A 300 MB file as Python objects takes over 3 GB. So regular expressions that know only strings and
+brackets cut the lists of the document into elements (`scan_document`, about 0.1 GB/s), and say
 the byte where the document ends too early, nests too deep or holds what is no JSON. Polars parses a
 chunk in the fast way, and where a chunk has what a strict reader refuses (NaN, a text for a
 number), that chunk alone is read entry by entry (`parse_entries`), which says what is wrong with
 which: each value becomes the nearest that a table can hold, or null, and a problem with its place.
-Captions are counted, panoptic segments become boxes. Cost: about 6 s of one core per 300 MB, 0.5 GB
+Captions are counted, panoptic segments become boxes. Cost: about 8 s of one core per 300 MB, 0.5 GB
 of memory.
 """
 
@@ -17,9 +17,8 @@ import json
 import mmap
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.geometry import RINGS, add_keypoints, add_segmentations, loads, number
 from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
-from audit.machine.compiled import compiled_on_first_call, plain_functions
 from audit.run.store import Store
 from preflight.files import regular
 
@@ -44,9 +42,8 @@ OK, TRUNCATED, WRONG, DEEP, MORE = 0, 1, 2, 3, 4
 DEPTH = 100  # a deeper nesting is a mistake or an attack: COCO needs five levels
 CHUNK = 1 << 15  # elements
 CHUNK_BYTES = 8 << 20
-SMALL = 2 << 20  # bytes of a document up to which it is read without compiled code
 LINE_BLOCK = 16 << 20  # bytes in which line ends are looked for together
-KEYS = 64  # keys of one element that are compared with each other
+BRACKETS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,193 +74,127 @@ class Value:
     end: int
 
 
-@compiled_on_first_call
-def _skip_space(text: Bytes, at: int) -> int:
-    while at < len(text) and (text[at] == 32 or (9 <= text[at] <= 13 and text[at] not in (11, 12))):
-        at += 1
-    return at
+def _holding(inner: bytes) -> bytes:
+    """Return a pattern of strings, of what stands between them, and of `inner` in brackets."""
+    return rb'(?:[^"{}\[\]]++|%s|[{\[]%s[}\]])*+' % (STRING, inner)
 
 
-@compiled_on_first_call
-def _skip_string(text: Bytes, at: int) -> int:
-    """Return the position after the string that begins at `at`, -1 if it does not end."""
-    at += 1
-    n = len(text)
-    while at < n:
-        if text[at] == 92:
-            at += 2
-        elif text[at] == 34:
-            return at + 1
-        else:
-            at += 1
-    return -1
+STRING = rb'"(?:[^"\\]++|\\.)*+"'
+INNER = _holding(_holding(_holding(_holding(rb'(?:[^"{}\[\]]++|%s)*+' % STRING))))
+SPACE = re.compile(rb"[ \t\r\n]*+")
+SCALAR = re.compile(rb'%s|[^ \t\r\n,\]}:"{\[]*+' % STRING, re.DOTALL)
+TOKEN = re.compile(rb'%s|["{}\[\]]' % STRING, re.DOTALL)
+CONTAINER = rb"[{\[]%s[}\]]" % INNER
+NESTED = re.compile(CONTAINER, re.DOTALL)  # as deep as COCO needs, and no deeper
+MEMBER = re.compile(
+    rb'(%s)[^"{}\[\],]*+(?:%s|%s)?+|%s' % (STRING, STRING, CONTAINER, CONTAINER), re.DOTALL
+)
 
 
-@compiled_on_first_call
-def _string_hash(text: Bytes, start: int, end: int) -> int:
-    value = np.uint64(1469598103934665603)
-    for at in range(start, end):
-        value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
-    return int(np.int64(value))
+def _byte(text: memoryview, at: int) -> bytes:
+    """Return the byte at a position, none beyond the end."""
+    return bytes(text[at : at + 1])
 
 
-@compiled_on_first_call
-def _skip_nested(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
-    """Skip the object or list at `at`; returns its end, a status, whether a key repeats in it."""
-    n, depth, n_seen, repeats, expects_key = len(text), 0, 0, False, False
-    while at < n:
-        c = text[at]
-        if c == 34:
-            end = _skip_string(text, at)
-            if end < 0:
-                return n, 1, repeats
-            if depth == 1 and expects_key and n_seen < len(seen):
-                value = _string_hash(text, at, end)
-                for k in range(n_seen):
-                    repeats = repeats or seen[k] == value
-                seen[n_seen] = value
-                n_seen += 1
-            expects_key = False
-            at = end
-            continue
-        if c == 123 or c == 91:
-            depth += 1
-            if depth > 100:
-                return at, 3, repeats
-            expects_key = c == 123
-        elif c == 125 or c == 93:
-            depth -= 1
-            if depth == 0:
-                return at + 1, 0, repeats
-        elif c == 44:
-            expects_key = True
-        at += 1
-    return n, 1, repeats
+def _skip(pattern: re.Pattern[bytes], text: memoryview, at: int) -> int:
+    """Return the position after what a pattern matches at `at`, `at` where it does not."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
 
 
-@compiled_on_first_call
-def _skip_value(text: Bytes, at: int, seen: Positions) -> tuple[int, int, bool]:
-    """Skip any value at `at`; returns its end, a status, whether a key repeats in an object."""
-    n = len(text)
-    if at >= n:
-        return n, 1, False
-    c = text[at]
-    if c == 123:
-        return _skip_nested(text, at, seen)
-    if c == 91:
-        return _skip_nested(text, at, seen[:0])
-    if c == 34:
-        end = _skip_string(text, at)
-        return (n, 1, False) if end < 0 else (end, 0, False)
-    start = at
-    while at < n and text[at] not in (44, 93, 125, 32, 9, 10, 13, 58, 34, 123, 91):
-        at += 1
-    if at == n:
-        return n, 1, False
-    return at, (2 if at == start else 0), False
+def _skip_value(text: memoryview, at: int) -> tuple[int, int]:
+    """Return the end of the value at `at`, and a status."""
+    start = _byte(text, at)
+    if BRACKETS.get(start, 0) > 0:
+        end = _skip(NESTED, text, at)
+        return (end, OK) if end > at else _skip_slowly(text, at)
+    end = _skip(SCALAR, text, at)
+    if end == at:
+        return (len(text), TRUNCATED) if start in (b"", b'"') else (at, WRONG)
+    return end, TRUNCATED if end == len(text) and start != b'"' else OK
 
 
-@compiled_on_first_call
-def _split_list(
-    text: Bytes, at: int, starts: Positions, ends: Positions, repeats: NDArray[np.bool_], most: int
-) -> tuple[int, int, int]:
-    """Fill the boundaries of elements from `at` on, which follows `[` or a comma.
-
-    Returns how many, the position reached, and a status: 0 the list ended, 4 there are more.
-    """
-    seen = np.empty(64, np.int64)
-    n, count, begin = len(text), 0, at
-    while True:
-        at = _skip_space(text, at)
-        if at >= n:
-            return count, n, 1
-        if text[at] == 93 and at > 0:
-            previous = at - 1
-            while previous >= 0 and text[previous] in (32, 9, 10, 13):
-                previous -= 1
-            return count, at + 1, (2 if text[previous] == 44 else 0)
-        end, status, again = _skip_value(text, at, seen)
-        if status != 0:
-            return count, end, status
-        starts[count], ends[count], repeats[count] = at, end, again
-        count += 1
-        at = _skip_space(text, end)
-        if at >= n:
-            return count, n, 1
-        if text[at] == 44:
-            at += 1
-            if count == len(starts) or at - begin > most:
-                return count, at, 4
-        elif text[at] != 93:
-            return count, at, 2
+def _skip_slowly(text: memoryview, at: int) -> tuple[int, int]:
+    """Return the end of the object or list at `at`, bracket by bracket, and a status."""
+    depth = 0
+    for token in TOKEN.finditer(text, at):
+        depth += BRACKETS.get(token[0], 0)
+        if token[0] == b'"':
+            break
+        if depth in (0, DEPTH + 1):
+            return (token.start(), DEEP) if depth else (token.end(), OK)
+    return len(text), TRUNCATED
 
 
-# The same functions for small documents, where loading compiled code takes longer than reading.
-_PLAIN = plain_functions(globals(), _string_hash=lambda text, start, end: hash(text[start:end]))
-
-
-def scan_document(
-    text: Bytes, lists: Collection[str], small: int = SMALL
-) -> Iterator[Elements | Value | Broken]:
+def scan_document(text: Bytes, lists: Collection[str]) -> Iterator[Elements | Value | Broken]:
     """Yield the members of the object `text`: those in `lists` cut into elements, some at a time.
 
-    Ends with a `Broken` where the document is not whole. A text of up to `small` bytes is read
-    without compiled code, with the same result.
+    Ends with a `Broken` where the document is not whole.
     """
-    is_small = len(text) <= small
-    names: Mapping[str, Any] = _PLAIN if is_small else globals()
-    given: Any = text.tobytes() if is_small else text
-    skip_space, skip_string, skip_value, split_list = (
-        partial(names[f"_{name}"], given)
-        for name in ("skip_space", "skip_string", "skip_value", "split_list")
-    )
-    at = 3 if bytes(text[:3]) == b"\xef\xbb\xbf" else 0
-    at = skip_space(at)
-    if at >= len(text) or text[at] != ord("{"):
-        yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
+    buffer: Any = np.ascontiguousarray(text)
+    data = memoryview(buffer)
+    n, at = len(data), _skip(SPACE, data, 3 if bytes(data[:3]) == b"\xef\xbb\xbf" else 0)
+    if _byte(data, at) != b"{":
+        yield Broken(TRUNCATED if at >= n else WRONG, at)
         return
-    at = skip_space(at + 1)
-    while at < len(text) and text[at] == ord('"'):
-        end = skip_string(at)
-        colon = len(text) if end < 0 else skip_space(end)
-        if colon >= len(text) or text[colon] != ord(":"):
-            yield Broken(TRUNCATED if colon >= len(text) else WRONG, colon)
+    at = _skip(SPACE, data, at + 1)
+    while _byte(data, at) == b'"':
+        end, status = _skip_value(data, at)
+        colon = _skip(SPACE, data, end)
+        if _byte(data, colon) != b":":
+            yield Broken(TRUNCATED if colon >= n else WRONG, colon)
             return
-        key, start = _text_of(text, at, end), skip_space(colon + 1)
-        if key in lists and start < len(text) and text[start] == ord("["):
-            at, status = yield from _elements(split_list, start + 1, key)
+        key, start = _text_of(text, at, end), _skip(SPACE, data, colon + 1)
+        if key in lists and _byte(data, start) == b"[":
+            at, status = yield from _elements(data, start + 1, key)
         else:
-            at, status, _ = skip_value(start, np.empty(0, np.int64))
+            at, status = _skip_value(data, start)
             if status == OK:
                 yield Value(key, start, at)
         if status != OK:
             yield Broken(status, at)
             return
-        at = skip_space(at)
-        if at < len(text) and text[at] == ord(","):
-            at = skip_space(at + 1)
-        elif at < len(text) and text[at] == ord("}"):
-            rest = skip_space(at + 1)
-            if rest < len(text):
+        at = _skip(SPACE, data, at)
+        if _byte(data, at) == b"}":
+            rest = _skip(SPACE, data, at + 1)
+            if rest < n:
                 yield Broken(WRONG, rest)
             return
-        else:
+        if _byte(data, at) != b",":
             break
-    if not (at < len(text) and text[at] == ord("}")):
-        yield Broken(TRUNCATED if at >= len(text) else WRONG, at)
+        at = _skip(SPACE, data, at + 1)
+    if _byte(data, at) != b"}":
+        yield Broken(TRUNCATED if at >= n else WRONG, at)
 
 
-def _elements(
-    split_list: Callable[..., tuple[int, int, int]], at: int, key: str
-) -> Generator[Elements, None, tuple[int, int]]:
-    first, status = 0, MORE
+def _elements(text: memoryview, at: int, key: str) -> Generator[Elements, None, tuple[int, int]]:
+    """Yield the elements of the list that begins before `at`; return its end, and a status."""
+    first, status, expects_more = 0, MORE, False
     while status == MORE:
-        starts, ends = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
-        repeats = np.empty(CHUNK, np.bool_)
-        n, at, status = split_list(at, starts, ends, repeats, CHUNK_BYTES)
-        if n or first == 0:  # an empty list is a list as well
-            yield Elements(key, first, starts[:n], ends[:n], repeats[:n])
-        first += n
+        begin, found = at, list[tuple[int, int, bool]]()
+        while len(found) < CHUNK and at - begin <= CHUNK_BYTES:
+            start = _skip(SPACE, text, at)
+            if _byte(text, start) == b"]":
+                at, status = start + 1, WRONG if expects_more else OK
+                break
+            at, status, keys = _skip(NESTED, text, start), OK, list[bytes]()
+            if at == start:
+                at, status = _skip_value(text, start)
+            elif _byte(text, start) == b"{":
+                keys = list(filter(None, MEMBER.findall(text, start + 1, at - 1)))
+            if status != OK:
+                break
+            found.append((start, at, len(set(keys)) < len(keys)))
+            at = _skip(SPACE, text, at)
+            expects_more = _byte(text, at) == b","
+            at, status = at + expects_more, MORE
+            if not expects_more and _byte(text, at) != b"]":
+                status = TRUNCATED if at >= len(text) else WRONG
+                break
+        if found or first == 0:  # an empty list is a list as well
+            starts, ends, repeats = np.array(found, np.int64).reshape(-1, 3).T
+            yield Elements(key, first, starts, ends, repeats > 0)
+        first += len(found)
     return at, status
 
 

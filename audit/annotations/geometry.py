@@ -1,8 +1,7 @@
 """Outlines in numbers: rings of polygons and masks as run lengths, with area, extent and crossings.
 
-Compiled, over flat arrays: a ring is a slice of one array of coordinates x, y, x, y, ... Crossing
-sides are counted by comparing all pairs, which is quadratic: rings above `MOST_SIDES` are not
-counted.
+A ring is a slice of one array of coordinates x, y, x, y, ... Crossing sides are counted by
+comparing all pairs, which is quadratic: rings above `MOST_SIDES` are not counted.
 """
 
 from __future__ import annotations
@@ -17,147 +16,114 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.annotations.sink import Reading
-from audit.machine.compiled import compiled_on_first_call, plain_functions
 
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 MOST_SIDES = 3000
-FEW_SIDES, FEW_RUNS = 100_000, 1000  # pairs of sides, numbers of one mask
+BLOCK = 1 << 16  # coordinates of rings that are measured together
 FACTS = ("area", "x", "y", "width", "height", "crossings")
 
 
-@compiled_on_first_call
-def _turn(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> float:
-    return (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
-
-
-@compiled_on_first_call
-def _count_crossings(ring: Numbers) -> int:
-    """Count pairs of sides of one ring that cross properly: each divides the other."""
-    n, count = len(ring) // 2, 0
-    for i in range(n):
-        ax, ay = ring[2 * i], ring[2 * i + 1]
-        j = (i + 1) % n
-        bx, by = ring[2 * j], ring[2 * j + 1]
-        low_x, high_x = min(ax, bx), max(ax, bx)
-        low_y, high_y = min(ay, by), max(ay, by)
-        for k in range(i + 2, n):
-            m = (k + 1) % n
-            if m == i:
-                continue
-            cx, cy, dx, dy = ring[2 * k], ring[2 * k + 1], ring[2 * m], ring[2 * m + 1]
-            if max(cx, dx) < low_x or min(cx, dx) > high_x:
-                continue
-            if max(cy, dy) < low_y or min(cy, dy) > high_y:
-                continue
-            one = _turn(ax, ay, bx, by, cx, cy) * _turn(ax, ay, bx, by, dx, dy)
-            two = _turn(cx, cy, dx, dy, ax, ay) * _turn(cx, cy, dx, dy, bx, by)
-            if one < 0 and two < 0:
-                count += 1
-    return count
-
-
-@compiled_on_first_call
-def _ring_facts(flat: Numbers, offsets: Integers, facts: Numbers) -> None:
-    for r in range(len(offsets) - 1):
-        ring = flat[offsets[r] : offsets[r + 1] - (offsets[r + 1] - offsets[r]) % 2]
-        n = len(ring) // 2
-        if n == 0:
-            facts[r, :] = np.nan
-            continue
-        twice, finite = 0.0, True
-        for i in range(n):
-            j = (i + 1) % n
-            twice += ring[2 * i] * ring[2 * j + 1] - ring[2 * j] * ring[2 * i + 1]
-            finite = finite and np.isfinite(ring[2 * i]) and np.isfinite(ring[2 * i + 1])
-        facts[r, 0] = abs(twice) / 2
-        facts[r, 1], facts[r, 2] = ring[0::2].min(), ring[1::2].min()
-        facts[r, 3], facts[r, 4] = ring[0::2].max() - facts[r, 1], ring[1::2].max() - facts[r, 2]
-        facts[r, 5] = _count_crossings(ring) if finite and n <= 3000 else np.nan
-
-
-def ring_facts(flat: Numbers, offsets: Integers, few: int = FEW_SIDES) -> Numbers:
+def ring_facts(flat: Numbers, offsets: Integers) -> Numbers:
     """Return (rings, 6): area, x, y, width, height, crossing pairs of sides; NaN: not known.
 
     `offsets` (rings + 1) are positions in `flat`, where ring r is flat[offsets[r]:offsets[r + 1]].
-    Up to `few` pairs of sides are compared without compiled code, with the same result.
     """
-    facts = np.empty((len(offsets) - 1, len(FACTS)))
-    flat = np.ascontiguousarray(flat, np.float64)
-    offsets = np.ascontiguousarray(offsets, np.int64)
-    if (np.diff(offsets) // 2).astype(np.float64) @ (np.diff(offsets) // 2) > few:
-        _ring_facts(flat, offsets, facts)
-    else:
-        with np.errstate(all="ignore"):
-            _PLAIN["_ring_facts"](flat, offsets, facts)
+    facts, corners = np.full((len(offsets) - 1, len(FACTS)), np.nan), np.diff(offsets) // 2
+    blocks = (
+        np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], BLOCK)) if len(facts) else ()
+    )
+    with np.errstate(all="ignore"):
+        for block in np.split(np.arange(len(facts)), np.unique(blocks)):
+            rings = block[corners[block] > 0]
+            if len(rings):
+                facts[rings] = _facts_of(flat, offsets[rings], corners[rings])
     return facts
 
 
-@compiled_on_first_call
-def _unpack_runs(text: NDArray[np.uint8], runs: Integers) -> int:
-    """Read COCO's short form: 5 bits a character, differences to the run before the last."""
-    n, at = 0, 0
-    while at < len(text):
-        value, shift, more = np.int64(0), 0, True
-        while more:
-            if at >= len(text) or shift > 55:
-                return -1
-            c = np.int64(text[at]) - 48
-            if c < 0 or c > 63:
-                return -1
-            value |= (c & 31) << shift
-            more = (c & 32) != 0
-            at += 1
-            shift += 5
-            if not more and (c & 16):
-                value |= np.int64(-1) << shift
-        if n > 2:
-            value += runs[n - 2]
-        runs[n] = value
-        n += 1
-    return n
+def _facts_of(flat: Numbers, offsets: Integers, corners: Integers) -> Numbers:
+    """Return the facts of rings with some `corners` each, from `offsets` on."""
+    first = np.cumsum(corners) - corners
+    ring = np.repeat(np.arange(len(corners)), corners)
+    at = np.arange(len(ring)) - first[ring]
+    x, y = (flat[offsets[ring] + 2 * at + k] for k in (0, 1))
+    following = np.where(at + 1 < corners[ring], np.arange(1, len(ring) + 1), first[ring])
+    twice = np.add.reduceat(x * y[following] - x[following] * y, first)
+    low_x, low_y = (np.minimum.reduceat(v, first) for v in (x, y))
+    wide, tall = (np.maximum.reduceat(v, first) - low for v, low in ((x, low_x), (y, low_y)))
+    finite = np.logical_and.reduceat(np.isfinite(x) & np.isfinite(y), first)
+    counted = finite & (corners <= MOST_SIDES)
+    crossings = _count_crossings(x, y, following, ring, (first + corners)[ring], counted)
+    return np.stack([np.abs(twice) / 2, low_x, low_y, wide, tall, crossings], axis=1)
+
+
+def _count_crossings(
+    x: Numbers, y: Numbers, following: Integers, ring: Integers, end: Integers, counted: Flags
+) -> Numbers:
+    """Return for each ring the pairs of sides that cross properly: each divides the other.
+
+    All sides are compared with the second next side at once, then with the third next, and so on.
+    """
+    found = np.where(counted, 0.0, np.nan)
+    extents = [f(v, v[following]) for v in (x, y) for f in (np.minimum, np.maximum)]
+    left, right, top, bottom = extents
+    i, step = np.flatnonzero(counted[ring]), 2
+    while len(i := i[i + step < end[i]]):
+        k = i + step
+        near = (right[k] >= left[i]) & (left[k] <= right[i])
+        a, c = i[near], k[near]
+        near = (bottom[c] >= top[a]) & (top[c] <= bottom[a]) & (following[c] != a)
+        a, c = a[near], c[near]
+        b, d = following[a], following[c]
+        one, two = _turn(x, y, a, b, c) * _turn(x, y, a, b, d), _turn(x, y, c, d, a)
+        crossing = (one < 0) & (two * _turn(x, y, c, d, b) < 0)
+        found += np.bincount(ring[a[crossing]], minlength=len(found))
+        step += 1
+    return found
+
+
+def _turn(x: Numbers, y: Numbers, a: Integers, b: Integers, c: Integers) -> Numbers:
+    """Return twice the area of triangles of corners, positive where these turn left."""
+    return np.asarray((x[b] - x[a]) * (y[c] - y[a]) - (y[b] - y[a]) * (x[c] - x[a]))
 
 
 def unpack_runs(text: str) -> Integers | None:
-    """Return the run lengths of COCO's compressed text, None if it is none."""
-    raw = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
-    runs = np.zeros(len(raw) + 1, np.int64)
-    n = (_unpack_runs if len(raw) > FEW_RUNS else _PLAIN["_unpack_runs"])(raw, runs)
-    return None if n < 0 else runs[:n]
+    """Return the run lengths of COCO's compressed text, None if it is none.
 
-
-@compiled_on_first_call
-def _run_extent(runs: Integers, height: int, box: Numbers) -> None:
-    """Fill area, x, y, width, height of a mask; runs go down the columns, background first."""
-    at, area = 0, 0
-    low_x, low_y, high_x, high_y = 1 << 60, 1 << 60, -1, -1
-    for i in range(len(runs)):
-        if i % 2 == 1 and runs[i] > 0:
-            area += runs[i]
-            end = at + runs[i] - 1
-            low_x, high_x = min(low_x, at // height), max(high_x, end // height)
-            if at // height == end // height:
-                low_y, high_y = min(low_y, at % height), max(high_y, end % height)
-            else:
-                low_y, high_y = 0, height - 1
-        at += runs[i]
-    box[0] = area
-    if area:
-        box[1], box[2], box[3], box[4] = low_x, low_y, high_x - low_x + 1, high_y - low_y + 1
-    else:
-        box[1:] = np.nan
+    A run has 5 bits a character, lowest first, and a sign; from the fourth on it is the difference
+    to the run before the last.
+    """
+    codes = np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64) - 48
+    last = np.flatnonzero((codes & 32) == 0)
+    first = np.append(0, last + 1)
+    lengths = np.diff(first)
+    if ((codes < 0) | (codes > 63)).any() or first[-1] < len(codes) or (lengths > 12).any():
+        return None
+    shifts = 5 * (np.arange(len(codes)) - np.repeat(first[:-1], lengths))
+    runs: Integers = codes
+    if len(codes):
+        runs = np.add.reduceat((codes & 31) << shifts, first[:-1])
+    runs -= ((codes[last] & 16) != 0) * (np.int64(1) << np.minimum(5 * lengths, 63))
+    runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
+    return runs
 
 
 def run_extent(runs: Integers, height: int) -> Numbers:
-    """Return area, x, y, width, height of a mask in px; NaN for the extent of an empty one."""
-    box = np.zeros(5)
-    fill = _run_extent if len(runs) > FEW_RUNS else _PLAIN["_run_extent"]
-    fill(np.ascontiguousarray(runs, np.int64), max(int(height), 1), box)
-    return box
+    """Return area, x, y, width, height of a mask in px; NaN for the extent of an empty one.
 
-
-# For the few shapes of a small file, where loading compiled code takes longer.
-_PLAIN = plain_functions(globals())
+    Runs go down the columns, background first.
+    """
+    height, ends = max(int(height), 1), np.cumsum(runs)[1::2]
+    drawn = runs[1::2] > 0
+    first, last = (ends - runs[1::2])[drawn], ends[drawn] - 1
+    if not len(first):
+        return np.array([0, *[np.nan] * 4])
+    (left, top), (right, bottom) = (np.divmod(at, height) for at in (first, last))
+    whole = left != right
+    top, bottom = np.where(whole, 0, top).min(), np.where(whole, height - 1, bottom).max()
+    x, width = left.min(), right.max() - left.min() + 1
+    return np.array([(last - first + 1).sum(), x, top, width, bottom - top + 1], np.float64)
 
 
 # ---- cut at the edge of the picture ----

@@ -101,6 +101,7 @@ def scan_command(
             fork_ahead()
     from audit.compare.diff import Snapshot, compare_snapshots
     from audit.compare.expectations import parse_expectations
+    from audit.kernels.library import missing_sentence
     from audit.report import collect_report
 
     config = read_config(expect or ())
@@ -115,7 +116,9 @@ def scan_command(
         config=config, plugins=plugins or (), jobs=jobs, verify=hash_all,
     )  # fmt: skip
     request = options.prepare(source, out)
-    terminal.write_message("\n".join([request.source.describe(), *request.config.notes]))
+    missing = [sentence] if (sentence := missing_sentence()) else []
+    notes = [request.source.describe(), *request.config.notes, *missing]
+    terminal.write_message("\n".join(notes))
     result = _carry_out(request, source, jobs)
     terminal.write_message(_what_happened(result))
     diff = None

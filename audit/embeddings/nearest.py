@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit.embeddings.ridge import Decomposition
-from audit.machine.compiled import compiled_on_first_call
 from audit.machine.sharing import by_rows
+from audit.neighbors.kernels.offers import offer_rows
 from audit.neighbors.pair_cache import MIX_1, Fingerprints, KnownNeighbours, find_contained
 
 Floats = npt.NDArray[np.float32]
@@ -219,37 +219,15 @@ def _search(
             columns = slice(column, column + COLUMNS)
             block = points[rows] @ library[columns].T
             block -= offsets[chosen[columns]]
-            offer_neighbours(block, groups[rows], owners, column, index[here], similarity[here])
+            block[groups[rows, None] == owners[columns]] = -np.inf
+            numbers = np.arange(column, column + block.shape[1])
+            offer_rows(block, np.arange(len(rows)), numbers, similarity[here], index[here], -1)
 
     list(by_rows(search, len(asked), ROWS))
+    index[similarity == -np.inf] = -1
     found = index >= 0
     index[found] = chosen[index[found]]
     return index, similarity
-
-
-@compiled_on_first_call
-def offer_neighbours(
-    block: Array, groups: Array, owners: Array, start: int, index: Array, similarity: Array
-) -> None:
-    """Put the entries of `block` (rows, columns) among the best of each row, largest first.
-
-    Columns are numbered from `start`; those of a row's own group are passed over. Equal values go
-    to the smaller number.
-    """
-    k = index.shape[1]
-    for i in range(block.shape[0]):
-        worst = similarity[i, k - 1]
-        for j in range(block.shape[1]):
-            x = block[i, j]
-            if x > worst and owners[start + j] != groups[i]:
-                place = k - 1
-                while place > 0 and similarity[i, place - 1] < x:
-                    similarity[i, place] = similarity[i, place - 1]
-                    index[i, place] = index[i, place - 1]
-                    place -= 1
-                similarity[i, place] = x
-                index[i, place] = start + j
-                worst = similarity[i, k - 1]
 
 
 def compared_points(decomposition: Decomposition) -> Floats:

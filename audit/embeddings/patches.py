@@ -9,6 +9,7 @@ and its mirrored code is a permutation. Codes are integers, so sums are exact in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import summed_in_any_order
+from audit.kernels.library import find_kernel
 from audit.machine.sharing import by_rows
 from audit.picture.signatures import COLOUR_SIDE, GREY_SIDE, Signatures
 from audit.statistics.association import class_sums
@@ -253,8 +254,7 @@ def draw_patches(
     out = []
     for part in parts:
         places = ((part.shape[1] - SIDE) // stride + 1) ** 2
-        cut = np.empty((len(part) * places, SIDE * SIDE * 3), np.float32)
-        cut_patches(part, SIDE, stride, np.float32(FLOOR), cut)
+        cut = cut_patches(part, stride)
         picks = rng.random((len(part), places)).argsort(1)[:, :each]
         out.append(cut[(np.arange(len(part))[:, None] * places + picks).ravel()])
     return np.concatenate(out)
@@ -310,73 +310,56 @@ def encode(pictures: Floats, words: Dictionary) -> Floats:
 def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     """Return the codes (n, 2 k) of square pictures (n, side, side, 3) of any side from 6 px on."""
     k, n, places = len(words.centroids), len(pictures), (pictures.shape[1] - SIDE) // stride + 1
-    patches = np.empty((n * places * places, SIDE * SIDE * 3), np.float32)
-    cut_patches(pictures, SIDE, stride, np.float32(FLOOR), patches)
+    patches = cut_patches(pictures, stride)
     # a product a picture: of all at once, sums would hang on where in the table a picture stands
     white = patches.reshape(n, places * places, -1) @ words.axes
     white -= words.mean @ words.axes
-    pooled = np.zeros((n, 2, 2, k), np.float32)
-    products = (white @ words.centroids.T).reshape(-1, k)
+    products = np.asarray(white @ words.centroids.T, np.float32).reshape(-1, k)
     white = white.reshape(len(patches), -1)
-    pool_codes(products, white, (words.centroids**2).sum(1), places, pooled)
+    norms = (words.centroids**2).sum(1)
+    pooled = pool_codes(products, white, norms, places)
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
     return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))
 
 
-# ---- compiled loops ----
+# ---- kernels and their plain forms ----
 
 
-@summed_in_any_order
-def cut_patches(pictures: Array, side: int, stride: int, floor: np.float32, out: Array) -> None:
-    """Write every patch of pictures (n, h, w, c) into `out` (n * places, side * side * c).
+def cut_patches(pictures: Floats, stride: int) -> Floats:
+    """Return every patch of pictures (n, h, w, c) as (n * places, SIDE * SIDE * c).
 
-    Each has its mean taken off and is divided by sqrt(variance + floor).
+    Each has its mean taken off and is divided by sqrt(variance + FLOOR).
     """
-    n, height, width, channels = pictures.shape
-    row = 0
-    for i in range(n):
-        for top in range(0, height - side + 1, stride):
-            for left in range(0, width - side + 1, stride):
-                total, squares, k = np.float32(0), np.float32(0), 0
-                for u in range(side):
-                    for v in range(side):
-                        for c in range(channels):
-                            x = pictures[i, top + u, left + v, c]
-                            out[row, k] = x
-                            total += x
-                            squares += x * x
-                            k += 1
-                mean = total / np.float32(k)
-                variance = max(squares / np.float32(k) - mean * mean, np.float32(0))
-                scale = np.float32(1) / np.sqrt(variance + floor)
-                for t in range(k):
-                    out[row, t] = (out[row, t] - mean) * scale
-                row += 1
+    windows = np.lib.stride_tricks.sliding_window_view(pictures, (SIDE, SIDE), (1, 2))
+    cut = np.moveaxis(windows[:, ::stride, ::stride], 3, 5)
+    patches = np.empty((math.prod(cut.shape[:3]), math.prod(cut.shape[3:])), np.float32)
+    if kernel := find_kernel("cut_patches"):
+        kernel(np.ascontiguousarray(pictures), stride, FLOOR, patches.reshape(cut.shape))
+        return patches
+    patches[:] = cut.reshape(patches.shape)
+    patches -= patches.mean(1, keepdims=True)
+    patches /= np.sqrt((patches * patches).mean(1, keepdims=True) + np.float32(FLOOR))
+    return patches
 
 
-@summed_in_any_order
-def pool_codes(products: Array, white: Array, norms: Array, places: int, out: Array) -> None:
-    """Add the activations of patches to the quarter of the picture that they lie in.
+def pool_codes(products: Floats, white: Floats, norms: Floats, places: int) -> Floats:
+    """Return (n, 2, 2, k): the activations of patches, by the quarter that they lie in.
 
-    `products` (n * places^2, k): patches times centroids, overwritten with distances; `white`: the
-    patches; `norms` (k,): squared lengths of centroids; `out` (n, 2, 2, k).
+    `products` (n * places^2, k): patches times centroids, overwritten; `white`: the patches;
+    `norms` (k,): squared lengths of centroids.
     """
-    k, half = products.shape[1], np.float32(0.5)
-    for i in range(out.shape[0]):
-        for u in range(places):
-            for v in range(places):
-                row = (i * places + u) * places + v
-                own = np.float32(0)
-                for t in range(white.shape[1]):
-                    own += white[row, t] * white[row, t]
-                total = np.float32(0)
-                for j in range(k):
-                    square = own + norms[j] - products[row, j] / half
-                    distance = np.sqrt(max(square, np.float32(0)))
-                    products[row, j] = distance
-                    total += distance
-                mean = total / np.float32(k)
-                cell = out[i, 2 * u // places, 2 * v // places]
-                for j in range(k):
-                    cell[j] += max(mean - products[row, j], np.float32(0))
+    n, k = len(products) // places**2, products.shape[1]
+    pooled = np.zeros((n, 2, 2, k), np.float32)
+    if kernel := find_kernel("pool_codes"):
+        grid = (n, places, places)
+        kernel(pooled, products.reshape(*grid, k), white.reshape(*grid, white.shape[1]), norms)
+        return pooled
+    squares = np.einsum("ij,ij->i", white, white)[:, None] + norms - 2 * products
+    distances = np.sqrt(np.maximum(squares, 0))
+    active = np.maximum(distances.mean(1, keepdims=True) - distances, 0)
+    parts = np.arange(places) * 2 // places
+    grid = active.reshape(n, places, places, k)
+    for u, v in np.ndindex(2, 2):
+        pooled[:, u, v] = grid[:, parts == u][:, :, parts == v].sum((1, 2))
+    return pooled

@@ -1,1 +1,1 @@
-"""Worker processes with limits on time and memory, and compiled functions."""
+"""Worker processes with limits on time and memory, and loops shared by threads."""

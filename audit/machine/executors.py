@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 MEMORY = 2 << 30
 """Bytes that a worker may take for one file, unless told otherwise."""
 PREPARING_S = 600.0
-"""What compiling on a fresh and busy machine may take before the first item is begun, s."""
+"""What imports on a fresh and busy machine may take before the first item is begun, s."""
 MOST_STARTS = 3
 NO_START = (
     "Worker processes end while they start ({how}): run the same command again with more free "

@@ -144,14 +144,11 @@ def fork_ahead() -> None:
     """Fork what forks workers off this process, if that has one thread and nothing that hangs.
 
     For a command that will measure pictures, before it loads anything: what both need is loaded
-    once. Elsewhere nothing happens, and the first worker starts a program of its own; so too where
-    there is something to compile, which two processes do at a time.
+    once. Elsewhere nothing happens, and the first worker starts a program of its own.
     """
     if not FORKS or _servers or THREADED & sys.modules.keys() or count_threads() > 1:
         return
     program = importlib.import_module(PROGRAM)
-    if not program.is_compiled():
-        return
     program.prepare()
     if count_threads() == 1:
         with _servers_lock, contextlib.suppress(OSError):

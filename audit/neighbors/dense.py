@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from audit.machine.compiled import usable_threads
-from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
+from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share, thread_count
 from audit.neighbors.descriptor import Descriptors, layout
 from audit.neighbors.kernels.offers import best_orientation, merge_offers, offer_rows
 
@@ -168,7 +167,7 @@ def _in_threads(
                 advance(done[0] / len(tasks))
 
     # one table a thread costs n x k x 12 bytes and saves a lock in the innermost loop
-    threads = max(1, min(usable_threads(), len(tasks)))
+    threads = max(1, min(thread_count(), len(tasks)))
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         tables = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
     best, index = tables[0]
@@ -188,7 +187,7 @@ class _Blocks:
     """
 
     def __init__(self) -> None:
-        self._parts = np.empty((8, BLOCK * BLOCK), np.float32)
+        self._parts = np.empty(8 * BLOCK * BLOCK, np.float32)
         self._out = np.empty(BLOCK * BLOCK, np.float32)
         self._turned = np.empty(BLOCK * BLOCK, np.float32)
 
@@ -209,7 +208,7 @@ class _Blocks:
         # as they lie and swapped
         same = [slice(zero, odd), slice(odd, one), slice(three, last_odd), slice(last_odd, end)]
         asked = [*same, x, y, y, x]
-        parts = self._parts[:, :size]
+        parts = self._parts[: 8 * size].reshape(8, size)
         for part, columns, held in zip(parts, asked, [*same, x, y, x, y], strict=True):
             np.matmul(first[:, columns], second[:, held].T, out=part.reshape(shape))
         best_orientation(parts, self._out[:size])

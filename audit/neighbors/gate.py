@@ -14,13 +14,12 @@ on the other half, for every way of changing. About 10 us a pair.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import usable_threads
-from audit.neighbors.kernels.gate import pass_batch
+from audit.kernels.library import find_kernel
+from audit.machine.sharing import in_threads, row_blocks
+from audit.neighbors.kernels import plain
 
 Floats = npt.NDArray[np.float64]
 Pairs = npt.NDArray[np.int64]
@@ -59,12 +58,10 @@ def pass_gate(
     needed = 1.02 - np.exp(CONTRAST_WEIGHT * contrast - LEAST_EVIDENCE)
     passed = np.zeros(len(pairs), np.bool_)
 
-    def work(start: int) -> None:
-        part = slice(start, start + CHUNK)
-        pass_batch(
-            grey, pairs[part], orientations[part], STARTS, N_STEPS, needed[part], passed[part]
-        )
+    kernel = find_kernel("pass_batch") or plain.pass_pairs
 
-    with ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(work, range(0, len(pairs), CHUNK)))
+    def work(part: slice) -> None:
+        kernel(grey, pairs[part], orientations[part], STARTS, N_STEPS, needed[part], passed[part])
+
+    in_threads(work, row_blocks(len(pairs), CHUNK))
     return passed

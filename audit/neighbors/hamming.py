@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.sharing import Advance, Share, at_once, ignore_share
+from audit.machine.sharing import Advance, Share, at_once, ignore_share, in_threads, row_blocks
 from audit.neighbors.pair_cache import KnownCodes, find_contained
 
 Codes = npt.NDArray[np.uint64]
@@ -45,6 +45,8 @@ PARTS = 4
 """A part holds 128 tasks, which bounds the buffers."""
 _TASKS = 128 * PARTS
 _GUESS = 2048
+TASK_BLOCK = 8
+"""Tasks that a thread takes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +168,11 @@ def find_cross_pairs(
     if len(queries) * len(library) <= FEW_PAIRS:
         first, second, distance = _few(queries, library, radius)
         return np.stack([first, second], 1), distance
-    from audit.neighbors.kernels.popcount import brute_kernel
+    from audit.neighbors.kernels.popcount import compare_rows
 
     # many more tasks than cores: their costs are uneven
     tasks = np.linspace(0, len(queries), min(_TASKS, max(len(queries), 1)) + 1).astype(np.int64)
-    run = partial(brute_kernel, queries, library, False, np.uint64(radius), tasks)
+    run = partial(compare_rows, queries, library, False, radius, tasks)
     parts = [_collect(run, *_stretch(len(tasks) - 1, part)) for part in range(PARTS)]
     first, second, distance = _joined(parts)
     return _sorted_pairs(np.stack([first, second], 1), distance)
@@ -244,9 +246,9 @@ def _outright(
     # rows near the start meet more partners: equal areas under the triangle, not equal rows
     share = 1 - np.sqrt(1 - np.linspace(0, 1, _TASKS + 1))
     tasks = np.unique((share * len(codes)).astype(np.int64))
-    from audit.neighbors.kernels.popcount import brute_kernel
+    from audit.neighbors.kernels.popcount import compare_rows
 
-    run = partial(brute_kernel, codes, codes, True, np.uint64(radius), tasks)
+    run = partial(compare_rows, codes, codes, True, radius, tasks)
     return _joined([_collect(run, *_stretch(len(tasks) - 1, part)) for _, part in parts])
 
 
@@ -272,7 +274,7 @@ def _by_chunks(
 
 def _buckets(moved: Codes, radius: int, plan: _Plan, c: int) -> tuple[Callable[..., None], int]:
     """Return what compares the buckets of a chunk, task by task, and how many tasks it has."""
-    from audit.neighbors.kernels.popcount import chunk_kernel
+    from audit.neighbors.kernels.popcount import compare_buckets
 
     shifts = np.concatenate([[0], np.cumsum(plan.bits)[:-1]]).astype(np.uint64)
     fields = np.array([(1 << b) - 1 for b in plan.bits], np.uint64)
@@ -287,7 +289,7 @@ def _buckets(moved: Codes, radius: int, plan: _Plan, c: int) -> tuple[Callable[.
     tasks = np.unique(np.searchsorted(starts, np.linspace(0, len(moved), _TASKS + 1)))
     tasks = np.unique(np.concatenate([[0], tasks, [1 << width]])).astype(np.int64)
     run = partial(
-        chunk_kernel, np.uint64(radius), shifts, fields, reach, moved[order], order,
+        compare_buckets, radius, shifts, fields, reach, moved[order], order,
         starts, _masks(width, int(reach[c])), c, tasks,
     )  # fmt: skip
     return run, len(tasks) - 1
@@ -315,18 +317,31 @@ def _collect(run: Callable[..., None], begin: int, end: int) -> Hits:
     tasks = np.arange(begin, end)
     room = np.full(len(tasks), _GUESS, np.int64)
     while len(tasks):
-        edges = np.concatenate([[0], np.cumsum(room)])
-        out = tuple(np.empty(edges[-1], kind) for kind in (np.int32, np.int32, np.uint8))
+        ends = np.cumsum(room)
+        edges = np.stack([ends - room, ends], axis=1)
+        out = tuple(np.empty(ends[-1], kind) for kind in (np.int32, np.int32, np.uint8))
         count = np.zeros(len(tasks), np.int64)
-        run(tasks, edges, *out, count)
+        work = partial(_run_block, run, tasks, edges, out, count)
+        in_threads(work, row_blocks(len(tasks), TASK_BLOCK))
         full = count > room
         complete = np.flatnonzero(~full)
-        spans = [np.arange(edges[k], edges[k] + count[k]) for k in complete]
+        spans = [np.arange(count[k]) + edges[k, 0] for k in complete]
         take = np.concatenate(spans) if spans else np.zeros(0, np.int64)
         found.append((out[0][take], out[1][take], out[2][take]))
         # a second run is rare and costs one task again
         tasks, room = tasks[full], count[full]
     return _joined(found)
+
+
+def _run_block(
+    run: Callable[..., None],
+    tasks: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int64],
+    out: Sequence[npt.NDArray[Any]],
+    count: npt.NDArray[np.int64],
+    block: slice,
+) -> None:
+    run(tasks[block], edges[block], *out, count[block])
 
 
 def _joined(found: Sequence[Hits]) -> Hits:

@@ -16,7 +16,6 @@ time; the comparison, nine tenths of the time, runs in threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
@@ -25,8 +24,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import usable_threads
-from audit.machine.sharing import RowTable
+from audit.machine.sharing import RowTable, in_threads
 from audit.neighbors.affine import lay_over, map_in_pixels, refine_map
 from audit.neighbors.candidates import contains_pairs
 from audit.neighbors.dense import STRETCH
@@ -361,8 +359,7 @@ def recheck_pairs(
         with lock:
             return opener(row)
 
-    with ThreadPoolExecutor(usable_threads()) as pool:
-        return list(pool.map(lambda row: recheck_pair(verified, int(row), open_one), rows))
+    return in_threads(lambda row: recheck_pair(verified, int(row), open_one), rows.tolist())
 
 
 def recheck_pair(verified: VerifiedPairs, row: int, opener: Opener) -> FullSizeCheck | None:

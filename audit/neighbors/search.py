@@ -96,8 +96,8 @@ from audit.picture.signatures import Flag, is_comparable
 NEIGHBOURS_UNTIL, VERIFIED_UNTIL = 0.45, 0.95
 Flags = npt.NDArray[np.bool_]
 GATE_FROM = 500
-"""With fewer pictures, aligning every candidate takes less than compiling the gate, and the shots
-of a burst, which the gate loses more often than changed copies, are worth its price."""
+"""With fewer pictures every candidate is aligned: the gate loses shots of a burst more often than
+changed copies, and these few are worth the price."""
 PICTURES_PER_SOURCE = 50
 WEIGHED_TOGETHER = 5000
 """Pairs that are weighed against strangers, the most alike first, until none of so many could be

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from audit.cluster.shared_place import SharedPlace
 from audit.cluster.stored_rows import FILE_ROWS, StoredRows
-from audit.machine.compiled import one_thread
 from audit.machine.executors import Executor, Failure
 from audit.machine.sharing import (
     Advance,
@@ -32,6 +31,7 @@ from audit.machine.sharing import (
     Share,
     at_once,
     ignore_share,
+    one_thread,
 )
 from audit.neighbors import descriptor
 from audit.picture.signatures import SIGNATURE_DTYPE, Signatures

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from audit.machine.sharing import RowTable
 from audit.neighbors.dense import similarity_table
 from audit.neighbors.descriptor import compare_orientations
-from audit.neighbors.kernels.registration import lay_gradients
+from audit.neighbors.kernels import plain
 from audit.neighbors.pair_cache import MIX_1, MIX_2, Fingerprints
 from audit.neighbors.verification import (
     NO_MATCH,
@@ -46,8 +46,8 @@ FAMILY = 0.95
 MOST_OF_FAMILY = 7
 """Ranks that a family may fill: more than one picture in twenty is no family but a kind."""
 RIDGE = 0.1
-BATCH = 96
-"""Templates that are worked on at a time: 250 kB each."""
+BATCH = 32
+"""Templates that are worked on at a time: 1 MB each."""
 BIAS, BY_SIGNATURE, BY_OWN = -6.8, 0.2, 4.3
 """Beside these, map and resolution count in full (`circumstance_odds`): six free
 numbers lay any outline of three straight edges over any other."""
@@ -246,11 +246,14 @@ def _lay(
     soft: npt.NDArray[np.int64],
 ) -> tuple[Planes, npt.NDArray[np.bool_]]:
     """Return gradients (m, 2, 1024) of pictures laid over their templates, and their reach."""
-    m = len(rows)
-    out = np.zeros((m, 2, GREY_SIDE, GREY_SIDE), np.float32)
-    reach = np.zeros((m, GREY_SIDE, GREY_SIDE), np.bool_)
-    grey, matrix = np.ascontiguousarray(part["grey"]), np.ascontiguousarray(matrix)
-    # of arrays with other strides the kernel would be compiled again: seconds each
-    rows, orientation, soft = map(np.ascontiguousarray, (rows, orientation, soft))
-    lay_gradients(grey, rows, orientation, matrix, soft, out, reach)
-    return out.reshape(m, 2, GREY_SIDE**2), reach.reshape(m, GREY_SIDE**2)
+    planes = plain.lay_down(part["grey"][rows], orientation)
+    for done in range(int(soft.max(initial=0))):
+        planes[soft > done] = plain.soften(planes[soft > done])
+    laid, valid = plain.warp(planes, matrix)
+    sides = [np.s_[1:-1, 2:], np.s_[1:-1, :-2], np.s_[2:, 1:-1], np.s_[:-2, 1:-1]]
+    right, left, below, above = (laid[:, *side] for side in sides)
+    seen = np.prod([valid[:, *side] for side in sides], axis=0)
+    fields = np.zeros((len(rows), 3, GREY_SIDE, GREY_SIDE), np.float32)
+    fields[:, :, 1:-1, 1:-1] = np.stack([right - left, below - above, seen], 1) * seen[:, None]
+    flat = fields.reshape(len(rows), 3, GREY_SIDE**2)
+    return flat[:, :2], flat[:, 2] > 0

@@ -21,11 +21,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import one_thread, usable_threads
-from audit.machine.sharing import Advance, RowTable, Share, at_once, ignore_share
+from audit.kernels.library import find_kernel
+from audit.machine.sharing import (
+    Advance,
+    RowTable,
+    Share,
+    at_once,
+    ignore_share,
+    in_threads,
+    one_thread,
+    row_blocks,
+    thread_count,
+)
 from audit.neighbors.descriptor import compare_orientations
 from audit.neighbors.gate import measure_contrast, pass_gate
-from audit.neighbors.kernels.registration import align_batch
+from audit.neighbors.kernels import plain
 from audit.neighbors.orientations import INVERSE, SWAP_AXES
 from audit.picture.signatures import GREY_SIDE, Signatures, is_comparable
 
@@ -393,16 +403,16 @@ def align_pairs(
     maps = np.zeros((len(pairs), 6))
     # -1 is below every correlation that is reported: what was never reached stays recognisable
     scores = np.full((len(pairs), len(FEATURES)), -1.0)
-    rows = [slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK)]
+
+    kernel = find_kernel("align_batch") or plain.align
 
     def align(part: slice) -> None:
-        align_batch(
+        kernel(
             grey, colour, pairs[part], orientations[part], STARTS, MARGINS, ABANDON,
             maps[part], scores[part],
         )  # fmt: skip
 
-    with ThreadPoolExecutor(usable_threads()) as pool:
-        list(pool.map(align, rows))
+    in_threads(align, row_blocks(len(pairs), CHUNK))
     return maps, scores
 
 
@@ -495,7 +505,7 @@ def _each_in_a_thread(
 
     Sharing the pairs of each part leaves what lies between the kernels to one core.
     """
-    threads = usable_threads()
+    threads = thread_count()
     if len(parts) < 2 * threads:
         yield from ((part, look(part)) for part in parts)
         return

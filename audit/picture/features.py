@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import compiled_on_first_call
 from audit.picture.hashing import hash_bits, reduce_luma
 from audit.picture.pixels import Pixels
 from audit.picture.places import PLACES
+from audit.picture.statistics import NUMBERS, SECOND_DIFFERENCE, measure_stack, median_of
 from audit.records import Column
 
 # ---- what a scan stores per file: the keys of its row, and the columns that decoding fills ----
@@ -150,28 +150,14 @@ def feature_picture(rgb: Pixels) -> Pixels:
 
     uint8 (h, w, 3) in and out; an odd last row or column is left out of the halving.
     """
+    import cv2  # here, because it takes longer to import than most callers run
+
     while max(rgb.shape[:2]) > LONGEST and min(rgb.shape[:2]) > 1:
-        rgb = _halved(np.ascontiguousarray(rgb))
+        height, width = rgb.shape[0] // 2, rgb.shape[1] // 2
+        even = np.ascontiguousarray(rgb)[: 2 * height, : 2 * width]
+        # OpenCV rounds the mean of four pixels as (sum + 2) >> 2
+        rgb = np.asarray(cv2.resize(even, (width, height), interpolation=cv2.INTER_AREA))
     return np.ascontiguousarray(rgb)
-
-
-@compiled_on_first_call
-def _halved(rgb: Any) -> Any:
-    """Return the rounded means of 2x2 pixels."""
-    height, width = rgb.shape[0] // 2, rgb.shape[1] // 2
-    lines = rgb.reshape(rgb.shape[0], -1)
-    half = np.empty((height, width, 3), np.uint8)
-    sums = np.empty(6 * width, np.uint16)
-    for y in range(height):
-        above, below = lines[2 * y], lines[2 * y + 1]
-        for at in range(6 * width):
-            sums[at] = np.uint16(above[at]) + np.uint16(below[at])
-        out = half[y]
-        for x in range(width):
-            out[x, 0] = (sums[6 * x] + sums[6 * x + 3] + 2) >> 2
-            out[x, 1] = (sums[6 * x + 1] + sums[6 * x + 4] + 2) >> 2
-            out[x, 2] = (sums[6 * x + 2] + sums[6 * x + 5] + 2) >> 2
-    return half
 
 
 PATCHES, PATCH = 4, 20  # patches a side, spread over the picture, and their side, px
@@ -187,29 +173,23 @@ def noise_floor(rgb: Pixels) -> float:
     return _smoothest_patch(np.ascontiguousarray(rgb))
 
 
-@compiled_on_first_call
-def _smoothest_patch(rgb: Any) -> float:
-    height, width = rgb.shape[0], rgb.shape[1]
-    luma, counts, least = np.empty((PATCH, PATCH), np.int32), np.empty(256, np.int32), 1.0
-    for place in range(PATCHES * PATCHES):
-        top = (2 * (place // PATCHES) + 1) * (height - PATCH) // (2 * PATCHES)
-        left = (2 * (place % PATCHES) + 1) * (width - PATCH) // (2 * PATCHES)
-        for y in range(PATCH):
-            line, out = rgb[top + y, left : left + PATCH], luma[y]
-            for x in range(PATCH):
-                weighed = np.uint32(19595) * line[x, 0] + np.uint32(38470) * line[x, 1]
-                weighed += np.uint32(7471) * line[x, 2]
-                out[x] = np.int32((weighed + np.uint32(0x8000)) >> np.uint32(16))
-        counts[:] = 0
-        for y in range(1, PATCH - 1, 2):
-            above, here, below = luma[y - 1], luma[y], luma[y + 1]
-            for x in range(1, PATCH - 1):
-                corners = above[x - 1] + above[x + 1] + below[x - 1] + below[x + 1]
-                sides = above[x] + here[x - 1] + here[x + 1] + below[x]
-                counts[min(abs(corners - 2 * sides + 4 * here[x]), 255)] += 1
-        seen = (PATCH - 2) * (PATCH // 2 - 1)
-        least = min(least, _median(counts, seen) / (6 * 0.6745 * 255))
-    return least
+def _smoothest_patch(rgb: Pixels) -> float:
+    import cv2
+    from PIL import Image
+
+    # the middle of each of 4 x 4 fields
+    tops, lefts = (
+        (2 * np.arange(PATCHES) + 1) * (s - PATCH) // (2 * PATCHES) for s in rgb.shape[:2]
+    )
+    rows, columns = tops[:, None] + np.arange(PATCH), lefts[:, None] + np.arange(PATCH)
+    patches = rgb[rows[:, None, :, None], columns[None, :, None, :]]
+    luma = np.asarray(Image.fromarray(patches.reshape(-1, PATCH, 3)).convert("L"))
+    second = cv2.sepFilter2D(luma, cv2.CV_16S, SECOND_DIFFERENCE, SECOND_DIFFERENCE)
+    inner = second.reshape(-1, PATCH, PATCH)[:, 1 : PATCH - 1 : 2, 1 : PATCH - 1]
+    ripples = np.minimum(np.abs(inner), 255).reshape(len(inner), -1)
+    apart = ripples + 256 * np.arange(len(inner))[:, None]
+    counts = np.bincount(apart.ravel(), minlength=256 * len(inner)).reshape(len(inner), 256)
+    return min(1.0, float(median_of(counts).min()) / (6 * 0.6745 * 255))
 
 
 def transparent_share(alpha: Pixels | None) -> float:
@@ -231,16 +211,8 @@ class Reduced(NamedTuple):
 
 def count_pixels(stack: Pixels) -> Reduced:
     """Return what is computed on the pixels of feature pictures of one size, (n, h, w, 3)."""
-    import cv2  # here, because it takes longer to import than most callers run
-
-    n, height, width = stack.shape[:3]
-    planes = cv2.split(stack.reshape(n * height, width, 3))
-    red, green, blue = (plane.reshape(n, -1) for plane in planes)
-    luma = np.empty((n, height, width), np.uint8)
-    numbers = np.empty((n, len(NUMBERS)))
-    counts, spreads = np.empty((n, 256), np.int64), np.empty((n, 256), np.int64)
-    _statistics(stack, red, green, blue, luma, numbers, counts, spreads)
-    totals = np.full(n, height * width)
+    luma, numbers, counts, spreads = measure_stack(stack)
+    totals = np.full(len(stack), luma[0].size if len(luma) else 0)
     return Reduced(numbers, counts, spreads, totals, *reduce_luma(luma))
 
 
@@ -284,192 +256,6 @@ def _from_histograms(
 
 
 PERCENTILES = {f"brightness_p{q}": q / 100 for q in (1, 5, 50, 95, 99)}
-NUMBERS = (
-    "brightness", "contrast", "saturation", "red", "green", "blue", "sharpness", "edge_density",
-    "noise", "border_red", "border_green", "border_blue", "border_spread",
-)  # fmt: skip
-BLOCK = 1024  # pixels that are worked on at a time: they stay in the nearest cache
-
-
-@compiled_on_first_call
-def _statistics(
-    stack: Any, reds: Any, greens: Any, blues: Any, luma: Any, numbers: Any, counts: Any,
-    spreads: Any,
-) -> None:  # fmt: skip
-    """Fill `luma` (Pillow's L), NUMBERS, and the counts of luma and of channel spread.
-
-    `stack` is (n, h, w, 3), the three planes are its channels, (n, h * w).
-    """
-    n, height, width = luma.shape
-    total = height * width
-    for at in range(n):
-        flat = luma[at].reshape(total)
-        sums = _colours(reds[at], greens[at], blues[at], flat, counts[at], spreads[at])
-        # Exact integer moments of the histogram: no cancellation as in a running sum of floats.
-        mean, square = 0.0, 0.0
-        for value in range(256):
-            mean += value * counts[at, value]
-            square += value * value * counts[at, value]
-        mean /= total
-        out = numbers[at]
-        out[0], out[1] = mean / 255, max(square / total - mean * mean, 0.0) ** 0.5 / 255
-        out[2] = sums[3] / (total * 4294967296.0)
-        out[3], out[4], out[5] = sums[0] / total / 255, sums[1] / total / 255, sums[2] / total / 255
-        out[6], out[7], out[8] = _structure(luma[at])
-        out[9], out[10], out[11], out[12] = _border(stack[at], luma[at])
-
-
-@compiled_on_first_call
-def _colours(reds: Any, greens: Any, blues: Any, luma: Any, lumas: Any, spreads: Any) -> Any:
-    """Fill luma and both histograms; return the sums of red, green, blue, saturation * 2^32.
-
-    Integers throughout, and four histograms in turn, because a chain of float additions or of
-    increments to one counter would each cost more than all the rest. What can be done without
-    histograms goes first, in loops of vector instructions.
-    """
-    counts, spread_counts = np.zeros((4, 256), np.int32), np.zeros((4, 256), np.int32)
-    by_high = np.zeros((4, 256), np.int64)
-    high, spread = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
-    sums = np.zeros(4, np.int64)
-    for start in range(0, len(luma), BLOCK):
-        r, g, b = reds[start:][:BLOCK], greens[start:][:BLOCK], blues[start:][:BLOCK]
-        grey = luma[start:][:BLOCK]
-        red, green, blue = np.int32(0), np.int32(0), np.int32(0)
-        for x in range(len(grey)):
-            red, green, blue = red + np.int32(r[x]), green + np.int32(g[x]), blue + np.int32(b[x])
-            # Pillow's L: the weights of ITU-R BT.601 times 2^16, rounded.
-            weighed = np.uint32(19595) * r[x] + np.uint32(38470) * g[x] + np.uint32(7471) * b[x]
-            grey[x] = (weighed + np.uint32(0x8000)) >> np.uint32(16)
-        for x in range(len(grey)):
-            high[x] = max(r[x], g[x], b[x])
-            spread[x] = high[x] - min(r[x], g[x], b[x])
-        for x in range(len(grey)):
-            counts[x & 3, grey[x]] += 1
-            spread_counts[x & 3, spread[x]] += 1
-            by_high[x & 3, high[x]] += spread[x]
-        sums[0], sums[1], sums[2] = sums[0] + red, sums[1] + green, sums[2] + blue
-    for value in range(256):
-        lumas[value], spreads[value], weight = 0, 0, np.int64(0)
-        for part in range(4):
-            lumas[value] += counts[part, value]
-            spreads[value] += spread_counts[part, value]
-            weight += by_high[part, value]
-        if value:  # a black pixel has no saturation
-            sums[3] += weight * (((1 << 32) + value // 2) // value)
-    return sums
-
-
-@compiled_on_first_call
-def _border(rgb: Any, luma: Any) -> Any:
-    """Return mean red, green and blue and the spread of luma of the outermost 2 px all around."""
-    height, width = luma.shape
-    sums = np.zeros(5, np.int64)
-    count = 0
-    for y in range(height):
-        # Inside, the first and the last two columns; above and below, all.
-        inner = 2 <= y < height - 2 and width > 4
-        for at in range(4 if inner else width):
-            x = width - 4 + at if inner and at > 1 else at
-            grey = np.int64(luma[y, x])
-            sums[0] += rgb[y, x, 0]
-            sums[1] += rgb[y, x, 1]
-            sums[2] += rgb[y, x, 2]
-            sums[3] += grey
-            sums[4] += grey * grey
-            count += 1
-    mean = sums[3] / count
-    spread = max(sums[4] / count - mean * mean, 0.0) ** 0.5
-    scale = 255.0 * count
-    return sums[0] / scale, sums[1] / scale, sums[2] / scale, spread / 255
-
-
-@compiled_on_first_call
-def _structure(luma: Any) -> Any:
-    """Return (sharpness or -1, edge density, noise) of uint8 luma.
-
-    Sharpness compares neighbour differences before and after a 3x3 mean (after Crete et al., The
-    blur effect, SPIE 6492, 2007). Noise: median of |second difference in x and y| / (6 * 0.6745) on
-    every other row, after Immerkaer, Fast noise variance estimation, CVIU 64(2), 1996, with a
-    median for its mean.
-    """
-    height, width = luma.shape
-    if height < 4 or width < 4:
-        return -1.0, 0.0, 0.0
-    before, removed, edges = _differences(luma, _sums_of_nine(luma))
-    # The mask 1 -2 1 / -2 4 -2 / 1 -2 1 cancels planes and edges along an axis, so what is left is
-    # mostly noise; its weights have a squared norm of 36, hence the 6 below.
-    second = np.zeros((4, 1024), np.int64)
-    ripples = np.empty(width, np.int16)
-    for y in range(1, height - 2, 2):
-        above, here, below = luma[y - 1], luma[y], luma[y + 1]
-        for x in range(1, width - 2):
-            corners = np.int32(above[x - 1]) + above[x + 1] + below[x - 1] + below[x + 1]
-            sides = np.int32(above[x]) + here[x - 1] + here[x + 1] + below[x]
-            ripples[x] = min(abs(corners - 2 * sides + 4 * np.int32(here[x])), 1023)
-        for x in range(1, width - 2):
-            second[x & 3, ripples[x]] += 1
-    total: Any = np.int64(0)
-    for value in range(1024):
-        for part in range(1, 4):
-            second[0, value] += second[part, value]
-        total += second[0, value]
-    return (
-        removed / before if before else -1.0,
-        edges / ((height - 3) * (width - 3)),
-        # 0.6745: the median of |x| of a standard normal; a median, because texture fills the tail.
-        _median(second[0], total) / (6 * 0.6745 * 255),
-    )
-
-
-@compiled_on_first_call
-def _sums_of_nine(luma: Any) -> Any:
-    """Return int16 (h, w): the sum of the 3x3 neighbourhood, 0 on the border."""
-    height, width = luma.shape
-    # Rows first, then columns: 4 additions per pixel instead of 8, and 9 * 255 fits in int16.
-    rows = np.zeros((height, width), np.int16)
-    for y in range(height):
-        line, out = luma[y], rows[y]
-        for x in range(1, width - 1):
-            out[x] = np.int16(line[x - 1]) + np.int16(line[x]) + np.int16(line[x + 1])
-    nine = np.zeros((height, width), np.int16)
-    for y in range(1, height - 1):
-        above, here, below, out = rows[y - 1], rows[y], rows[y + 1], nine[y]
-        for x in range(1, width - 1):
-            out[x] = above[x] + here[x] + below[x]
-    return nine
-
-
-@compiled_on_first_call
-def _differences(luma: Any, nine: Any) -> Any:
-    """Return sums of neighbour differences (x9), of what the 3x3 mean removes, and of edges."""
-    height, width = luma.shape
-    before, removed, edges = np.int64(0), np.int64(0), np.int64(0)
-    for y in range(1, height - 2):
-        line, below, mean, mean_below = luma[y], luma[y + 1], nine[y], nine[y + 1]
-        for x in range(1, width - 2):
-            here, blurred = np.int32(line[x]), np.int32(mean[x])
-            # Times 9, because `nine` holds sums where the mean would need a division.
-            across: Any = np.int32(9 * abs(here - np.int32(line[x + 1])))
-            down: Any = np.int32(9 * abs(here - np.int32(below[x])))
-            across_blurred: Any = np.int32(abs(blurred - np.int32(mean[x + 1])))
-            down_blurred: Any = np.int32(abs(blurred - np.int32(mean_below[x])))
-            before += across + down
-            removed += max(0, across - across_blurred) + max(0, down - down_blurred)
-            edges += max(across, down) > 144  # 9 * 16: over 1/16 of the range
-    return before, removed, edges
-
-
-@compiled_on_first_call
-def _median(counts: Any, total: int) -> float:
-    """Return the median of a histogram of integers, interpolated within its bin."""
-    below = 0
-    for value in range(counts.shape[0]):
-        if 2 * (below + counts[value]) >= total:
-            # Bin `value` covers value +- 1/2: interpolation keeps small noise from being rounded.
-            inside = (total / 2 - below) / max(counts[value], 1)
-            return float(max(0.0, value - 0.5 + inside))
-        below += counts[value]
-    return 1.0 * len(counts)
 
 
 def feature_versions(columns: tuple[Column, ...] = MEASURED) -> Mapping[str, int]:

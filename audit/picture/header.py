@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageCms
 
-from audit.machine.compiled import compiled_on_first_call, is_on_disk
-
 MOST_FRAMES = (1 << 31) - 1  # what the column holds; a PNG may say one more
 MOST_PAGES = 1_000_000  # of a TIFF, counted in .5 s; directories may overlap, one at each byte
 ORIENTATION, EXIF_IFD, TIME, MAKE, MODEL, SERIAL = 0x0112, 0x8769, 0x9003, 0x010F, 0x0110, 0xA431
@@ -178,7 +176,6 @@ def _table_sums() -> np.ndarray[Any, Any]:
 
 
 # Any marker that is not a stuffed 0xFF, a fill byte or a restart inside entropy-coded data.
-BLOCK = 4096  # bytes
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
 
@@ -210,36 +207,8 @@ def _eoi(data: bytes) -> int | None:
         in_scan = in_scan or marker == 0xDA
         # The common case first: nearly every file has one scan and ends with its EOI.
         ended = in_scan and data.endswith(b"\xff\xd9")
-        if ended and _first_eoi(np.frombuffer(data, np.uint8), position) == len(data) - 2:
+        if ended and data.find(b"\xff\xd9", position) == len(data) - 2:
             return len(data)
-
-
-@compiled_on_first_call
-def _first_eoi(data: Any, start: int) -> int:
-    """Return where the first 0xFF 0xD9 from `start` on begins, -1 without one.
-
-    Blocks are counted with vector instructions; only one that has it is looked at byte by byte.
-    """
-    for begin in range(start, len(data) - 1, BLOCK):
-        here, after = data[begin : len(data) - 1][:BLOCK], data[begin + 1 :][:BLOCK]
-        found = np.uint8(0)
-        for at in range(len(here)):
-            found |= np.uint8(here[at] == 0xFF) & np.uint8(after[at] == 0xD9)
-        if found:
-            for at in range(len(here)):
-                if here[at] == 0xFF and after[at] == 0xD9:
-                    return begin + at
-    return -1
-
-
-def warm_up_header() -> None:
-    """Load or compile the kernel, so that no file's time limit pays for it."""
-    _first_eoi(np.frombuffer(b"\xff\xd9", np.uint8), 0)
-
-
-def header_is_compiled() -> bool:
-    """Say whether an earlier process has compiled the kernel."""
-    return is_on_disk(_first_eoi)
 
 
 def _png_end(data: bytes) -> dict[str, Any]:

@@ -30,7 +30,6 @@ from audit.picture.features import (
     transparent_share,
 )
 from audit.picture.hashing import compute_library_hashes, library_columns
-from audit.picture.header import warm_up_header
 from audit.picture.magic import extension_of
 from audit.picture.own_columns import OwnColumn, declared_columns, measure_own
 from audit.picture.pixels import Picture, Pixels
@@ -270,14 +269,13 @@ class Hasher:
 
 @cache
 def warm_up() -> None:
-    """Load or compile the kernels, so that no file's time limit pays for it."""
+    """Load the kernels and libraries, so that no file's time limit pays for it."""
     # noise: a picture of one colour is no example of what the others need
     noise = np.random.default_rng(0).integers(0, 256, (LONGEST + 2, 96, 3)).astype(np.uint8)
     stack = feature_picture(noise)[None]
     noise_floor(noise)
     measure_pictures(stack)
     make_signatures(cut_and_shrink(stack), np.ones(1))
-    warm_up_header()
 
 
 def storable_columns(columns: dict[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,12 @@ eats a picture that is mostly background.
 
 from __future__ import annotations
 
-import math
 from enum import IntFlag
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import compiled_on_first_call
 from audit.machine.sharing import RowTable
 from audit.picture.pixels import Pixels
 
@@ -128,10 +125,7 @@ def is_comparable(table: RowTable) -> npt.NDArray[np.bool_]:
 
 
 def shrink(picture: Pixels, side: int) -> Pixels:
-    """Resize RGB to side x side: area averaging downwards, bilinear where the picture is smaller.
-
-    Both equal OpenCV's to the bit.
-    """
+    """Resize RGB to side x side: means of areas downwards, bilinear for smaller pictures."""
     import cv2
 
     height, width = picture.shape[:2]
@@ -139,66 +133,9 @@ def shrink(picture: Pixels, side: int) -> Pixels:
         return picture
     if min(height, width) < side:
         small = cv2.resize(picture, (side, side), interpolation=cv2.INTER_LINEAR)
-    elif height % side == 0 and width % side == 0:  # whole blocks: OpenCV's sums of integers
-        small = cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)
     else:
-        turned = cv2.transpose(picture)
-        small = _area_means(turned, *_area_weights(width, side), *_area_weights(height, side))
+        small = cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)
     return np.asarray(small, np.uint8)
-
-
-@lru_cache(maxsize=8192)
-def _area_weights(size: int, target: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return (first source pixel and count: (target, 2), weights: (target, taps)) of area means.
-
-    In the arithmetic of OpenCV's INTER_AREA, which leaves out parts of a pixel below a thousandth.
-    """
-    scale = size / target
-    bounds = np.zeros((target, 2), np.int64)
-    weights = np.zeros((target, math.ceil(scale) + 2), np.float32)
-    for at in range(target):
-        start, end = at * scale, at * scale + scale
-        cell = min(scale, size - start)
-        last = min(math.floor(end), size - 1)
-        first = min(math.ceil(start), last)
-        taps = [1.0 / cell] * (last - first)
-        if first - start > 1e-3:
-            taps.insert(0, (first - start) / cell)
-            first -= 1
-        if end - last > 1e-3:
-            taps.append(min(end - last, 1.0, cell) / cell)
-        bounds[at] = first, len(taps)
-        weights[at, : len(taps)] = taps
-    return bounds, weights
-
-
-@compiled_on_first_call
-def _area_means(turned: Any, across: Any, by_width: Any, down: Any, by_height: Any) -> Any:
-    """Return uint8 (target, target, 3) of a transposed picture (w, h, 3).
-
-    Each sum runs in the order of OpenCV's, many of them side by side: along the rows of `turned`
-    the compiler uses vector instructions.
-    """
-    small = np.empty((len(down), len(across), 3), np.uint8)
-    rows = turned.reshape(turned.shape[0], -1)
-    sums = np.empty(rows.shape[1], np.float32)
-    for x in range(len(across)):
-        sums[:] = np.float32(0.0)
-        for tap in range(across[x, 1]):
-            row, weight = rows[across[x, 0] + tap], by_width[x, tap]
-            for at in range(len(sums)):
-                sums[at] += np.float32(row[at]) * weight
-        for y in range(len(down)):
-            red, green, blue = np.float32(0.0), np.float32(0.0), np.float32(0.0)
-            for tap in range(down[y, 1]):
-                at, weight = 3 * (down[y, 0] + tap), by_height[y, tap]
-                red += weight * sums[at]
-                green += weight * sums[at + 1]
-                blue += weight * sums[at + 2]
-            small[y, x, 0] = np.uint8(np.rint(red))
-            small[y, x, 1] = np.uint8(np.rint(green))
-            small[y, x, 2] = np.uint8(np.rint(blue))
-    return small
 
 
 def _find_borders(stack: Pixels) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 Whatever decodes files that nobody has looked at yet runs in here, because a decoder may crash, hang
 or fill the memory. It imports what decoding needs and nothing else; how it is spoken to is said in
 `audit.machine.workers`. With `forks SOCKET` it is the process that forks such workers, with all
-that measuring needs loaded and compiled (`audit.machine.fork_server`).
+that measuring needs loaded (`audit.machine.fork_server`).
 """
 
 from __future__ import annotations
@@ -31,15 +31,8 @@ def run_worker(arguments: Sequence[str]) -> None:
         _serve((pipe, shared), memory)
 
 
-def is_compiled() -> bool:
-    """Say whether `prepare` has nothing to compile, as far as one kernel tells."""
-    from audit.picture.header import header_is_compiled
-
-    return header_is_compiled()
-
-
 def prepare() -> None:
-    """Load and compile all that measuring needs, without a thread."""
+    """Load all that measuring needs, without a thread."""
     from audit.picture.measure import warm_up
 
     threads = cv2.getNumThreads()

@@ -77,7 +77,7 @@ PHASE_WORDS = {
     "list": "listing files",
     "verify": "comparing contents with the last scan",
     "measure": "reading images",
-    "prepare": "compiling the search (once per installation)",
+    "prepare": "importing the search",
     "relate": "comparing images",
     "open": "opening images",
     "embed": "computing embeddings",

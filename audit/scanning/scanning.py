@@ -282,7 +282,7 @@ class _Scan:
             # the search is loaded while processes read the files: there is time then
             from audit.neighbors.preparation import start_preparation
 
-            preparation = start_preparation(self.total)
+            preparation = start_preparation()
         self.moved = keep_moved(store, workers, config.limits)
         self.pending -= self.moved
         rows = WaitingRows(store, self.run)

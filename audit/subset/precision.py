@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit.machine.compiled import compiled_on_first_call
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.matching import MOST, SIZES, THRESHOLDS, Bits, Flags, Matches
 from audit.subset.metrics import uniforms
@@ -56,64 +55,6 @@ class Part:
     objects: int
     pictures: int
     excess: float = 0.0
-
-
-@compiled_on_first_call
-def walk(
-    weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, recalls: Floats,
-    value: Floats, gain: Floats, found: Floats,
-) -> None:  # fmt: skip
-    """Fill `value` (a threshold of `bits` each), and where `gain` has an entry a detection it too.
-
-    `weight`, `hit`, `skip`: of the detections of a class, best first; `total`: weight of objects.
-    """
-    n = weight.size
-    precision, right, below = np.empty(n), np.empty(n), np.empty(n)
-    place = np.empty(n, np.int64)
-    a_at, b_at = np.empty(n), np.empty(n)
-    for b in range(bits.size):
-        T = F = 0.0
-        m = 0
-        for k in range(n):
-            if weight[k] == 0 or (skip[k] >> bits[b]) & 1:
-                continue
-            if (hit[k] >> bits[b]) & 1:
-                T += weight[k]
-            else:
-                F += weight[k]
-            place[m], right[m], below[m] = k, T, T + F
-            precision[m] = T / (F + T + 2.220446049250313e-16)
-            m += 1
-        if gain.size:
-            a_at[:m] = 0.0
-            b_at[:m] = 0.0
-        best = m - 1
-        for j in range(m - 1, -1, -1):  # raise, and remember where the best one lies
-            if precision[j] >= precision[best]:
-                best = j
-            raised = precision[best]
-            k = place[j]
-            if gain.size and (hit[k] >> bits[b]) & 1:
-                a_at[best] += weight[k] / below[best]
-                b_at[best] += weight[k] / below[best] * raised
-                found[k] += raised / bits.size
-            precision[j] = raised
-        summed, j = 0.0, 0
-        for r in range(recalls.size):
-            while j < m and right[j] / total < recalls[r]:
-                j += 1
-            if j == m:
-                break
-            summed += precision[j]
-        value[b] = summed / recalls.size
-        if gain.size:
-            A = B = 0.0
-            for j in range(m - 1, -1, -1):
-                A += a_at[j]
-                B += b_at[j]
-                k = place[j]
-                own = precision[j] + A if (hit[k] >> bits[b]) & 1 else 0.0
-                gain[k] += (own - B) / total / bits.size
 
 
 # ---- metrics of detections ----
@@ -263,11 +204,40 @@ class Evaluation:
 def _curve(
     weight: Floats, hit: Bits, skip: Bits, bits: Ints, total: float, parts: bool
 ) -> tuple[float, Floats, Floats]:
-    """Return AP, and of each detection its gain and the precision where it is right."""
-    value = np.zeros(bits.size)
-    gain, found = (np.zeros(weight.size if parts else 0) for _ in range(2))
-    walk(weight, hit, skip, bits, total, RECALLS, value, gain, found)
-    return float(value.mean()), gain, found
+    """Return AP at the thresholds `bits`, and of each detection its gain and the precision where it
+    is right, if `parts`.
+
+    `weight`, `hit`, `skip`: of the detections of a class, best first; `total`: weight of objects.
+    """
+    gain, found = np.zeros((2, weight.size if parts else 0))
+    values = []
+    for bit in bits:
+        place = np.flatnonzero((weight != 0) & ((skip >> bit) & 1 == 0))
+        w, is_right = weight[place], (hit[place] >> bit) & 1 == 1
+        right = np.cumsum(np.where(is_right, w, 0))
+        below = right + np.cumsum(np.where(is_right, 0, w))
+        precision = right / (below + np.finfo(float).eps)
+        raised = _maximum_behind(precision)
+        reached = np.searchsorted(right / total, RECALLS)
+        values.append(raised[reached[reached < place.size]].sum() / RECALLS.size)
+        if not parts or not place.size:
+            continue
+        # where the precision that holds for each detection is reached
+        is_peak = precision == raised
+        peak = np.flatnonzero(is_peak)[np.cumsum(is_peak) - is_peak]
+        weighed = np.where(is_right, w / below[peak], 0)
+        a, b = (
+            np.cumsum(np.bincount(peak, each, place.size)[::-1])[::-1]
+            for each in (weighed, weighed * raised)
+        )
+        found[place] += np.where(is_right, raised, 0) / bits.size
+        gain[place] += (np.where(is_right, raised + a, 0) - b) / total / bits.size
+    return float(np.mean(values)), gain, found
+
+
+def _maximum_behind(values: Floats) -> Floats:
+    """Return the largest of each value and those behind it."""
+    return np.asarray(np.maximum.accumulate(values[::-1])[::-1])
 
 
 def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:

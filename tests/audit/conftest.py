@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 import audit
 from audit.cli.main import command_line
 from audit.decisions.decisions import decide_samples
+from audit.kernels.library import PATH_VARIABLE, load_kernels
 from audit.records import Action
 from tests.audit.reviewed import reviewed_dataset, scan
 from tests.audit.run.scanned import read_index, scan_tree
@@ -87,3 +88,13 @@ def scene() -> Callable[..., Picture]:
 def scenes() -> list[Picture]:
     """Sixty different scenes."""
     return [draw_scene(seed) for seed in range(60)]
+
+
+@pytest.fixture
+def plain_forms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """There is no library of kernels: the plain forms run."""
+    monkeypatch.setenv(PATH_VARIABLE, "off")
+    load_kernels.cache_clear()
+    yield
+    monkeypatch.undo()
+    load_kernels.cache_clear()

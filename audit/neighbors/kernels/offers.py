@@ -1,8 +1,8 @@
-"""Compiled loops of the search by descriptor: similarities of blocks, offered to the best so far.
+"""The loops of the search by descriptor: similarities of blocks, offered to the best so far.
 
 A table holds for each row its k best so far, best first, equals by number. Similarities are rounded
-to 1 in 16,384: a picture and its mirror image are equally near to any other, and which of two is
-listed must not hang on the last bits of a product of matrices.
+to 1 in 16,384: an image and its mirror image are equally near to any other, and which of two is
+listed must not depend on the last bits of a product of matrices. Compiled, else in numpy.
 """
 
 from __future__ import annotations
@@ -12,80 +12,50 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.machine.compiled import compiled_kernel, inlined
+from audit.kernels.library import find_kernel
 
 Array = npt.NDArray[Any]
-_STEPS, _STEP = np.float32(16_384), np.float32(1 / 16_384)
 
 
-@compiled_kernel(nogil=True, fastmath=True)
 def best_orientation(parts: Array, out: Array) -> None:
-    """Write the best of the eight sums of partial products (8, ...) that `dense` lists."""
-    even, odd, last_even, last_odd = parts[0], parts[1], parts[2], parts[3]
-    one, two, one_swapped, two_swapped = parts[4], parts[5], parts[6], parts[7]
-    for i in range(out.size):
-        # classes are even-even, odd in x, odd in y, odd in both; a mirror flips two of them
-        p0, p3 = even[i] + odd[i], last_even[i] + last_odd[i]
-        top = max(p0 + one[i] + abs(two[i] + p3), p0 - one[i] + abs(two[i] - p3))
-        # with the axes swapped, what is odd under that changes sign
-        p0, p3 = even[i] - odd[i], last_even[i] - last_odd[i]
-        top = max(top, p0 + one_swapped[i] + abs(two_swapped[i] + p3))
-        top = max(top, p0 - one_swapped[i] + abs(two_swapped[i] - p3))
-        out[i] = np.floor(top * _STEPS + np.float32(0.5)) * _STEP
-
-
-@inlined
-def offer_neighbour(value: float, who: int, best: Array, index: Array) -> None:
-    """Insert a neighbour into a row sorted best first, equals by number, if it belongs there."""
-    k = best.shape[0]
-    if value < best[k - 1] or (value == best[k - 1] and who > index[k - 1]):
+    """Write the best of the eight sums of partial products (8, n) that `dense` lists."""
+    if kernel := find_kernel("best_orientation"):
+        kernel(parts, out)
         return
-    # cells overlap, so a neighbour may be offered twice, with another last bit: the higher counts,
-    # whichever comes first
-    m = k - 1
-    for held in range(k):
-        if index[held] == who:
-            if value <= best[held]:
-                return
-            m = held
-    while m > 0 and (best[m - 1] < value or (best[m - 1] == value and index[m - 1] > who)):
-        best[m] = best[m - 1]
-        index[m] = index[m - 1]
-        m -= 1
-    best[m] = value
-    index[m] = who
+    even, odd, last_even, last_odd = parts[:4]
+    out[:] = -np.inf
+    # with the axes swapped, what is odd under that changes sign
+    for sign, (one, two) in ((1, parts[4:6]), (-1, parts[6:])):
+        p0, p3 = even + sign * odd, last_even + sign * last_odd
+        np.maximum(out, p0 + one + np.abs(two + p3), out=out)
+        np.maximum(out, p0 - one + np.abs(two - p3), out=out)
+    np.floor(out * np.float32(16_384) + np.float32(0.5), out=out)
+    out *= np.float32(1 / 16_384)
 
 
-@compiled_kernel(nogil=True, fastmath=True)
 def offer_rows(
     table: Array, rows: Array, columns: Array, best: Array, index: Array, diagonal: int
 ) -> None:
-    """Offer each column of a block to its rows (diagonal >= 0: never a row to itself).
-
-    Sixteen values at a time are held against the row's worst neighbour: nearly all fail at once.
-    """
-    width = table.shape[1]
-    for i in range(table.shape[0]):
-        r = rows[i]
-        # the bar rises as neighbours come in, so later blocks fail faster
-        worst = best[r, -1]
-        for start in range(0, width, 16):
-            stop = min(start + 16, width)
-            top = table[i, start]
-            for j in range(start, stop):
-                top = max(top, table[i, j])
-            if top < worst:
-                continue
-            for j in range(start, stop):
-                if table[i, j] >= worst and (diagonal < 0 or columns[j] != r):
-                    offer_neighbour(table[i, j], columns[j], best[r], index[r])
-                    worst = best[r, -1]
+    """Offer each column of a block to its rows (diagonal >= 0: never a row to itself)."""
+    if kernel := find_kernel("offer_rows"):
+        kernel(table, rows, columns, best, index, diagonal >= 0)
+        return
+    k = best.shape[1]
+    values = np.where((rows[:, None] == columns) & (diagonal >= 0), -np.inf, table)
+    order = np.lexsort((np.broadcast_to(columns, table.shape), -values), axis=1)[:, :k]
+    value = np.take_along_axis(values, order, 1)
+    merge_offers(rows, value, np.where(value > -np.inf, columns[order], -1), best, index)
 
 
-@compiled_kernel(nogil=True)
 def merge_offers(rows: Array, other: Array, other_index: Array, best: Array, index: Array) -> None:
-    """Offer what was found for some rows to the table of all."""
-    for r in range(rows.shape[0]):
-        for m in range(other.shape[1]):
-            if other_index[r, m] >= 0:
-                offer_neighbour(other[r, m], other_index[r, m], best[rows[r]], index[rows[r]])
+    """Offer what was found for some rows to the table of all; -1 is no neighbour."""
+    k, one = best.shape[1], np.arange(len(rows))[:, None]
+    value = np.concatenate([best[rows], np.where(other_index >= 0, other, -np.inf)], 1)
+    who = np.concatenate([index[rows], other_index], 1)
+    # of a neighbour that is offered twice, the higher value counts
+    order = np.lexsort((-value, who), axis=1)
+    value, who = value[one, order], who[one, order]
+    again = (who[:, 1:] == who[:, :-1]) & (who[:, 1:] >= 0)
+    value[:, 1:][again] = -np.inf
+    order = np.lexsort((who, -value), axis=1)[:, :k]
+    best[rows], index[rows] = value[one, order], who[one, order]

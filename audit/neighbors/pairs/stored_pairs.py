@@ -1,6 +1,6 @@
 """What a scan stored about pairs, read back for the next scan: light, because every scan asks.
 
-The search itself (`relate`) loads numba, OpenCV and SciPy; this file loads none of them.
+The search itself (`relate`) loads OpenCV and SciPy; this file loads none of them.
 """
 
 from __future__ import annotations

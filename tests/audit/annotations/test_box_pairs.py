@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from functools import partial
-from types import FrameType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,8 +13,6 @@ from audit.annotations.box_pairs import MOST_PAIRS, sweep
 from audit.checks.box_overlap import DuplicateBox
 from audit.testing import Case, case_store
 from tests.audit.checks.case_tables import boxed
-
-PLAIN = 10**12  # comparisons up to which nothing is compiled
 
 
 def some_boxes(n: int, seed: int, side: float) -> np.ndarray:
@@ -34,7 +29,7 @@ def test_a_sweep_finds_the_pairs_that_all_comparisons_find(side: float) -> None:
     for seed in range(4):
         corners = some_boxes(60, seed, side)
         codes = np.random.default_rng(seed).integers(0, 2, len(corners))
-        first, second, limited = sweep(corners, np.array([0, len(corners)]), codes, PLAIN)
+        first, second, limited = sweep(corners, np.array([0, len(corners)]), codes)
         low = np.maximum(corners[:, None, :2], corners[None, :, :2])
         high = np.minimum(corners[:, None, 2:], corners[None, :, 2:])
         both = np.clip(high - low, 0, None).prod(2)
@@ -48,28 +43,8 @@ def test_a_sweep_finds_the_pairs_that_all_comparisons_find(side: float) -> None:
 
 def test_pairs_stay_within_their_picture() -> None:
     corners = np.tile([0.0, 0.0, 1.0, 1.0], (4, 1))
-    first, second, _ = sweep(corners, np.array([0, 2, 4]), np.zeros(4, np.int64), PLAIN)
+    first, second, _ = sweep(corners, np.array([0, 2, 4]), np.zeros(4, np.int64))
     assert list(zip(first, second, strict=True)) == [(0, 1), (2, 3)]
-
-
-def lines_run(call: Callable[[], Any]) -> int:
-    """Return how many lines of the kernels, as plain Python, a call runs."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if not frame.f_code.co_filename.endswith(("box_pairs.py", "box_statistics.py")):
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 SETS: dict[str, Callable[[int], np.ndarray]] = {
@@ -85,31 +60,35 @@ SETS: dict[str, Callable[[int], np.ndarray]] = {
 def test_ten_times_the_boxes_are_ten_times_the_work(
     name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"MOST_NEXT": 20, "MOST_PAIRS": 5, "MOST": 30}
+    monkeypatch.setattr(box_pairs, "MOST_NEXT", 20)
+    compared, work = box_pairs.compare_next, []
+
+    def count(*given: Any) -> Iterator[Any]:
+        for found in compared(*given):
+            work[-1] += len(found[0]) + 1
+            yield found
+
     for module in (box_pairs, box_statistics):
-        for function in module._PLAIN.values():
-            if hasattr(function, "__globals__"):
-                for key in limits.keys() & function.__globals__.keys():
-                    monkeypatch.setitem(function.__globals__, key, limits[key])
-    work = []
+        monkeypatch.setattr(module, "compare_next", count)
     for n in (100, 1000):
         corners, offsets = SETS[name](n), np.array([0, n])
-        codes = np.zeros(n, np.int64)
+        work.append(1)
         if what == "pairs":
-            work.append(lines_run(partial(sweep, corners, offsets, codes, PLAIN)))
+            sweep(corners, offsets, np.zeros(n, np.int64))
         else:
-            cover = box_statistics.cover_and_overlap
-            work.append(lines_run(partial(cover, corners, offsets, PLAIN)))
-    # the tree takes n log n: 1.7 times the levels here
-    assert work[1] < 12 * work[0] * (1.7 if what == "cover" else 1)
+            box_statistics.cover_and_overlap(corners, offsets)
+    assert work[1] < 12 * work[0]
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_tree_gives_the_area_that_the_sweep_gives(name: str) -> None:
-    plain = box_statistics._PLAIN
-    for boxes in (SETS[name](40), some_boxes(70, 3, 0.4)):
-        area = plain["_union"](boxes.copy(), np.empty(2 * len(boxes)))
-        assert plain["_union_by_tree"](boxes) == pytest.approx(area, rel=1e-12)
+def test_the_union_of_many_boxes_is_that_of_the_grid(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for boxes in (SETS[name](60), some_boxes(60, 3, 0.4)):
+        area = box_statistics._union(boxes)
+        with monkeypatch.context() as patch:
+            patch.setattr(box_statistics, "FEW", 3)
+            assert box_statistics._union(boxes) == pytest.approx(area, rel=1e-12)
 
 
 def test_what_a_limit_left_out_is_said() -> None:
