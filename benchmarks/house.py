@@ -8,7 +8,7 @@ code does not. `lines` are lines of the kinds in KINDS; the figures from `files`
 are of Python alone, where a code line is a line with a token of code. Modules are the names in
 MODULES of `tests/test_architecture.py`; an arrow is a pair of modules with an import. Settings are
 the keys of `audit.toml`; thresholds of checks (`[checks.CODE]`) are counted apart. Sources are read
-with `ast`; only the command lines and the tables of settings are imported. About 15 s; the last line
+with `ast`; only command lines and tables of settings are imported. About 15 s; the last line
 is JSON.
 """
 

@@ -1,4 +1,4 @@
-"""Write docs/modules.svg and the table of modules in docs/architecture.md, from the sources themselves.
+"""Write docs/modules.svg and the table of modules in docs/architecture.md, from the sources.
 
     python docs/make_modules.py
 

@@ -101,7 +101,7 @@ def missing_sentence() -> str:
     if available():
         return ""
     return (
-        "The compiled kernels are missing or outdated: this scan takes two to three times as long. "
+        "The compiled kernels are missing or outdated: this scan takes two to four times as long. "
         "Install a C compiler (or `pip install ziglang`) and run `python -m audit.kernels.build`."
     )
 

@@ -1,4 +1,4 @@
-"""Reports from an exact session: every format, one screen, units, and no 0 for what was not measured."""
+"""Reports from an exact session: every format, one screen, units, no 0 without a measurement."""
 
 import copy
 import json
