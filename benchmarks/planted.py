@@ -13,7 +13,8 @@ run bare (no recorder), one right after the other, before and after each diagnos
 1 - T_twin / T_planted over all pairs of a pipeline is the planted share. The profiler sees the
 planted pipeline only. Targets: planted cause first in at least 90 % of the runs, at most 10 %
 inconclusive, no false all-clear, healthy and compute-bound pipelines never called input-bound,
-planted share inside the stated interval in at least 90 %. About 20 s a pipeline and run. Most
+planted share inside the stated interval in at least 90 %. About 20 s a pipeline and run; with
+--seconds 0 it profiles as --quick does, and a row has the number of blocks. Most
 pipelines sleep: on two idle cores two shards of them may run side by side, the busy ones alone::
 
     B="python benchmarks/planted.py bottlenecks --results planted.jsonl"
@@ -63,10 +64,12 @@ from pipeline_profiler.checks.user_code import seed_everything
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.measure.arms import QUICK_SECONDS, Bench, Options
 from pipeline_profiler.profiling.measure.schedule import measure_arms
+from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
 
 WARM = 14  # bare steps before timing
 SHORT_EPOCH = 100
+BARE_SECONDS = 14.0
 CHECK_SECONDS = 120.0  # for all checks of one subject
 STEPS = 120  # of a watched script
 BOUND = ("input-bound moderate", "input-bound high")
@@ -159,14 +162,17 @@ def epochs(p: Plant) -> tuple[float, float]:
 def profile(p: Plant, seconds: float, seed: int) -> Document:
     """One diagnosis between two bare pairs (none where nothing is planted)."""
     begun = time.perf_counter()
-    pairs = [(1.0, 1.0)] if p.codes == ("PIPE000",) else [pair(p, seconds / 9, seed % 2 == 0)]
+    bare = (seconds or BARE_SECONDS) / 9
+    pairs = [(1.0, 1.0)] if p.codes == ("PIPE000",) else [pair(p, bare, seed % 2 == 0)]
     loader, step = p.make(True)
     # tf.data spends a third on interventions: it gets what --quick gives by default
     budget = QUICK_SECONDS if p.name.startswith("tf_") else seconds
     options = Options(quick=True, seconds=budget, seed=seed)
+    started = time.perf_counter()
     session = measure_arms(Bench(lambda: loader, step), options)
+    ended = time.perf_counter()
     if p.codes != ("PIPE000",):
-        pairs.append(pair(p, seconds / 9, seed % 2 == 1))
+        pairs.append(pair(p, bare, seed % 2 == 1))
     planted, twin = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
     found = verdict.diagnose_session(session)
     share = astuple(found.causes[0].share)[:3] if found.causes else (0.0, 0.0, 0.0)
@@ -175,6 +181,7 @@ def profile(p: Plant, seconds: float, seed: int) -> Document:
         "share": share, "stall": astuple(found.stall)[:3],
         "causes": [f"{c.code} {c.share.value:.2f}" for c in found.causes[:4]],
         "planted_s": planted, "twin_s": twin, "seconds": time.perf_counter() - begun,
+        "blocks": len(session.arm(Arm.WARM)), "profiled_s": ended - started,
     }  # fmt: skip
 
 
@@ -234,9 +241,9 @@ def bottlenecks(
     shard: str = "0/1",
     results: Path | None = None,
     which: str = "all",
-    seconds: float = 14.0,
+    seconds: float = BARE_SECONDS,
 ) -> Document:
-    """Is the first cause the planted one, and does its interval hold? SECONDS are of a profile."""
+    """Is the first cause the planted one, and does its interval hold? SECONDS: of a profile."""
     torch.set_num_threads(1)
     chosen = [n for n in PIPELINES if which == "all" or (n in BUSY) == (which == "busy")]
 

@@ -382,7 +382,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         spent=time.monotonic() - getattr(args, "began", time.monotonic()),
     )
     if options.budget > ESTIMATED_S:
-        say(f"this takes about {options.budget:.0f} s; --quick about 25 s, with wider intervals")
+        say(f"this takes about {options.budget:.0f} s; --quick 10 to 25 s, with wider intervals")
     guard = _guard(args, options)
     bench = Bench(make_loader, step, progress=say, guard=guard)
     bench.epoch_steps, bench.seed = measure.epoch_steps, measure.seed

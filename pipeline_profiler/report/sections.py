@@ -94,6 +94,7 @@ def verdict(session: Session) -> Section:
         lines = [UNTOLD]
     else:
         lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
+    lines += [note for note in session.notes if note.startswith("Stopped after ")]
     lines += failed_rules(session)
     if session.partial:
         lines.append(

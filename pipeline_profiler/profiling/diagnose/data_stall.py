@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline_profiler.profiling.diagnose.intervals import (
+    MISS,
     Interval,
     mean_interval,
     saved_share,
@@ -119,19 +120,20 @@ def _beside_main(window: Window) -> tuple[float, float]:
 
 
 def estimate(
-    blocks: Sequence[Block], waits_bound: bool = True, steps_timed: bool = True
+    blocks: Sequence[Block], waits_bound: bool = True, steps_timed: bool = True, miss: float = MISS
 ) -> DataStall:
     """The stall of these blocks.
 
     `waits_bound`: it is known when a step had ended, by its return or by events of its device;
-    `steps_timed`: by its return, so that the spread of the steps inside a run tells their noise.
+    `steps_timed`: by its return, so that the spread of the steps inside a run tells their noise;
+    `miss`: probability that the interval misses the true share.
     """
-    difference = saved_share([(block.in_hand, block.period) for block in blocks])
-    wait = mean_interval([block.wait for block in blocks])
-    contention = mean_interval([block.contention for block in blocks])
+    difference = saved_share([(block.in_hand, block.period) for block in blocks], miss)
+    wait = mean_interval([block.wait for block in blocks], miss)
+    contention = mean_interval([block.contention for block in blocks], miss)
     reach = max((block.reach / block.period for block in blocks), default=math.inf)
     least = wait.value - SURE * (wait.value - wait.low)
-    chance = _expected_half_width(blocks) if steps_timed else difference.half_width
+    chance = _expected_half_width(blocks, miss) if steps_timed else difference.half_width
     overlapped = difference.high < least and contention.value < -chance
     if not waits_bound or not math.isfinite(reach):
         return DataStall(difference, wait, contention, by_waiting=False)
@@ -150,10 +152,10 @@ def estimate(
     return DataStall(held, wait, _cut(contention, 0.0, reach), by_waiting, metered=True)
 
 
-def _expected_half_width(blocks: Sequence[Block]) -> float:
+def _expected_half_width(blocks: Sequence[Block], miss: float) -> float:
     """Of the contention by the difference of arms, from the noise inside the runs."""
     noise = math.sqrt(sum((b.noise * b.loop / b.period) ** 2 for b in blocks)) / max(1, len(blocks))
-    return t_quantile(len(blocks) - 1) * noise
+    return t_quantile(len(blocks) - 1, miss) * noise
 
 
 def _cut(share: Interval, least: float, most: float) -> Interval:

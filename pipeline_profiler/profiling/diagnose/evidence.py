@@ -31,6 +31,7 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     Floats,
     Interval,
     mean_interval,
+    miss_of,
     t_quantile,
 )
 from pipeline_profiler.profiling.diagnose.window import (
@@ -521,7 +522,7 @@ def gather(session: Session) -> Evidence:
     # a hand-over is no fault of the dataset: against a very short step it would be all of the stall
     below = bool(periods[Arm.RESIDENT]) and np.mean(periods[Arm.RESIDENT]) < NULL_FACTOR * null_ns
     floor = null_ns if below else 0.0
-    stalls = _Stall(windows, session, recording)
+    stalls = _Stall(windows, session, recording, miss_of(machine.blocks, session.plan.early_stop))
     found = None if observed else stalls.beyond(floor)
     seen = warm[0].starvation if warm else Interval(math.nan, -math.inf, math.inf)
     stall = found.share if found else seen
@@ -655,6 +656,7 @@ class _Stall:
     windows: Windows
     session: Session
     recording: RecorderCost
+    miss: float
 
     def beyond(self, floor: float) -> DataStall:
         """1 - resident / warm; with a floor 1 - AU / AU_null, which takes the baseline off."""
@@ -675,7 +677,7 @@ class _Stall:
         positive = [b for b in blocks if min(b.in_hand, b.loop, b.period) > 0]
         timed = not _on_gpu(self.session)
         told = all(window.tells_of_device for window in arms[1].values())
-        return estimate(positive, waits_bound=timed or told, steps_timed=timed)
+        return estimate(positive, timed or told, timed, self.miss)
 
 
 def _on_gpu(session: Session) -> bool:

@@ -29,7 +29,7 @@ from pipeline_profiler.profiling.diagnose.evidence import (
     trials_of,
 )
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
-from pipeline_profiler.profiling.diagnose.intervals import Interval, repeats_to_settle
+from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, Interval, repeats_to_settle
 from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
 from pipeline_profiler.profiling.record.arm import REPORTED
 from pipeline_profiler.profiling.record.session import ProfileError, Session
@@ -207,18 +207,7 @@ def diagnose_session(session: Session) -> Conclusion:
             "The session holds fewer than 5 timed steps: record more, such as "
             "--set measure.steps=100."
         )
-    verdict, more = verdict_of(evidence.stall)
-    beyond = evidence.above_null
-    # around 5 % the hand-over of an empty loader decides: what every loader costs is nothing that
-    # the user could fix, so what is beyond it is judged instead
-    unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
-    if unsure and beyond is not None and beyond.high < MODERATE:
-        verdict, more = Verdict.NOT_BOUND, 0
-    if verdict == Verdict.NOT_BOUND and evidence.dear_start:
-        verdict = Verdict.INCONCLUSIVE  # no repeat would show how often that start comes
-    if not evidence.observed and evidence.machine.others >= BUSY:
-        # whatever it looks like, it may be the doing of other programs
-        verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
+    verdict, more = _judged(evidence)
     # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE or evidence.dear_start
     failed: list[FailedRule] = []
@@ -239,6 +228,37 @@ def diagnose_session(session: Session) -> Conclusion:
         evidence,
         tuple(failed),
     )
+
+
+def deciding_side(session: Session) -> str:
+    """Where the interval of three undisturbed blocks or more lies if it decides; else ''."""
+    evidence = gather(session)
+    (verdict, _), stall = _judged(evidence), evidence.stall
+    if stall.n < FIRST_LOOK or verdict == Verdict.INCONCLUSIVE:
+        return ""
+    if verdict == Verdict.NOT_BOUND:
+        above_null = " without an empty loader's cost" if stall.high >= MODERATE else ""
+        return f"below {MODERATE:.0%}{above_null}"
+    if verdict == Verdict.MODERATE:
+        return f"between {MODERATE:.0%} and {HIGH:.0%}" if stall.high < HIGH else ""
+    return f"above {HIGH:.0%}"
+
+
+def _judged(evidence: Evidence) -> tuple[Verdict, int]:
+    """(verdict, more repeats needed) by the stall, the empty loader and the machine."""
+    verdict, more = verdict_of(evidence.stall)
+    beyond = evidence.above_null
+    # around 5 % the hand-over of an empty loader decides: what every loader costs is nothing that
+    # the user could fix, so what is beyond it is judged instead
+    unsure = verdict in (Verdict.INCONCLUSIVE, Verdict.MODERATE)
+    if unsure and beyond is not None and beyond.high < MODERATE:
+        verdict, more = Verdict.NOT_BOUND, 0
+    if verdict == Verdict.NOT_BOUND and evidence.dear_start:
+        verdict = Verdict.INCONCLUSIVE  # no repeat would show how often that start comes
+    if not evidence.observed and evidence.machine.others >= BUSY:
+        # whatever it looks like, it may be the doing of other programs
+        verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
+    return verdict, more
 
 
 def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:

@@ -144,7 +144,7 @@ TRYING_SHARE = 0.3  # of the budget, for interventions in a tf.data graph
 
 def stack_seconds(options: Options) -> float:
     """How long the run with stack samples takes."""
-    return min(3.0 if options.quick else 6.0, STACK_SHARE * options.budget)
+    return min(2.0 if options.quick else 6.0, STACK_SHARE * options.budget)
 
 
 def sample_stacks(bench: Bench, options: Options, session: Session) -> Run:

@@ -16,8 +16,9 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
-from pipeline_profiler.profiling.diagnose.disturbance import disturbed_blocks
-from pipeline_profiler.profiling.diagnose.verdict import Verdict, diagnose_session
+from pipeline_profiler.profiling.diagnose.disturbance import BUSY, disturbed_blocks
+from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, LOOK_MISS
+from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
@@ -48,6 +49,7 @@ from pipeline_profiler.profiling.record.session import ProfileError, Session, ut
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
 LEAST_STEPS = 10
+QUICK_LOOK_S = 7.0  # of the blocks before the first look of --quick, where the least steps fit
 BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
 BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
 OVERRUN = 1.05  # of the budget: beyond it no further block begins
@@ -70,6 +72,7 @@ OVER_BUDGET = (
 LATE_END = (
     "All will be over {:.0f} s after the start: imports and the loader took {:.0f} s of that."
 )
+STOPPED = "Stopped after {} of {} blocks: the interval, corrected for {} looks, lies {}."
 ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
 SLOW_START = (
     "The loader takes {:.1f} s to start each time, so two runs are left out: the loader beside "
@@ -148,6 +151,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         files=tuple(files),
         seed=options.seed,
         emulate_ms=options.emulate_ms,
+        early_stop=options.quick and repeats > FIRST_LOOK and not _is_stream(first),
     )
 
 
@@ -249,7 +253,12 @@ def _fit(
     # repeats, without which no interval says anything
     buffers = BUFFERS_IN_WINDOW // (2 if options.quick else 1)
     floor = min(wanted, max(WARMUP_STEPS * (1 if options.quick else 2), buffers * held))
-    long, short = max(WARMUP_STEPS, 2 * held, _settled(first)), max(3, 2 * held)
+    # the blocks of a stream must reach the places of its epoch: long ones, and all of them
+    brisk = options.quick and not _is_stream(first)
+    usual = WARMUP_STEPS // 2 if brisk else WARMUP_STEPS
+    long, short = max(usual, 2 * held, _settled(first)), max(3, 2 * held)
+    if brisk and not options.seconds:
+        wanted = max(floor, min(wanted, pace.steps_in(QUICK_LOOK_S / FIRST_LOOK) - long))
     fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
     # repeats go last: the interval shrinks with them, not with steps
     for repeats, warmup in itertools.product(fewer, (long, short)):
@@ -414,6 +423,12 @@ def _run_blocks(
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
         arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
+        # the last look is at the last block
+        done, looks = block + 1, min(len(LOOK_MISS), repeats - FIRST_LOOK + 1)
+        may_stop = session.plan.early_stop and 0 <= done - FIRST_LOOK < looks - 1
+        if may_stop and (side := deciding_side(session)):
+            session.notes.append(STOPPED.format(done, repeats, looks, side))
+            break
 
 
 def repeat_disturbed(
@@ -424,7 +439,9 @@ def repeat_disturbed(
     wanted = min(QUIET_BLOCKS, done)
     for block in range(done, done + wanted):
         runs = [Window.of(run) for run in session.runs if run.arm in SPLIT_ORDER]
-        if block - len(disturbed_blocks(runs)) >= wanted:
+        quiet = block - len(disturbed_blocks(runs))
+        # a quick run does not wait for a machine that was busy all the time
+        if quiet >= wanted or (session.plan.early_stop and not quiet):
             return
         if not _one_more(bench, session, kept_batches, deadline, "other programs disturbed one"):
             return
@@ -440,7 +457,8 @@ def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: 
     for block in range(done, MOST_BLOCKS):
         found = diagnose_session(session)
         sure = block == done and found.verdict != Verdict.INCONCLUSIVE
-        if sure or found.stall.high - found.stall.low <= NARROW:
+        busy = session.plan.early_stop and found.evidence.machine.others >= BUSY
+        if sure or busy or found.stall.high - found.stall.low <= NARROW:
             return
         if not _one_more(bench, session, kept_batches, deadline, "nothing is settled yet"):
             return
@@ -467,8 +485,9 @@ def _one_more(
 
 def announcement(plan: Plan) -> str:
     """What will run, for how long, and why."""
+    least = ("up to ", f"{FIRST_LOOK} to ") if plan.early_stop else ("", "")
     head = (
-        f"about {plan.seconds:.0f} s: {plan.repeats} repeats of the step with "
+        f"{least[0]}about {plan.seconds:.0f} s: {least[1]}{plan.repeats} repeats of the step with "
         f"{', '.join(arm.label for arm in plan.arms)}, {plan.steps} steps each after "
         f"{plan.warmup} of warm-up"
     )

@@ -39,6 +39,7 @@ class Plan:
     files: tuple[str, ...] = ()  # what the cold loader drops from the page cache
     seed: int = 0
     emulate_ms: float | None = None
+    early_stop: bool = False  # after the third or fourth block, once the interval decides
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `plan` in a session file; a plan without arms has its reasons alone."""

@@ -136,10 +136,20 @@ def test_steps_that_recording_alone_outweighs_leave_the_stall_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("df", "value"), [(1, 12.706), (4, 2.776), (10, 2.228), (30, 2.0423), (2.5, 3.575)]
+    ("df", "miss", "value"),
+    [
+        (1, 0.05, 12.706),
+        (4, 0.05, 2.776),
+        (10, 0.05, 2.228),
+        (30, 0.05, 2.0423),
+        (2.5, 0.05, 3.575),
+        (1, 0.01, 63.657),
+        (4, 0.01, 4.604),
+        (1e9, 0.01, 2.579),
+    ],
 )
-def test_t_quantiles_match_the_tables(df: float, value: float) -> None:
-    assert t_quantile(df) == pytest.approx(value, abs=0.02 if df % 1 else 2e-3)
+def test_t_quantiles_match_the_tables(df: float, miss: float, value: float) -> None:
+    assert t_quantile(df, miss) == pytest.approx(value, abs=2e-3)
 
 
 @pytest.mark.parametrize("repeats", [3, 4, 5, 8])

@@ -439,7 +439,7 @@ def test_a_missing_file_is_counted() -> None:
 
 
 def test_the_window_holds_whole_epochs() -> None:
-    session = measure_arms(bench(FakeClock(), n=16), quick())
+    session = measure_arms(bench(FakeClock(), n=16), quick(seconds=25.0))
     assert session.plan.steps == 64  # of 60 asked for
     steps = [Window.of(run).steps for run in session.arm(Arm.WARM)]
     assert [(len(s.batch), int(s.first.sum())) for s in steps] == [(64, 4)] * 3
