@@ -95,7 +95,9 @@ def build_library(target: Path = LIBRARY, *, sanitize: bool = False) -> str:
 
     A compiler that cannot make one library for several processors makes it for the oldest.
     """
-    errors = "no C compiler found: install gcc or clang, or `pip install ziglang`"
+    errors = (
+        "no C compiler found: install gcc, clang or `pip install 'dataset-preflight[compiler]'`"
+    )
     for compiler in find_compilers():
         for extra in [SANITIZE_FLAGS] if sanitize else [(), ("-DWITHOUT_CLONES",)]:
             errors = compile_library(compiler, target, extra)

@@ -102,7 +102,8 @@ def missing_sentence() -> str:
         return ""
     return (
         "The compiled kernels are missing or outdated: this scan takes two to four times as long. "
-        "Install a C compiler (or `pip install ziglang`) and run `python -m audit.kernels.build`."
+        "Install a C compiler (or `pip install 'dataset-preflight[compiler]'`), then run "
+        "`python -m audit.kernels.build`."
     )
 
 
