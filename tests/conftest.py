@@ -135,6 +135,8 @@ class LateModule:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_"):  # pytest looks for marks
+            raise AttributeError(attribute)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = importlib.import_module(self._name)
