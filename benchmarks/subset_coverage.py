@@ -731,7 +731,7 @@ def mean_of_tables(metric: str, tables: Array) -> Array:
 def mean_ratio(metric: str, S: Array, N: Array) -> estimate.Ratio:
     """Return what the product makes of the rows of tables S (draws, label, answer), all at once.
 
-    Rows of one cell are alike. `tests/audit/subset/test_benchmarks.py` compares both.
+    Rows of one cell are alike. `tests/audit/subset/test_score.py` compares both.
     """
     n, hit = S.sum(2), np.broadcast_to(np.eye(S.shape[1]), S.shape)
     w = N / np.maximum(n, 1)

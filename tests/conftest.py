@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import importlib
+import importlib.util
 import os
 import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,14 +47,21 @@ LONGEST = (
     "audit/ui/test_pages.py", "audit/cli/test_hostile_calls.py",
     "audit/decisions/test_decisions.py", "audit/scanning/test_scanning.py",
     "pipeline_profiler/profiling/watching/test_watch.py", "audit/checks/test_cases.py",
-    "pipeline_profiler/cli/test_check_frameworks.py", "audit/subset/test_benchmarks.py",
+    "pipeline_profiler/cli/test_check_frameworks.py", "audit/subset/test_score.py",
     "pipeline_profiler/cli/test_hanging.py", "audit/test_real_data.py",
     "pipeline_profiler/cli/test_newcomer.py", "test_supply.py", "audit/ui/test_queue.py",
     "pipeline_profiler/checks/test_examples.py", "audit/subset/test_objects.py",
     "audit/compare/test_diff.py", "audit/annotations/test_annotation_forms.py",
     "audit/machine/test_executors.py", "audit/annotations/test_annotation_coco.py",
     "audit/decisions/test_box_fixes.py", "audit/run/test_healing.py", "audit/run/test_verify.py",
-    "audit/cli/test_main.py", "audit/ui/test_bulk.py", "audit/test_fuzz.py", "test_wheel.py",
+    "audit/cli/test_main.py", "audit/test_fuzz.py", "test_wheel.py",
+)  # fmt: skip
+# Only one process imports TensorFlow: that takes as long as importing all that is tested.
+TENSORFLOW = (
+    "pipeline_profiler/checks/test_examples.py", "pipeline_profiler/checks/test_indexed.py",
+    "pipeline_profiler/checks/test_keras_subject.py",
+    "pipeline_profiler/profiling/adapters/test_tf.py", "audit/sources/test_packs.py",
+    "audit/sources/test_python_objects.py",
 )  # fmt: skip
 
 
@@ -71,12 +81,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # without xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file on one worker, and those that share an app and a browser together on one."""
+    """Keep a file on one worker, and files together that share a browser or import TensorFlow."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
+            if file.endswith(TENSORFLOW):
+                return "TensorFlow"
             return str(Path(file).parent) if "browser/" in file else file
 
     return ByFile(config, log)
@@ -114,6 +126,28 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
     if not folder.is_dir() and not os.environ.get("CI"):
         pytest.skip("needs `make test`, which installs such libraries beside the environment")
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+
+
+class LateModule:
+    """A module imported at its first use: each process collects all tests, and one runs these."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_"):  # pytest looks for marks
+            raise AttributeError(attribute)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = importlib.import_module(self._name)
+        return getattr(module, attribute)
+
+
+def import_late(name: str) -> Any:
+    """Return the module `name`, imported at its first use; skip the file where there is none."""
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed", allow_module_level=True)
+    return LateModule(name)
 
 
 def make_once(

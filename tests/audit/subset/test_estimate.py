@@ -13,9 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, hypergeom
-from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.proportion import proportion_confint
 
 from audit.errors import UsageError
 from audit.statistics import intervals as stats
@@ -50,6 +47,9 @@ def test_newcombes_table(k, n, score, exact):
 @given(st.integers(1, 400), st.floats(0, 1), st.sampled_from([0.8, 0.9, 0.95, 0.99]))
 @settings(max_examples=60)
 def test_intervals_equal_statsmodels(n, share, confidence):
+    # here, as in the tests below: it imports pandas, for which each process would wait
+    from statsmodels.stats.proportion import proportion_confint
+
     k = round(n * share)
     for ours, method in ((stats.wilson, "wilson"), (stats.clopper_pearson, "beta")):
         theirs = proportion_confint(k, n, 1 - confidence, method)
@@ -132,6 +132,8 @@ def test_nothing_left_to_guess_at_the_whole_set():
 @given(st.integers(0, 60), st.integers(0, 60))
 @settings(max_examples=60)
 def test_mcnemar_equals_statsmodels(b, c):
+    from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+
     table = [[10, b], [c, 10]]
     theirs = reference_mcnemar(table, exact=False, correction=False).pvalue if b + c else 1.0
     assert stats.mcnemar(b, c) == pytest.approx(theirs)
@@ -154,6 +156,8 @@ def test_paired_difference_holds_its_level():
 
 
 def test_false_discovery_rate_equals_statsmodels_and_effect_sizes():
+    from statsmodels.stats.multitest import multipletests
+
     p = np.random.default_rng(0).uniform(size=30) ** 2
     assert np.allclose(stats.benjamini_hochberg(p), multipletests(p, method="fdr_bh")[1])
     assert stats.benjamini_hochberg([]).size == 0

@@ -1,4 +1,4 @@
-"""Names that turn a line around: no chart, grid or choice of the app shows their characters."""
+"""Hostile names: no page, chart, grid or choice of the app shows their characters; boxes view."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from audit.decisions.decisions import decide_samples
 from audit.records import Action
 from audit.scanning import scanning
 from audit.sources import open_source
-from tests.audit.ui.pages import Show, html
+from tests.audit.annotations import datasets
+from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
+from tests.audit.ui.pages import Show, html, text
 from tests.conftest import picture
 
 pytestmark = pytest.mark.slow
+
 
 EVIL = "\u202egpj\x1b"
 FETCH = "![p](http://h.invalid/p)"  # a browser that reads it as Markdown asks that server
@@ -79,9 +82,9 @@ def test_no_element_shows_a_character_of_direction(show: Show, evil: Path, page:
         for element in kinds:
             sent = element.proto.SerializeToString()
             assert "\u202e".encode() not in sent, (page, element.type)
-        for text in markdown_of(at._tree):
-            assert "![" not in text.replace("\\!\\[", ""), (page, text)
-            assert "<img" not in text.replace("\\<img", ""), (page, text)
+        for drawn in markdown_of(at._tree):
+            assert "![" not in drawn.replace("\\!\\[", ""), (page, drawn)
+            assert "<img" not in drawn.replace("\\<img", ""), (page, drawn)
 
 
 def markdown_of(block: Any) -> Iterator[str]:
@@ -95,3 +98,52 @@ def markdown_of(block: Any) -> Iterator[str]:
         for name in ("label", "help", "body", "text"):
             found = getattr(block.proto, name, "")
             yield found if isinstance(found, str) else ""
+
+
+# ---- the view of boxes on the page Labels ----
+
+
+EVIL_CLASS = "<img src=x onerror=alert(1)>\u202e**b**"
+
+
+@pytest.fixture(scope="module")
+def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pictures; one has a box of a hostile class that leaves it."""
+    folder = tmp_path_factory.mktemp("boxed")
+    document = coco(2, [(1, 5, 6, 20, 10), (2, 60, 40, 30, 30)])
+    document["categories"].append({"id": 2, "name": EVIL_CLASS})
+    document["annotations"][1]["category_id"] = 2
+    return annotated_run(coco_tree(folder / "d", document, 2), folder / "run")
+
+
+def test_statistics_and_pictures_are_shown(show: Show, boxed: Path) -> None:
+    at = show("labels", boxed, view="Boxes")
+    said = text(at)
+    (drawn,) = [c.proto.json for c in at.get("bidi_component") if '"markup"' in c.proto.json]
+    assert "2 boxes of 2 classes in 2 annotated images" in drawn
+    assert "<svg" in drawn
+    assert EVIL_CLASS[:9] not in drawn
+    assert "2 images" in said
+    assert 'class="notice error"' not in html(at)
+    filtered = show("labels", boxed, view="Boxes", box_class="cat", code="BOX001")
+    assert "No image fits." in text(filtered)
+    nonsense = show("labels", boxed, view="Boxes", box_size="huge", start="-x")
+    assert 'class="notice error"' not in html(nonsense)
+
+
+def test_hostile_classes_are_text(show: Show, boxed: Path) -> None:
+    at = show("labels", boxed, view="Boxes")
+    assert "<img" not in html(at)
+    for element in elements(at._tree):
+        if element.type not in COMPONENTS:
+            assert "\u202e".encode() not in element.proto.SerializeToString(), element.type
+
+
+def test_without_boxes_there_is_one_calm_sentence(show: Show, tmp_path: Path) -> None:
+    datasets.picture(tmp_path / "d" / "0.jpg")
+    run = annotated_run(tmp_path / "d", tmp_path / "run")
+    plain = show("labels", run)
+    assert "Boxes" not in text(plain)
+    asked = show("labels", run, view="Boxes")
+    assert "This dataset has no readable bounding boxes." in text(asked)
+    assert 'class="notice error"' not in html(asked)

@@ -20,6 +20,7 @@ from audit.browse.findings import FindingFilter
 from audit.browse.overview import overlap_matrix
 from audit.checking.check import all_checks
 from audit.decisions import decisions
+from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Ledger
 from audit.records import Action
 from audit.run import generations
@@ -34,6 +35,7 @@ from tests.audit.reviewed import findings, made_run
 from tests.audit.ui.pages import Show, html, link_of, shown, text
 
 pytestmark = pytest.mark.slow
+
 
 PAGES = (
     "overview", "findings", "duplicates", "labels", "explore", "changes", "ledger", "subset",
@@ -486,3 +488,138 @@ def test_a_scan_that_publishes_shows_at_the_next_click(
     scanning.scan(open_source([str(tree)]), run, jobs=1, checks=["IMG001"])
     at.run()
     assert next(m.value for m in at.metric if m.label == "Files") == "23"
+
+
+# ---- links that name what is decided by now, or gone ----
+
+
+GONE = "0" * 16
+
+
+@pytest.mark.parametrize(("page", "what"), [("duplicates", "group"), ("findings", "finding")])
+def test_a_link_to_what_is_gone_says_so_and_opens_the_first(
+    show: Show, scanned: Path, page: str, what: str
+) -> None:
+    said = text(show(page, scanned, finding=GONE))
+    assert f"The {what} of this link is not in the run" in said
+    assert f"The first {what} of the list is open in its place." in said
+    assert "this link" not in text(show(page, scanned))
+
+
+@pytest.mark.parametrize(("page", "what"), [("duplicates", "group"), ("findings", "finding")])
+def test_a_link_to_what_is_decided_says_so(show: Show, run: Path, page: str, what: str) -> None:
+    first = next(iter(findings(run, "DUP001")))
+    decisions.decide_findings(run, [first], Action.KEEP)
+    said = text(show(page, run, finding=first))
+    assert f"The {what} of this link is decided: the list has those that are open." in said
+    assert "this link" not in text(show(page, run, finding=first, status="all"))
+
+
+@pytest.mark.parametrize("page", ["duplicates", "findings"])
+@pytest.mark.parametrize("way", ["start", "before"])
+def test_a_link_to_a_page_of_the_list_that_is_empty_by_now_shows_the_first_page(
+    show: Show, run: Path, page: str, way: str
+) -> None:
+    anchor = GONE
+    if way == "start":  # decided, and nothing follows it
+        anchor = _last(run)
+        decisions.decide_findings(run, [anchor], Action.FALSE_POSITIVE)
+    said = text(show(page, run, **{way: anchor}))
+    assert "No open group" not in said
+    assert "No finding fits" not in said
+
+
+def _last(run: Path) -> str:
+    with closing(generations.open_generation(generations.require(run))) as store:
+        browse.index(store)
+        return str(store.scalar(f"SELECT arg_max(fingerprint, place) FROM {browse.INDEX}"))
+
+
+def test_no_open_group_of_a_kind_is_not_none_at_all(show: Show, run: Path) -> None:
+    decisions.decide_findings(run, ["DUP003"], Action.FALSE_POSITIVE)
+    said = text(show("duplicates", run, code="DUP003"))
+    assert "No open group of DUP003." in said
+    assert "No open group of duplicates." not in said
+
+
+@pytest.mark.parametrize("page", ["duplicates", "findings"])
+def test_a_status_that_does_not_exist_is_the_first_one(show: Show, run: Path, page: str) -> None:
+    decisions.decide_findings(run, ["DUP001"], Action.KEEP)
+    at = show(page, run, status="closed")
+    assert at.selectbox(key="choice status").value == "open"
+    assert text(at) == text(show(page, run, status="open"))
+
+
+# ---- a decision on all that fit ----
+
+
+DOGS = '[["label","in","dog"]]'
+
+
+def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(show: Show, run: Path) -> None:
+    at = show("explore", run, where=DOGS)
+    at.button(key="act on all").click().run()
+    assert "11 files: label: dog." in text(at)
+    assert not [b.key for b in at.button if b.proto.shortcut]  # no key acts behind the dialogue
+    assert not Ledger(run).log()
+    assert not [b for b in at.button if b.key == "bulk"]  # nothing is chosen unasked
+    at.segmented_control(key="verb for all that fit").set_value("Drop").run()
+    at.text_input(key="note of the decision").set_value("all dogs")
+    at.button(key="bulk").click().run()
+    done = Ledger(run).log()
+    assert len(done) == 11
+    assert len({d.batch for d in done}) == 1
+    assert {(d.verb, d.note) for d in done} == {(Action.DROP, "all dogs")}
+    assert "act" not in link_of(at)
+    Ledger(run).undo()
+    assert all(d.undone for d in Ledger(run).log())
+
+
+def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> None:
+    at = show("explore", run, where=DOGS, act="all")
+    at.segmented_control(key="verb for all that fit").set_value("Relabel").run()
+    at.button(key="bulk").click().run()
+    assert "is incomplete" in text(at)
+    assert not Ledger(run).log()
+
+
+def test_a_new_class_is_named_with_the_nearest(show: Show, run: Path) -> None:
+    for verb, name, sure in (("Relabel", "dgo", False), ("Relabel", "cat", True)):
+        at = show("explore", run, where=DOGS, act="all")
+        at.segmented_control(key="verb for all that fit").set_value(verb).run()
+        at.text_input(key="value for all that fit").set_value(name).run()
+        at.button(key="bulk").click().run()
+        assert ("has the class 'dgo' (the nearest is 'dog')" in text(at)) is not sure
+        Ledger(run).undo()
+
+
+def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(show: Show, run: Path) -> None:
+    at = show("explore", run, where=DOGS, act="all")
+    assert not [b for b in at.selectbox if b.key == "choice tag"]  # nothing has a tag
+    at.segmented_control(key="verb for all that fit").set_value("Tag").run()
+    at.text_input(key="value for all that fit").set_value("four legs").run()
+    at.button(key="bulk").click().run()
+    assert "Tagged four legs: 11 samples" in text(at)
+    assert tagged_samples(run).height == 11
+    at = show("explore", run, tag="four legs")
+    assert "11 files, page 1" in text(at)
+    at = show("explore", run, tag="four legs", where='[["split","in","test"]]')
+    assert "11 files, page 1" not in text(at)
+    assert any("tagged four legs" in b.label for b in at.button)
+    at = show("explore", run, tag="no such tag")
+    assert not at.exception
+    dog = tagged_samples(run)["id"][0]
+    assert "four legs" in text(show("explore", run, image=dog))
+
+
+def test_digits_are_classes_in_the_labelling_mode_alone(show: Show, run: Path) -> None:
+    at = show("explore", run, image="train/cat/dark.jpg")
+    assert "1" not in {b.proto.shortcut for b in at.button}
+    at.toggle(key="toggle labelling").set_value(True).run()
+    keys = {b.proto.shortcut: b.label for b in at.button if b.key and b.key.startswith("class ")}
+    assert keys == {"1": "Cat", "2": "cat", "3": "dog"}
+    at.button(key="class 3").click().run()
+    at.button(key="class 2").click().run()  # the class that the file has
+    done = [(d.subject, d.verb, d.value) for d in reversed(Ledger(run).log())]
+    dark = "train/cat/dark.jpg"
+    assert done == [(dark, Action.RELABEL, "dog"), (dark, Action.KEEP, None)]

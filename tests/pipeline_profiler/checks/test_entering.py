@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from pipeline_profiler.checks.check import Judgement  # noqa: E402
 from pipeline_profiler.checks.document import parse_checks  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
+from pipeline_profiler.cli.main import command_line  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
 from tests.pipeline_profiler.checks.toys import ChangedImages, ToyImages, toy_loader, toy_training  # noqa: E402
 from tests.pipeline_profiler.conftest import UNCOMPILED, UNRECORDED  # noqa: E402
@@ -345,12 +346,31 @@ def functions(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_line_is_that_of_the_evaluation_and_of_the_call_of_the_model(functions: Path) -> None:
-    found = command(functions, "check", "--only", "TRAIN024", "train.py")
+@pytest.fixture
+def called(
+    functions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Run a command of checks beside these files in this process; returns its document."""
+    monkeypatch.chdir(functions)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def call(*words: str) -> dict[str, Any]:
+        command_line([words[0], *UNRECORDED, "--json", *words[1:]])
+        return dict(json.loads(capsys.readouterr().out))
+
+    yield call
+    for name in ("train", "parts"):  # the next test has other files of these names
+        sys.modules.pop(name, None)
+
+
+def test_the_line_is_that_of_the_evaluation_and_of_the_call_of_the_model(
+    called: Callable[..., dict[str, Any]],
+) -> None:
+    found = called("check", "--only", "TRAIN024", "train.py")
     assert found["failed"] == ["TRAIN024"], found["checks"]
     assert found["checks"][0]["place"] == line_of(SPLIT, "def evaluate")
     loaders = ("--eval", "parts.py:make_eval_loader", "train.py:make_loader")
-    found = command(functions, "check", "--only", "LOAD008", *loaders)
+    found = called("check", "--only", "LOAD008", *loaders)
     assert found["checks"][0]["sentence"].startswith("As it enters the model: ")
     assert found["checks"][0]["place"] == line_of(SPLIT, "value = loss(model(x)")
 
@@ -371,7 +391,9 @@ GREEN = "torch.stack([0 * x[:, 0], 0 * x[:, 0] + 1, 0 * x[:, 0]], 1)"
 
 
 @pytest.mark.parametrize("ran", ["a script", "functions", "check"])
-def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None:
+def test_the_grid_shows_what_enters_the_model(
+    functions: Path, called: Callable[..., dict[str, Any]], ran: str
+) -> None:
     from PIL import Image
 
     words = ["check", "train.py"] if ran == "functions" else ["check"]
@@ -382,8 +404,11 @@ def test_the_grid_shows_what_enters_the_model(functions: Path, ran: str) -> None
         words += ["--yes", "--", "train.py"]
     code = "LOAD007" if ran == "check" else "TRAIN005"
     for output in ("x.json", "x.html", "x.md"):
-        command(functions, *words[:1], "--only", code, "-o", output, "--images", "x.png",
-                *words[1:])  # fmt: skip
+        options = ("--only", code, "-o", output, "--images", "x.png")
+        if ran == "a script":
+            command(functions, words[0], *options, *words[1:])
+        else:
+            called(words[0], *options, *words[1:])
     png = (functions / "x.png").read_bytes()
     with Image.open(io.BytesIO(png)) as grid:
         assert grid.getpixel((40, 40)) == (0, 255, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,14 @@ import pytest
 from pipeline_profiler.checks.caught_keras import FitBatches
 from pipeline_profiler.checks.indexed import MOST, reshuffled_split, rows_of
 from pipeline_profiler.checks.loader_subject import LoaderSubject
+from tests.conftest import import_late
 from tests.pipeline_profiler.checks.conftest import judged
 
 pytestmark = pytest.mark.slow
 
-tf = pytest.importorskip("tensorflow")
+tf = import_late("tensorflow")
 
 SIDE = 8
-RANDOM = tf.random.Generator.from_seed(0)  # goes on where another pass has left it
 
 
 def pictures(count: int = 200, seed: int = 0) -> tuple[Any, Any]:
@@ -32,8 +33,14 @@ def slices(count: int = 200, seed: int = 0) -> Any:
     return tf.data.Dataset.from_tensor_slices(pictures(count, seed))
 
 
+@cache
+def random() -> Any:
+    """A generator that goes on where another pass has left it."""
+    return tf.random.Generator.from_seed(0)
+
+
 def flipped(pixels: Any, label: Any) -> Any:
-    turned = RANDOM.uniform(()) < 0.5
+    turned = random().uniform(()) < 0.5
     return tf.cond(turned, lambda: pixels[:, ::-1], lambda: pixels), label
 
 

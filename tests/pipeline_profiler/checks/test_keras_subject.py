@@ -11,11 +11,12 @@ import pytest
 from pipeline_profiler.checks.caught_keras import CaughtFit, FitBatches, _caught
 from pipeline_profiler.checks.keras_subject import KerasSubject, as_labels, choose_subject
 from pipeline_profiler.checks.loader_subject import LoaderSubject
+from tests.conftest import import_late
 from tests.pipeline_profiler.checks.conftest import judged
 
 pytestmark = pytest.mark.slow
 
-keras = pytest.importorskip("keras")
+keras = import_late("keras")
 
 K, SIDE = 4, 6
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -390,6 +391,7 @@ def test_a_loss_inside_the_model_and_batches_without_a_loader(folder: Path) -> N
     assert "no DataLoader" in err
 
 
+needs_keras = pytest.mark.skipif(not find_spec("keras"), reason="needs Keras")
 KERAS = """
 import numpy as np
 import keras
@@ -405,8 +407,8 @@ model.fit(inputs, labels, epochs=500, validation_split=0.25,
 """
 
 
+@needs_keras
 def test_a_fit_of_keras_is_caught(folder: Path) -> None:
-    pytest.importorskip("keras")
     _, out, err = run(folder, KERAS, "--only", "TRAIN001,TRAIN010,LOAD002,LOAD003")
     assert out, err
     found = json.loads(out)
@@ -435,8 +437,8 @@ model.fit(train, epochs=500, validation_data=train)
 """
 
 
+@needs_keras
 def test_keras_scales_in_the_model_and_has_one_output_for_two_classes(folder: Path) -> None:
-    pytest.importorskip("keras")
     options = ("--only", "LOAD002,LOAD006,LOAD008,TRAIN001,TRAIN010,TRAIN018,TRAIN020")
     code, out, err = run(folder, PICTURES, *options)
     assert code == 0, out + err

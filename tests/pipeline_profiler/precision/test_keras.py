@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.slow
-
-pytest.importorskip("tensorflow")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("tensorflow"), reason="needs TensorFlow"),
+]
 
 PROGRAM = """
 import json, os, sys, warnings

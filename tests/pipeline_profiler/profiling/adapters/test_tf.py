@@ -1,15 +1,10 @@
 """The tf.data adapter on real graphs; structure only, no times."""
 
-import warnings
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    tf = pytest.importorskip("tensorflow")
 
 from pipeline_profiler import ProfileError, Recorder
 from pipeline_profiler.precision.data_source import make_sized_loader
@@ -21,9 +16,12 @@ from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
+from tests.conftest import import_late
 from tests.pipeline_profiler.fakes import MS, FakeClock, LateReadings, made_run, schedule
 
 pytestmark = pytest.mark.slow
+
+tf = import_late("tensorflow")
 
 
 def graph() -> Any:
