@@ -200,10 +200,10 @@ def files(tmp_path_factory):
     return folder
 
 
-def planned(files, name, *words, metric="map50"):
-    """Return the plan of that name; `map` takes the ten overlaps of `map50`'s one, and as long."""
+def planned(files, name, *words):
+    """Return the plan of that name, which is for the mean AP."""
     path = files / f"{name}.json"
-    call("plan", "--from", files / "gt.json", "--metric", metric, "--output", path, *words)
+    call("plan", "--from", files / "gt.json", "--metric", "map", "--output", path, *words)
     return json.loads(path.read_text())
 
 
@@ -215,11 +215,11 @@ def drawn(files, name, seed):
     return subset
 
 
-def score_words(files, subset=None, metric="map50"):
+def map_words(files, subset=None):
     """Return the words of a score by mean AP: of a subset, or else of the whole set."""
     truth = files / "gt.json"
     scored = [truth] if subset is None else [subset, "--from", truth]
-    return ["score", *scored, "--metric", metric]
+    return ["score", *scored, "--metric", "map"]
 
 
 def estimands(score):
@@ -229,16 +229,16 @@ def estimands(score):
 @pytest.mark.slow
 def test_plan_draw_and_score(files):
     truth, old = files / "gt.json", files / "old.json"
-    plan = planned(files, "plan", "--half-width", 0.03, "--predictions", old, metric="map")
+    plan = planned(files, "plan", "--half-width", 0.03, "--predictions", old)
     width = plan["estimands"]["generalisation"]["half_width"]
     assert width == pytest.approx(0.03, rel=0.08)
     assert plan["estimands"]["agreement"]["n_for_target"] < plan["n"]
     assert [c["label"] for c in plan["classes"]] == [f"class{k}" for k in range(6)]
-    subset = score_words(files, drawn(files, "plan", 4), "map")
+    subset = map_words(files, drawn(files, "plan", 4))
     score = document(*subset, "--metric", "map50:class0", "--predictions", old)
     found = estimands(score)["generalisation"]
     assert (found["high"] - found["low"]) / 2 == pytest.approx(width, rel=0.2)
-    exact = estimands(document(*score_words(files, metric="map"), "--predictions", old))
+    exact = estimands(document(*map_words(files), "--predictions", old))
     assert exact["full-set"]["known"]
     assert exact["generalisation"]["low"] < exact["full-set"]["value"]
     known = values(evaluated((json.loads(truth.read_text()), json.loads(old.read_text()))), "map")
@@ -259,7 +259,7 @@ def test_two_models_and_what_tells_them_apart(files):
     two, alone = (p["estimands"][name]["detectable_difference"] for p in (plan, one))
     assert two == pytest.approx(0.02, rel=0.1)
     assert two < 0.6 * alone  # related models differ less than two that have nothing in common
-    text = call(*score_words(files), *both)
+    text = call(*map_words(files), *both)
     assert "than old on this set" in text
     assert "better detections: second model on" in text
 
@@ -269,19 +269,19 @@ def test_scenes_are_taken_whole_and_rare_classes_brought_in(files):
     old = ["--predictions", files / "old.json"]
     plan = planned(files, "scenes", "--n", 20, "--group", "scene", *old)
     assert plan["n_units"] == 41
-    text = call(*score_words(files, drawn(files, "scenes", 1)), *old)
+    text = call(*map_words(files, drawn(files, "scenes", 1)), *old)
     assert "files in 20 units drawn from 41" in text
     words = ["--n", 60, "--by", "rarest_class", "--set", "plan.allocation=equal"]
     numbers = [s["n"] for s in planned(files, "rare", *words, *old)["strata"]]
     assert max(numbers) - min(numbers) <= 1
-    call(*score_words(files, drawn(files, "rare", 1)), *old)
+    call(*map_words(files, drawn(files, "rare", 1)), *old)
 
 
 @pytest.mark.slow
 def test_classes_that_few_pictures_can_tell_of(files):
     old = ["--predictions", files / "old.json"]
     planned(files, "few", "--n", 12, *old)
-    text = call(*score_words(files, drawn(files, "few", 2)), *old, "--by-class")
+    text = call(*map_words(files, drawn(files, "few", 2)), *old, "--by-class")
     assert "of 6 classes: this draw has too few images of the remaining classes (" in text
     assert "inconclusive" in text
 
@@ -472,10 +472,10 @@ def test_masks_that_cannot_be_compared(mask_folders, tmp_path):
 def test_an_earlier_model_narrows_the_interval(files):
     old, new = files / "old.json", files / "new.json"
     planned(files, "based", "--n", 100, "--predictions", old)
-    subset = score_words(files, drawn(files, "based", 3))
+    subset = map_words(files, drawn(files, "based", 3))
     words = [*subset, "--plan", files / "based.json", "--baseline", old, "--predictions"]
     exact, exact_old = (
-        estimands(document(*score_words(files), "--predictions", model))["full-set"]["value"]
+        estimands(document(*map_words(files), "--predictions", model))["full-set"]["value"]
         for model in (new, old)
     )
     model = document(*words, new)["models"][0]
@@ -498,7 +498,7 @@ def test_an_earlier_model_needs_fewer_pictures(files):
     width = plan["estimands"]["agreement"]["half_width"]
     assert width == pytest.approx(0.03, rel=0.1)
     assert any("known on all images" in reason for reason in plan["reasons"])
-    subset = score_words(files, drawn(files, "less", 1))
+    subset = map_words(files, drawn(files, "less", 1))
     score = document(*subset, "--plan", files / "less.json", *models)
     found = score["models"][0]["with_baseline"][0]["estimands"]["full-set"]
     assert (found["high"] - found["low"]) / 2 == pytest.approx(width, rel=0.3)
