@@ -89,11 +89,8 @@ demo: $(VENV)/core $(KERNELS)
 app: $(VENV)/app
 	$(BIN)/audit app runs/sample_data sample_data/sessions/*.json* $(wildcard runs/sample_data/*.json)
 
-# As many processes as fit into the free memory at 1.7 GB each, since tests wait a lot; at most three
-# a core.
-COUNT = "from audit.machine.executors import usable_memory, usable_cores as cores; \
-print(max(1, min(int(usable_memory() / 1.7e9), 3 * cores())))"
-WORKERS = $$($(BIN)/python -c $(COUNT))
+# A worker more than there are cores, since tests wait too; each takes up to 2 GB, hence four at most.
+WORKERS = $$($(BIN)/python -c "from preflight.cores import usable_cores as n; print(min(n() + 1, 4))")
 
 test: $(VENV)/all $(KERNELS) $(VENV)/browser $(BESIDE)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
