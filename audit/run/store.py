@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
+BRIEF_BELOW = 10_000  # samples: planning a query costs more than running it
 USER_BATCH = 1000  # rows of a user's query that are in memory at once
 # A scan takes rows only from databases that are whole, so this holds for any damage.
 AGAIN = "scan its source again into this run. Decisions are kept."
@@ -115,9 +116,16 @@ class Store:
 
         Planning their join of 60 columns is 4 ms of every query: most of it on a small dataset.
         """
+        self.plan_briefly()
         if self.scalar("SELECT count(*) FROM samples") <= at_most:
             for view in ("images", "pictures", "picture_labels", "effective_sizes"):
                 self.execute(f"CREATE TEMP TABLE {view} AS SELECT * FROM {view}")
+
+    def plan_briefly(self) -> None:
+        """Plan queries without the optimizer, in one thread, where few samples make that faster."""
+        if self.scalar("SELECT count(*) FROM samples") < BRIEF_BELOW:
+            self.execute("PRAGMA disable_optimizer")
+            self.execute("SET threads = 1")
 
     def show_split_as(self, samples: pl.DataFrame) -> None:
         """Let every table and view of pictures tell the `split` and `label` of `samples` (id).

@@ -92,8 +92,12 @@ class ScanRequest:
     lock: bool = True
     verify: bool = False
 
-    def carry_out(self, progress: ProgressCallback = ignore_progress) -> ScanResult:
+    def carry_out(
+        self, progress: ProgressCallback = ignore_progress, clock: Stopwatch | None = None
+    ) -> ScanResult:
         """Measure what is new, run the checks, publish a generation of the run.
+
+        `clock` gets the laps of the stages.
 
         Raises LockedError when another writer holds the run, UsageError for unknown checks or
         thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
@@ -101,7 +105,7 @@ class ScanRequest:
         own = load_own(self.config.plugins, self.source.roots.values())
         judge = _Judge(_configured(self.checks, self.config, own), own, progress)
         with hold_run(self.run, "scan", enabled=self.lock):
-            return _Scan.begin(self, judge).carry_out()
+            return _Scan.begin(self, judge, clock or Stopwatch()).carry_out()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,7 @@ class _Scan:
     predicted: BoxResults | None = None
 
     @classmethod
-    def begin(cls, request: ScanRequest, judges: _Judge) -> _Scan:
+    def begin(cls, request: ScanRequest, judges: _Judge, clock: Stopwatch) -> _Scan:
         """Heal the run, and find the generation whose rows can be taken over."""
         heal_run(request.run)
         previous = generations.find_reusable(request.run)
@@ -221,7 +225,7 @@ class _Scan:
             made = json.dumps([request.source.roots, request.run.name, as_now], sort_keys=True)
             digest = hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
             place = place.below(f"parts-{digest}")
-        return cls(request, judges, request.config, previous, place, Stopwatch())
+        return cls(request, judges, request.config, previous, place, clock)
 
     @property
     def run(self) -> Path:
@@ -239,6 +243,7 @@ class _Scan:
                 self.relate(store, workers)
         self.judge()
         self.publish()
+        self.clock.lap("publish")
         return ScanResult(
             self.run, self.total, self.pending, self.kept + self.moved, self.resumed,
             self.unchanged is not None, self.clock.laps, self.moved,
