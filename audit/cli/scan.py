@@ -95,6 +95,9 @@ def scan_command(
     with_paths: Annotated[bool, ci_option("--with-paths", "Let --push send sample ids.")] = False,
 ) -> None:
     """Index a dataset and report its problems; run it again after any change."""
+    from audit.machine.stopwatch import Stopwatch
+
+    clock = Stopwatch.of_process()
     if all(map(os.path.isdir, source)):  # before the settings, whose libraries start threads
         from audit.machine.workers import fork_ahead
 
@@ -103,10 +106,8 @@ def scan_command(
     from audit.compare.diff import Snapshot, compare_snapshots
     from audit.compare.expectations import parse_expectations
     from audit.kernels.library import missing_sentence
-    from audit.machine.stopwatch import Stopwatch
     from audit.report import collect_report
 
-    clock = Stopwatch.of_process()
     config = read_config(expect or ())
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)

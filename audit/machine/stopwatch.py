@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from audit.machine.workers import worker_cpu_s
 
@@ -23,16 +21,6 @@ def _now() -> Lap:
     return Lap(time.perf_counter(), time.process_time(), worker_cpu_s())
 
 
-def _process_began() -> float:
-    """Return when this process began, on the clock of `perf_counter`; now where Linux is absent."""
-    try:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, ValueError, IndexError):
-        age = 0.0
-    return time.perf_counter() - age
-
-
 @dataclass(slots=True)
 class Stopwatch:
     """Seconds since the last lap, by the name of the stage; a stage may have several laps."""
@@ -42,8 +30,8 @@ class Stopwatch:
 
     @classmethod
     def of_process(cls) -> Stopwatch:
-        """Return a stopwatch whose first lap begins with this process: imports are part of it."""
-        return cls(last=Lap(_process_began(), 0.0, 0.0))
+        """Return a stopwatch whose first lap has all CPU seconds of this process, imports too."""
+        return cls(last=Lap(time.perf_counter(), 0.0, 0.0))
 
     def lap(self, stage: str) -> None:
         """End a stage."""

@@ -108,6 +108,7 @@ def collect_report(
     applied = apply_decisions(run, generation)
     waived = tuple(sorted(applied.waived))
     with generations.open_generation(generation) as store:
+        store.plan_briefly()
         _hide(store, waived)
         facts = store.meta()
         dataset = _dataset(store, facts)

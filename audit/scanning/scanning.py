@@ -422,22 +422,16 @@ class _Judge:
         return vectors != VectorOptions() or plugged or any(check.embeddings for check in checks)
 
     def write(self, measurements: Path, target: Path) -> None:
-        """Write a findings database, and the key of what made it: none where a check failed.
-
-        The next scan runs the checks again where the key is another, although no file changed.
-        """
+        """Write a findings database; the next scan does so again where its key is another."""
         with Store.open(measurements) as store:
             store.keep_images_at_hand(IMAGES_AT_HAND)
             if self.recall is not None:
                 _measure_recall(store, measurements.parents[1], self.recall)
-            run_checks(store, target, self.checks, lambda *n: self.progress(Progress("judge", *n)))
             broken = [*self.own.broken, *failed_columns(store)]
-        with Store.create(target) as findings:
-            findings.append("failed_checks", [asdict(part) for part in broken])
-            failed = findings.scalar("SELECT count(*) FROM failed_checks")
-            key = "" if failed else checks_key(self.checks)
-            findings.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
-            findings.checkpoint()
+            progress = self.progress
+            run_checks(
+                store, target, self.checks, lambda *n: progress(Progress("judge", *n)), broken
+            )
 
     def publish_if_needed(self, run: Path, generation: Generation) -> None:
         """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
