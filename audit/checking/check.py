@@ -56,6 +56,7 @@ class Check:
     tables: ClassVar[tuple[str, ...]] = ()  # without rows in these there is nothing to find
     # Codes of checks that say the same of a file: where one of them names it, this one is silent.
     left_to: ClassVar[tuple[str, ...]] = ()
+    embeddings: ClassVar[bool] = False  # whether it reads what embeddings say of labels
     Params: ClassVar[type] = NoParams
 
     def find(self, store: Store, params: Any) -> Iterator[Finding]:

@@ -77,8 +77,13 @@ def run_checks(
     target: Path,
     checks: Sequence[CheckConfig],
     progress: Callable[[int, int], None],
+    broken: Sequence[FailedPart] = (),
 ) -> None:
-    """Write the findings of every check over `measurements` into a new database at `target`."""
+    """Write the findings of every check over `measurements` into a new database at `target`.
+
+    `broken` are parts of the user's code that failed before. `checked_as` gets the key of the
+    checks: none where a part failed, so that the next scan runs them again.
+    """
     target.unlink(missing_ok=True)
     with Store.create(target) as store, MemoryGauge() as gauge:
         store.create_findings()
@@ -99,6 +104,10 @@ def run_checks(
                 store.append("failed_checks", [asdict(_failed(config.check, error))])
         waiting.flush()
         progress(len(checks), len(checks))
+        store.append("failed_checks", [asdict(part) for part in broken])
+        failed = store.scalar("SELECT count(*) FROM failed_checks")
+        key = "" if failed else checks_key(checks)
+        store.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
         store.checkpoint()
 
 

@@ -41,6 +41,7 @@ class SuspectSeveral(QueryCheck):
     """
 
     code = "LABEL008"
+    embeddings = True
     name = "suspected-wrong-labels"
     severity = Severity.WARNING
     tables = ("several_labels",)

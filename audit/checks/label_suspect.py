@@ -66,6 +66,7 @@ class SuspectLabel(QueryCheck):
     """
 
     code = "LABEL006"
+    embeddings = True
     name = "suspected-wrong-label"
     severity = Severity.WARNING
 
@@ -191,6 +192,7 @@ class ReviewList(QueryCheck):
     """
 
     code = "LABEL007"
+    embeddings = True
     name = "labels-to-review"
     severity = Severity.INFO
     evidence = (

@@ -83,6 +83,9 @@ def find(
     as_json: JsonOption = False,
 ) -> None:
     """Find images of folder NEW that RUN already holds; reads no image of RUN."""
+    from audit.machine.workers import fork_ahead
+
+    fork_ahead()  # before the imports below, which start threads
     from audit.machine.executors import Processes
     from audit.neighbors.pairs.overlap import find_overlap
     from audit.sources import open_source

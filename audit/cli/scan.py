@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from audit.checking.config import Config
     from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
+    from audit.machine.stopwatch import Stopwatch
     from audit.report import Report
     from audit.scanning.measuring import Progress
     from audit.scanning.scanning import ScanRequest, ScanResult
@@ -94,6 +95,9 @@ def scan_command(
     with_paths: Annotated[bool, ci_option("--with-paths", "Let --push send sample ids.")] = False,
 ) -> None:
     """Index a dataset and report its problems; run it again after any change."""
+    from audit.machine.stopwatch import Stopwatch
+
+    clock = Stopwatch.of_process()
     if all(map(os.path.isdir, source)):  # before the settings, whose libraries start threads
         from audit.machine.workers import fork_ahead
 
@@ -119,20 +123,27 @@ def scan_command(
     missing = [sentence] if (sentence := missing_sentence()) else []
     notes = [request.source.describe(), *request.config.notes, *missing]
     terminal.write_message("\n".join(notes))
-    result = _carry_out(request, source, jobs)
+    clock.lap("start")
+    result = _carry_out(request, source, jobs, clock)
     terminal.write_message(_what_happened(result))
     diff = None
     if earlier is not None:
         diff = compare_snapshots(earlier, Snapshot.of(request.run))
-    report = collect_report(request.run, laps=result.laps)
-    if timing:
-        terminal.write_message(_stage_table(report))
+    report = collect_report(request.run, clock=clock)
     if push:
         _push(request.run, push, with_paths, dry_run)
-    _finish(report, fail_on, as_json, diff, _judged(request.run, config) if expected else ())
+    outcomes = _judged(request.run, config) if expected else ()
+    try:
+        _finish(report, fail_on, as_json, diff, outcomes)
+    finally:
+        if timing:
+            clock.lap("screen")
+            terminal.write_message(_stage_table(clock))
 
 
-def _carry_out(request: ScanRequest, source: Sequence[str], jobs: int | None) -> ScanResult:
+def _carry_out(
+    request: ScanRequest, source: Sequence[str], jobs: int | None, clock: Stopwatch
+) -> ScanResult:
     """Scan with a progress bar; a stop names the command that goes on."""
     from audit.scanning.estimate import Forecast
     from audit.scanning.measuring import PHASE_WORDS
@@ -147,7 +158,7 @@ def _carry_out(request: ScanRequest, source: Sequence[str], jobs: int | None) ->
                 bar(state)
                 forecast(state)
 
-            return request.carry_out(show)
+            return request.carry_out(show, clock)
     except KeyboardInterrupt:
         again = " ".join(["audit", "scan", *source, "--out", str(request.run)])
         terminal.write_message(f"\nNothing is lost: `{again}` continues.")
@@ -435,9 +446,9 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
         terminal.write_parts(finding_lines(report, code))
 
 
-def _stage_table(report: Report) -> str:
-    """Return the stages of a scan with their seconds; `report` is as far as it was collected."""
-    stages = report.timing["stages"]
+def _stage_table(clock: Stopwatch) -> str:
+    """Return the stages of a command with their seconds."""
+    stages = [{"stage": name, **asdict(lap)} for name, lap in clock.laps.items()]
     columns = ("wall_s", "cpu_s", "workers_cpu_s")
     total = {"stage": "total"} | {name: sum(s[name] for s in stages) for name in columns}
     head = f"{'stage':<10}{'wall s':>10}{'CPU s':>10}{'of workers':>12}"

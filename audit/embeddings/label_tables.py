@@ -88,6 +88,15 @@ def relate_labels(store: Store, found: PictureVectors) -> None:
         _relate(store, found)
 
 
+def leave_out_labels(store: Store) -> None:
+    """Empty the tables of labels and vectors, and state why."""
+    reason = "no selected check needs embeddings; run `audit scan` without --checks"
+    with store.transaction():
+        for name in TABLES:
+            store.execute(f"DELETE FROM {name}")
+        store.append("label_facts", LabelFacts("no embeddings", reason=reason).rows())
+
+
 def _relate(store: Store, found: PictureVectors) -> None:
     known = label_pictures(found.rows, find_atypical(found.views[0]), found.probabilities)
     judged = nearest = search = None

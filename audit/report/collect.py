@@ -23,7 +23,7 @@ from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
 from audit.decisions.waivers import Applied, apply_decisions
 from audit.errors import DamagedError
-from audit.machine.stopwatch import Lap, Stopwatch
+from audit.machine.stopwatch import Stopwatch
 from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
     FINDING_COLUMNS,
@@ -94,21 +94,21 @@ def collect_report(
     run: Path,
     *,
     worst: int = 5,
-    laps: Mapping[str, Lap] | None = None,
+    clock: Stopwatch | None = None,
     reviewed: Path | None = None,
 ) -> Report:
     """Return what there is to report about a run, with the `worst` examples of each code.
 
-    `laps` are the stages of a scan that just ended; a run does not keep them.
+    `clock` holds the stages of a scan that just ended; a run does not keep them.
     `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
-    clock = Stopwatch()
     generation = generations.require(run)
     # Read once: of 10,000 decisions that takes half a second.
     applied = apply_decisions(run, generation)
     waived = tuple(sorted(applied.waived))
     with generations.open_generation(generation) as store:
+        store.plan_briefly()
         _hide(store, waived)
         facts = store.meta()
         dataset = _dataset(store, facts)
@@ -148,7 +148,7 @@ def collect_report(
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
         created=facts.get("created", ""),
-        timing=_timing(checks, laps, clock),
+        timing=_timing(checks, clock),
         waived=waived,
         failed=failed,
         boxes=boxes,
@@ -397,18 +397,15 @@ def _skipped_files(dataset: Dataset) -> str:
     return f"{sum(reasons.values()):,} other files are not samples and were skipped: {by_reason}."
 
 
-def _timing(
-    checks: Sequence[CheckSummary], laps: Mapping[str, Lap] | None, clock: Stopwatch
-) -> dict[str, Any]:
+def _timing(checks: Sequence[CheckSummary], clock: Stopwatch | None) -> dict[str, Any]:
     timing: dict[str, Any] = {
         "checks_s": {c.code: round(c.seconds, 4) for c in checks},
         "checks_memory_bytes": {c.code: c.memory_growth for c in checks},
     }
-    if laps is not None:
+    if clock is not None:
         clock.lap("report")
-        stages = {**laps, **clock.laps}
-        timing["phases_s"] = {name: lap.wall_s for name, lap in stages.items()}
-        timing["stages"] = [{"stage": name, **asdict(lap)} for name, lap in stages.items()]
+        timing["phases_s"] = {name: lap.wall_s for name, lap in clock.laps.items()}
+        timing["stages"] = [{"stage": name, **asdict(lap)} for name, lap in clock.laps.items()]
     return timing
 
 

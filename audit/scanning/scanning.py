@@ -73,12 +73,13 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 class ScanRequest:
     """A scan that can begin: its source is open, its words are understood.
 
-    `checks` selects the checks to run, never what is measured; `vectors` says which vectors judge
-    the labels; `jobs` is the number of worker processes (default: the usable cores). With `parts`,
-    a place that the workers of `executor` see, they leave there what they measure, and the search
-    for near-duplicates is spread over them. With `verify` every file is hashed, and one whose
-    content is another is read again, whatever size and times say. With `lock` the run is locked
-    from list to publish. What a person may say of it: `audit.scanning.options`.
+    `checks` selects the checks to run; images are measured alike, but embeddings are computed only
+    where one of the checks reads them, or where `vectors` is given: which vectors judge the labels.
+    `jobs` is the number of worker processes (default: the usable cores). With `parts`, a place that
+    the workers of `executor` see, they leave there what they measure, and the search for
+    near-duplicates is spread over them. With `verify` every file is hashed, and one whose content
+    is another is read again, whatever size and times say. With `lock` the run is locked from list
+    to publish. What a person may say of it: `audit.scanning.options`.
     """
 
     source: Source
@@ -92,8 +93,12 @@ class ScanRequest:
     lock: bool = True
     verify: bool = False
 
-    def carry_out(self, progress: ProgressCallback = ignore_progress) -> ScanResult:
+    def carry_out(
+        self, progress: ProgressCallback = ignore_progress, clock: Stopwatch | None = None
+    ) -> ScanResult:
         """Measure what is new, run the checks, publish a generation of the run.
+
+        `clock` gets the laps of the stages.
 
         Raises LockedError when another writer holds the run, UsageError for unknown checks or
         thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
@@ -101,7 +106,7 @@ class ScanRequest:
         own = load_own(self.config.plugins, self.source.roots.values())
         judge = _Judge(_configured(self.checks, self.config, own), own, progress)
         with hold_run(self.run, "scan", enabled=self.lock):
-            return _Scan.begin(self, judge).carry_out()
+            return _Scan.begin(self, judge, clock or Stopwatch()).carry_out()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,7 @@ class _Scan:
     predicted: BoxResults | None = None
 
     @classmethod
-    def begin(cls, request: ScanRequest, judges: _Judge) -> _Scan:
+    def begin(cls, request: ScanRequest, judges: _Judge, clock: Stopwatch) -> _Scan:
         """Heal the run, and find the generation whose rows can be taken over."""
         heal_run(request.run)
         previous = generations.find_reusable(request.run)
@@ -221,7 +226,7 @@ class _Scan:
             made = json.dumps([request.source.roots, request.run.name, as_now], sort_keys=True)
             digest = hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
             place = place.below(f"parts-{digest}")
-        return cls(request, judges, request.config, previous, place, Stopwatch())
+        return cls(request, judges, request.config, previous, place, clock)
 
     @property
     def run(self) -> Path:
@@ -239,6 +244,7 @@ class _Scan:
                 self.relate(store, workers)
         self.judge()
         self.publish()
+        self.clock.lap("publish")
         return ScanResult(
             self.run, self.total, self.pending, self.kept + self.moved, self.resumed,
             self.unchanged is not None, self.clock.laps, self.moved,
@@ -265,8 +271,7 @@ class _Scan:
             self.edited = find_unseen_edits(store, workers, config.limits, self.progress)
             self.clock.lap("verify")
         signed = signed_pictures(store, self.run)
-        related_as = _related_as(self.config, vectors)
-        self.resumed, kept = keep_rows(store, related_as, signed, self.edited)
+        self.resumed, kept = keep_rows(store, self._related_as(store), signed, self.edited)
         self.pending = int(store.scalar("SELECT count(*) FROM pending"))
         if self.pending or self.resumed or kept is not None:
             self.kept = kept or 0
@@ -308,7 +313,7 @@ class _Scan:
         from audit.annotations import judge_boxes, measure_boxes, settle_boxes
         from audit.embeddings.box_fits import relate_box_fits
         from audit.embeddings.class_marks import relate_marks
-        from audit.embeddings.label_tables import find_vectors, relate_labels
+        from audit.embeddings.label_tables import find_vectors, leave_out_labels, relate_labels
         from audit.embeddings.vectors import Opening
 
         config, vectors = self.config, self.request.vectors
@@ -318,23 +323,38 @@ class _Scan:
         self.clock.lap("boxes")
         self._relate_pictures(store, workers)
         self.clock.lap("pairs")
-        opening = Opening(workers, config.limits, lambda *n: self.progress(Progress("embed", *n)))
-        found = find_vectors(store, self.run, vectors, opening)
-        self.clock.lap("vectors")
-        relate_labels(store, found)
+        used: VectorOptions | None = vectors
+        progress = self.progress
+        if self.judges.needs_embeddings(vectors):
+            opening = Opening(workers, config.limits, lambda *n: progress(Progress("embed", *n)))
+            found = find_vectors(store, self.run, vectors, opening)
+            self.clock.lap("vectors")
+            relate_labels(store, found)
+        else:
+            used = None
+            leave_out_labels(store)
         relate_marks(store, self.run)
         self.clock.lap("labels")
         measure_boxes(store)
         relate_box_fits(store, self.run)
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
-            "related_as": _related_as(config, vectors),
+            "related_as": _related_as(config, used),
             # pairs that were verified are of use whatever vectors judge the labels
             "paired_as": _paired_as(config),
             PUBLISHED_WITH: name_parts(self.run),
         }
         store.set_meta(facts)
         store.checkpoint()
+
+    def _related_as(self, store: Store) -> str:
+        """Return how this scan relates images: embeddings it does not need stay where they are."""
+        vectors = self.request.vectors
+        full = _related_as(self.config, vectors)
+        if self.previous is None or self.judges.needs_embeddings(vectors):
+            return full
+        before = store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'")
+        return full if before == full else _related_as(self.config, None)
 
     def _relate_pictures(self, store: Store, workers: Executor) -> None:
         """Find near-duplicates among all pictures; pairs verified before are not aligned again."""
@@ -395,23 +415,23 @@ class _Judge:
     progress: ProgressCallback
     recall: Config | None = None
 
-    def write(self, measurements: Path, target: Path) -> None:
-        """Write a findings database, and the key of what made it: none where a check failed.
+    def needs_embeddings(self, vectors: VectorOptions) -> bool:
+        """Say whether a check reads embeddings, or the user chose them; plugins may read any."""
+        checks = [config.check for config in self.checks]
+        plugged = any(not type(check).__module__.startswith("audit.checks.") for check in checks)
+        return vectors != VectorOptions() or plugged or any(check.embeddings for check in checks)
 
-        The next scan runs the checks again where the key is another, although no file changed.
-        """
+    def write(self, measurements: Path, target: Path) -> None:
+        """Write a findings database; the next scan does so again where its key is another."""
         with Store.open(measurements) as store:
             store.keep_images_at_hand(IMAGES_AT_HAND)
             if self.recall is not None:
                 _measure_recall(store, measurements.parents[1], self.recall)
-            run_checks(store, target, self.checks, lambda *n: self.progress(Progress("judge", *n)))
             broken = [*self.own.broken, *failed_columns(store)]
-        with Store.create(target) as findings:
-            findings.append("failed_checks", [asdict(part) for part in broken])
-            failed = findings.scalar("SELECT count(*) FROM failed_checks")
-            key = "" if failed else checks_key(self.checks)
-            findings.execute("CREATE TABLE IF NOT EXISTS checked_as AS SELECT ? AS key", [key])
-            findings.checkpoint()
+            progress = self.progress
+            run_checks(
+                store, target, self.checks, lambda *n: progress(Progress("judge", *n)), broken
+            )
 
     def publish_if_needed(self, run: Path, generation: Generation) -> None:
         """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
@@ -484,9 +504,9 @@ def _paired_as(config: Config) -> str:
     return json.dumps(made, sort_keys=True)
 
 
-def _related_as(config: Config, vectors: VectorOptions) -> str:
+def _related_as(config: Config, vectors: VectorOptions | None) -> str:
     made = {
-        "pairs": json.loads(_paired_as(config)), "labels": vectors.identity(),
+        "pairs": json.loads(_paired_as(config)), "labels": vectors.identity() if vectors else None,
         "boxes": BOX_STATISTICS_VERSION,
     }  # fmt: skip
     return json.dumps(made, sort_keys=True)

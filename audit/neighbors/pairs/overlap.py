@@ -95,7 +95,7 @@ def measure_new(source: Source, executor: Executor, limits: Limits) -> Measured:
     features = pa.concat_tables([part.features for part in parts])
     where = [uris[name] for name in features["sample_id"].to_pylist()]  # a path may be no UTF-8
     return Measured(
-        features.append_column("uri", pa.array(where, pa.string())),
+        features.append_column("uri", pl.Series(where, dtype=pl.String).to_arrow()),
         pa.concat_tables([part.signatures for part in parts]),
     )
 

@@ -23,6 +23,7 @@ from audit.checking.check import Check, all_checks
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Serial
+from audit.machine.stopwatch import Stopwatch
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob
 from audit.records import Action, Finding
@@ -33,6 +34,7 @@ from audit.run.generations import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
+from audit.scanning.scanning import ScanRequest
 from audit.sources import open_source
 from audit.sources.folder import FolderReader
 from audit.sources.readings import ReadLog, SampleRows
@@ -106,6 +108,25 @@ def test_a_scan_measures_every_file_in_one_process_or_several(tree: Path, tmp_pa
     assert not list(run.rglob("*.wal"))
     scan(tree, tmp_path / "two", jobs=2)
     assert_index(run, read_index(tmp_path / "two"))
+
+
+def test_embeddings_are_computed_where_a_check_reads_them_and_kept(
+    tree: Path, tmp_path: Path
+) -> None:
+    run, facts = tmp_path / "run", "SELECT value FROM label_facts WHERE key = 'vectors'"
+    scan(tree, run, checks=["FILE"])
+    assert value_of(run, facts) == '"no embeddings"'
+    scanning.recheck(run, checks=["LABEL006"])
+    reason = "SELECT completeness FROM judged.check_runs WHERE code = 'LABEL006'"
+    assert "no selected check needs embeddings" in value_of(run, reason)
+    clock = Stopwatch()
+    later = ScanRequest(open_source([str(tree)]), run, QUICK, checks=["LABEL006"], jobs=1)
+    assert later.carry_out(clock=clock).measured == 0
+    assert {"list", "measure", "pairs", "vectors", "labels", "checks", "publish"} <= set(clock.laps)
+    computed = value_of(run, facts)
+    assert computed != '"no embeddings"'
+    assert scan(tree, run, checks=["FILE"]).unchanged
+    assert value_of(run, facts) == computed
 
 
 @pytest.mark.parametrize("relate", [{}, {"seed": 9}], ids=["unchanged", "changed"])
