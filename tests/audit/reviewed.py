@@ -22,7 +22,7 @@ from audit.sources import open_source
 from audit.testing import HEALTHY
 from tests.conftest import picture
 
-CODES = ("DUP", "SPLIT", "IMG001", "FILE001", "LABEL002", "LABEL005")
+CODES = ("DUP", "SPLIT", "IMG001", "FILE001", "LABEL002", "LABEL005", "LABEL006")
 
 
 def reviewed_dataset(root: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from pipeline_profiler.cli import main
 from pipeline_profiler.cli import precision as precision_cli
 from pipeline_profiler.precision.image_data import make_noise, read_image_folder
 from pipeline_profiler.profiling.record.session import ProfileError, Session
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -166,19 +164,3 @@ def test_progress_in_a_log_is_a_line_for_each_tenth_or_long_wait(
     assert len(lines) == 12
     assert lines[0] == "0 of 100: work 0"
     assert "55 of 100: work 55" in lines
-
-
-def documented_options() -> set[str]:
-    """Long options in the first column of the table under `## Options`."""
-    text = (ROOT / "docs" / "precision.md").read_text()
-    table = text.split("## Options")[1].split("\n## ")[0]
-    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
-    return set(re.findall(r"`(--[a-z-]+)`", " ".join(first)))
-
-
-def test_every_option_stands_in_the_documentation_and_no_other() -> None:
-    commands = main._Parser().add_subparsers()
-    precision_cli.add(commands)
-    known = commands.choices["precision"]._actions
-    own = {o for action in known for o in action.option_strings if o.startswith("--")}
-    assert own - {"--help"} == documented_options()
