@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -448,7 +448,7 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
 
 def _stage_table(clock: Stopwatch) -> str:
     """Return the stages of a command with their seconds."""
-    stages = [{"stage": name, **asdict(lap)} for name, lap in clock.laps.items()]
+    stages = clock.stages()
     columns = ("wall_s", "cpu_s", "workers_cpu_s")
     total = {"stage": "total"} | {name: sum(s[name] for s in stages) for name in columns}
     head = f"{'stage':<10}{'wall s':>10}{'CPU s':>10}{'of workers':>12}"

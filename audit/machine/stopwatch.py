@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from audit.machine.workers import worker_cpu_s
 
@@ -32,6 +33,10 @@ class Stopwatch:
     def of_process(cls) -> Stopwatch:
         """Return a stopwatch whose first lap has all CPU seconds of this process, imports too."""
         return cls(last=Lap(time.perf_counter(), 0.0, 0.0))
+
+    def stages(self) -> list[dict[str, Any]]:
+        """Return a row for each stage: its name and the seconds of its lap."""
+        return [{"stage": name, **asdict(lap)} for name, lap in self.laps.items()]
 
     def lap(self, stage: str) -> None:
         """End a stage."""

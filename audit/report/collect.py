@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -405,7 +404,7 @@ def _timing(checks: Sequence[CheckSummary], clock: Stopwatch | None) -> dict[str
     if clock is not None:
         clock.lap("report")
         timing["phases_s"] = {name: lap.wall_s for name, lap in clock.laps.items()}
-        timing["stages"] = [{"stage": name, **asdict(lap)} for name, lap in clock.laps.items()]
+        timing["stages"] = clock.stages()
     return timing
 
 
