@@ -44,7 +44,7 @@ from audit.report.html_page import picture_html, to_fragment
 from audit.report.pair_card import pair_text, show_pair
 from audit.report.thumbnails import make_thumbnails
 from audit.report.wording import headline
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.run.user_query import query_frame
 from audit.run.writer_lock import claim_run
@@ -184,7 +184,7 @@ class Run:
     def __init__(self, path: Place) -> None:
         """Name the run; raises RunError where there is none."""
         self.path = Path(path)
-        generations.require(self.path)
+        run_version.require(self.path)
         self._finder: tuple[str, Finder] | None = None
 
     # ---- tables ----
@@ -205,7 +205,7 @@ class Run:
         A column is called evidence_NAME if its name is in use. Raises UsageError for an unknown
         code or name.
         """
-        with generations.open_run(self.path) as store:  # checks of one's own are known there
+        with run_version.open_run(self.path) as store:  # checks of one's own are known there
             ran = store.scalar(
                 "SELECT code FROM check_runs WHERE code = upper(?) OR name = ?", [code, code]
             )
@@ -216,7 +216,7 @@ class Run:
         return frame.drop("evidence").hstack(numbers)
 
     def _findings(self, code: str | None) -> pl.DataFrame:
-        with generations.open_run(self.path) as store:
+        with run_version.open_run(self.path) as store:
             frame = store.query(FINDINGS, [code, code])
         settled = apply_decisions(self.path).settled.select("fingerprint", "status")
         return (
@@ -230,7 +230,7 @@ class Run:
         """The samples, in order of id: path, split, label, measured features, columns of a
         manifest, and `decision` (null without one).
         """
-        with generations.open_run(self.path) as store:
+        with run_version.open_run(self.path) as store:
             frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
             extra = self._metadata(store)
         frame = frame.rename({"uri": "path", "group_key": "group"})
@@ -256,13 +256,13 @@ class Run:
     @property
     def groups(self) -> pl.DataFrame:
         """The members of every duplicate group: group, id, path, split, label."""
-        with generations.open_run(self.path) as store:
+        with run_version.open_run(self.path) as store:
             return store.query(GROUPS)
 
     @property
     def annotations(self) -> pl.DataFrame:
         """Bounding boxes in px of the displayed image, by sample and annotation file."""
-        with generations.open_run(self.path) as store:
+        with run_version.open_run(self.path) as store:
             if not store.columns("boxes"):
                 return pl.DataFrame()
             return store.query("SELECT * FROM boxes ORDER BY sample_id, file, entry")
@@ -324,7 +324,7 @@ class Run:
         """
         from audit.neighbors.pairs.overlap import Finder
 
-        now = generations.require(self.path).name
+        now = run_version.require(self.path).name
         if self._finder is None or self._finder[0] != now:
             self._finder = now, Finder(self.path)
         return self._finder[1].find(os.fspath(picture))

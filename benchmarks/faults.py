@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from bench import AUDIT, ENVIRONMENT, ROOT, Document, hall, measures, shard_of
 from audit.decisions.ledger import LEDGER, Ledger
 from audit.decisions.ledger import NAME as COPY
 from audit.run import store as stores
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import measuring, scanning
 from audit.sources import open_source
 
@@ -820,6 +820,130 @@ def strike(
 
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         return with_share(conclude(struck(prepare(Path(name)))), totals)
+
+
+# ---- killed at random moments ----
+
+
+Listing = dict[str, bytes]
+
+
+def listing(folder: Path) -> Listing:
+    """Return the files of a folder as a scan would take them: without hidden names."""
+    found = (p for p in folder.rglob("*") if p.is_file())
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in found if not any(part.startswith(".") for part in p.relative_to(folder).parts)
+    }  # fmt: skip
+
+
+def kill_at_moment(scene: Scene, duration: float, *words: object) -> bool:
+    """Start a command and kill it at a random moment; returns whether it was still at work."""
+    process = scene.start(*words)
+    time.sleep(scene.random.uniform(0.25, 1.0) * duration)
+    alive = process.poll() is None
+    process.kill()
+    scene.end(process)
+    return alive
+
+
+def run_after_kill(scene: Scene, duration: float, words: Sequence[object], whole: Index) -> str:
+    """Kill a writer of a run; returns what is wrong afterwards, "" where nothing is."""
+    if not kill_at_moment(scene, duration, *words):
+        return "too late"
+    said = scene.audit("report", scene.run, "--json").said
+    if not ('"schema"' in said or "no finished scan yet" in said or "There is no run" in said):
+        return f"the run does not open: {said.strip()[-140:]}"
+    if "Traceback" in said:
+        return "traceback"
+    scene.audit("scan", scene.data, "--out", scene.run, "--fail-on", "never")
+    if scene.commands[-1].code:
+        return f"the next scan: {scene.commands[-1].said.strip()[-140:]}"
+    differ, twice = differences(whole, index(scene.run))
+    return f"{differ} differ" if differ or twice else ""
+
+
+def folder_after_kill(
+    scene: Scene, duration: float, words: Sequence[object], target: Path, whole: Listing
+) -> str:
+    """Kill `audit apply`; returns what is wrong afterwards, "" where nothing is."""
+    if not kill_at_moment(scene, duration, *words):
+        return "too late"
+    found = listing(target) if target.exists() else {}
+    half = bool(found) and found != whole
+    done = scene.audit(*words)
+    if done.code:
+        return f"the next apply: {done.said.strip()[-140:]}"
+    if listing(target) != whole:
+        return "the next apply makes another tree"
+    return f"{len(found)} of {len(whole)} files, without a sign" if half else ""
+
+
+@measures(app)
+def kills(
+    repeats: int = 30, only: str = "", seed: int = 1, copies: int = 6
+) -> tuple[Document, bool]:
+    """Kill `audit scan`, `recheck` and `apply` with signal 9 at random moments, then go on.
+
+    After each kill the run opens or has no finished scan yet, and a scan ends with the rows of an
+    undisturbed one; the folder of an apply is empty or whole, and a second apply ends with the
+    files of an undisturbed one. Of the scans, every second is a first one; of the applies, every
+    second writes into an empty folder that exists. `copies`: of the dataset that is applied.
+    """
+    totals: Document = {}
+    with tempfile.TemporaryDirectory(prefix="kills-") as name:
+        stage = prepare(Path(name))
+        folder, data, target = stage[0], stage[0] / "data", stage[0] / "scene" / "new"
+        large = folder / "large"
+        for number in range(copies):
+            shutil.copytree(data / "val", large / f"copy{number}" / "val")
+        maker = Scene(folder, large, folder / "plans", random.Random(0))
+        maker.scan()
+        plan, whole_folder = folder / "plan.json", folder / "applied"
+        maker.audit("export", maker.run, "--plan", plan)
+        scan = ("scan", data, "--out", folder / "scene" / "run", "--fail-on", "never")
+        apply = ("apply", plan, "--to", target)
+        recheck = ("recheck", folder / "scene" / "run", "--fail-on", "never")
+        begun = time.perf_counter()
+        maker.end(maker.start("apply", plan, "--to", whole_folder))
+        seconds = {"apply": time.perf_counter() - begun}
+        tree = listing(whole_folder)
+        for verb, words in (("scan", scan), ("recheck", recheck), ("apply", apply)):
+            if only not in verb:
+                continue
+            tally = Counter[str]()
+            for number in range(4 * repeats):
+                if tally["killed"] == repeats:
+                    break
+                shutil.rmtree(folder / "scene", ignore_errors=True)
+                (folder / "scene").mkdir()
+                rng = random.Random(f"{seed} {verb} {number}")
+                scene = Scene(folder / "scene", data, folder / "scene" / "run", rng)
+                fresh = number % 2
+                if verb == "apply":
+                    if fresh:
+                        target.mkdir()
+                    wrong = folder_after_kill(scene, seconds[verb], words, target, tree)
+                else:
+                    if verb == "recheck" or not fresh:
+                        source = "whole" if verb == "recheck" else "run"
+                        shutil.copytree(folder / source, scene.run)
+                    if verb not in seconds:
+                        begun = time.perf_counter()
+                        scene.end(scene.start(*words))
+                        seconds[verb] = time.perf_counter() - begun
+                        continue
+                    wrong = run_after_kill(scene, seconds[verb], words, stage[1])
+                if wrong == "too late":
+                    continue
+                tally["killed"] += 1
+                tally["wrong"] += bool(wrong)
+                if wrong:
+                    print(f"    {verb} {number}: {wrong}", flush=True)
+            print(f"| `audit {verb}` | {tally['killed']} | {tally['wrong']} |", flush=True)
+            totals[verb] = {"killed": tally["killed"], "wrong": tally["wrong"],
+                            "undisturbed_s": round(seconds[verb], 2)}  # fmt: skip
+    return totals, not any(one["wrong"] for one in totals.values())
 
 
 if __name__ == "__main__":

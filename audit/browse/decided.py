@@ -14,7 +14,7 @@ import polars as pl
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Decision, Ledger
 from audit.decisions.waivers import LookedUp, apply_decisions
-from audit.run.generations import Generation
+from audit.run.run_version import RunVersion
 
 RECENT = 30
 
@@ -50,7 +50,7 @@ class LedgerSummary:
 
 
 def summarise_ledger(
-    run: Path, generation: Generation, known: LookedUp | None = None
+    run: Path, generation: RunVersion, known: LookedUp | None = None
 ) -> LedgerSummary:
     """Return what the ledger of a run amounts to for one generation.
 

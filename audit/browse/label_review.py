@@ -25,7 +25,7 @@ from audit.checking.label_facts import CALIBRATED_SCORES, JudgedFacts, read_labe
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
 from audit.report.wording import counted
-from audit.run.generations import open_run, require_whole
+from audit.run.run_version import open_run, require_whole
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]

@@ -20,8 +20,8 @@ from audit.browse import findings
 from audit.browse.decided import LedgerSummary, summarise_ledger
 from audit.decisions.ledger import Ledger
 from audit.decisions.waivers import LookedUp
-from audit.run import generations
-from audit.run.generations import Generation
+from audit.run import run_version
+from audit.run.run_version import RunVersion
 from audit.run.store import Store
 
 KEPT = 8
@@ -55,7 +55,7 @@ class Look:
     """A run as it is now: what is published, its `key` for caches, and what its ledger says."""
 
     run: Path
-    generation: Generation
+    generation: RunVersion
     key: str
     ledger: LedgerSummary
 
@@ -70,7 +70,7 @@ class Look:
     def reader(self) -> Iterator[Store]:
         """Give another connection to the same: for one who only reads, and waits for nobody."""
         with self._brought_up():
-            store = generations.open_held(self.key)
+            store = run_version.open_held(self.key)
             assert store is not None
             with store:
                 yield store
@@ -83,7 +83,7 @@ class Look:
                 if opened.store is None:
                     opened.store, opened.marked = _open(self.key, self.generation), None
                 ledger = opened.ledger or self.ledger
-                writer = None if opened.marked is ledger else generations.open_held(self.key)
+                writer = None if opened.marked is ledger else run_version.open_held(self.key)
                 if writer is not None:
                     with writer:  # not by the store, which another thread may be using
                         findings.mark(writer, ledger.statuses)
@@ -93,7 +93,7 @@ class Look:
 
 def look(run: Path) -> Look:
     """Return a run as it is now; raises RunError where there is none, OSError where it vanishes."""
-    generation, wanted = generations.require(run), Ledger(run).revision()
+    generation, wanted = run_version.require(run), Ledger(run).revision()
     key = generation.key
     with _taken(key) as opened, opened.reading:
         ledger = opened.ledger
@@ -111,12 +111,12 @@ def _reaches(revision: str, wanted: str) -> bool:
     return all(int(has) >= int(wants) for has, wants in pairs)
 
 
-def _open(key: str, generation: Generation) -> Store:
-    store = generations.hold(key, generation)
+def _open(key: str, generation: RunVersion) -> Store:
+    store = run_version.hold(key, generation)
     try:
         findings.index(store)
     except BaseException:
-        generations.let_go(key)
+        run_version.let_go(key)
         raise
     return store
 
@@ -134,7 +134,7 @@ def _taken(key: str) -> Iterator[_Open]:
         for old, one in list(_opened.items())[:-KEPT]:
             if not one.users:
                 if one.store is not None:
-                    generations.let_go(old)
+                    run_version.let_go(old)
                 del _opened[old]
     try:
         yield opened

@@ -119,9 +119,9 @@ def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_
 def print_history(run: Path, since: str | None, as_json: bool) -> None:
     """Print what each scan and re-check of a run found; `since`: a code or a fingerprint."""
     from audit.compare.history import SCHEMA, arrival, read_history
-    from audit.run import generations
+    from audit.run import run_version
 
-    generations.require(run)
+    run_version.require(run)
     history = read_history(run)
     if since is not None and not as_json:
         found = arrival(history, since)
@@ -138,7 +138,7 @@ def print_history(run: Path, since: str | None, as_json: bool) -> None:
         )
         return
     document = {"schema": SCHEMA, "run": str(run), "moments": [asdict(one) for one in history]}
-    kept = {one.name for one in generations.list_kept(run)}
+    kept = {one.name for one in run_version.list_published(run)}
     print_answer(as_json, lambda: json.dumps(document), lambda: _history_lines(history, kept))
 
 

@@ -22,7 +22,7 @@ import polars as pl
 
 from audit.decisions.waivers import apply_decisions
 from audit.records import Severity
-from audit.run import generations
+from audit.run import run_version
 
 SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
@@ -65,13 +65,13 @@ class Snapshot:
 
     @classmethod
     def of(cls, place: Path) -> Snapshot:
-        """Read a run, or a generation of one (`find_generation`), with the decisions of today.
+        """Read a run, or a generation of one (`find_version`), with the decisions of today.
 
         Raises RunError where there is none.
         """
-        run, generation = generations.find_generation(place)
+        run, generation = run_version.find_version(place)
         settled = apply_decisions(run, generation).settled.select("fingerprint", "status")
-        with generations.open_beside(generation) as store:
+        with run_version.open_beside(generation) as store:
             findings = store.query(FINDINGS).drop("place")
             findings = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
             return cls(

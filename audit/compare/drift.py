@@ -17,7 +17,7 @@ from audit.checking.runner import configure_checks
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store, identifier
 
 SCHEMA = "audit-drift/1"

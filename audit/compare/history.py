@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import AuditError, RunError, UsageError
-from audit.run.generations import Generation, open_generation
+from audit.run.run_version import RunVersion, open_version
 from preflight.files import read_regular
 
 HISTORY = "history.jsonl"
@@ -66,15 +66,15 @@ class Moment:
         return {"at": self.at, **counts, "generation": self.generation}
 
 
-def note_history(run: Path, before: Generation | None, published: Generation) -> None:
+def note_history(run: Path, before: RunVersion | None, published: RunVersion) -> None:
     """Add what was published to the history; that of a run which cannot be written stays short."""
     with contextlib.suppress(OSError, AuditError):
         line = json.dumps(asdict(_look(before, published)), ensure_ascii=False)
         append_line(run / HISTORY, line)
 
 
-def _look(before: Generation | None, published: Generation) -> Moment:
-    with open_generation(published) as store:
+def _look(before: RunVersion | None, published: RunVersion) -> Moment:
+    with open_version(published) as store:
         known = False
         if before is not None:
             with contextlib.suppress(AuditError):  # damaged or gone: nothing came, nothing went

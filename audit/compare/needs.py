@@ -33,7 +33,7 @@ from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
 from audit.report.contents import KEPT_NEEDS
 from audit.run.digests import write_document
-from audit.run.generations import open_run, require
+from audit.run.run_version import open_run, require
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import paired_difference, wilson
 

@@ -29,7 +29,7 @@ from audit.decisions.waivers import (
 )
 from audit.errors import UsageError
 from audit.records import DECISIONS, TAGGING, Action
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.run.user_query import LIMIT_S, query_frame
 from preflight.terminal import nearest_name
@@ -322,7 +322,7 @@ SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
 
 
 def tagged_samples(
-    run: Path, generation: generations.Generation | None = None, known: LookedUp | None = None
+    run: Path, generation: run_version.RunVersion | None = None, known: LookedUp | None = None
 ) -> pl.DataFrame:
     """Return (id, tag), sorted: what holds for a generation of the run (default: the current).
 
@@ -332,7 +332,7 @@ def tagged_samples(
     return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
 
 
-def stale_tags(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
+def stale_tags(run: Path, generation: run_version.RunVersion | None = None) -> pl.DataFrame:
     """Return (decision, reason): tags whose content is in the run no more, and why not."""
     said = _resolved_tags(run, generation, LookedUp())
     lost = _last_said(said.filter(pl.col("sample_id").is_null()), "subject", "content_hash")
@@ -343,7 +343,7 @@ def stale_tags(run: Path, generation: generations.Generation | None = None) -> p
 
 
 def _resolved_tags(
-    run: Path, generation: generations.Generation | None, known: LookedUp
+    run: Path, generation: run_version.RunVersion | None, known: LookedUp
 ) -> pl.DataFrame:
     """Return what was tagged and untagged, oldest first, with the sample that each is about now."""
     given = Ledger(run).tags()

@@ -24,8 +24,8 @@ import polars as pl
 from audit.decisions.waivers import Applied, apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.records import Action
-from audit.run import generations
-from audit.run.generations import open_run
+from audit.run import run_version
+from audit.run.run_version import open_run
 from audit.sources.tables import neutralise
 from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
 from preflight.files import refuse_special
@@ -203,7 +203,7 @@ _RANKED = """
 
 def reviewed_rates(
     run: Path,
-    generation: generations.Generation | None = None,
+    generation: run_version.RunVersion | None = None,
     applied: Applied | None = None,
 ) -> list[str]:
     """Return a sentence per code whose first findings were reviewed: share, interval, counts.

@@ -30,7 +30,7 @@ import polars as pl
 
 from audit.decisions.ledger import Ledger
 from audit.records import Action, Severity
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 
 TOLERANCE = 0.1  # share by which a number of the evidence may move before a waiver lapses
@@ -294,14 +294,14 @@ class Applied:
         return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
-def open_for_deciding(run: Path, generation: generations.Generation | None = None) -> Store:
+def open_for_deciding(run: Path, generation: run_version.RunVersion | None = None) -> Store:
     """Open a run for reading, with room in memory for tables of decisions beside its own."""
-    store = generations.open_beside(generation or generations.require(run))
-    return generations.with_own_tables(store)
+    store = run_version.open_beside(generation or run_version.require(run))
+    return run_version.with_own_tables(store)
 
 
 def apply_decisions(
-    run: Path, generation: generations.Generation | None = None, known: LookedUp | None = None
+    run: Path, generation: run_version.RunVersion | None = None, known: LookedUp | None = None
 ) -> Applied:
     """Return what the decisions amount to for a generation of the run (default: the current).
 

@@ -45,8 +45,8 @@ from audit.errors import UsageError
 from audit.exports.coco_writer import CocoWriter, open_original
 from audit.exports.voc_writer import voc_text
 from audit.exports.yolo_writer import YoloWriter, label_path, one_ring_each
-from audit.run import generations
-from audit.run.generations import Generation
+from audit.run import run_version
+from audit.run.run_version import RunVersion
 from audit.run.store import Store
 from audit.sources.paths import leads_outside, path_of
 from preflight.files import inside, read_regular, real, regular
@@ -377,7 +377,7 @@ class ExportStage:
     """
 
     folder: Path
-    generation: Generation
+    generation: RunVersion
     files: dict[str, int] = field(default_factory=dict)
     removed: int = 0
 
@@ -401,7 +401,7 @@ def open_stage(run: Path, out: Path, form: str, *, replace: bool) -> Iterator[Ex
     """
     if real(out).is_relative_to(real(run)):
         raise UsageError(f"{out} is inside the run: choose a folder outside of it.")
-    generation, revision = generations.require(run), Ledger(run).revision()
+    generation, revision = run_version.require(run), Ledger(run).revision()
     made = not out.exists()
     stage = ExportStage(out / f".annotations.{os.getpid()}.part", generation)
     try:

@@ -40,7 +40,7 @@ from audit.exports.annotation_export import (
 from audit.exports.review_tasks import TOOLS, export_review
 from audit.report.output import write_table, write_whole
 from audit.report.wording import counted
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store, identifier
 from audit.sources.tables import count_escaped, neutralise
 from preflight.files import real
@@ -180,7 +180,7 @@ class Tables:
 
 
 @contextlib.contextmanager
-def open_tables(run: Path, generation: generations.Generation | None = None) -> Iterator[Tables]:
+def open_tables(run: Path, generation: run_version.RunVersion | None = None) -> Iterator[Tables]:
     """Open what there is to export of a run, with the decisions as they are now."""
     decided = apply_decisions(run, generation)
     with open_for_deciding(run, generation) as store:
@@ -242,7 +242,7 @@ def _write(
     run: Path, tables: Mapping[Path, str], lists: Mapping[Path, str]
 ) -> tuple[ExportResult, dict[str, object]]:
     """Write tables and lists of one generation, with the decisions as they are now."""
-    generation, state = generations.require(run), Ledger(run).revision()
+    generation, state = run_version.require(run), Ledger(run).revision()
     files: dict[Path, int] = {}
     neutralised = 0
     with open_tables(run, generation) as source:

@@ -42,7 +42,7 @@ from audit.exports.new_splits import (
 )
 from audit.report.output import write_whole
 from audit.report.wording import counted
-from audit.run import generations
+from audit.run import run_version
 from audit.run.digests import file_digest
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
@@ -71,7 +71,7 @@ def plan_dataset(
     annotations go along, into the folder PATH.annotations. Raises UsageError where a file is in
     the way, and for splits that cannot be.
     """
-    generation, revision = generations.require(run), Ledger(run).revision()
+    generation, revision = run_version.require(run), Ledger(run).revision()
     with open_tables(run, generation) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
@@ -339,7 +339,7 @@ def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
 
 def _form(run: Path) -> tuple[str | None, list[str]]:
     """Return the format to write, and what to say where it is not that of the source."""
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         there = bool(store.columns("annotation_files"))
         rows = store.query("SELECT DISTINCT format FROM annotation_files") if there else None
     formats = sorted(str(name).lower() for name in rows["format"]) if rows is not None else []

@@ -34,7 +34,7 @@ from audit.report.markdown import (
     pipe_table,
 )
 from audit.report.wording import bytes_text, counted
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store, identifier
 
 LICENCE_COLUMNS = ("licence", "license")  # of a manifest, whatever their case
@@ -71,7 +71,7 @@ def collect_facts(report: Report, licence: str = "") -> CardFacts:
     applied = apply_decisions(run, report.generation)
     verbs = applied.effective["verb"].to_list()
     verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()
-    with generations.open_generation(report.generation) as store:
+    with run_version.open_version(report.generation) as store:
         digest = blake3.blake3()
         for row in store.pages(_LISTED):
             digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")

@@ -45,7 +45,7 @@ from audit.report.contents import (
 from audit.report.cost import measure_costs
 from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
 from audit.report.folding import FOLDS, fold_findings
-from audit.run import generations
+from audit.run import run_version
 from audit.run.digests import read_document
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
@@ -102,11 +102,11 @@ def collect_report(
     `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
-    generation = generations.require(run)
+    generation = run_version.require(run)
     # Read once: of 10,000 decisions that takes half a second.
     applied = apply_decisions(run, generation)
     waived = tuple(sorted(applied.waived))
-    with generations.open_generation(generation) as store:
+    with run_version.open_version(generation) as store:
         store.plan_briefly()
         _hide(store, waived)
         facts = store.meta()
@@ -159,7 +159,7 @@ def collect_report(
     )
 
 
-def _needs(store: Store, run: Path, generation: generations.Generation) -> Needs | None:
+def _needs(store: Store, run: Path, generation: run_version.RunVersion) -> Needs | None:
     """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
@@ -233,7 +233,7 @@ def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]
         LEFT JOIN {SAME_FAULTS} same USING (fingerprint)
         WHERE {only} ORDER BY {SEVERITY_RANK}, f.code, f.place
     """
-    with generations.open_generation(report.generation) as store:
+    with run_version.open_version(report.generation) as store:
         _hide(store, report.waived)
         for row in store.pages(sql):
             yield ReportedFinding.from_row(row, *row[-4:])
@@ -241,7 +241,7 @@ def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]
 
 def _hide(store: Store, fingerprints: Sequence[str]) -> None:
     """Give the store the view `reported`, the findings that nobody waived, and their folds."""
-    generations.with_own_tables(store)
+    run_version.with_own_tables(store)
     store.create_from(
         "waived", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
     )

@@ -17,7 +17,7 @@ from audit.annotations.box_statistics import BoxStatistics, sum_by_key
 from audit.checking.label_facts import LabelFacts
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.report.cost import Cost
-from audit.run.generations import Generation
+from audit.run.run_version import RunVersion
 from preflight.terminal import visible
 
 SCHEMA = "audit-report/1"
@@ -295,7 +295,7 @@ class Report:
     """
 
     run: str
-    generation: Generation
+    generation: RunVersion
     dataset: Dataset
     counts: Counts
     checks: tuple[CheckSummary, ...]

@@ -26,7 +26,7 @@ from audit.report.contents import FINDING_COLUMNS, ReportedFinding
 from audit.report.cost import TRAIN_SPLITS
 from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.report.wording import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store, identifier
 from audit.sources.paths import file_of, path_of, uri_of
 from preflight.terminal import visible

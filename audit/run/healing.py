@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from audit.errors import DamagedError, RunError
-from audit.run import digests, generations
-from audit.run.generations import KEPT, MEASUREMENTS, POINTER, Generation
+from audit.run import digests, run_version
+from audit.run.run_version import KEPT, MEASUREMENTS, POINTER, RunVersion
 from audit.run.store import Store
 
 
@@ -50,9 +50,9 @@ def _remove_drafts(run: Path) -> None:
     """Remove what a killed writer left half-written: it has a name that no reader opens."""
     folders = ("", "gen-*/", "signatures/", "vectors/*/")
     for folder in folders:
-        generations.remove_files(run.glob(f"{folder}.*{digests.DRAFT}"))
-    built = (p for p in run.glob("gen-*/*") if generations.BUILT.fullmatch(p.name))
-    generations.remove_files(built)
+        run_version.remove_files(run.glob(f"{folder}.*{digests.DRAFT}"))
+    built = (p for p in run.glob("gen-*/*") if run_version.BUILT.fullmatch(p.name))
+    run_version.remove_files(built)
 
 
 def _heal_building(run: Path) -> list[str]:
@@ -60,13 +60,13 @@ def _heal_building(run: Path) -> list[str]:
     if not (folder.exists() or folder.is_symlink()):
         return []
     if findings := _sealed_findings(folder):
-        generations.publish_sealed(run, findings)
+        run_version.publish_sealed(run, findings)
         return ["the generation that a killed scan had finished is published"]
     if damage := find_building_damage(run):
         if not folder.is_dir() or folder.is_symlink():
             aside = set_aside(run, folder)
             return [f"{folder} moved to {aside.name}/: {damage}"]
-        generations.discard_building(run)
+        run_version.discard_building(run)
         return [f"the unfinished scan in {folder} was discarded: {damage}"]
     return []
 
@@ -79,7 +79,7 @@ def _sealed_findings(folder: Path) -> str:
         return ""
     if not sealed or any(digests.find_damage(folder / name) for name in sealed):
         return ""
-    findings = [name for name in sealed if generations.FINDINGS.fullmatch(name)]
+    findings = [name for name in sealed if run_version.FINDINGS.fullmatch(name)]
     return max(findings, default="") if MEASUREMENTS in sealed else ""
 
 
@@ -109,32 +109,32 @@ def _heal_pointer(run: Path) -> list[str]:
     if (run / POINTER).is_dir():
         set_aside(run, run / POINTER)
     try:
-        said = generations.read_pointer(run)
+        said = run_version.read_pointer(run)
     except DamagedError as error:
-        found = generations.find_whole(run)
+        found = run_version.find_whole(run)
         if found is None:
             return []  # what is left of it may help a person; a scan will write it anew
-        generations.make_current(run, found)
+        run_version.make_current(run, found)
         return [f"{error.what}: found again as {found.name}"]
     newest = _newest(run)
     if newest is None or (said and newest == (said.path.name, said.findings.name)):
         return []
-    found = generations.find_whole(run)
+    found = run_version.find_whole(run)
     if found is None or (said and _order(found) <= _order(said)):
         return []
-    generations.make_current(run, found)
+    run_version.make_current(run, found)
     return [f"{found.name} was finished but not published: {POINTER} names it now"]
 
 
 def _newest(run: Path) -> tuple[str, str] | None:
     """Return the names of the newest generation and its newest findings file, whole or not."""
-    for folder in reversed(generations.list_generations(run)):
-        for findings in reversed(generations.list_findings(folder)):
+    for folder in reversed(run_version.list_versions(run)):
+        for findings in reversed(run_version.list_findings(folder)):
             return folder.name, findings.name
     return None
 
 
-def _order(found: Generation) -> list[tuple[int, str]]:
+def _order(found: RunVersion) -> list[tuple[int, str]]:
     # longer names first: gen-10000 comes after gen-9999
     return [(len(path.name), path.name) for path in (found.path, found.findings)]
 
@@ -182,20 +182,20 @@ def check_scans(run: Path) -> list[CheckedPart]:
     at. Raises RunError where a newer version wrote the run, OSError where the machine cannot read.
     """
     pointer = _check_pointer(run)
-    kept = generations.list_generations(run)[-KEPT:]
+    kept = run_version.list_versions(run)[-KEPT:]
     parts = [part for folder in kept for part in _check_generation(folder)]
     return [pointer, *parts, *_check_building(run)]
 
 
 def _check_pointer(run: Path) -> CheckedPart:
     try:
-        said = generations.read_pointer(run)
+        said = run_version.read_pointer(run)
     except DamagedError as error:
-        found = generations.find_whole(run)
+        found = run_version.find_whole(run)
         again = f"a repair: it will name {found.path.name}" if found else SCAN
         return CheckedPart(POINTER, DAMAGED, _said(run, error), "nothing", again)
     if said is None:
-        if generations.list_generations(run):
+        if run_version.list_versions(run):
             return CheckedPart(POINTER, DAMAGED, "it is missing", "nothing", "a repair")
         return CheckedPart(POINTER, ABSENT, "no finished scan yet")
     return CheckedPart(POINTER, SOUND, f"{said.path.name}, {said.findings.name}")
@@ -248,11 +248,11 @@ def repair_scans(run: Path) -> list[str]:
     The caller holds the run. Raises as `heal_run` does.
     """
     done = heal_run(run)
-    for folder in generations.list_generations(run):
+    for folder in run_version.list_versions(run):
         done += _repair_generation(run, folder)
     done += heal_run(run)
     try:
-        generations.read_pointer(run)
+        run_version.read_pointer(run)
     except DamagedError:
         aside = set_aside(run, run / POINTER)
         done.append(f"{POINTER} named no existing generation: moved to {aside.name}/")

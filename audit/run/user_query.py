@@ -19,8 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 from audit.errors import UsageError
 from audit.machine.watched import ProgramEndedError, run_program, serve_request
 from audit.records import finite, json_value
-from audit.run import generations
-from audit.run.generations import Generation
+from audit.run import run_version
+from audit.run.run_version import RunVersion
 from audit.run.store import distinct
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def query_json(run: Path, sql: str, limit: int) -> bytes:
 
 
 def _query(run: Path, request: Mapping[str, Any], payload: bytes, within_s: float | None) -> bytes:
-    found = generations.require(run)
+    found = run_version.require(run)
     paths = {"path": str(found.path.absolute()), "findings": str(found.findings.absolute())}
     threads = {"threads": THREADS} if within_s else {}
     try:
@@ -82,10 +82,10 @@ def answer_query(request: Mapping[str, Any], payload: bytes, output: IO[bytes]) 
     """Write the rows of the query that is requested."""
     import pyarrow as pa
 
-    generation = Generation(Path(request["path"]), Path(request["findings"]))
+    generation = RunVersion(Path(request["path"]), Path(request["findings"]))
     tags = pa.ipc.open_stream(payload).read_all() if payload else None
     with (
-        generations.open_for_users(generation, tags, request.get("threads")) as store,
+        run_version.open_for_users(generation, tags, request.get("threads")) as store,
         store.user_query(request["sql"]) as reader,
     ):
         if "limit" in request:

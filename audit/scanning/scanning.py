@@ -38,11 +38,11 @@ from audit.picture.features import feature_versions
 from audit.picture.measure import Measurer, feature_columns
 from audit.picture.own_columns import lost_column
 from audit.picture.signatures import SIGNATURE_VERSION
-from audit.run import generations
+from audit.run import run_version
 from audit.run.digests import find_damage
-from audit.run.generations import MEASUREMENTS, Generation
 from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, PREVIOUS, keep_rows
+from audit.run.run_version import MEASUREMENTS, RunVersion
 from audit.run.store import Store
 from audit.run.tables import BOX_STATISTICS_VERSION, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
@@ -152,16 +152,16 @@ def recheck(
     Raises LockedError when another writer holds the run, unless `lock` is False.
     """
     config = config or Config()
-    found = generations.require_whole(run)  # said before a lock makes its folder
+    found = run_version.require_whole(run)  # said before a lock makes its folder
     own = load_own(config.plugins, _roots(found) if config.plugins else ())
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
         heal_run(run)
         # read again inside the lock: a scan may have published since
-        judge.publish(run, generations.require_whole(run))
+        judge.publish(run, run_version.require_whole(run))
 
 
-def _with_columns_of(previous: Generation, own: OwnCode) -> OwnCode:
+def _with_columns_of(previous: RunVersion, own: OwnCode) -> OwnCode:
     """Return the user's code with the columns measured before: an error costs no second scan."""
     with Store.open(previous.measurements) as store:
         before = json.loads(store.meta().get("measured_as", "{}")).get("own", {})
@@ -171,7 +171,7 @@ def _with_columns_of(previous: Generation, own: OwnCode) -> OwnCode:
     return replace(own, columns=in_order((*own.columns, *lost)))
 
 
-def _roots(generation: Generation) -> Sequence[str]:
+def _roots(generation: RunVersion) -> Sequence[str]:
     with Store.open(generation.measurements) as store:
         return list(json.loads(store.meta().get("roots", "{}")).values())
 
@@ -201,7 +201,7 @@ class _Scan:
     request: ScanRequest
     judges: _Judge
     config: Config
-    previous: Generation | None
+    previous: RunVersion | None
     place: SharedPlace | None
     clock: Stopwatch
     total: int = 0
@@ -210,14 +210,14 @@ class _Scan:
     kept: int = 0
     moved: int = 0
     edited: Sequence[str] = field(default_factory=list)
-    unchanged: Generation | None = None
+    unchanged: RunVersion | None = None
     predicted: BoxResults | None = None
 
     @classmethod
     def begin(cls, request: ScanRequest, judges: _Judge, clock: Stopwatch) -> _Scan:
         """Heal the run, and find the generation whose rows can be taken over."""
         heal_run(request.run)
-        previous = generations.find_reusable(request.run)
+        previous = run_version.find_reusable(request.run)
         if judges.own.broken and previous is not None:
             judges = replace(judges, own=_with_columns_of(previous, judges.own))
         place = request.parts
@@ -237,7 +237,7 @@ class _Scan:
         return self.judges.progress
 
     def carry_out(self) -> ScanResult:
-        with Store.create(generations.building(self.run) / MEASUREMENTS) as store:
+        with Store.create(run_version.building_folder(self.run) / MEASUREMENTS) as store:
             self.list(store)
             if self.unchanged is None:
                 workers = self.measure(store)
@@ -381,17 +381,17 @@ class _Scan:
     def judge(self) -> None:
         """Run the checks over what was measured; where nothing changed, only if they are others."""
         if self.unchanged is None:
-            built = generations.building(self.run)
+            built = run_version.building_folder(self.run)
             self.judges.write(built / MEASUREMENTS, built / FIRST_FINDINGS)
         else:
-            generations.discard_building(self.run)
+            run_version.discard_building(self.run)
             self.judges.publish_if_needed(self.run, self.unchanged)
         self.clock.lap("checks")
 
     def publish(self) -> None:
         """Make what was built the current generation; remove what nodes of a cluster left."""
         if self.unchanged is None:
-            note_history(self.run, self.previous, generations.publish(self.run, FIRST_FINDINGS))
+            note_history(self.run, self.previous, run_version.publish(self.run, FIRST_FINDINGS))
         if self.place is not None:
             self.place.remove()
 
@@ -433,7 +433,7 @@ class _Judge:
                 store, target, self.checks, lambda *n: progress(Progress("judge", *n)), broken
             )
 
-    def publish_if_needed(self, run: Path, generation: Generation) -> None:
+    def publish_if_needed(self, run: Path, generation: RunVersion) -> None:
         """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
 
         Findings that are damaged are made again too; the generation may be an older one, where the
@@ -444,16 +444,16 @@ class _Judge:
                 same = store.scalar("SELECT key FROM checked_as") == checks_key(self.checks)
             if same:
                 if not generation.named:
-                    generations.make_current(run, generation)
+                    run_version.make_current(run, generation)
                 return
         self.publish(run, generation)
 
-    def publish(self, run: Path, generation: Generation) -> None:
+    def publish(self, run: Path, generation: RunVersion) -> None:
         """Write findings beside those that a generation has, and publish them."""
-        name = generations.next_findings(generation)
+        name = run_version.next_findings(generation)
         built = generation.path / f"{name}.building"
         self.write(generation.measurements, built)
-        published = generations.publish_findings(run, generation, built, name)
+        published = run_version.publish_findings(run, generation, built, name)
         note_history(run, generation, published)
 
 

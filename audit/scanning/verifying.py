@@ -19,8 +19,8 @@ from audit.decisions.ledger_check import check_ledger, repair_ledger
 from audit.embeddings.vector_parts import VECTORS, list_vector_parts
 from audit.errors import RunError
 from audit.neighbors.pairs.signature_store import check_signatures, repair_signatures
-from audit.run.generations import is_run_folder
 from audit.run.healing import DAMAGED, SOUND, CheckedPart, check_scans, repair_scans, set_aside
+from audit.run.run_version import is_run_folder
 from audit.run.writer_lock import MARKER, hold_run
 
 SCHEMA = "audit-verify/1"

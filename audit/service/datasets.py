@@ -40,9 +40,9 @@ from audit.compare.history import HISTORY, read_history, read_lines
 from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
-from audit.run import generations
+from audit.run import run_version
 from audit.run.digests import write_synced
-from audit.run.generations import KEPT
+from audit.run.run_version import KEPT
 from audit.service.jobs import JobQueue, ServedDataset
 from preflight.files import read_regular, real
 
@@ -162,7 +162,7 @@ def write_datasets(folder: Path) -> list[ServedDataset]:
 def _source(run: Path) -> str:
     """Return where a run's pictures are, "" where it has several places or is damaged."""
     try:
-        with generations.open_run(run) as store:
+        with run_version.open_run(run) as store:
             roots = list(json.loads(store.meta().get("roots", "{}")).values())
     except AuditError:
         return ""
@@ -210,7 +210,7 @@ class Service:
     def find(self, run: Path, path: str) -> pl.DataFrame:
         """Return the samples of a run that show the picture of a file, as `Run.find` does."""
         with self._finding:  # one at a time: to load a run takes its memory and some time
-            key = run, generations.require(run).name
+            key = run, run_version.require(run).name
             finder = self._finders.pop(key, None)
             kept = [(k, v) for k, v in self._finders.items() if k[0] != run][1 - FINDERS :]
             self._finders = dict(kept)  # first: the old generation goes before the new is loaded
@@ -227,7 +227,7 @@ class Service:
         try:
             if one.pushed:
                 return _pushed_line(one)
-            now = (generations.require(one.run).key, Ledger(one.run).revision())
+            now = (run_version.require(one.run).key, Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 self._lines[one.name] = (now, _line(one))
             return self._lines[one.name][1]

@@ -28,8 +28,8 @@ from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
 from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
-from audit.run.generations import KEPT as KEPT_GENERATIONS
-from audit.run.generations import keep_generations
+from audit.run.run_version import KEPT as KEPT_GENERATIONS
+from audit.run.run_version import keep_versions
 from audit.service.work import LOCKED, Job, Stage, start_job
 
 FILE = "jobs.sqlite"
@@ -277,7 +277,7 @@ class JobQueue:
                 "UPDATE jobs SET state = ?, began = ? WHERE number = ?",
                 [RUNNING, self._clock(), number],
             )
-        keep_generations(one.run, one.keep)
+        keep_versions(one.run, one.keep)
         before = next(reversed(read_history(one.run)), None)
         what, more = f"{action} of {one.name}", [one.source] if action == SCAN else []
         self._running[number] = self._start(what, action, one.run, more), one, before

@@ -29,7 +29,7 @@ from audit.interface import GROUPS
 from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
 from audit.report.thumbnails import Thumbnail
-from audit.run import generations
+from audit.run import run_version
 from audit.run.user_query import query_json
 from audit.service.api import (
     JSON,
@@ -75,7 +75,7 @@ def get_history(call: ApiCall) -> Any:
 
 def get_diff(call: ApiCall) -> Any:
     """Return what changed between two generations that are kept, as `audit diff --json`."""
-    kept = generations.list_kept(call.dataset.run)
+    kept = run_version.list_published(call.dataset.run)
     known = {name: one.findings for one in kept for name in (one.path.name, one.name)}
     asked = call.words["before"], call.words["after"] or (kept[-1].name if kept else "")
     if unknown := [name for name in asked if name not in known]:

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.run.generations import POINTER
+from audit.run.run_version import POINTER
 from audit.statistics.intervals import Ints, alpha_for_looks
 from audit.subset.baseline import fit_known, known_on, places, whole_set
 from audit.subset.compare import Comparison, Pairing, compare_linear

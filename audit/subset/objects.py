@@ -23,7 +23,7 @@ from audit.annotations.box_doubts import read_results
 from audit.annotations.coco import read_coco_alone
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.statistics.intervals import Ints
 from audit.subset.matching import Boxes, Matches, match_boxes

@@ -32,7 +32,7 @@ from typing import Any
 import polars as pl
 
 from audit.errors import UsageError
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store, identifier
 from audit.sources.label_lists import read_lists
 from audit.subset.predictions import IDS, SHOWN, UNLABELLED, find_column, read_table

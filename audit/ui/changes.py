@@ -17,7 +17,7 @@ from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compa
 from audit.compare.history import Moment, last_change, read_history
 from audit.decisions.ledger import Ledger
 from audit.report.wording import counted
-from audit.run import generations
+from audit.run import run_version
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.detail import dialogue
@@ -40,7 +40,7 @@ def page() -> None:
     run = open_chosen_run()
     st.title("Changes")
     _history(read_history(run.run))
-    kept = reversed(generations.list_kept(run.run))
+    kept = reversed(run_version.list_published(run.run))
     own = {one.name: one.findings for one in kept if one != run.generation}
     others = {**own, **{name: path for name, path in known_runs().items() if name != run.name}}
     if not others:
@@ -92,7 +92,7 @@ def _history(moments: Sequence[Moment]) -> None:
 
 def _state(place: Path) -> str:
     """Return what names a run or generation and all that was decided about it."""
-    run, generation = generations.find_generation(place)
+    run, generation = run_version.find_version(place)
     return f"{generation.key}{Ledger(run).revision()}"
 
 

@@ -28,7 +28,7 @@ from audit.neighbors.transformation import describe_pair
 from audit.picture.decode import Limits
 from audit.picture.measure import FileJob, Measured, Measurer, failed_rows
 from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.sources import Source
 from audit.sources.paths import reading_place

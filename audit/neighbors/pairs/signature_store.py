@@ -27,7 +27,7 @@ import numpy.typing as npt
 from audit.errors import RunError
 from audit.picture.measure import VERSION_KEY, signature_schema
 from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
-from audit.run import generations
+from audit.run import run_version
 from audit.run.digests import write_synced
 from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
 from audit.run.reuse import PREVIOUS, UNSIGNED
@@ -193,8 +193,8 @@ def check_signatures(run: Path) -> CheckedPart:
 def _count_lacking(run: Path) -> int:
     """Return how many measured pictures of the current generation have no signature stored."""
     try:
-        with generations.open_run(run) as store:
-            generations.with_own_tables(store)
+        with run_version.open_run(run) as store:
+            run_version.with_own_tables(store)
             store.create_from("signed", stored_hashes(run))
             return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
     except RunError:  # a damaged generation is a part of its own

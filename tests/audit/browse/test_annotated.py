@@ -14,7 +14,7 @@ from audit.browse.boxes import AnnotatedPage, BoxFilter, annotated_page, box_cho
 from audit.browse.pictures import ThumbnailCache, with_boxes
 from audit.records import Severity
 from audit.report.thumbnails import Thumbnail
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 
@@ -68,7 +68,7 @@ def turned_tree(root: Path, *, stored: bool) -> Path:
 @pytest.mark.parametrize("stored", [True, False], ids=["as stored", "as displayed"])
 def test_objects_lie_on_what_is_shown(tmp_path: Path, stored: bool) -> None:
     run = annotated_run(turned_tree(tmp_path / "d", stored=stored), tmp_path / "run")
-    with generations.open_generation(generations.require(run)) as store:
+    with run_version.open_version(run_version.require(run)) as store:
         pictures = annotated_page(store, BoxFilter()).pictures
     assert len(pictures) == len(ORIENTATIONS)
     thumbnails = ThumbnailCache(tmp_path / "thumbnails").many([one.card for one in pictures])
@@ -104,7 +104,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     document["annotations"][1]["category_id"] = 2
     document["annotations"][2]["category_id"] = 9
     run = annotated_run(coco_tree(folder / "d", document, 6), folder / "run")
-    return generations.open_generation(generations.require(run))
+    return run_version.open_version(run_version.require(run))
 
 
 def names(page: AnnotatedPage) -> list[str]:

@@ -16,7 +16,7 @@ from audit.decisions import decisions, keeper_rules
 from audit.decisions.ledger import Ledger
 from audit.records import Action
 from audit.report import collect_report
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 
 
@@ -27,7 +27,7 @@ def run(reviewed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(run: Path) -> Iterator[Store]:
-    with generations.open_run(run) as opened:
+    with run_version.open_run(run) as opened:
         findings.index(opened)
         yield opened
 
@@ -107,7 +107,7 @@ def test_an_opened_finding_has_its_samples_in_order(store: Store) -> None:
 
 
 def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> None:
-    generation = generations.require(run)
+    generation = run_version.require(run)
     dark = all_rows(store, FindingFilter(codes=("IMG001",)))[0].fingerprint
     before = findings.count_findings(store, FindingFilter(status="open"))
     decisions.decide_findings(run, [dark], Action.FALSE_POSITIVE, by="tester")
@@ -128,7 +128,7 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
 def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     done = keeper_rules.apply_rule(run, keeper_rules.propose(run, "DUP001"), by="tester")
     dropped = {d.subject for d in done if d.kind == "sample"}
-    said = decided.summarise_ledger(run, generations.require(run))
+    said = decided.summarise_ledger(run, run_version.require(run))
     assert dropped
     assert {name for name, words in said.by_sample.items() if words == "drop"} == dropped
     Ledger(run).undo(by="tester")

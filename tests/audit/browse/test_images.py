@@ -23,7 +23,7 @@ from audit.browse.conditions import (
 from audit.browse.distributions import rows_inside
 from audit.browse.images import Edge, Order
 from audit.errors import UsageError
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from tests.audit.reviewed import made_run
 
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(run: Path) -> Iterator[Store]:
-    with generations.open_run(run) as opened:
+    with run_version.open_run(run) as opened:
         yield opened
 
 

@@ -27,7 +27,7 @@ from audit.decisions.ledger import LABEL_RIGHT
 from audit.errors import UsageError
 from audit.interface import Run
 from audit.records import Action
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning.options import ScanOptions
 from tests.audit.checks.cases.label_suspect import FACTS, IMAGES, LABELS, SCORE
 from tests.audit.reviewed import made_run

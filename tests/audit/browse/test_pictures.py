@@ -16,7 +16,7 @@ from audit.browse import images
 from audit.browse.boxes import Box
 from audit.browse.images import Card
 from audit.browse.pictures import SMALL, ThumbnailCache, difference, view
-from audit.run import generations
+from audit.run import run_version
 from tests.conftest import picture
 
 
@@ -153,7 +153,7 @@ def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> N
     run = tmp_path / "run"
     scanning.scan(open_source([str(tree)]), run, jobs=1, checks=["IMG001"])
     secret = saved(tmp_path / "secret.jpg", picture(77))
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         for asked in (
             str(secret),
             "../secret.jpg",

@@ -20,7 +20,7 @@ from audit.browse.findings import FindingFilter
 from audit.decisions import waivers
 from audit.errors import UsageError
 from audit.interface import Run
-from audit.run import generations
+from audit.run import run_version
 
 
 def test_stores_that_were_not_used_of_late_are_closed(
@@ -93,7 +93,7 @@ def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(run: Path) -> No
                     verb = draw.choice(("keep", "drop", "relabel:owl", "tag:night"))
                     mine.decide(draw.sample(ids, 2), verb, by="Ada")
         kept = stores.look(run).ledger
-        whole = summarise_ledger(run, generations.require(run))
+        whole = summarise_ledger(run, run_version.require(run))
         assert sorted(kept.statuses) == sorted(whole.statuses)
         assert kept.stale.equals(whole.stale)
         assert (kept.by_sample, kept.tags) == (whole.by_sample, whole.tags)

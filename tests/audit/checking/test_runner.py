@@ -9,7 +9,7 @@ import pytest
 
 from audit.checking.runner import MemoryGauge
 from audit.report import collect_report
-from audit.run import generations
+from audit.run import run_version
 from tests.audit.reviewed import made_run
 
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
@@ -20,7 +20,7 @@ PICTURES = [{} for _ in range(60)] + [
 
 
 def named(run: Path, code: str) -> list[str]:
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         sql = "SELECT sample_id FROM finding_samples JOIN findings USING (fingerprint) "
         return list(store.query(sql + "WHERE code = ? ORDER BY ALL", [code])["sample_id"])
 

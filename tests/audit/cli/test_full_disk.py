@@ -18,7 +18,7 @@ from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports import annotation_export
 from audit.report import output
-from audit.run import generations, writer_lock
+from audit.run import run_version, writer_lock
 
 FRAME = pl.DataFrame({"a": [1]})
 
@@ -40,7 +40,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "labels to review": lambda folder: write_drawn(FRAME, folder / "x.csv"),
     "a subset as CSV": lambda folder: output.write_table(folder / "x.csv", FRAME),
     "a subset as Parquet": lambda folder: output.write_table(folder / "x.parquet", FRAME),
-    "a generation": generations.building,
+    "a generation": run_version.building_folder,
     "a lock": _locked,
     "annotations": lambda folder: annotation_export._move_to_place(
         folder, folder, {}, replace=True

@@ -19,7 +19,7 @@ from audit.compare.history import HISTORY, Moment, arrival, last_change, read_hi
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
-from audit.run.generations import keep_generations, list_generations, list_kept
+from audit.run.run_version import keep_versions, list_published, list_versions
 from tests.audit.conftest import Command
 from tests.audit.run.scanned import recheck_run, scan_tree
 from tests.conftest import make_tree, picture
@@ -245,16 +245,16 @@ def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
 
 def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) -> None:
     tree, run = make_tree(tmp_path / "pets"), tmp_path / "run"
-    keep_generations(run, 3)  # before the first scan there is nothing to keep
+    keep_versions(run, 3)  # before the first scan there is nothing to keep
     scan_tree(tree, run, checks=CHECKS)
-    keep_generations(run, 3)
+    keep_versions(run, 3)
     for number in range(2):
         (tree / "train" / "cat" / f"broken{number}.jpg").write_bytes(b"GIF89a")
         scan_tree(tree, run, checks=CHECKS)
     first, second, third = (run / f"gen-000{n}" for n in (1, 2, 3))
     here = audit.open(run)
     assert [here.diff(one).counts()["new"] for one in (first, second, third)] == [2, 1, 0]
-    assert here.history["generation"].to_list() == [one.name for one in list_kept(run)]
+    assert here.history["generation"].to_list() == [one.name for one in list_published(run)]
     assert compare_runs(first, second).files["after"].to_list() == ["train/cat/broken0.jpg"]
     recheck_run(run)
     files = [third / f"findings-000{n}.duckdb" for n in (1, 2)]
@@ -340,7 +340,7 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     scan_tree(data, run)  # nothing changed: no moment
     first, second, again, third, *_ = history = read_history(run)
     assert len(history) == 6
-    assert len(list_generations(run)) == 2
+    assert len(list_versions(run)) == 2
     assert (first.files, first.splits, first.came) == (8, {"train": 5, "test": 3}, {})
     assert second.came["SPLIT001"] == 1
     assert not {**again.came, **again.went}

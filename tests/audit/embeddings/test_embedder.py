@@ -16,7 +16,7 @@ from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vector_parts import VectorParts, list_vector_parts
 from audit.errors import UsageError
 from audit.machine.executors import Serial
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.scanning.verifying import repair_run, verify_run
 from audit.sources import open_source

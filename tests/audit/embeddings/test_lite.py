@@ -14,7 +14,7 @@ from audit.checking.config import Config, load_config
 from audit.embeddings.embedder import AUTO, LITE, LITE_NEEDS, best_installed, load_embedder
 from audit.errors import MissingExtraError, UsageError
 from audit.interface import Run
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning.options import ScanOptions
 from tests.conftest import picture
 from tests.sample_data.conftest import SAMPLE_DATA

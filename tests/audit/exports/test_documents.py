@@ -25,7 +25,7 @@ from audit.exports.export import export_tables
 from audit.exports.planning import PLAN_SCHEMA, read_plan
 from audit.exports.review_tasks import read_review
 from audit.records import Action
-from audit.run import digests, generations
+from audit.run import digests, run_version
 from audit.run.store import Store
 from audit.sources import open_source
 from audit.subset.draw import load_recipe
@@ -72,7 +72,7 @@ def _current(folder: Path, name: object) -> None:
     digests.write_document(
         folder / "CURRENT", {"schema": 2, "generation": name, "findings": "findings-0001.duckdb"}
     )
-    generations.read_pointer(folder)
+    run_version.read_pointer(folder)
 
 
 DOCUMENTS: dict[str, Callable[[Path, object], None]] = {

@@ -21,7 +21,7 @@ from audit.errors import UsageError
 from audit.exports.export import TABLES, export_files, export_tables
 from audit.picture.features import MEASURED
 from audit.records import Action
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.sources.paths import path_of

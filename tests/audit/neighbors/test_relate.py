@@ -28,7 +28,7 @@ from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
 from audit.records import Severity
 from audit.report.pair_card import pair_text, show_pair
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress

@@ -20,7 +20,7 @@ from audit.errors import MachineError
 from audit.picture.decode import Limits, decode_picture
 from audit.picture.header import decode_memory
 from audit.picture.reading import read_bytes
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning.scanning import scan
 from audit.sources import open_source
 from tests.conftest import ROOT, picture

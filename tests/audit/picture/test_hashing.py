@@ -23,7 +23,7 @@ from audit.picture.hashing import (
     hashes,
     lanczos,
 )
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
 from audit.sources import open_source

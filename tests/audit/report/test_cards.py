@@ -11,7 +11,7 @@ from PIL import Image
 
 from audit.errors import UsageError
 from audit.report.file_card import FileCard, Rank, card_text, make_file_card
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 

@@ -37,7 +37,7 @@ from audit.report.html_page import FEWEST, MOST, class_bars, from_markdown, to_h
 from audit.report.markdown import escaped, to_markdown
 from audit.report.thumbnails import Thumbnail, make_thumbnails
 from audit.report.wording import bytes_text, counted
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store, findings_table
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -99,14 +99,14 @@ def report(run: Path) -> Report:
 def built_run(folder: Path, samples: Sequence[dict[str, Any]], found: Sequence[Finding]) -> Path:
     """Publish a run with these samples and findings, without files behind them."""
     run = folder / "run"
-    with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
+    with Store.create(run_version.building_folder(run) / run_version.MEASUREMENTS) as store:
         store.create_measurements(FEATURE_ROW)
         store.append("samples", samples)
         rows = [{"sample_id": s["id"], "status": "ok", "file_key": ""} for s in samples]
         store.append("features", rows)
         store.set_meta({"dataset": "built", "roots": '{"": "/nowhere"}', "tool": "t 1"})
         store.checkpoint()
-    with Store.create(generations.building(run) / "findings-0001.duckdb") as store:
+    with Store.create(run_version.building_folder(run) / "findings-0001.duckdb") as store:
         store.create_findings()
         heads, members = findings_table(found, {f.code: f"check {f.code}" for f in found})
         store.append("findings", heads)
@@ -114,7 +114,7 @@ def built_run(folder: Path, samples: Sequence[dict[str, Any]], found: Sequence[F
         for code in sorted({f.code for f in found}):
             store.append("check_runs", [{"code": code, "name": f"check {code}", "seconds": 0.5}])
         store.checkpoint()
-    generations.publish(run, "findings-0001.duckdb")
+    run_version.publish(run, "findings-0001.duckdb")
     return run
 
 
@@ -170,7 +170,7 @@ class Page(HTMLParser):
 
 
 def test_counts_are_those_of_the_store(run: Path, report: Report) -> None:
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         stored = dict(store.query("SELECT severity, count(*) FROM findings GROUP BY 1").iter_rows())
     assert stored
     assert {k: v for k, v in report.summary.items() if v} == stored

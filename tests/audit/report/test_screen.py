@@ -20,7 +20,7 @@ from audit.report.html_page import to_html
 from audit.report.markdown import to_markdown
 from audit.report.screen import error_lines, to_screen
 from audit.report.thumbnails import make_thumbnails
-from audit.run import generations
+from audit.run import run_version
 from tests.audit.checks.cases.label_suspect import FACTS
 from tests.audit.conftest import Command
 from tests.audit.report.test_report import Page, built_run, sample
@@ -335,7 +335,7 @@ def test_the_list_of_the_app_shows_the_folds_of_the_report(
     folded_run: Path, folded: Report
 ) -> None:
     folds = {fold.name: fold.n_findings for check in folded.checks for fold in check.folds}
-    with generations.open_run(folded_run) as store:
+    with run_version.open_run(folded_run) as store:
         browse.index(store)
         asked = FindingFilter(folded=True)
         page = browse.page(store, asked, size=500)

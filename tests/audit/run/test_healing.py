@@ -17,9 +17,9 @@ import pytest
 
 from audit.decisions.ledger import Ledger
 from audit.errors import DamagedError, RunError
-from audit.run import digests, generations
-from audit.run.generations import MEASUREMENTS, open_run
+from audit.run import digests, run_version
 from audit.run.healing import heal_run
+from audit.run.run_version import MEASUREMENTS, open_run
 from audit.run.tables import SCHEMA_VERSION
 from audit.run.writer_lock import claim_run
 from audit.scanning import scanning
@@ -167,7 +167,7 @@ def test_current_is_found_again(damage: str, undisturbed: Undisturbed, run: Path
     if POINTERS[damage] is not None:
         assert (run / "CURRENT").read_bytes() == POINTERS[damage], "a reader writes nothing"
     assert scan_tree(undisturbed.tree, run) == []
-    found = generations.read_pointer(run)
+    found = run_version.read_pointer(run)
     assert found is not None
     assert (found.path.name, found.findings.name) == ("gen-0001", "findings-0001.duckdb")
     assert_index(run, undisturbed.index)
@@ -234,7 +234,7 @@ def test_a_damaged_only_generation_is_measured_again(
         recheck_run(run)
     assert len(scan_tree(undisturbed.tree, run)) == N_FILES
     assert_index(run, undisturbed.index)
-    assert generations.require(run).path.name == "gen-0002"
+    assert run_version.require(run).path.name == "gen-0002"
     assert Ledger(run).log() == decisions
     assert scan_tree(undisturbed.tree, run) == []
 
@@ -250,7 +250,7 @@ def test_damaged_findings_are_made_again_by_scan_and_by_recheck(
     recheck_run(other)
     for healed in (run, other):
         assert_index(healed, undisturbed.index)
-        assert generations.require(healed).path.name == "gen-0001"
+        assert run_version.require(healed).path.name == "gen-0001"
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["removed", "damaged"])
@@ -338,12 +338,12 @@ def publish(run: Path, what: str, count: int) -> int | None:
             patched.setattr(owner, name, counted(getattr(owner, name)))
         try:
             if what == "scan":
-                generations.publish(run, "findings-0001.duckdb")
+                run_version.publish(run, "findings-0001.duckdb")
             else:
-                generation = generations.require(run)
-                name = generations.next_findings(generation)
+                generation = run_version.require(run)
+                name = run_version.next_findings(generation)
                 built = generation.path / f"{name}.building"
-                generations.publish_findings(run, generation, built, name)
+                run_version.publish_findings(run, generation, built, name)
         except Stop:
             return None
     return calls
@@ -361,8 +361,8 @@ def built(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) ->
     (other / "train/cat/0.jpg").unlink()
     scan_tree(other, runs["third"])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(generations, "publish", stop)
-        patched.setattr(generations, "publish_findings", stop)
+        patched.setattr(run_version, "publish", stop)
+        patched.setattr(run_version, "publish_findings", stop)
         for name in ("first", "third"):
             with pytest.raises(Stop):
                 scan_tree(undisturbed.tree, runs[name])
@@ -401,7 +401,7 @@ def test_a_generation_is_never_made_twice(
         assert not (run / "building").exists()
         assert not list(run.rglob("*.new"))
         number = 1 if start == "first" else 3
-        assert generations.require(run).path.name == f"gen-{number:04d}", f"call {count}"
+        assert run_version.require(run).path.name == f"gen-{number:04d}", f"call {count}"
 
 
 def test_findings_of_a_killed_recheck_are_named_or_made_again(
@@ -412,7 +412,7 @@ def test_findings_of_a_killed_recheck_are_named_or_made_again(
         assert scan_tree(undisturbed.tree, run) == []
         assert_index(run, undisturbed.index)
         name = "findings-0003.duckdb" if finished else "findings-0002.duckdb"
-        assert generations.require(run).findings.name == name, f"killed before call {count}"
+        assert run_version.require(run).findings.name == name, f"killed before call {count}"
         assert not list(run.rglob("*.building*"))
 
 
@@ -421,10 +421,10 @@ def test_readers_see_the_generation_before_until_the_next_one_is_named(
 ) -> None:
     run = Path(shutil.copytree(built["third"], tmp_path / "run"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(generations, "make_current", stop)
+        patched.setattr(run_version, "make_current", stop)
         with pytest.raises(Stop):
-            generations.publish(run, "findings-0001.duckdb")
+            run_version.publish(run, "findings-0001.duckdb")
     assert (run / "gen-0003").is_dir()
-    assert generations.require(run).path.name == "gen-0002"
+    assert run_version.require(run).path.name == "gen-0002"
     recheck_run(run)
-    assert generations.require(run).path.name == "gen-0003"
+    assert run_version.require(run).path.name == "gen-0003"

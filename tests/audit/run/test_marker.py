@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit.errors import RunError
-from audit.run import digests, generations
+from audit.run import digests, run_version
 from audit.run.healing import heal_run
 from audit.run.writer_lock import MARKER, claim_run, hold_run
 from audit.scanning.scanning import recheck
@@ -46,7 +46,7 @@ def test_a_marked_run_loses_only_files_with_names_of_this_program(tmp_path: Path
     heal_run(tmp_path)
     assert [path.name for path in mine if not path.exists()] == []
     assert [path.name for path in made if path.exists()] == []
-    generations.discard_building(tmp_path)
+    run_version.discard_building(tmp_path)
     assert (tmp_path / "building/notes.txt").exists()
 
 

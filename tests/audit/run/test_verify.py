@@ -18,8 +18,8 @@ from audit.decisions.ledger import LEDGER, Ledger
 from audit.errors import LockedError, RunError
 from audit.machine.executors import Serial
 from audit.run.digests import write_document
-from audit.run.generations import MEASUREMENTS, open_run
 from audit.run.healing import heal_run
+from audit.run.run_version import MEASUREMENTS, open_run
 from audit.run.writer_lock import MARKER, hold_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress

@@ -23,7 +23,7 @@ from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Ledger
 from audit.records import Action
-from audit.run import generations
+from audit.run import run_version
 from audit.run.digests import write_document
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -199,14 +199,14 @@ def test_the_split_that_gives_way_is_chosen_by_a_key(show: Show, scanned: Path) 
 def test_the_overlap_of_splits(show: Show, scanned: Path) -> None:
     at = show("duplicates", scanned, view="Overlap of splits")
     assert not at.exception
-    with generations.open_run(scanned) as store:
+    with run_version.open_run(scanned) as store:
         matrix = overlap_matrix(store)
     shared = {(row["of"], row["in"]): row["shared"] for row in matrix.rows(named=True)}
     assert shared == {("test", "train"): 1, ("train", "test"): 1}
 
 
 def test_a_cell_of_the_overlap_opens_what_both_splits_share(show: Show, scanned: Path) -> None:
-    with generations.open_run(scanned) as store:
+    with run_version.open_run(scanned) as store:
         browse.index(store)
         both, one = (
             browse.count_findings(store, FindingFilter(codes=FAMILY, split="train", beside=other))
@@ -462,7 +462,7 @@ def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
     kept = Ledger(run).log()
     assert kept
     shutil.copytree(run / "gen-0001", run / "gen-0002")
-    found = generations.read_pointer(run)
+    found = run_version.read_pointer(run)
     assert found is not None
     findings_file = found.findings.name
     new = {"schema": 99, "generation": "gen-0002", "findings": findings_file}
@@ -530,7 +530,7 @@ def test_a_link_to_a_page_of_the_list_that_is_empty_by_now_shows_the_first_page(
 
 
 def _last(run: Path) -> str:
-    with closing(generations.open_generation(generations.require(run))) as store:
+    with closing(run_version.open_version(run_version.require(run))) as store:
         browse.index(store)
         return str(store.scalar(f"SELECT arg_max(fingerprint, place) FROM {browse.INDEX}"))
 

@@ -19,7 +19,7 @@ from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions
 from audit.decisions.ledger import Entry, Ledger, whoami
 from audit.records import Action
-from audit.run import generations
+from audit.run import run_version
 from audit.ui import deciding, link, opened, queue
 from audit.ui.queue import queued_in, sent_about, why_stays
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
@@ -464,4 +464,4 @@ def test_a_label_that_is_right_is_kept_as_a_review(
 ) -> None:
     play(KEPT.format(PICTURE, verb))
     assert [d.verb for d in Ledger(run).log()] == [Action.KEEP]
-    assert summarise_ledger(run, generations.require(run)).labels == labels
+    assert summarise_ledger(run, run_version.require(run)).labels == labels

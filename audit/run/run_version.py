@@ -53,7 +53,7 @@ MADE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class RunVersion:
     """A generation of a run: paths of its two databases, and whether CURRENT names them."""
 
     path: Path
@@ -77,7 +77,7 @@ class Generation:
         return f"{self.findings}@{self.findings.stat().st_mtime_ns}"
 
 
-def current(run: Path) -> Generation | None:
+def current(run: Path) -> RunVersion | None:
     """Return the published generation of a run, None if nothing was published yet.
 
     Where CURRENT is missing, damaged or names what is not there, it is the newest generation that
@@ -92,7 +92,7 @@ def current(run: Path) -> Generation | None:
         return found
 
 
-def read_pointer(run: Path) -> Generation | None:
+def read_pointer(run: Path) -> RunVersion | None:
     """Return what CURRENT names, None without one.
 
     Raises DamagedError, and RunError where another version wrote it or it cannot be read.
@@ -120,7 +120,7 @@ def read_pointer(run: Path) -> Generation | None:
         raise RunError(
             f"{pointer} cannot be read ({error.strerror}): check its disk and permissions."
         ) from None
-    found = Generation(run / generation, run / generation / findings)
+    found = RunVersion(run / generation, run / generation / findings)
     for path in (found.measurements, found.findings):
         if not path.exists():
             missing = path.relative_to(run)
@@ -128,24 +128,24 @@ def read_pointer(run: Path) -> Generation | None:
     return found
 
 
-def _read_if_whole(run: Path) -> Generation | None:
+def _read_if_whole(run: Path) -> RunVersion | None:
     with contextlib.suppress(DamagedError):
         return read_pointer(run)
     return None
 
 
-def find_whole(run: Path) -> Generation | None:
+def find_whole(run: Path) -> RunVersion | None:
     """Return the newest generation whose databases are whole, with its newest whole findings."""
-    for folder in reversed(list_generations(run)):
+    for folder in reversed(list_versions(run)):
         if digests.find_damage(folder / MEASUREMENTS):
             continue
         for findings in reversed(list_findings(folder)):
             if not digests.find_damage(findings):
-                return Generation(folder, findings, named=False)
+                return RunVersion(folder, findings, named=False)
     return None
 
 
-def list_generations(run: Path) -> list[Path]:
+def list_versions(run: Path) -> list[Path]:
     """Return the folders of finished generations, oldest first."""
     return sorted((p for p in run.glob("gen-*") if GENERATION.fullmatch(p.name)), key=_number)
 
@@ -155,13 +155,13 @@ def list_findings(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if FINDINGS.fullmatch(p.name)), key=_number)
 
 
-def list_kept(run: Path) -> list[Generation]:
+def list_published(run: Path) -> list[RunVersion]:
     """Return what is still there of a run, oldest first: each findings file of each generation."""
-    folders = list_generations(run)
-    return [Generation(folder, file) for folder in folders for file in list_findings(folder)]
+    folders = list_versions(run)
+    return [RunVersion(folder, file) for folder in folders for file in list_findings(folder)]
 
 
-def find_generation(place: Path) -> tuple[Path, Generation]:
+def find_version(place: Path) -> tuple[Path, RunVersion]:
     """Return the run and the generation that a path names: RUN the published one, RUN/gen-0003 that
     with its newest findings, RUN/gen-0003/findings-0001.duckdb that with these.
 
@@ -171,7 +171,7 @@ def find_generation(place: Path) -> tuple[Path, Generation]:
     if not named or (place / POINTER).exists():  # a run may have the name of a generation
         return place, require(place)
     run = place.parent if GENERATION.fullmatch(place.name) else place.parent.parent
-    kept = list_kept(run)
+    kept = list_published(run)
     found = [one for one in kept if place in (one.path, one.findings)]
     if not found:
         names = ", ".join(one.name for one in kept) or "none"
@@ -179,7 +179,7 @@ def find_generation(place: Path) -> tuple[Path, Generation]:
     return run, found[-1]
 
 
-def require(run: Path) -> Generation:
+def require(run: Path) -> RunVersion:
     """Return the published generation for reading; raises RunError that says how to make one."""
     if not run.is_dir():
         refuse_special(run)
@@ -193,7 +193,7 @@ def require(run: Path) -> Generation:
     return generation
 
 
-def require_whole(run: Path) -> Generation:
+def require_whole(run: Path) -> RunVersion:
     """Return the generation to derive findings from, its measurements compared with their digest.
 
     Its own findings may be damaged or gone. Never an older one in place of damaged measurements:
@@ -207,28 +207,28 @@ def require_whole(run: Path) -> Generation:
     return found
 
 
-def find_reusable(run: Path) -> Generation | None:
+def find_reusable(run: Path) -> RunVersion | None:
     """Return the generation whose rows a new scan may take over, None if there is none.
 
     The newest whose measurements are whole: its findings may be damaged or gone.
     """
     named = _read_if_whole(run)
-    for folder in reversed(list_generations(run)):
+    for folder in reversed(list_versions(run)):
         if digests.find_damage(folder / MEASUREMENTS):
             continue
         if named is not None and named.path == folder:
             return named
         findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
-        return Generation(folder, findings[-1], named=False)
+        return RunVersion(folder, findings[-1], named=False)
     return None
 
 
 def open_run(run: Path) -> Store:
     """Open the current generation for reading: its tables, the `images` view and the findings."""
-    return open_generation(require(run))
+    return open_version(require(run))
 
 
-def open_generation(generation: Generation) -> Store:
+def open_version(generation: RunVersion) -> Store:
     """Open one generation for reading, whatever is published meanwhile."""
     paths = {"measurements": generation.measurements, "judged": generation.findings}
     return _with_both(Store.memory(), paths)
@@ -238,11 +238,11 @@ _held: dict[str, Store] = {}  # by the key of a generation
 _holding = threading.Lock()
 
 
-def hold(key: str, generation: Generation) -> Store:
+def hold(key: str, generation: RunVersion) -> Store:
     """Open a generation whose databases others in this process use too (`open_beside`), until it is
     let go.
     """
-    store = open_generation(generation)
+    store = open_version(generation)
     with _holding:
         _held[key] = store
     return store
@@ -262,16 +262,16 @@ def open_held(key: str) -> Store | None:
     return _ready(store) if store else None
 
 
-def open_beside(generation: Generation) -> Store:
-    """Open a generation as `open_generation` does: in a fiftieth of the time where it is held."""
+def open_beside(generation: RunVersion) -> Store:
+    """Open a generation as `open_version` does: in a fiftieth of the time where it is held."""
     with contextlib.suppress(OSError):
         if store := open_held(generation.key):
             return store
-    return open_generation(generation)
+    return open_version(generation)
 
 
 def open_for_users(
-    generation: Generation, tags: pa.Table | None = None, threads: int | None = None
+    generation: RunVersion, tags: pa.Table | None = None, threads: int | None = None
 ) -> Store:
     """Open a generation for SQL that a user wrote: it reads the run and nothing else.
 
@@ -312,7 +312,7 @@ def _ready(store: Store) -> Store:
     return store
 
 
-def building(run: Path) -> Path:
+def building_folder(run: Path) -> Path:
     """Return the folder where the next generation is built, making it if absent."""
     folder = run / "building"
     try:
@@ -347,7 +347,7 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 def is_run_folder(run: Path) -> bool:
     """Return whether a folder holds a scan, finished or not, or a CURRENT that a scan wrote."""
-    for folder in (run / "building", *list_generations(run)):
+    for folder in (run / "building", *list_versions(run)):
         with (
             contextlib.suppress(OSError),
             open(folder / MEASUREMENTS, "rb", opener=regular) as file,
@@ -359,7 +359,7 @@ def is_run_folder(run: Path) -> bool:
     return False
 
 
-def publish(run: Path, findings: str) -> Generation:
+def publish(run: Path, findings: str) -> RunVersion:
     """Make `building/` the current generation: sync, seal, rename, replace CURRENT, prune."""
     built = run / "building"
     for path in built.iterdir():
@@ -369,36 +369,36 @@ def publish(run: Path, findings: str) -> Generation:
     return publish_sealed(run, findings)
 
 
-def publish_sealed(run: Path, findings: str) -> Generation:
+def publish_sealed(run: Path, findings: str) -> RunVersion:
     """Publish a `building/` that is sealed: rename, replace CURRENT, prune."""
     target = run / f"gen-{1 + max(map(_number, run.glob('gen-*')), default=0):04d}"
     (run / "building").rename(target)
-    found = Generation(target, target / findings)
+    found = RunVersion(target, target / findings)
     make_current(run, found)
-    _prune(list_generations(run), keep=target, n=_kept(run))
+    _prune(list_versions(run), keep=target, n=_kept(run))
     return found
 
 
-def make_current(run: Path, generation: Generation) -> None:
+def make_current(run: Path, generation: RunVersion) -> None:
     """Replace CURRENT, atomically and on disk."""
     digests.sync(run)  # what it names, before it is named
     named = {"generation": generation.path.name, "findings": generation.findings.name}
     digests.write_document(run / POINTER, {"schema": SCHEMA_VERSION, **named})
 
 
-def next_findings(generation: Generation) -> str:
+def next_findings(generation: RunVersion) -> str:
     """Return the name of the generation's next findings file."""
     taken = [_number(path) for path in generation.path.glob("findings-*.duckdb")]
     return f"findings-{1 + max(taken, default=0):04d}.duckdb"
 
 
-def publish_findings(run: Path, generation: Generation, built: Path, name: str) -> Generation:
+def publish_findings(run: Path, generation: RunVersion, built: Path, name: str) -> RunVersion:
     """Make a re-check's findings current: sync, rename, seal, replace CURRENT, prune."""
     digests.sync(built)
     target = generation.path / name
     built.rename(target)
     digests.write_seal(generation.path)
-    found = Generation(generation.path, target)
+    found = RunVersion(generation.path, target)
     make_current(run, found)
     files, n = list_findings(generation.path), _kept(run)
     # out of the seal first: what the seal names and is missing would count as damage
@@ -412,7 +412,7 @@ def _number(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def keep_generations(run: Path, n: int) -> None:
+def keep_versions(run: Path, n: int) -> None:
     """Say how many generations of a run, and findings of each, stay from now on."""
     if n != _kept(run) and run.is_dir():
         digests.write_synced(run / KEEP, f"{n}\n".encode())
