@@ -2,7 +2,7 @@
 
     audit app RUN ...      or      audit serve      or      streamlit run app.py -- RUN ...
 
-Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.browse`. Every
+Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.results`. Every
 page is guarded here, in one place: one that fails says so in a sentence, and the others work.
 
 A module of its own, outside of both packages, because they do not know each other; installed beside

@@ -26,7 +26,6 @@ import polars as pl
 from audit.checking.check import select_checks
 from audit.checking.config import Config
 from audit.compare.diff import RunDiff, compare_runs
-from audit.compare.history import read_history
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Decision, Ledger
@@ -38,12 +37,13 @@ from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
 from audit.report import PICTURED, collect_report, render, write_card, write_report
 from audit.report.card import collect_facts, to_card
-from audit.report.contents import Report
 from audit.report.file_card import card_text, find_samples, make_file_card
 from audit.report.html_page import picture_html, to_fragment
 from audit.report.pair_card import pair_text, show_pair
 from audit.report.thumbnails import make_thumbnails
-from audit.report.wording import headline
+from audit.results.formatting import headline
+from audit.results.history import read_history
+from audit.results.report_data import Report
 from audit.run import run_version
 from audit.run.store import Store
 from audit.run.user_query import query_frame
@@ -62,9 +62,9 @@ from audit.sources.python_objects import (
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
-    from audit.browse.label_review import LabelReview
     from audit.choosing.choice import By, Choice, Doubt
     from audit.neighbors.pairs.overlap import Finder
+    from audit.results.label_review import LabelReview
 
 GIVEN = (
     "The images were given by a Python object. Where it had pixels, they are stored as PNG, and "
@@ -463,7 +463,7 @@ class Run:
         LABEL007 and among all labels. Your reviews update both: relabel:NAME (the present class
         confirms a label), and keep for a LABEL006 finding. Raises UsageError without judged labels.
         """
-        from audit.browse.label_review import review_labels
+        from audit.results.label_review import review_labels
 
         return review_labels(self.path, n, first)
 

@@ -41,8 +41,8 @@ import numpy as np
 from bench import ENVIRONMENT, Document, hall, measures
 from PIL import Image
 
-from audit.browse.people import People
-from audit.compare.history import HISTORY
+from audit.service.people import People
+from audit.results.history import HISTORY
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.service.client import Connection

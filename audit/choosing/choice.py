@@ -36,7 +36,7 @@ from audit.embeddings.label_tables import PICTURES
 from audit.embeddings.nearest import unit_length
 from audit.embeddings.vectors import stored_vectors
 from audit.errors import UsageError
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from audit.run.run_version import open_run
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams

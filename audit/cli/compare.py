@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
-    from audit.compare.history import Moment
     from audit.records import Severity
+    from audit.results.history import Moment
 
 WORDS = {True: "met", False: "NOT MET", None: "INCONCLUSIVE"}
 SHOWN = 10  # changes of each kind, without --all
@@ -118,7 +118,7 @@ def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_
 
 def print_history(run: Path, since: str | None, as_json: bool) -> None:
     """Print what each scan and re-check of a run found; `since`: a code or a fingerprint."""
-    from audit.compare.history import SCHEMA, arrival, read_history
+    from audit.results.history import SCHEMA, arrival, read_history
     from audit.run import run_version
 
     run_version.require(run)
@@ -143,7 +143,7 @@ def print_history(run: Path, since: str | None, as_json: bool) -> None:
 
 
 def _history_lines(history: Sequence[Moment], kept: set[str]) -> Iterator[str]:
-    from audit.compare.history import last_change
+    from audit.results.history import last_change
 
     if not history:
         yield "This run has no history yet. The next scan that changes it starts the history."

@@ -472,6 +472,6 @@ def _places(counts: Mapping[str, int]) -> str:
 
 
 def _counted(n: int, noun: str) -> str:
-    from audit.report.wording import counted
+    from audit.results.formatting import counted
 
     return counted(n, noun)

@@ -398,7 +398,7 @@ def _finish(
 def _cause(report: Report, fail_on: FailOn, diff: RunDiff | None, unmet: int) -> str:
     """Return what makes the command end with 1: the worst finding that counts; empty if nothing."""
     from audit.records import Severity
-    from audit.report.wording import counted
+    from audit.results.formatting import counted
 
     said = [counted(unmet, "expectation") + " not met"] if unmet else []
     if fail_on is FailOn.NEVER:

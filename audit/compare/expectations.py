@@ -25,7 +25,7 @@ from typing import Any
 
 from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
-from audit.report.contents import ExpectationOutcome
+from audit.results.report_data import ExpectationOutcome
 from audit.run.run_version import open_run
 from audit.run.store import Store
 

@@ -31,7 +31,7 @@ from audit.errors import UsageError
 from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
-from audit.report.contents import KEPT_NEEDS
+from audit.results.report_data import KEPT_NEEDS
 from audit.run.digests import write_document
 from audit.run.run_version import open_run, require
 from audit.sources.paths import reading_place

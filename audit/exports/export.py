@@ -39,7 +39,7 @@ from audit.exports.annotation_export import (
 )
 from audit.exports.review_tasks import TOOLS, export_review
 from audit.report.output import write_table, write_whole
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from audit.run import run_version
 from audit.run.store import Store, identifier
 from audit.sources.tables import count_escaped, neutralise

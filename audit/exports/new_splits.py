@@ -24,7 +24,7 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.exports.stratified import as_matrix, stratify
-from audit.report.wording import counted
+from audit.results.formatting import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from audit.exports.new_splits import (
     missing_classes,
 )
 from audit.report.output import write_whole
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from audit.run import run_version
 from audit.run.digests import file_digest
 from audit.run.store import Store

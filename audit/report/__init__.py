@@ -8,8 +8,10 @@ findings; JSON and SARIF stream them. Only HTML opens images, at most 200, for i
 
 from __future__ import annotations
 
-from audit.report.collect import PICTURED, collect_report, stream_findings
-from audit.report.contents import (
+from audit.report.documents import to_json
+from audit.report.output import FORMATS, render, write_card, write_report
+from audit.report.text import to_text
+from audit.results.report_data import (
     SCHEMA,
     CheckSummary,
     Counts,
@@ -18,9 +20,7 @@ from audit.report.contents import (
     Report,
     ReportedFinding,
 )
-from audit.report.documents import to_json
-from audit.report.output import FORMATS, render, write_card, write_report
-from audit.report.text import to_text
+from audit.results.run_report import PICTURED, collect_report, stream_findings
 
 __all__ = [
     "FORMATS", "PICTURED", "SCHEMA", "CheckSummary", "Counts", "Example", "Member", "Report",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.annotations.box_statistics import BoxBin, BoxClass, BoxPlace, BoxStatistics
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from preflight.terminal import visible
 
 if TYPE_CHECKING:

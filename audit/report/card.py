@@ -22,7 +22,6 @@ import blake3
 
 from audit.decisions.waivers import apply_decisions
 from audit.records import Action
-from audit.report.contents import SCHEMA, Report
 from audit.report.markdown import (
     MARK,
     bullet_list,
@@ -33,7 +32,8 @@ from audit.report.markdown import (
     object_count_table,
     pipe_table,
 )
-from audit.report.wording import bytes_text, counted
+from audit.results.formatting import bytes_text, counted
+from audit.results.report_data import SCHEMA, Report
 from audit.run import run_version
 from audit.run.store import Store, identifier
 

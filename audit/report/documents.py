@@ -30,8 +30,15 @@ from urllib.parse import quote, quote_from_bytes
 from xml.etree import ElementTree
 
 from audit.records import FailedPart, Severity, finite
-from audit.report.collect import stream_findings
-from audit.report.contents import (
+from audit.results.formatting import (
+    ICONS,
+    counted,
+    fold_line,
+    list_command,
+    named_ids,
+    severity_counts,
+)
+from audit.results.report_data import (
     LOCATED,
     SCHEMA,
     CheckSummary,
@@ -41,7 +48,7 @@ from audit.report.contents import (
     Report,
     ReportedFinding,
 )
-from audit.report.wording import ICONS, counted, fold_line, list_command, named_ids, severity_counts
+from audit.results.run_report import stream_findings
 from audit.sources.manifest_rows import FORMATS
 from audit.sources.paths import path_of
 from preflight.terminal import visible

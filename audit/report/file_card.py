@@ -22,10 +22,10 @@ from rich.text import Text
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.records import Column, Sample, sample_id
-from audit.report.contents import FINDING_COLUMNS, ReportedFinding
-from audit.report.cost import TRAIN_SPLITS
 from audit.report.text import STYLES, fact_table, heading, rendered
-from audit.report.wording import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
+from audit.results.costs import TRAIN_SPLITS
+from audit.results.formatting import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
+from audit.results.report_data import FINDING_COLUMNS, ReportedFinding
 from audit.run.run_version import open_run
 from audit.run.store import Store, identifier
 from audit.sources.paths import file_of, path_of, uri_of

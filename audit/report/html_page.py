@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from audit.report import wording
 from audit.report.boxes import SPLITS, render_boxes
-from audit.report.contents import SCHEMA, Dataset, Member, Report
 from audit.report.file_card import FileCard
 from audit.report.screen import the_rest
 from audit.report.thumbnails import ReportThumbnails, thumbnails_of
+from audit.results import formatting as wording
+from audit.results.report_data import SCHEMA, Dataset, Member, Report
 from preflight.pages import render_page
 from preflight.terminal import visible
 

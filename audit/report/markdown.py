@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from audit.annotations.box_statistics import BoxStatistics
 from audit.report.boxes import box_sentences
-from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
-from audit.report.wording import (
+from audit.results.formatting import (
     ICONS,
     OBJECT_HEAD,
     alarm,
@@ -24,6 +23,7 @@ from audit.report.wording import (
     size_rows,
     source_notes,
 )
+from audit.results.report_data import SCHEMA, CheckSummary, Dataset, Report
 from preflight.terminal import visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
-from audit.report.contents import SCHEMA, Report
-from audit.report.wording import TITLE
+from audit.results.formatting import TITLE
+from audit.results.report_data import SCHEMA, Report
 from preflight.files import real, regular
 
 if TYPE_CHECKING:

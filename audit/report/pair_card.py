@@ -23,7 +23,7 @@ from audit.neighbors.verification import key_ranks, verify
 from audit.picture.signatures import is_comparable
 from audit.report.file_card import find_sample
 from audit.report.text import fact_table, heading, rendered
-from audit.report.wording import VERDICTS
+from audit.results.formatting import VERDICTS
 from audit.run.run_version import open_run
 from audit.run.store import Store
 from preflight.terminal import visible

@@ -16,10 +16,8 @@ from rich.console import Group
 from rich.text import Text
 
 from audit.records import Severity
-from audit.report.collect import stream_findings, total_counts
-from audit.report.contents import FirstThing, Report
 from audit.report.text import STYLES, alarm_line, heading, rendered
-from audit.report.wording import (
+from audit.results.formatting import (
     ICONS,
     counted,
     finding_line,
@@ -27,6 +25,8 @@ from audit.report.wording import (
     list_command,
     severity_counts,
 )
+from audit.results.report_data import FirstThing, Report
+from audit.results.run_report import stream_findings, total_counts
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first

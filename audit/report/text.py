@@ -13,9 +13,7 @@ from rich.text import Text
 from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
 from audit.report.boxes import box_sentences
-from audit.report.collect import stream_findings
-from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
-from audit.report.wording import (
+from audit.results.formatting import (
     ICONS,
     OBJECT_HEAD,
     TITLE,
@@ -33,6 +31,8 @@ from audit.report.wording import (
     size_rows,
     source_notes,
 )
+from audit.results.report_data import CheckSummary, Counts, Example, Fold, Report
+from audit.results.run_report import stream_findings
 from preflight.terminal import visible
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

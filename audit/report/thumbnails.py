@@ -3,7 +3,7 @@
 The files may have gone, changed or be hostile since the scan: they are opened in a worker process
 (`audit.picture.preview`), and a file that crashed a decoder, hung it or was a bomb in the scan is
 not opened again. What gives no picture gives a sentence. Making a thumbnail costs one decode (1 to
-20 ms); one of 160 px has about 4 kB. `audit.browse.pictures` keeps those of the app.
+20 ms); one of 160 px has about 4 kB. `audit.report.previews` keeps those of the app.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import cv2
 
 from audit.picture.pixels import Pixels
 from audit.picture.preview import Preview, open_previews
-from audit.report.contents import Example, Member, Report
+from audit.results.report_data import Example, Member, Report
 from audit.sources.paths import reading_place
 
 LONGEST = 160  # px

@@ -26,7 +26,6 @@ from audit.checking.check import all_checks
 from audit.checking.config import Config
 from audit.checking.own import OwnCode, failed_columns, in_order, load_own
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
-from audit.compare.history import note_history
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from audit.machine.executors import Executor, Processes
@@ -38,6 +37,7 @@ from audit.picture.features import feature_versions
 from audit.picture.measure import Measurer, feature_columns
 from audit.picture.own_columns import lost_column
 from audit.picture.signatures import SIGNATURE_VERSION
+from audit.results.history import note_history
 from audit.run import run_version
 from audit.run.digests import find_damage
 from audit.run.healing import heal_run

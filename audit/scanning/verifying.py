@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from audit.browse.pictures import FOLDER as THUMBNAILS
-from audit.browse.pictures import find_damaged_thumbnails
 from audit.decisions.ledger import LEDGER
 from audit.decisions.ledger_check import check_ledger, repair_ledger
 from audit.embeddings.vector_parts import VECTORS, list_vector_parts
 from audit.errors import RunError
 from audit.neighbors.pairs.signature_store import check_signatures, repair_signatures
+from audit.report.previews import FOLDER as THUMBNAILS
+from audit.report.previews import find_damaged_thumbnails
 from audit.run.healing import DAMAGED, SOUND, CheckedPart, check_scans, repair_scans, set_aside
 from audit.run.run_version import is_run_folder
 from audit.run.writer_lock import MARKER, hold_run

@@ -31,12 +31,12 @@ from urllib.parse import parse_qsl
 
 import polars as pl
 
-from audit.browse.people import Person
 from audit.errors import AuditError, UsageError, error_place
 from audit.records import finite, json_value
 from audit.service.bodies import SMALL_BODY, parse_apart, parse_object
 from audit.service.datasets import Service
 from audit.service.jobs import ServedDataset
+from audit.service.people import Person
 
 T = TypeVar("T")
 ROOT, JSON = "/api/v1", "application/json"

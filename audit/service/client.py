@@ -22,8 +22,8 @@ from uuid import uuid4
 
 import polars as pl
 
-from audit.compare.history import read_history
 from audit.errors import UsageError
+from audit.results.history import read_history
 from preflight.push import refusal_of
 
 PATIENCE_S = 60.0

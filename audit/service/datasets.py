@@ -32,18 +32,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.browse.overview import FindingTally, count_progress
-from audit.browse.people import LONGEST, People, Person
-from audit.browse.pictures import FOLDER as THUMBNAILS
-from audit.browse.stores import look
-from audit.compare.history import HISTORY, read_history, read_lines
 from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
+from audit.report.previews import FOLDER as THUMBNAILS
+from audit.results.history import HISTORY, read_history, read_lines
+from audit.results.open_results import look
+from audit.results.overview import FindingTally, count_progress
 from audit.run import run_version
 from audit.run.digests import write_synced
 from audit.run.run_version import KEPT
 from audit.service.jobs import JobQueue, ServedDataset
+from audit.service.people import LONGEST, People, Person
 from preflight.files import read_regular, real
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from audit.browse.people import ADMIN, Person
 from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
-from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
+from audit.results.history import Moment, read_history
 from audit.run.run_version import KEPT as KEPT_GENERATIONS
 from audit.run.run_version import keep_versions
+from audit.service.people import ADMIN, Person
 from audit.service.work import LOCKED, Job, Stage, start_job
 
 FILE = "jobs.sqlite"

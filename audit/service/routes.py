@@ -12,23 +12,22 @@ from typing import Any
 
 import polars as pl
 
-from audit.browse import findings, images
-from audit.browse.conditions import from_link
-from audit.browse.findings import FindingFilter
-from audit.browse.images import Card, Edge, Order
-from audit.browse.label_review import count_suspects, load_suspects
-from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
-from audit.browse.pictures import FOLDER, ThumbnailCache, view
-from audit.browse.stores import look
 from audit.compare.diff import compare_runs
-from audit.compare.history import add_moment, append_line, read_history, read_lines
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.errors import UsageError
 from audit.interface import GROUPS
 from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
+from audit.report.previews import FOLDER, ThumbnailCache, view
 from audit.report.thumbnails import Thumbnail
+from audit.results import findings, images
+from audit.results.filters import from_link
+from audit.results.findings import FindingFilter
+from audit.results.history import add_moment, append_line, read_history, read_lines
+from audit.results.images import Card, Edge, Order
+from audit.results.label_review import count_suspects, load_suspects
+from audit.results.open_results import look
 from audit.run import run_version
 from audit.run.user_query import query_json
 from audit.service.api import (
@@ -43,6 +42,7 @@ from audit.service.api import (
 )
 from audit.service.datasets import PROFILES
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
+from audit.service.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.subset import Goal, draw_subset, make_plan, score_subset
 from audit.subset.draw import recipe_from
 from audit.subset.predictions import standard_columns

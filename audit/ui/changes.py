@@ -12,11 +12,11 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse.images import cards
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
-from audit.compare.history import Moment, last_change, read_history
 from audit.decisions.ledger import Ledger
-from audit.report.wording import counted
+from audit.results.formatting import counted
+from audit.results.history import Moment, last_change, read_history
+from audit.results.images import cards
 from audit.run import run_version
 from audit.sources.tables import visible_frame
 from audit.ui import html, link

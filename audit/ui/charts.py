@@ -17,9 +17,10 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse import distributions
-from audit.browse.boxes import COLOURS
-from audit.browse.conditions import (
+from audit.report.thumbnails import Thumbnail
+from audit.results import distributions
+from audit.results.boxes import COLOURS
+from audit.results.filters import (
     Between,
     ColumnOf,
     Condition,
@@ -29,8 +30,7 @@ from audit.browse.conditions import (
     to_link,
     without,
 )
-from audit.report.thumbnails import Thumbnail
-from audit.report.wording import number_text
+from audit.results.formatting import number_text
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.gallery import component, show_gallery

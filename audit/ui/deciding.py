@@ -16,15 +16,15 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from audit.browse.decided import LedgerSummary
-from audit.browse.findings import first_samples, open_finding, twins_of
-from audit.browse.images import cards
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
 from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Entry, Ledger
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
-from audit.report.wording import counted
+from audit.results.decision_summary import LedgerSummary
+from audit.results.findings import first_samples, open_finding, twins_of
+from audit.results.formatting import counted
+from audit.results.images import cards
 from audit.ui import html, link
 from audit.ui.opened import Opened, answering, cached, me, open_chosen_run, say
 from preflight.terminal import visible

@@ -14,14 +14,14 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.boxes import COLOURS, load_boxes
-from audit.browse.distributions import class_order
-from audit.browse.images import cards
-from audit.browse.label_review import label_doubt
-from audit.browse.pictures import LONGEST, view
 from audit.records import Action
 from audit.report.file_card import FileCard, make_file_card
-from audit.report.wording import ON_DISK, as_sentence, counted, number_text
+from audit.report.previews import LONGEST, view
+from audit.results.boxes import COLOURS, load_boxes
+from audit.results.distributions import class_order
+from audit.results.formatting import ON_DISK, as_sentence, counted, number_text
+from audit.results.images import cards
+from audit.results.label_review import label_doubt
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import show_viewer

@@ -15,14 +15,14 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from audit.browse import findings as browse
-from audit.browse.findings import FindingFilter, OpenedFinding
-from audit.browse.images import Card
-from audit.browse.overview import overlap_matrix
-from audit.browse.pictures import PictureDifference, difference
 from audit.records import Action
 from audit.report.pair_card import PairCard, evidence_lines, show_pair
-from audit.report.wording import counted, number_text, size_text
+from audit.report.previews import PictureDifference, difference
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.formatting import counted, number_text, size_text
+from audit.results.images import Card
+from audit.results.overview import overlap_matrix
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, show_selectable, show_viewer

@@ -16,9 +16,12 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import conditions as browse_conditions
-from audit.browse import distributions, images
-from audit.browse.conditions import (
+from audit.embeddings.similar import similar_pictures
+from audit.errors import UsageError
+from audit.records import Action
+from audit.results import distributions, images
+from audit.results import filters as browse_conditions
+from audit.results.filters import (
     Among,
     Between,
     ColumnOf,
@@ -32,11 +35,8 @@ from audit.browse.conditions import (
     without,
     words_of,
 )
-from audit.browse.images import Edge, Order, Page
-from audit.embeddings.similar import similar_pictures
-from audit.errors import UsageError
-from audit.records import Action
-from audit.report.wording import counted, number_text
+from audit.results.formatting import counted, number_text
+from audit.results.images import Edge, Order, Page
 from audit.ui import html, link
 from audit.ui.charts import put_conditions, show_extremes, show_scatter, show_strip
 from audit.ui.deciding import NOTE, button, decide_selected, page_buttons

@@ -13,19 +13,19 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from audit.browse import findings as browse
-from audit.browse.boxes import load_boxes
-from audit.browse.distributions import class_order
-from audit.browse.findings import FindingFilter, OpenedFinding, Rows
-from audit.browse.images import Card
-from audit.browse.pictures import with_boxes
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
 from audit.decisions.box_fixes import FIXABLE, describe_fix
 from audit.decisions.decisions import COPIES, is_of_box
 from audit.records import Action, Severity
+from audit.report.previews import with_boxes
 from audit.report.thumbnails import Thumbnail
-from audit.report.wording import counted, number_text
+from audit.results import findings as browse
+from audit.results.boxes import load_boxes
+from audit.results.distributions import class_order
+from audit.results.findings import FindingFilter, OpenedFinding, Rows
+from audit.results.formatting import counted, number_text
+from audit.results.images import Card
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding, drawn_late, page_buttons
 from audit.ui.detail import dialogue

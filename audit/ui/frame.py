@@ -24,7 +24,7 @@ from audit.ui.opened import (
     safely,
     show_said,
 )
-from audit.ui.saved import show_views
+from audit.ui.saved_views import show_views
 from audit.ui.start import going_on
 from preflight.terminal import visible
 

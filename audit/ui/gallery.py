@@ -12,9 +12,9 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse.images import Card
 from audit.report.thumbnails import Thumbnail
-from audit.report.wording import place_text, size_text
+from audit.results.formatting import place_text, size_text
+from audit.results.images import Card
 from audit.ui import link
 from audit.ui.opened import Opened
 from preflight.terminal import visible

@@ -1,8 +1,8 @@
 """Restrict access to the app: only browsers with a link to it, no other page or program.
 
 `audit app` makes two links, one to decide and one to look. The first visit exchanges the token of
-the link for a cookie (`audit.browse.people`) that scripts cannot read, and a browser without a name
-gets a page that requests one. `audit serve` admits people by invitation or by the header of a
+the link for a cookie (`audit.service.people`) that scripts cannot read, and a browser without a
+name gets a page that requests one. `audit serve` admits people by invitation or by the header of a
 proxy; `audit.service.api` answers `/api/v1`, which takes no cookie.
 
 The guard checks the host name (DNS rebinding) and the origin of each request. Responses forbid
@@ -21,8 +21,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from audit.browse.people import LONGEST, VIEWER, People, Person
 from audit.errors import AuditError
+from audit.service.people import LONGEST, VIEWER, People, Person
 
 if TYPE_CHECKING:
     from audit.service.api import Api

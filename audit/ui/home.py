@@ -8,8 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse.people import ADMIN
-from audit.compare.history import read_lines
+from audit.results.history import read_lines
 from audit.service.datasets import PROFILES, DatasetLine, Service
 from audit.service.jobs import (
     FAILED,
@@ -21,6 +20,7 @@ from audit.service.jobs import (
     ServedDataset,
     ServedJob,
 )
+from audit.service.people import ADMIN
 from audit.ui import html, link
 from audit.ui.deciding import button
 from audit.ui.guard import served

@@ -2,7 +2,7 @@
 
 File names, labels, notes and messages come from strangers. Streamlit reads Markdown in labels,
 captions and notices, so whatever holds such text is written by the functions here. The sentences
-themselves, numbers with units and the like are worded in `audit.report.wording`.
+themselves, numbers with units and the like are worded in `audit.results.formatting`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from audit.browse.boxes import COLOURS
+from audit.results.boxes import COLOURS
 from preflight.terminal import visible
 
 HERE = Path(__file__).parent

@@ -14,23 +14,23 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse import boxes
-from audit.browse import findings as browse
-from audit.browse.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoices, BoxFilter
-from audit.browse.distributions import bar_conditions, class_by_split, label_table, shown_classes
-from audit.browse.findings import FindingFilter
-from audit.browse.images import Card, cards
-from audit.browse.label_review import (
+from audit.report.boxes import render_boxes
+from audit.report.previews import with_boxes
+from audit.results import boxes
+from audit.results import findings as browse
+from audit.results.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoices, BoxFilter
+from audit.results.distributions import bar_conditions, class_by_split, label_table, shown_classes
+from audit.results.findings import FindingFilter
+from audit.results.formatting import ICONS, counted
+from audit.results.images import Card, cards
+from audit.results.label_review import (
     Suspect,
     count_suspects,
     load_suspects,
     rank_of,
     read_reviewed,
 )
-from audit.browse.pictures import with_boxes
-from audit.report.boxes import render_boxes
-from audit.report.contents import Dataset
-from audit.report.wording import ICONS, counted
+from audit.results.report_data import Dataset
 from audit.run.store import Store
 from audit.sources.tables import visible_frame
 from audit.ui import html, link

@@ -14,14 +14,14 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from audit.browse import findings as browse
-from audit.browse.agreement import PairAgreement, disagreements, measure_agreement
-from audit.browse.findings import FindingFilter
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
 from audit.decisions.ledger import DecidedBatch, Ledger
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
-from audit.report.wording import counted
+from audit.results import findings as browse
+from audit.results.agreement import PairAgreement, disagreements, measure_agreement
+from audit.results.findings import FindingFilter
+from audit.results.formatting import counted
 from audit.service.work import start_job
 from audit.sources.tables import visible_frame
 from audit.ui import html, link

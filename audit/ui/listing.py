@@ -11,8 +11,8 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import findings as browse
-from audit.browse.findings import FindingFilter, OpenedFinding, Rows
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter, OpenedFinding, Rows
 from audit.ui import html, link
 from audit.ui.gallery import component
 from audit.ui.opened import Opened

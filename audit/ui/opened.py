@@ -4,7 +4,7 @@ Runs are those named on the command line, those found below ./runs, and those a 
 Start page: a link can name one of these, never a path. With `audit serve` they are the datasets
 that this person may see, and no others. Each script run looks at RUN/CURRENT (a few
 bytes), so a scan that publishes while the app is open shows at the next click. Stores are those of
-`audit.browse.stores`, which all tabs and the API share.
+`audit.results.open_results`, which all tabs and the API share.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import streamlit as st
 
-from audit.browse import images
-from audit.browse.people import REVIEWER, VIEWER, Person
-from audit.browse.pictures import FOLDER, ThumbnailCache
-from audit.browse.stores import Look, is_open, look
 from audit.decisions.ledger import whoami
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
+from audit.report.previews import FOLDER, ThumbnailCache
+from audit.results import images
+from audit.results.open_results import Look, is_open, look
 from audit.run.store import Store
+from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import html, link
 from audit.ui.guard import served, serving
 
@@ -55,7 +55,7 @@ class Opened(Look):
     def ask(
         self, question: Callable[Concatenate[Store, P], T], *args: P.args, **more: P.kwargs
     ) -> T:
-        """Return the answer of a function of `audit.browse`, cached while the run is as it is."""
+        """Return the answer of a function of `audit.results`, cached while the run is as it is."""
         name = f"{question.__module__}.{question.__qualname__}"
         return cast(T, _answer(self.key, name, args, more, question, self))
 

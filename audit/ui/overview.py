@@ -7,14 +7,14 @@ from functools import partial
 
 import streamlit as st
 
-from audit.browse.conditions import OneOf
-from audit.browse.findings import open_finding
-from audit.browse.images import Card, cards
-from audit.browse.images import page as page_of
-from audit.browse.overview import FindingTally, count_files_left, count_progress, first_steps
 from audit.report import PICTURED, Report, collect_report, render
-from audit.report.contents import CheckSummary, FirstThing
-from audit.report.wording import bytes_text, counted, failures, number_text
+from audit.results.filters import OneOf
+from audit.results.findings import open_finding
+from audit.results.formatting import bytes_text, counted, failures, number_text
+from audit.results.images import Card, cards
+from audit.results.images import page as page_of
+from audit.results.overview import FindingTally, count_files_left, count_progress, first_steps
+from audit.results.report_data import CheckSummary, FirstThing
 from audit.run.store import Store
 from audit.ui import html, link
 from audit.ui.detail import dialogue

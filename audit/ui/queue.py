@@ -25,20 +25,20 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import findings as browse
-from audit.browse.boxes import Box, box_of_finding, boxes_after, load_boxes
-from audit.browse.findings import FindingFilter, OpenedFinding
-from audit.browse.images import Card, cards
-from audit.browse.label_review import Suspect
-from audit.browse.pictures import with_boxes
 from audit.decisions import box_fixes, decisions
 from audit.decisions.box_fixes import FIXABLE
 from audit.decisions.decisions import COPIES, is_of_box
 from audit.decisions.ledger import Decision, Ledger
 from audit.errors import UsageError
 from audit.records import Action
-from audit.report.contents import ReportedFinding
+from audit.report.previews import with_boxes
 from audit.report.thumbnails import Thumbnail
+from audit.results import findings as browse
+from audit.results.boxes import Box, box_of_finding, boxes_after, load_boxes
+from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.images import Card, cards
+from audit.results.label_review import Suspect
+from audit.results.report_data import ReportedFinding
 from audit.ui import link
 from audit.ui.deciding import (
     LOOKING,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from audit.service.work import Job, start_job
 from audit.ui import html
 from audit.ui.deciding import reviewer

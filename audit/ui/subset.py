@@ -16,13 +16,13 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse import subsets
-from audit.browse.conditions import Between, Condition, OneOf
-from audit.browse.distributions import extent
-from audit.browse.images import Card, cards
-from audit.browse.subsets import Disagreements, find_disagreements
 from audit.errors import AuditError, UsageError
-from audit.report.wording import counted
+from audit.results import subsets
+from audit.results.distributions import extent
+from audit.results.filters import Between, Condition, OneOf
+from audit.results.formatting import counted
+from audit.results.images import Card, cards
+from audit.results.subsets import Disagreements, find_disagreements
 from audit.sources.tables import visible_frame
 from audit.statistics.slices import NONE, find_slices, slice_rows
 from audit.subset import Curve, Goal, Plan, Subset, census, draw_subset, make_curve, make_plan

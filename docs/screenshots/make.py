@@ -28,7 +28,7 @@ from typing import Any
 
 from PIL import Image
 
-from audit.browse.people import People
+from audit.service.people import People
 from audit.decisions import keeper_rules
 from audit.report import collect_report
 from audit.report.screen import to_screen

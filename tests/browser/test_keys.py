@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from audit.browse.label_review import review_labels
 from audit.decisions.ledger import Decision, Ledger
 from audit.records import Action
+from audit.results.label_review import review_labels
 from audit.ui.queue import FIRST
 from tests.browser.app import REVIEWER, VIEWER, Visitor
 from tests.browser.conftest import Served

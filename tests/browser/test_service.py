@@ -20,9 +20,9 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.browse.people import ADMIN, REVIEWER, People
 from audit.decisions.ledger import Ledger
 from audit.interface import Run
+from audit.service.people import ADMIN, REVIEWER, People
 from audit.ui.server import command
 from tests.audit.service.test_serve import free_port
 from tests.browser.app import PATIENCE_MS, Visitor, wait_for

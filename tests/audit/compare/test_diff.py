@@ -15,10 +15,10 @@ from PIL import Image
 import audit
 from audit.compare.diff import RunDiff, Snapshot, compare_runs, compare_snapshots
 from audit.compare.drift import find_drift
-from audit.compare.history import HISTORY, Moment, arrival, last_change, read_history
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
+from audit.results.history import HISTORY, Moment, arrival, last_change, read_history
 from audit.run.run_version import keep_versions, list_published, list_versions
 from tests.audit.conftest import Command
 from tests.audit.run.scanned import recheck_run, scan_tree

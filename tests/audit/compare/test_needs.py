@@ -24,9 +24,9 @@ from audit.compare.needs import (
     find_varying,
     judge_pictures,
 )
-from audit.report.collect import collect_report
 from audit.report.html_page import to_html
 from audit.report.thumbnails import make_thumbnails
+from audit.results.run_report import collect_report
 from tests.audit.run.scanned import scan_tree
 
 pytestmark = pytest.mark.slow

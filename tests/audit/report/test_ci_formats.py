@@ -19,8 +19,8 @@ import pytest
 
 from audit.records import FailedPart
 from audit.report import Report, collect_report, render, stream_findings
-from audit.report.contents import ExpectationOutcome
 from audit.report.documents import to_sarif
+from audit.results.report_data import ExpectationOutcome
 from tests.audit.conftest import Command
 from tests.audit.reviewed import made_hash, made_run
 

@@ -36,7 +36,7 @@ from audit.report.documents import to_sarif
 from audit.report.html_page import FEWEST, MOST, class_bars, from_markdown, to_html
 from audit.report.markdown import escaped, to_markdown
 from audit.report.thumbnails import Thumbnail, make_thumbnails
-from audit.report.wording import bytes_text, counted
+from audit.results.formatting import bytes_text, counted
 from audit.run import run_version
 from audit.run.store import Store, findings_table
 from audit.scanning import scanning

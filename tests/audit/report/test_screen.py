@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from audit.browse import findings as browse
-from audit.browse.findings import FindingFilter
 from audit.decisions import decisions
 from audit.records import Action, Finding, Severity
 from audit.report import Report, ReportedFinding, collect_report, to_json, to_text
@@ -20,6 +18,8 @@ from audit.report.html_page import to_html
 from audit.report.markdown import to_markdown
 from audit.report.screen import error_lines, to_screen
 from audit.report.thumbnails import make_thumbnails
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter
 from audit.run import run_version
 from tests.audit.checks.cases.label_suspect import FACTS
 from tests.audit.conftest import Command

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from audit.browse.images import Card
-from audit.browse.pictures import FOLDER, ThumbnailCache, read_stored
-from audit.compare.history import HISTORY
 from audit.decisions.ledger import LEDGER, Ledger
 from audit.errors import LockedError, RunError
 from audit.machine.executors import Serial
+from audit.report.previews import FOLDER, ThumbnailCache, read_stored
+from audit.results.history import HISTORY
+from audit.results.images import Card
 from audit.run.digests import write_document
 from audit.run.healing import heal_run
 from audit.run.run_version import MEASUREMENTS, open_run

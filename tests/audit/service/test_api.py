@@ -18,7 +18,6 @@ import cv2
 import numpy as np
 import pytest
 
-from audit.browse.people import ADMIN, REVIEWER, ROLES, VIEWER
 from audit.decisions.ledger import REQUESTS, Ledger
 from audit.decisions.ledger_check import read_both
 from audit.interface import Run
@@ -28,6 +27,7 @@ from audit.run import user_query
 from audit.service import api, routes
 from audit.service.api import AT_ONCE, MOST_BODY, ApiRoute
 from audit.service.bodies import parse_object
+from audit.service.people import ADMIN, REVIEWER, ROLES, VIEWER
 from audit.service.routes import MOST_LARGE, ROUTES
 from tests.audit.run.scanned import recheck_run
 from tests.audit.service.conftest import Served

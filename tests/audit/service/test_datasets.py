@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from audit.browse.people import ADMIN, VIEWER, Person
-from audit.compare.history import HISTORY
 from audit.errors import UsageError
 from audit.interface import Run
+from audit.results.history import HISTORY
 from audit.service.datasets import DatasetLine, Service, read_datasets, write_datasets
+from audit.service.people import ADMIN, VIEWER, Person
 from tests.audit.service.conftest import Served
 
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from audit.compare.history import HISTORY, Moment
 from audit.errors import RunError, UsageError
+from audit.results.history import HISTORY, Moment
 from audit.run import run_version
 from audit.scanning import scanning
 from audit.service import jobs

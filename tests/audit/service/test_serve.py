@@ -22,15 +22,15 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import audit
-from audit.browse.people import People
-from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.cli.main import app
-from audit.compare.history import HISTORY
 from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
+from audit.report.previews import FOLDER as THUMBNAILS
+from audit.results.history import HISTORY
 from audit.service.api import ROOT as API
 from audit.service.client import push_scan
 from audit.service.datasets import PROFILES, write_datasets
+from audit.service.people import People
 from audit.service.routes import ROUTES
 from audit.ui.guard import NOT_INVITED, OTHERS
 from tests.audit.ui.test_server import PATIENCE_S, Served

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.interface import Run
 from audit.service.datasets import PROFILES, Service, read_datasets, write_datasets
 from audit.service.jobs import JobQueue
+from audit.service.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.ui import guard
 from preflight_app import all_pages, pages_of_service
 from tests.audit.ui.pages import PATIENCE_S, Show, text

@@ -14,15 +14,15 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse import findings as browse
-from audit.browse import subsets
-from audit.browse.findings import FindingFilter
-from audit.browse.overview import overlap_matrix
 from audit.checking.check import all_checks
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Ledger
 from audit.records import Action
+from audit.results import findings as browse
+from audit.results import subsets
+from audit.results.findings import FindingFilter
+from audit.results.overview import overlap_matrix
 from audit.run import run_version
 from audit.run.digests import write_document
 from audit.scanning import scanning

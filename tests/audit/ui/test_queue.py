@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse.decided import summarise_ledger
-from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions
 from audit.decisions.ledger import Entry, Ledger, whoami
 from audit.records import Action
+from audit.results.decision_summary import summarise_ledger
 from audit.run import run_version
+from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import deciding, link, opened, queue
 from audit.ui.queue import queued_in, sent_about, why_stays
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree

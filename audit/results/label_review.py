@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.browse.decided import summarise_ledger
 from audit.checking.label_facts import CALIBRATED_SCORES, JudgedFacts, read_label_facts, wrong_among
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
-from audit.report.wording import counted
+from audit.results.decision_summary import summarise_ledger
+from audit.results.formatting import counted
 from audit.run.run_version import open_run, require_whole
 from audit.run.store import Store
 

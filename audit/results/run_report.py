@@ -24,7 +24,10 @@ from audit.decisions.waivers import Applied, apply_decisions
 from audit.errors import DamagedError
 from audit.machine.stopwatch import Stopwatch
 from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
-from audit.report.contents import (
+from audit.results.costs import measure_costs
+from audit.results.grouping import FOLDS, fold_findings
+from audit.results.priorities import SAME_FAULTS, mark_same_faults, rank_first
+from audit.results.report_data import (
     FINDING_COLUMNS,
     KEPT_NEEDS,
     LISTED,
@@ -42,9 +45,6 @@ from audit.report.contents import (
     Spread,
     WrongLabels,
 )
-from audit.report.cost import measure_costs
-from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
-from audit.report.folding import FOLDS, fold_findings
 from audit.run import run_version
 from audit.run.digests import read_document
 from audit.run.store import Store

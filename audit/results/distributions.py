@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.browse.boxes import box_labels
-from audit.browse.conditions import (
+from audit.results.boxes import box_labels
+from audit.results.filters import (
     Between,
     Condition,
     Kind,
@@ -23,8 +23,8 @@ from audit.browse.conditions import (
     rows_where,
     source_of,
 )
-from audit.browse.images import Card, Order, page
-from audit.report.contents import Dataset
+from audit.results.images import Card, Order, page
+from audit.results.report_data import Dataset
 from audit.run.store import Store
 
 BINS = 40

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from audit.browse.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, load_boxes
-from audit.browse.pictures import ThumbnailCache, with_boxes
 from audit.records import Severity
+from audit.report.previews import ThumbnailCache, with_boxes
 from audit.report.thumbnails import Thumbnail
+from audit.results.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, load_boxes
 from audit.run import run_version
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree

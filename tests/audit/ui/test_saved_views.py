@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from audit.browse import views
-from audit.browse.views import FILE, link_of, load_views, remove_view, save_view
 from audit.errors import RunError, UsageError
+from audit.ui import saved_views as views
+from audit.ui.saved_views import FILE, link_of, load_views, remove_view, save_view
 
 WHERE = '[["label","in","<b>&\\u00e9"]]'
 

@@ -16,7 +16,7 @@ from typing import Any
 from audit.checking.label_facts import CALIBRATED_SCORES
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
-from audit.report.wording import number_text
+from audit.results.formatting import number_text
 from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 from audit.run.store import Store, identifier
 from audit.run.tables import OTHER_TABLES, SAMPLES

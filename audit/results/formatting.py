@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
-from audit.report.contents import Counts, Dataset, Fold, Report, ReportedFinding
-from audit.report.folding import split_names
+from audit.results.grouping import split_names
+from audit.results.report_data import Counts, Dataset, Fold, Report, ReportedFinding
 from preflight.terminal import visible
 
 # What the card of a file says where the file is no longer as it was scanned.

@@ -3,7 +3,7 @@
 `index` boils findings and their samples down to one narrow row each, once a generation, in the
 memory of this process: a finding's place in the order is then one integer, and every filter, page
 and neighbour is a range over it. It knows the rows of a finding in the tables, which are read by
-number instead of looked for. The findings of one fold (`audit.report.folding`) lie side by side
+number instead of looked for. The findings of one fold (`audit.results.grouping`) lie side by side
 in it, so that a list can show them as one line. 100,000 findings take about 0.5 s and 30 MB.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.browse.conditions import Where, all_of
-from audit.browse.images import Card, cards
 from audit.records import Severity
-from audit.report.contents import ReportedFinding
-from audit.report.folding import FOLDS, fold_findings
+from audit.results.filters import Where, all_of
+from audit.results.grouping import FOLDS, fold_findings
+from audit.results.images import Card, cards
+from audit.results.report_data import ReportedFinding
 from audit.run.store import Store
 
 INDEX = "memory.main.finding_index"

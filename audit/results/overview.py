@@ -1,7 +1,7 @@
 """What to do first, how much is decided, and which splits show the same pictures.
 
-The first steps are those of every report (`audit.report.do_first`), of the findings that are open
-by the statuses of the store.
+The first steps are those of every report (`audit.results.priorities`), of the findings that are
+open by the statuses of the store.
 
 The overlap of splits follows the rule of SPLIT001: a sample of one split *also occurs* in another
 where that other has its bytes, its pixels, its group of near-duplicates or a verified pair.
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from audit.browse.findings import INDEX, OPEN, STATUS
-from audit.report.contents import FirstThing
-from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
+from audit.results.findings import INDEX, OPEN, STATUS
+from audit.results.priorities import SAME_FAULTS, mark_same_faults, rank_first
+from audit.results.report_data import FirstThing
 from audit.run.store import Store
 
 LEFT_OPEN = "memory.main.left_open"

@@ -11,8 +11,14 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from audit.browse.conditions import source_of
-from audit.browse.label_review import (
+from audit.checking.label_facts import LabelFacts, wrong_among
+from audit.decisions.decisions import decide_findings, decide_samples
+from audit.decisions.ledger import LABEL_RIGHT
+from audit.errors import UsageError
+from audit.interface import Run
+from audit.records import Action
+from audit.results.filters import source_of
+from audit.results.label_review import (
     Reviewed,
     count_suspects,
     label_doubt,
@@ -21,12 +27,6 @@ from audit.browse.label_review import (
     read_reviewed,
     update_forecast,
 )
-from audit.checking.label_facts import LabelFacts, wrong_among
-from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import LABEL_RIGHT
-from audit.errors import UsageError
-from audit.interface import Run
-from audit.records import Action
 from audit.run.run_version import open_run
 from audit.scanning.options import ScanOptions
 from tests.audit.checks.cases.label_suspect import FACTS, IMAGES, LABELS, SCORE

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit.browse import findings
-from audit.browse.decided import LedgerSummary, summarise_ledger
 from audit.decisions.ledger import Ledger
 from audit.decisions.waivers import LookedUp
+from audit.results import findings
+from audit.results.decision_summary import LedgerSummary, summarise_ledger
 from audit.run import run_version
 from audit.run.run_version import RunVersion
 from audit.run.store import Store

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.records import Severity
-from audit.report.contents import FirstThing
-from audit.report.cost import Cost
-from audit.report.wording import as_sentence, counted
+from audit.results.costs import Cost
+from audit.results.formatting import as_sentence, counted
+from audit.results.report_data import FirstThing
 from audit.run.store import Store
 
 MOST = 5

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from audit.browse.conditions import Kind, list_columns, source_of
+from audit.results.filters import Kind, list_columns, source_of
 from audit.run.store import Store, identifier
 from audit.subset import Curve, Plan, Subset, score_subset
 from audit.subset.metrics import MetricEstimate

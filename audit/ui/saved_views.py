@@ -1,7 +1,8 @@
-"""Views that people saved by name: a page and what its link says, in a small file of the run.
+"""Views saved by name: a page and the values of its link, in a small file of the run.
 
-The file lies beside the ledger, so that everybody who opens the run has them; it is replaced in one
-step. A view is text of a link and nothing else: it opens what a typed link would open."""
+The file lies beside the decisions, so everybody who opens the run has the views; it is replaced in
+one step. A view is the text of a link and opens what a typed link would open. The sidebar lists the
+views and saves the page that is shown."""
 
 from __future__ import annotations
 
@@ -10,10 +11,17 @@ import json
 from pathlib import Path
 from urllib.parse import urlencode
 
+import streamlit as st
+
 from audit.errors import RunError, UsageError
 from audit.run.digests import write_synced
+from audit.ui import html, link
+from audit.ui.deciding import reviewer
+from audit.ui.opened import answering, known_runs, run_name, say
+from preflight.terminal import visible
 
 FILE = "app-views.json"
+NEW_VIEW, OLD_VIEW = "name of a view", "view to remove"
 MOST, LETTERS = 100, 60
 View = dict[str, str]  # of a link; "page" among them
 
@@ -55,3 +63,37 @@ def _write(run: Path, views: dict[str, View]) -> None:
         write_synced(run / FILE, (json.dumps(views, ensure_ascii=False, indent=1) + "\n").encode())
     except OSError as error:
         raise RunError(f"The view cannot be saved in {run}: {error.strerror or error}.") from None
+
+
+# ---- the sidebar ----
+
+
+def show_views() -> None:
+    """Draw the views that were saved of this run, each a link, and what saves the one shown."""
+    name = run_name()
+    if name is None or not (run := known_runs()[name]).is_dir():
+        return
+    saved = load_views(run)
+    with st.expander(f"Views ({len(saved):,})" if saved else "Views"):
+        html.write_links({view: link_of(values, name) for view, values in saved.items()})
+        st.text_input("Name for what is shown", key=NEW_VIEW, placeholder="dark cats of test")
+        st.button("Save this view", on_click=answering(_save_view), args=(run,), width="stretch")
+        if saved:
+            st.selectbox(
+                "Remove a view", list(saved), index=None, key=OLD_VIEW, format_func=visible
+            )
+            st.button("Remove", on_click=answering(_remove_view), args=(run,), width="stretch")
+
+
+def _save_view(run: Path) -> None:
+    reviewer()
+    page, values = link.page_and_values()
+    save_view(run, st.session_state[NEW_VIEW], page, values)
+    say(f"Saved: the view {' '.join(st.session_state[NEW_VIEW].split())} is in the sidebar.")
+    st.session_state[NEW_VIEW] = ""
+
+
+def _remove_view(run: Path) -> None:
+    reviewer()
+    if chosen := st.session_state.get(OLD_VIEW):
+        remove_view(run, chosen)

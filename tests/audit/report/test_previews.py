@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit.browse import images
-from audit.browse.boxes import Box
-from audit.browse.images import Card
-from audit.browse.pictures import SMALL, ThumbnailCache, difference, view
+from audit.report.previews import SMALL, ThumbnailCache, difference, view
+from audit.results import images
+from audit.results.boxes import Box
+from audit.results.images import Card
 from audit.run import run_version
 from tests.conftest import picture
 

@@ -16,7 +16,7 @@ from typing import Any
 from audit.annotations.box_statistics import BoxStatistics, sum_by_key
 from audit.checking.label_facts import LabelFacts
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
-from audit.report.cost import Cost
+from audit.results.costs import Cost
 from audit.run.run_version import RunVersion
 from preflight.terminal import visible
 
@@ -117,7 +117,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Many findings of one kind, shown as one line; `audit.report.folding` says which are.
+    """Many findings of one kind, shown as one line; `audit.results.grouping` says which are.
 
     `n_files` distinct files, of the `n_of` in the splits; `examples` are the worst of its findings,
     `sample_ids` its first files, `LISTED` at most.
@@ -225,8 +225,8 @@ class FirstThing:
     """A thing to do first: what was found, an example of it, and the codes that list all of it.
 
     The code of the worst finding stands first; `example` are its first samples, `fingerprint` its
-    name. `points` is what the thing costs by the rule of `audit.report.do_first`: it ranks, and is
-    no measured loss.
+    name. `points` is what the thing costs by the rule of `audit.results.priorities`: it ranks, and
+    is no measured loss.
     """
 
     name: str

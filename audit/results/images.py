@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.browse.conditions import (
+from audit.errors import UsageError
+from audit.results.filters import (
     ColumnOf,
     Condition,
     column_named,
@@ -20,7 +21,6 @@ from audit.browse.conditions import (
     table_of,
     used,
 )
-from audit.errors import UsageError
 from audit.run.store import Store, identifier
 from audit.sources.tables import neutralise
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from audit.browse import conditions, distributions, images
-from audit.browse.conditions import (
+from audit.errors import UsageError
+from audit.results import distributions, filters, images
+from audit.results.distributions import rows_inside
+from audit.results.filters import (
     Among,
     Between,
     Condition,
@@ -20,9 +22,7 @@ from audit.browse.conditions import (
     from_link,
     to_link,
 )
-from audit.browse.distributions import rows_inside
-from audit.browse.images import Edge, Order
-from audit.errors import UsageError
+from audit.results.images import Edge, Order
 from audit.run import run_version
 from audit.run.store import Store
 from tests.audit.reviewed import made_run
@@ -120,14 +120,14 @@ def test_a_filter_names_columns_of_the_run_only(store: Store) -> None:
 
 
 def test_columns_come_from_the_run_itself(store: Store) -> None:
-    known = conditions.list_columns(store)
+    known = filters.list_columns(store)
     assert known["brightness"].kind is Kind.NUMBER
     assert known["label"].kind is Kind.CHOICE
     assert known["manifest.camera"].kind is Kind.CHOICE
     assert "phash" not in known
     assert "content_hash" not in known
     assert known["brightness"].doc
-    assert set(conditions.choices(store, known["label"])) == {None, "cat", "dog", "=owl"}
+    assert set(filters.choices(store, known["label"])) == {None, "cat", "dog", "=owl"}
 
 
 def test_an_export_holds_every_column_and_no_formula(store: Store) -> None:

@@ -25,8 +25,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from audit.browse.boxes import Box, draw_boxes
-from audit.browse.images import Card
 from audit.neighbors.affine import lay_over, refine_map
 from audit.neighbors.orientations import INVERSE, ORIENTATIONS, orient
 from audit.picture.pixels import Pixels
@@ -38,6 +36,8 @@ from audit.report.thumbnails import (
     preview_sample,
     thumbnails_of,
 )
+from audit.results.boxes import Box, draw_boxes
+from audit.results.images import Card
 from audit.run.digests import DRAFT
 
 SMALL = 256  # px

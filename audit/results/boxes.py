@@ -17,10 +17,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from audit.browse.conditions import Where, all_of
-from audit.browse.images import Card, cards
 from audit.picture.pixels import Pixels
 from audit.records import Severity
+from audit.results.filters import Where, all_of
+from audit.results.images import Card, cards
 from audit.run.store import Store
 
 MOST = 1000  # objects drawn of one picture
