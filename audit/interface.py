@@ -11,7 +11,6 @@ scan as on the command line; a table the query that reads it, well under a secon
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -29,23 +28,25 @@ from audit.compare.diff import RunDiff, compare_runs
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Decision, Ledger
-from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
 from audit.exports.application import ApplyResult, How, apply_plan
-from audit.exports.export import open_tables
 from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
-from audit.report import PICTURED, collect_report, render, write_card, write_report
-from audit.report.card import collect_facts, to_card
-from audit.report.file_card import card_text, find_samples, make_file_card
+from audit.report import PICTURED, render, write_card, write_report
+from audit.report.card import to_card
+from audit.report.file_card import card_text
 from audit.report.html_page import picture_html, to_fragment
-from audit.report.pair_card import pair_text, show_pair
+from audit.report.pair_card import pair_text
 from audit.report.thumbnails import make_thumbnails
+from audit.results.card_facts import collect_facts
+from audit.results.export_tables import open_tables
+from audit.results.file_details import find_samples, make_file_card
 from audit.results.formatting import headline
-from audit.results.history import read_history
+from audit.results.frames import find_check, finding_frame
+from audit.results.pair_details import show_pair
 from audit.results.report_data import Report
+from audit.results.results import Results, open_results
 from audit.run import run_version
-from audit.run.store import Store
 from audit.run.user_query import query_frame
 from audit.run.writer_lock import claim_run
 from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
@@ -162,22 +163,6 @@ def _article(thing: object) -> str:
 # ---- results ----
 
 
-FINDINGS = """
-    SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.action, f.evidence,
-        coalesce(m.ids, []) AS ids, coalesce(m.paths, []) AS paths
-    FROM findings f LEFT JOIN (
-        SELECT fs.fingerprint, list(fs.sample_id ORDER BY fs.position) AS ids,
-            list(s.uri ORDER BY fs.position) AS paths
-        FROM finding_samples fs JOIN samples s ON s.id = fs.sample_id GROUP BY fs.fingerprint
-    ) m USING (fingerprint) WHERE ? IS NULL OR f.code = ? ORDER BY f.rowid
-"""
-GROUPS = """
-    SELECT p.representative AS "group", p.id, s.uri AS path, p.split, p.label
-    FROM pictures p JOIN samples s ON s.id = p.id
-    WHERE p.representative IS NOT NULL ORDER BY p.representative, p.id
-"""
-
-
 class Run:
     """The results of an audit: frames of findings, images, pairs, groups and annotations."""
 
@@ -197,7 +182,7 @@ class Run:
         (struct of all numbers; null if a check has no such number), ids and paths of the samples
         (lists), status (open, waived, decided).
         """
-        return self._findings(None)
+        return self._results().findings()
 
     def found(self, code: str) -> pl.DataFrame:
         """Return the findings of one check, such as DUP003, with its evidence as columns.
@@ -205,48 +190,23 @@ class Run:
         A column is called evidence_NAME if its name is in use. Raises UsageError for an unknown
         code or name.
         """
-        with run_version.open_run(self.path) as store:  # checks of one's own are known there
-            ran = store.scalar(
-                "SELECT code FROM check_runs WHERE code = upper(?) OR name = ?", [code, code]
-            )
-        frame = self._findings(ran or select_checks([code])[0].code)
+        results = self._results()
+        code = find_check(results, code) or select_checks([code])[0].code
+        frame = finding_frame(results, code)
         numbers = frame["evidence"].struct.unnest()
         taken = set(numbers.columns) & set(frame.columns)
         numbers = numbers.rename({name: f"evidence_{name}" for name in taken})
         return frame.drop("evidence").hstack(numbers)
 
-    def _findings(self, code: str | None) -> pl.DataFrame:
-        with run_version.open_run(self.path) as store:
-            frame = store.query(FINDINGS, [code, code])
-        settled = apply_decisions(self.path).settled.select("fingerprint", "status")
-        return (
-            frame.with_columns(_evidence(frame["evidence"]))
-            .join(settled, on="fingerprint", how="left", maintain_order="left")
-            .with_columns(pl.col("status").fill_null("open"))
-        )
+    def _results(self) -> Results:
+        return open_results(self.path)
 
     @property
     def images(self) -> pl.DataFrame:
         """The samples, in order of id: path, split, label, measured features, columns of a
         manifest, and `decision` (null without one).
         """
-        with run_version.open_run(self.path) as store:
-            frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
-            extra = self._metadata(store)
-        frame = frame.rename({"uri": "path", "group_key": "group"})
-        if extra is not None:
-            taken = {c: f"{c}_of_manifest" for c in extra.columns if c in frame.columns}
-            extra = extra.rename({"sample_id": "id"} | taken)
-            frame = frame.join(extra, on="id", how="left", maintain_order="left")
-        decided = apply_decisions(self.path).effective.select(
-            "id", pl.col("verb").alias("decision")
-        )
-        return frame.join(decided, on="id", how="left", maintain_order="left")
-
-    @staticmethod
-    def _metadata(store: Store) -> pl.DataFrame | None:
-        own = [c for c in store.columns("metadata") if c != "sample_id"]
-        return store.query("SELECT * FROM metadata") if own else None
+        return self._results().images()
 
     @property
     def pairs(self) -> pl.DataFrame:
@@ -256,16 +216,12 @@ class Run:
     @property
     def groups(self) -> pl.DataFrame:
         """The members of every duplicate group: group, id, path, split, label."""
-        with run_version.open_run(self.path) as store:
-            return store.query(GROUPS)
+        return self._results().groups()
 
     @property
     def annotations(self) -> pl.DataFrame:
         """Bounding boxes in px of the displayed image, by sample and annotation file."""
-        with run_version.open_run(self.path) as store:
-            if not store.columns("boxes"):
-                return pl.DataFrame()
-            return store.query("SELECT * FROM boxes ORDER BY sample_id, file, entry")
+        return self._results().boxes()
 
     @property
     def decisions(self) -> pl.DataFrame:
@@ -279,7 +235,7 @@ class Run:
         severity (error, warning, info), added and removed findings, and the generation. `diff`
         accepts a generation while it is stored.
         """
-        return pl.DataFrame([moment.row() for moment in read_history(self.path)])
+        return pl.DataFrame([moment.row() for moment in self._results().history()])
 
     @property
     def tags(self) -> pl.DataFrame:
@@ -293,7 +249,7 @@ class Run:
         return self._exported("manifest")
 
     def _exported(self, table: str) -> pl.DataFrame:
-        with open_tables(self.path) as tables:
+        with open_tables(self._results()) as tables:
             return tables.table(table)
 
     def sql(self, query: str) -> pl.DataFrame:
@@ -311,9 +267,9 @@ class Run:
     def show(self, path: Place, other: Place | None = None) -> Shown:
         """Return all results of one file, or compare two files; a notebook displays the images."""
         if other is not None:
-            card = show_pair(self.path, os.fspath(path), os.fspath(other))
+            card = show_pair(self._results(), os.fspath(path), os.fspath(other))
             return Shown(pair_text(card), "")
-        found = make_file_card(self.path, os.fspath(path))
+        found = make_file_card(self._results(), os.fspath(path))
         return Shown(card_text(found), picture_html(found))
 
     def find(self, picture: Place) -> pl.DataFrame:
@@ -350,7 +306,7 @@ class Run:
         return write_card(self._report(), Path(path), licence)[0]
 
     def _report(self, worst: int = 5) -> Report:
-        return collect_report(self.path, worst=worst)
+        return self._results().overview(worst)
 
     # ---- acting ----
 
@@ -381,7 +337,7 @@ class Run:
             )
         words = [things] if isinstance(things, str) else list(things or ())
         findings = [word for word in words if _FINDING.match(word)]
-        samples = find_samples(self.path, [word for word in words if word not in findings])
+        samples = find_samples(self._results(), [word for word in words if word not in findings])
         entries = decisions.named_entries(self.path, findings, samples, verb, value, note, by)
         return Ledger(self.path).record(entries)
 
@@ -463,9 +419,7 @@ class Run:
         LABEL007 and among all labels. Your reviews update both: relabel:NAME (the present class
         confirms a label), and keep for a LABEL006 finding. Raises UsageError without judged labels.
         """
-        from audit.results.label_review import review_labels
-
-        return review_labels(self.path, n, first)
+        return self._results().labels(n, first)
 
     # ---- words ----
 
@@ -499,31 +453,3 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return f"{self._picture}<pre>{escape(repr(self))}</pre>"
-
-
-def _evidence(texts: pl.Series) -> pl.Series:
-    """Return evidence as a struct of all the keys that these findings have."""
-    rows = [json.loads(text or "{}") for text in texts]
-    keys = dict.fromkeys(key for row in rows for key in row)
-    if not keys:
-        return pl.Series("evidence", [{}] * len(rows), pl.Struct([]))
-    kinds = {key: _kind([row[key] for row in rows if key in row]) for key in keys}
-    fields = {
-        key: pl.Series(key, [_as(kind, row.get(key)) for row in rows], kind)
-        for key, kind in kinds.items()
-    }
-    return pl.DataFrame(fields).to_struct("evidence")
-
-
-def _kind(values: Sequence[object]) -> type[pl.DataType]:
-    if all(isinstance(v, bool) for v in values):
-        return pl.Boolean
-    if all(isinstance(v, int) and abs(v) < 2**63 for v in values):
-        return pl.Int64
-    return pl.Float64 if all(isinstance(v, int | float) for v in values) else pl.String
-
-
-def _as(kind: type[pl.DataType], value: object) -> object:
-    if value is None or kind is not pl.String or isinstance(value, str):
-        return value
-    return json.dumps(value)

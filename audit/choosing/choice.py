@@ -31,13 +31,12 @@ from audit.choosing.coverage import (
     measure_reach,
     random_reach,
 )
-from audit.decisions.waivers import apply_decisions
-from audit.embeddings.label_tables import PICTURES
 from audit.embeddings.nearest import unit_length
-from audit.embeddings.vectors import stored_vectors
 from audit.errors import UsageError
+from audit.results.evaluation import read_units
 from audit.results.formatting import counted
-from audit.run.run_version import open_run
+from audit.results.results import open_results
+from audit.results.similar import read_vectors
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams
 from audit.subset.draw import permanent_numbers
@@ -62,15 +61,6 @@ LISTED = 12  # classes in a text
 
 
 # ---- who can be chosen ----
-
-
-UNITS = """
-    SELECT i.id AS sample_id, i.pixel_hash, coalesce(g.representative, i.pixel_hash) AS unit, held
-    FROM images i LEFT JOIN groups g ON g.pixel_hash = i.pixel_hash
-    LEFT JOIN (SELECT sample_id, list(DISTINCT label ORDER BY label) AS held FROM labels
-        WHERE trim(label) <> '' GROUP BY sample_id) l ON l.sample_id = i.id
-    WHERE i.pixel_hash IS NOT NULL
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +92,8 @@ class Wanted:
 def find_candidates(run: Path, wanted: Wanted) -> Candidates:
     """Return the units of a run; raises UsageError for a list or a split that cannot be."""
     frame = _with_decisions(run, frame_from_run(run, wanted.split, several=True))
-    with open_run(run) as store:
-        frame = frame.join(store.query(UNITS), on="sample_id", how="left", maintain_order="left")
+    units = read_units(open_results(run))
+    frame = frame.join(units, on="sample_id", how="left", maintain_order="left")
     own = pl.coalesce(_listed(pl.col("label")), HELD)
     frame = frame.with_columns(own.alias(HELD), own.is_not_null().alias("labelled"))
     if wanted.predictions is not None:
@@ -131,7 +121,7 @@ def read_answers(path: Path) -> pl.DataFrame:
 
 def _with_decisions(run: Path, frame: pl.DataFrame) -> pl.DataFrame:
     """Put decided labels in place; what was dropped is out."""
-    effective = apply_decisions(run).effective.select(
+    effective = open_results(run).decisions.applied.effective.select(
         pl.col("id").alias("sample_id"), pl.col("label").alias("_label"), "dropped"
     )
     return (
@@ -318,8 +308,7 @@ def _keys(frame: pl.DataFrame) -> pl.Series:
 def _by_coverage(
     run: Path, free: pl.DataFrame, known: pl.DataFrame, n: int, seed: int
 ) -> Picked:  # fmt: skip
-    with open_run(run) as store:
-        found = stored_vectors(store, run, store.query(PICTURES))
+    found = read_vectors(open_results(run))
     points = unit_length(found.points().directions)
     places = {pixels: place for place, pixels in enumerate(found.rows["pixel_hash"].to_list())}
     own = np.array([places.get(p, -1) for p in free["pixel_hash"].to_list()], np.int64)

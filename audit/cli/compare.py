@@ -79,9 +79,10 @@ def diff_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs: new and fixed findings and files, or distributions; reads no image."""
-    from audit.compare.diff import Snapshot, compare_snapshots, shared_share
+    from audit.compare.diff import compare_snapshots, shared_share
+    from audit.results.run_findings import RunFindings
 
-    before, after = Snapshot.of(old), Snapshot.of(new)
+    before, after = RunFindings.of(old), RunFindings.of(new)
     share = shared_share(before, after)
     if distributions or share < SAME_DATASET:
         _diff_distributions(old, new, share, fail_on, as_json)

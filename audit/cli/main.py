@@ -63,16 +63,19 @@ def show_command(
     ] = None,
 ) -> None:
     """Print the details of one image, or the evidence between two."""
-    from audit.report.file_card import card_text
-    from audit.report.file_card import make_file_card as show_file
+    from audit.results.reader import open_reader
 
     width, styled = terminal.width(), terminal.is_terminal()
     if other is None:
-        card = card_text(show_file(run, path), width, styled)
-    else:
-        from audit.report.pair_card import pair_text, show_pair
+        from audit.report.file_card import card_text
+        from audit.results.file_details import make_file_card
 
-        card = pair_text(show_pair(run, path, other), width, styled)
+        card = card_text(make_file_card(open_reader(run), path), width, styled)
+    else:
+        from audit.report.pair_card import pair_text
+        from audit.results.pair_details import show_pair
+
+        card = pair_text(show_pair(open_reader(run), path, other), width, styled)
     terminal.write_text(card, styled=styled)
 
 

@@ -383,13 +383,14 @@ def _print_label_estimate(run: Path, reviewed: Path, as_json: bool) -> None:
 def _split(run: Path, subjects: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fingerprints, and the ids of the samples that the other words name."""
     from audit.decisions.decisions import CODE, FINGERPRINT
-    from audit.report.file_card import find_samples
+    from audit.results.file_details import find_samples
+    from audit.results.reader import open_reader
 
     prints = [subject for subject in subjects if FINGERPRINT.match(subject)]
     names = [subject for subject in subjects if not FINGERPRINT.match(subject)]
     if codes := [name for name in names if CODE.match(name)]:
         raise UsageError(f"{codes[0]} is a code: `--code {codes[0]}` takes all its open findings.")
-    return prints, find_samples(run, names)
+    return prints, find_samples(open_reader(run), names)
 
 
 def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:

@@ -103,17 +103,18 @@ def scan_command(
 
         if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
             fork_ahead()
-    from audit.compare.diff import Snapshot, compare_snapshots
+    from audit.compare.diff import compare_snapshots
     from audit.compare.expectations import parse_expectations
     from audit.kernels.library import missing_sentence
     from audit.report import collect_report
+    from audit.results.run_findings import RunFindings
 
     config = read_config(expect or ())
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)
     expected = parse_expectations(config.expect)
     # before the scan, which may be of the same run
-    earlier = None if baseline is None else Snapshot.of(baseline)
+    earlier = None if baseline is None else RunFindings.of(baseline)
     options = ScanOptions(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
@@ -128,7 +129,7 @@ def scan_command(
     terminal.write_message(_what_happened(result))
     diff = None
     if earlier is not None:
-        diff = compare_snapshots(earlier, Snapshot.of(request.run))
+        diff = compare_snapshots(earlier, RunFindings.of(request.run))
     report = collect_report(request.run, clock=clock)
     if push:
         _push(request.run, push, with_paths, dry_run)
@@ -349,7 +350,8 @@ def _print_expectations(run: Path, as_json: bool) -> None:
 
 
 def _print_card(report: Report, licence: str) -> None:
-    from audit.report.card import collect_facts, to_card
+    from audit.report.card import to_card
+    from audit.results.card_facts import collect_facts
 
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 

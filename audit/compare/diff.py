@@ -13,82 +13,20 @@ Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from audit.decisions.waivers import apply_decisions
 from audit.records import Severity
-from audit.run import run_version
+from audit.results.run_findings import RunFindings
 
 SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
 ADDED, REMOVED, EDITED, MOVED, RENAMED = "added", "removed", "edited", "moved", "reclassified"
-SAMPLES = """
-    SELECT s.id, f.content_hash, s.split, coalesce(s.label, l.labels) AS label
-    FROM samples s LEFT JOIN features f ON f.sample_id = s.id LEFT JOIN (
-        SELECT sample_id, string_agg(label, '; ' ORDER BY label) AS labels FROM several_labels
-        GROUP BY sample_id
-    ) l ON l.sample_id = s.id ORDER BY s.id
-"""
-FINDINGS = """
-    SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.n_samples,
-        coalesce(list(m.sample_id ORDER BY m.position)
-            FILTER (WHERE m.sample_id IS NOT NULL), []) AS ids, min(f.rowid) AS place
-    FROM findings f LEFT JOIN finding_samples m USING (fingerprint) GROUP BY ALL ORDER BY place
-"""
-OBJECTS = """
-    SELECT label AS class, sum(n)::BIGINT AS n FROM object_labels WHERE label IS NOT NULL
-    GROUP BY label ORDER BY label
-"""
-RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
 BY_VECTORS = ("LABEL006", "LABEL007", "LABEL008")
-
-
-def _no_objects() -> pl.DataFrame:
-    return pl.DataFrame(schema={"class": pl.String, "n": pl.Int64})
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What of a run, or of a generation, is compared; taken before a scan replaces it."""
-
-    run: Path
-    samples: pl.DataFrame
-    findings: pl.DataFrame
-    ran: frozenset[str]
-    objects: pl.DataFrame = field(default_factory=_no_objects)
-    vectors: str = ""
-
-    @classmethod
-    def of(cls, place: Path) -> Snapshot:
-        """Read a run, or a generation of one (`find_version`), with the decisions of today.
-
-        Raises RunError where there is none.
-        """
-        run, generation = run_version.find_version(place)
-        settled = apply_decisions(run, generation).settled.select("fingerprint", "status")
-        with run_version.open_beside(generation) as store:
-            findings = store.query(FINDINGS).drop("place")
-            findings = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
-            return cls(
-                place,
-                store.query(SAMPLES),
-                findings.with_columns(pl.col("status").fill_null("open")),
-                frozenset(str(row["code"]) for row in store.rows(RAN)),
-                store.query(OBJECTS),
-                _vectors(store.meta()),
-            )
-
-
-def _vectors(meta: Mapping[str, str]) -> str:
-    """Return what gave the vectors of a run: it names the model or file, empty if built in."""
-    used = json.loads(meta.get("related_as") or "{}").get("labels") or {}
-    given = {name: used[name] for name in ("embedder", "embeddings", "predictions") if name in used}
-    return json.dumps(given, sort_keys=True) if given else ""
 
 
 @dataclass(frozen=True)
@@ -145,10 +83,10 @@ class RunDiff:
 
 def compare_runs(before: Path, after: Path) -> RunDiff:
     """Compare two runs or generations; raises RunError where one is absent or damaged."""
-    return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
+    return compare_snapshots(RunFindings.of(before), RunFindings.of(after))
 
 
-def shared_share(before: Snapshot, after: Snapshot) -> float:
+def shared_share(before: RunFindings, after: RunFindings) -> float:
     """Return the share of the smaller run's samples that are in the other, by id or by content."""
     old, new = before.samples, after.samples
     small, large = (old, new) if old.height <= new.height else (new, old)
@@ -160,7 +98,7 @@ def shared_share(before: Snapshot, after: Snapshot) -> float:
     return float(small.select(known.fill_null(False).mean()).item())
 
 
-def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
+def compare_snapshots(before: RunFindings, after: RunFindings) -> RunDiff:
     """Compare what was kept of a run with what is there now."""
     files = _files(before.samples, after.samples)
     return RunDiff(
@@ -201,7 +139,7 @@ def _files(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([kept, moved, removed, added])
 
 
-def _named(files: pl.DataFrame, before: Snapshot, after: Snapshot) -> pl.DataFrame:
+def _named(files: pl.DataFrame, before: RunFindings, after: RunFindings) -> pl.DataFrame:
     """Return the files that changed, with their classes and splits."""
     changed = files.drop_nulls("change")
     for side, samples in (("before", before.samples), ("after", after.samples)):
@@ -216,7 +154,7 @@ def _named(files: pl.DataFrame, before: Snapshot, after: Snapshot) -> pl.DataFra
     )
 
 
-def _findings(before: Snapshot, after: Snapshot, files: pl.DataFrame) -> pl.DataFrame:
+def _findings(before: RunFindings, after: RunFindings, files: pl.DataFrame) -> pl.DataFrame:
     now_called = files.drop_nulls("before").select("before", "after")
     old = _with_members(before.findings.with_row_index("old"), now_called)
     new = after.findings.with_row_index("new").with_columns(pl.col("ids").alias("members"))

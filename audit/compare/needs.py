@@ -31,9 +31,11 @@ from audit.errors import UsageError
 from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
+from audit.results.feature_tables import read_labelled_images
 from audit.results.report_data import KEPT_NEEDS
+from audit.results.results import open_results
 from audit.run.digests import write_document
-from audit.run.run_version import open_run, require
+from audit.run.run_version import require
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import paired_difference, wilson
 
@@ -50,16 +52,6 @@ SPURIOUS = {
 """What a version takes out."""
 NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "inconclusive"
 
-# One file a picture; a picture with two labels teaches neither.
-PICTURES = """
-    SELECT min(i.id) AS id, min_by(i.uri, i.id) AS uri,
-        min_by(i.content_hash, i.id) AS content_hash, any_value(p.unit) AS unit,
-        min(trim(i.label)) AS label, any_value(i.width) AS width, any_value(i.height) AS height
-    FROM images i JOIN pictures p USING (id)
-    WHERE i.status = 'ok' AND i.pixel_hash IS NOT NULL AND trim(coalesce(i.label, '')) <> ''
-        AND NOT p.blank
-    GROUP BY i.pixel_hash HAVING count(DISTINCT trim(i.label)) = 1 ORDER BY i.pixel_hash
-"""
 Advance = Callable[[int, int], None]
 
 
@@ -199,8 +191,7 @@ def find_needs(
     """
     if not 0 < margin < 1:
         raise UsageError(f"--margin is {margin}: give a share of images, such as 0.02.")
-    with open_run(run) as store:
-        rows = store.query(PICTURES)
+    rows = read_labelled_images(open_results(run))
     sizes = rows.group_by("label").agg(pl.col("unit").n_unique().alias("n"))
     rows = rows.join(sizes.filter(pl.col("n") >= LEAST_CLASS), on="label", how="semi",
                      maintain_order="left")  # fmt: skip

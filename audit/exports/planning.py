@@ -22,29 +22,25 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import blake3
 import polars as pl
 
-from audit.checking.runner import configure_checks
-from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
-from audit.exports.export import open_tables
 from audit.exports.new_splits import (
     SplitRequest,
-    Thing,
     assign_without_tearing,
     missing_classes,
 )
 from audit.report.output import write_whole
+from audit.results.export_tables import annotation_formats, open_tables
 from audit.results.formatting import counted
-from audit.run import run_version
+from audit.results.results import open_results
 from audit.run.digests import file_digest
-from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
 from audit.sources.paths import leads_outside, path_of, uri_of
@@ -52,13 +48,6 @@ from preflight.files import LONGEST_NAME, inside, read_regular, regular
 from preflight.text import text_fault
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
-_KNOWN = """
-    SELECT s.id, s.uri, s.source, s.split AS split_before, s.label AS label_before, s.n_bytes,
-        s.mtime_ns, f.content_hash, f.pixel_hash, f.format, f.status, f.error_kind, p.unit
-    FROM measurements.main.samples s
-    LEFT JOIN measurements.main.features f ON f.sample_id = s.id
-    LEFT JOIN measurements.main.pictures p ON p.id = s.id ORDER BY s.rowid
-"""
 
 
 def plan_dataset(
@@ -71,14 +60,13 @@ def plan_dataset(
     annotations go along, into the folder PATH.annotations. Raises UsageError where a file is in
     the way, and for splits that cannot be.
     """
-    generation, revision = run_version.require(run), Ledger(run).revision()
-    with open_tables(run, generation) as tables:
+    results = open_results(run)
+    generation, revision = results.version, results.decisions.revision
+    with open_tables(results) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
-        known = tables.store.query(_KNOWN).join(kept, on="id", how="left", maintain_order="left")
-        meta = tables.store.meta()
-        skipped = tables.store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files")
-        pairs = tables.store.query("SELECT a, b FROM measurements.main.pairs").rows()
+        known = tables.placed().join(kept, on="id", how="left", maintain_order="left")
+        meta, skipped, pairs = tables.meta(), tables.count_skipped(), tables.pairs()
         known = known.filter(pl.col("id").is_in(kept["id"].implode()))
         roots = json.loads(meta.get("roots", "{}"))
         refused = [
@@ -89,8 +77,7 @@ def plan_dataset(
         known = known.filter(pl.col("refused").is_null())
         found: dict[str, Any] = {}
         if splits:
-            torn = partial(_torn_sequences, tables.store)
-            held = _held(tables.store, known)
+            torn, held = tables.torn_sequences, tables.classes_of(known)
             known, found = assign_without_tearing(known, splits, pairs, torn, held)
     rows, repeats = _without_repeats(known)
     files, layout = _place(rows, meta)
@@ -111,34 +98,6 @@ def plan_dataset(
         plan = add_annotations(plan, run, path)
         plan.write(path, replace=replace_file)
     return plan
-
-
-def _held(store: Store, known: pl.DataFrame) -> dict[str, dict[Thing, int]] | None:
-    """Return the classes of each sample, with how many; None where each is of one at most."""
-    sql = """
-        SELECT sample_id, CASE WHEN kind IN ('folder', 'column') THEN 'pictures' ELSE 'objects' END,
-            label, sum(n)::BIGINT FROM labels WHERE trim(coalesce(label, '')) <> '' GROUP BY ALL
-    """
-    several = set(store.query("SELECT DISTINCT sample_id FROM several_labels")["sample_id"])
-    if not several and not store.scalar("SELECT count(*) FROM object_labels"):
-        return None
-    held: dict[str, dict[Thing, int]] = {}
-    decided = known.filter(pl.col("label").is_not_null())
-    for sample, label in decided.select("id", "label").iter_rows():
-        if sample not in several or not label.startswith("["):
-            held[sample] = {("pictures", label): 1}
-    own = set(held)
-    for sample, of, label, n in store.query(sql).iter_rows():
-        if of == "objects" or sample not in own:
-            held.setdefault(sample, {})[of, label] = n
-    return held
-
-
-def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return the members of each group, numbered sequence and burst that these splits tear."""
-    (leakage,) = configure_checks(["SPLIT002"], {})
-    store.show_split_as(samples)
-    return [finding.sample_ids for finding in leakage.check.find(store, leakage.params)]
 
 
 def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | None:
@@ -339,10 +298,7 @@ def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
 
 def _form(run: Path) -> tuple[str | None, list[str]]:
     """Return the format to write, and what to say where it is not that of the source."""
-    with run_version.open_run(run) as store:
-        there = bool(store.columns("annotation_files"))
-        rows = store.query("SELECT DISTINCT format FROM annotation_files") if there else None
-    formats = sorted(str(name).lower() for name in rows["format"]) if rows is not None else []
+    formats = sorted(name.lower() for name in annotation_formats(open_results(run)))
     if not formats:
         return None, []
     if len(formats) == 1 and formats[0] in FORMS:

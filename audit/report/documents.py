@@ -48,7 +48,7 @@ from audit.results.report_data import (
     Report,
     ReportedFinding,
 )
-from audit.results.run_report import stream_findings
+from audit.results.run_report import SETTLED_AS, stream_findings
 from audit.sources.manifest_rows import FORMATS
 from audit.sources.paths import path_of
 from preflight.terminal import visible
@@ -70,7 +70,7 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         "summary": report.summary | _wrong_labels(report),
         "do_first": [_first_thing(report, thing) for thing in report.first],
         "costs": [asdict(cost) for cost in report.costs],
-        "waived": len(report.waived),
+        **{status: report.n_settled.get(status, 0) for status in SETTLED_AS},
         "failed_checks": [_failed_part(part) for part in report.failed_checks],
         "failed_readers": [_failed_part(part) for part in report.failed_readers],
         "folds": [_fold_facts(check, fold) for check in report.checks for fold in check.folds],

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from audit.report.boxes import SPLITS, render_boxes
-from audit.report.file_card import FileCard
 from audit.report.screen import the_rest
 from audit.report.thumbnails import ReportThumbnails, thumbnails_of
 from audit.results import formatting as wording
+from audit.results.file_details import FileCard
 from audit.results.report_data import SCHEMA, Dataset, Member, Report
 from preflight.pages import render_page
 from preflight.terminal import visible

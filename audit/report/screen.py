@@ -25,8 +25,8 @@ from audit.results.formatting import (
     list_command,
     severity_counts,
 )
-from audit.results.report_data import FirstThing, Report
-from audit.results.run_report import stream_findings, total_counts
+from audit.results.report_data import FirstThing, Report, total_counts
+from audit.results.run_report import stream_findings
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first

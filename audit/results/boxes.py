@@ -20,7 +20,8 @@ import numpy as np
 from audit.picture.pixels import Pixels
 from audit.records import Severity
 from audit.results.filters import Where, all_of
-from audit.results.images import Card, cards
+from audit.results.images import Card, read_cards
+from audit.results.reader import reads
 from audit.run.store import Store
 
 MOST = 1000  # objects drawn of one picture
@@ -77,7 +78,7 @@ _SHAPES = f"""
 """
 
 
-def load_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...]]:
+def read_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...]]:
     """Return the boxes of some samples by id; a sample without any, and a run without, has none."""
     # Not DESCRIBE: where there is no such table, DuckDB would look for a Python variable.
     asked = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'boxes'"
@@ -97,6 +98,9 @@ def load_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...
             )
         )  # fmt: skip
     return {sample: tuple(boxes) for sample, boxes in found.items()}
+
+
+load_boxes = reads()(read_boxes)
 
 
 def box_of_finding(evidence: Mapping[str, Any]) -> Callable[[Box], bool] | None:
@@ -194,6 +198,11 @@ _INDEX_SQL = f"""
 """
 
 
+def index_boxes(store: Store) -> None:
+    """Make the index of annotated images, the worst findings first."""
+    store.execute(_INDEX_SQL)
+
+
 @dataclass(frozen=True, slots=True)
 class BoxFilter:
     """Which pictures: with a box of a class and size, in a split, with a finding; "" for any."""
@@ -241,7 +250,7 @@ class BoxChoices:
     codes: tuple[str, ...]
 
 
-def box_labels(store: Store) -> tuple[str, ...]:
+def read_box_labels(store: Store) -> tuple[str, ...]:
     """Return the classes of boxes, the most frequent first."""
     labels = store.query(
         "SELECT label FROM box_classes GROUP BY label ORDER BY sum(boxes) DESC, label"
@@ -249,16 +258,17 @@ def box_labels(store: Store) -> tuple[str, ...]:
     return tuple(UNLISTED if label is None else label for label in labels)
 
 
+@reads(index_boxes)
 def box_choices(store: Store) -> BoxChoices:
     """Return what the filters offer."""
     splits = store.query(
-        f"SELECT DISTINCT split FROM {_index(store)} WHERE split IS NOT NULL ORDER BY split"
+        f"SELECT DISTINCT split FROM {INDEX} WHERE split IS NOT NULL ORDER BY split"
     )["split"].to_list()
     codes = store.query(f"SELECT DISTINCT unnest(codes) AS code FROM {INDEX} ORDER BY code")
-    return BoxChoices(box_labels(store), tuple(splits), tuple(codes["code"].to_list()))
+    return BoxChoices(read_box_labels(store), tuple(splits), tuple(codes["code"].to_list()))
 
 
-def annotated_page(
+def _annotated_page(
     store: Store, filters: BoxFilter, *, start: int = 0, back: bool = False, size: int = 24
 ) -> AnnotatedPage:
     """Return the pictures from place `start` on, or (back) those before it, worst first.
@@ -270,14 +280,14 @@ def annotated_page(
     # One pass finds the page, how many there are and whether some lie before: a filter may ask all
     # boxes.
     rows = store.rows(
-        f"WITH fit AS MATERIALIZED (SELECT * FROM {_index(store)} x WHERE {sql}) "
+        f"WITH fit AS MATERIALIZED (SELECT * FROM {INDEX} x WHERE {sql}) "
         "SELECT x.*, (SELECT min(place) FROM fit) AS first, (SELECT count(*) FROM fit) AS total "
         "FROM fit x "
         f"WHERE {beyond} ORDER BY x.place {way} LIMIT {size + 1}",
         [*values, start],
     )
     if not rows and start:
-        return annotated_page(store, filters, size=size)
+        return _annotated_page(store, filters, size=size)
     more = len(rows) > size
     shown = sorted(rows[:size], key=lambda row: int(row["place"]))
     before = more if back else bool(shown) and shown[0]["place"] > shown[0]["first"]
@@ -285,9 +295,12 @@ def annotated_page(
     return AnnotatedPage(_pictures(store, shown), before, True if back else more, total)
 
 
+annotated_page = reads(index_boxes)(_annotated_page)
+
+
 def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPicture, ...]:
     ids = [row["sample_id"] for row in rows]
-    boxes, known = load_boxes(store, ids), {card.id: card for card in cards(store, ids)}
+    boxes, known = read_boxes(store, ids), {card.id: card for card in read_cards(store, ids)}
     severities = list(Severity)
     return tuple(
         AnnotatedPicture(
@@ -298,15 +311,6 @@ def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPi
         for row in rows
         if row["sample_id"] in known
     )  # fmt: skip
-
-
-def _index(store: Store) -> str:
-    if not store.scalar(
-        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'memory' "
-        "AND table_name = 'box_index'"
-    ):
-        store.execute(_INDEX_SQL)
-    return INDEX
 
 
 def _pictures_where(filters: BoxFilter) -> Where:

@@ -11,7 +11,7 @@ Three costs, each for every split that is not trained on, each silent where noth
 - *mislabelled*: of labels drawn at random and reviewed, a share w is wrong: a model that is always
   right is measured at 1 - w. Suspicion alone has no such interval, and then nothing is claimed.
 
-Waived findings count for nothing. Cost: three queries, whatever the number of findings.
+Only open findings count. Cost: three queries, whatever the number of findings.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit.decisions.label_sample import WrongShare, estimate_by_split
+from audit.results.grouping import OPEN
 from audit.run.store import Store
 from audit.statistics.intervals import wilson, wilson_share
 
@@ -34,7 +35,7 @@ _SPLITS = "SELECT split, count(*) AS n FROM pictures WHERE {} GROUP BY split ORD
 _PICTURED = "split IS NOT NULL AND pixel_hash IS NOT NULL"
 _LEAKED = f"""
     WITH members AS (
-        SELECT m.fingerprint, p.id, p.split FROM reported f
+        SELECT m.fingerprint, p.id, p.split FROM {OPEN} f
         JOIN judged.finding_samples m USING (fingerprint) JOIN pictures p ON p.id = m.sample_id
         WHERE f.code = 'SPLIT001' AND {_PICTURED}
     ), leaking AS (
@@ -46,7 +47,7 @@ _LEAKED = f"""
 # A picture whose findings were waived is one of its own.
 _UNITS = f"""
     WITH repeated AS (
-        SELECT DISTINCT m.sample_id FROM reported f
+        SELECT DISTINCT m.sample_id FROM {OPEN} f
         JOIN judged.finding_samples m USING (fingerprint)
         WHERE f.code IN ('DUP001', 'DUP002', 'DUP003', 'SPLIT001')
     ), units AS (
@@ -56,8 +57,8 @@ _UNITS = f"""
     )
     SELECT split, count(*) AS units, sum(n * n)::BIGINT AS squares FROM units GROUP BY split
 """
-_SUSPECTED = """
-    SELECT s.split, count(DISTINCT s.id) AS n FROM reported f
+_SUSPECTED = f"""
+    SELECT s.split, count(DISTINCT s.id) AS n FROM {OPEN} f
     JOIN judged.finding_samples m USING (fingerprint) JOIN samples s ON s.id = m.sample_id
     WHERE f.code = 'LABEL006' GROUP BY s.split
 """
@@ -77,7 +78,7 @@ class Cost:
 
 
 def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tuple[Cost, ...]:
-    """Return the costs of the findings in the view `reported`, by split.
+    """Return the costs of the open findings, by split.
 
     `reviewed`: labels of `audit decide --draw-labels`, with the answers filled in.
     Raises UsageError where it is not that.

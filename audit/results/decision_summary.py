@@ -1,6 +1,6 @@
-"""What the ledger says, beside findings and samples: one summary for all pages.
+"""Decisions as they apply to findings and samples of a version: one summary for all readers.
 
-The app keeps it by `revision`, so it is read again only when the ledger has changed.
+Readers keep it by `revision`, so it is made again only where decisions were added.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import polars as pl
 
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Decision, Ledger
-from audit.decisions.waivers import LookedUp, apply_decisions
+from audit.decisions.waivers import Applied, LookedUp, apply_decisions
 from audit.run.run_version import RunVersion
 
 RECENT = 30
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerSummary:
-    """The ledger as pages show it.
+class DecisionSummary:
+    """The decisions as they apply to one version.
 
     `statuses`: (fingerprint, waived | decided). `by_sample`: what was decided about a sample,
     such as `drop` or `relabel to cat`. `labels`: the class that a review of the label gave,
@@ -30,6 +30,7 @@ class LedgerSummary:
     """
 
     revision: str
+    applied: Applied
     statuses: tuple[tuple[str, str], ...] = ()
     by_sample: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -49,12 +50,12 @@ class LedgerSummary:
         return next((d for d in self.recent if not d.undone), None)
 
 
-def summarise_ledger(
+def summarise_decisions(
     run: Path, generation: RunVersion, known: LookedUp | None = None
-) -> LedgerSummary:
-    """Return what the ledger of a run amounts to for one generation.
+) -> DecisionSummary:
+    """Return the decisions of a run as they apply to one version.
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: subjects that were looked up before, for the same run and version.
     """
     ledger = Ledger(run)
     # Before the decisions: one that arrives in between is read now and once more at the next call,
@@ -62,8 +63,9 @@ def summarise_ledger(
     now = ledger.revision()
     applied = apply_decisions(run, generation, known)
     tagged = tagged_samples(run, generation, known).group_by("tag").agg("id").sort("tag")
-    return LedgerSummary(
+    return DecisionSummary(
         revision=now,
+        applied=applied,
         statuses=tuple(applied.settled.select("fingerprint", "status").iter_rows()),
         by_sample={row["id"]: _words(row) for row in applied.effective.iter_rows(named=True)},
         labels={

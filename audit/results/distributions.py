@@ -12,18 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from audit.results.boxes import box_labels
+from audit.results.boxes import read_box_labels
 from audit.results.filters import (
     Between,
     Condition,
     Kind,
     OneOf,
     column_named,
-    list_columns,
+    read_columns,
     rows_where,
     source_of,
 )
-from audit.results.images import Card, Order, page
+from audit.results.images import Card, Order, read_page
+from audit.results.reader import reads
 from audit.results.report_data import Dataset
 from audit.run.store import Store
 
@@ -41,9 +42,9 @@ class Extent:
     whole: bool = False
 
 
-def extent(store: Store, name: str) -> Extent:
+def _extent(store: Store, name: str) -> Extent:
     """Return the range of a number column; `whole` where it holds integers."""
-    by = column_named(list_columns(store), name)
+    by = column_named(read_columns(store), name)
     sql = (
         f"SELECT min({by.sql})::DOUBLE, max({by.sql})::DOUBLE, "
         f"coalesce(bool_and({by.sql} = floor({by.sql})), false) FROM {source_of(store, [name])}"
@@ -52,6 +53,10 @@ def extent(store: Store, name: str) -> Extent:
     return Extent(low, high, bool(whole))
 
 
+extent = reads()(_extent)
+
+
+@reads()
 def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> pl.DataFrame:
     """Return bars: for a number `low, high, files`, else `value, files` (the 30 most frequent)."""
     known, source, values = rows_where(store, conditions, name)
@@ -62,7 +67,7 @@ def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> 
             f"FROM {source} GROUP BY 1 ORDER BY files DESC, value LIMIT {CHOICES}",
             values,
         )
-    bounds = extent(store, name)
+    bounds = _extent(store, name)
     if bounds.low is None or bounds.high is None:
         return pl.DataFrame(schema={"low": pl.Float64, "high": pl.Float64, "files": pl.Int64})
     bins = BINS if bounds.high > bounds.low else 1
@@ -81,11 +86,12 @@ def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> 
     )
 
 
+@reads()
 def extremes(
     store: Store, name: str, conditions: Sequence[Condition] = (), n: int = 8
 ) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
     """Return the `n` samples with the least and with the greatest value under the filter."""
-    ends = (page(store, conditions, Order(name, way), size=n) for way in (False, True))
+    ends = (read_page(store, conditions, Order(name, way), size=n) for way in (False, True))
     least, greatest = (tuple(c for c in end.cards if c.value is not None) for end in ends)
     return least, greatest
 
@@ -98,6 +104,7 @@ class Points:
     total: int
 
 
+@reads()
 def scatter_points(
     store: Store,
     x: str,
@@ -120,6 +127,7 @@ def scatter_points(
     return Points(rows, total)
 
 
+@reads()
 def ids_inside(
     store: Store,
     x: str,
@@ -165,6 +173,7 @@ MOST, FEWEST = 25, 15
 ALL_FILES, NO_LABEL = "all files", "(no label)"
 
 
+@reads()
 def class_order(store: Store) -> list[str]:
     """Return all classes in the order of their colours, the same on every page: those of objects
     first, as the page of boxes has them, then those of pictures, each the most frequent first.
@@ -173,7 +182,7 @@ def class_order(store: Store) -> list[str]:
         "SELECT label FROM samples WHERE label IS NOT NULL GROUP BY label "
         "ORDER BY count(*) DESC, label"
     )["label"]
-    return list(dict.fromkeys([*box_labels(store), *of_pictures]))
+    return list(dict.fromkeys([*read_box_labels(store), *of_pictures]))
 
 
 def label_table(data: Dataset) -> pl.DataFrame:

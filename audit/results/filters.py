@@ -17,6 +17,7 @@ from audit.checking.label_facts import CALIBRATED_SCORES
 from audit.errors import UsageError
 from audit.picture.features import MEASURED
 from audit.results.formatting import number_text
+from audit.results.reader import reads
 from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 from audit.run.store import Store, identifier
 from audit.run.tables import OTHER_TABLES, SAMPLES
@@ -72,7 +73,7 @@ class ColumnOf:
     plain: bool = False
 
 
-def list_columns(store: Store) -> Mapping[str, ColumnOf]:
+def read_columns(store: Store) -> Mapping[str, ColumnOf]:
     """Return every column of images and manifest by name, in the order of the store."""
     found: dict[str, ColumnOf] = {}
     for name, kind in store.columns("images").items():
@@ -98,6 +99,9 @@ def list_columns(store: Store) -> Mapping[str, ColumnOf]:
                         column.type == "VARCHAR",
                     )  # fmt: skip
     return found
+
+
+list_columns = reads()(read_columns)
 
 
 def source_of(store: Store, names: Iterable[str] = ()) -> str:
@@ -130,10 +134,12 @@ def column_named(known: Mapping[str, ColumnOf], name: str) -> ColumnOf:
     return known[name]
 
 
-def choices(store: Store, one: ColumnOf) -> list[str | None]:
+@reads()
+def choices(store: Store, name: str) -> list[str | None]:
     """Return the values of a column, the most frequent first; [] where there are over 1,000."""
+    by = column_named(read_columns(store), name)
     sql = (
-        f"SELECT CAST({one.sql} AS VARCHAR) AS v, count(*) AS n FROM {source_of(store, [one.name])}"
+        f"SELECT CAST({by.sql} AS VARCHAR) AS v, count(*) AS n FROM {source_of(store, [name])}"
         f" GROUP BY 1 ORDER BY n DESC, v LIMIT {FEW + 1}"
     )
     found: list[str | None] = store.query(sql)["v"].to_list()
@@ -203,7 +209,7 @@ def rows_where(
     """Return the columns of a run; SQL of the rows that the conditions leave, as `source_of` holds
     them with the named columns, to follow FROM; and its parameters.
     """
-    known = list_columns(store)
+    known = read_columns(store)
     sql, values = where(known, conditions)
     return known, f"{source_of(store, [*used(conditions), *names])} WHERE ({sql})", values
 

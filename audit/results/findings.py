@@ -1,10 +1,6 @@
-"""Findings in severity order, filtered and paged; one of them with its samples.
+"""Findings by cost, severity or code, filtered and paged; one finding with its samples.
 
-`index` boils findings and their samples down to one narrow row each, once a generation, in the
-memory of this process: a finding's place in the order is then one integer, and every filter, page
-and neighbour is a range over it. It knows the rows of a finding in the tables, which are read by
-number instead of looked for. The findings of one fold (`audit.results.grouping`) lie side by side
-in it, so that a list can show them as one line. 100,000 findings take about 0.5 s and 30 MB.
+Every filter, page and neighbour is a range over the index (`audit.results.finding_index`).
 """
 
 from __future__ import annotations
@@ -12,48 +8,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import polars as pl
 
 from audit.records import Severity
 from audit.results.filters import Where, all_of
-from audit.results.grouping import FOLDS, fold_findings
-from audit.results.images import Card, cards
+from audit.results.finding_index import INDEX, STATUS, index_findings
+from audit.results.images import Card, read_cards
+from audit.results.reader import reads
 from audit.results.report_data import ReportedFinding
 from audit.run.store import Store
 
-INDEX = "memory.main.finding_index"
-STATUS = "memory.main.finding_status"
-OPEN = "open"
+IS_OPEN = "open"
 MEMBERS = 60
-INDEX_SQL = f"""
-    CREATE OR REPLACE TABLE {INDEX} AS
-    WITH members AS (
-        SELECT m.fingerprint, list(DISTINCT s.split) AS splits, list(DISTINCT s.label) AS labels,
-            arg_min(m.sample_id, m.position) AS first, min(m.rowid) AS begins, max(m.rowid) AS ends
-        FROM finding_samples m LEFT JOIN samples s ON s.id = m.sample_id GROUP BY m.fingerprint
-    ), copies AS (
-        SELECT f.fingerprint, f.code, list(m.sample_id ORDER BY m.sample_id) AS ids
-        FROM findings f JOIN finding_samples m USING (fingerprint)
-        WHERE starts_with(f.code, 'DUP') OR f.code = 'SPLIT001' GROUP BY ALL
-    ), twins AS (
-        SELECT d.fingerprint, min(s.fingerprint) AS twin FROM copies d JOIN copies s USING (ids)
-        WHERE d.code <> 'SPLIT001' AND s.code = 'SPLIT001' GROUP BY ALL
-    )
-    SELECT row_number() OVER (
-            ORDER BY CASE f.severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, f.code,
-                d.fold, f.n_samples DESC, f.fingerprint
-        ) AS place, f.fingerprint, f.code, f.name, f.severity, f.n_samples, f.action, m.first,
-        d.fold, w.twin, f.rowid AS row, m.begins, m.ends,
-        coalesce(m.splits, []) AS splits, coalesce(m.labels, []) AS labels
-    FROM findings f LEFT JOIN members m USING (fingerprint) LEFT JOIN {FOLDS} d USING (fingerprint)
-        LEFT JOIN twins w USING (fingerprint)
-    ORDER BY place
-"""
+Order = Literal["cost", "severity", "code"]
+PLACES: Mapping[Order, str] = {
+    "cost": "cost", "severity": "severity_place", "code": "code_place",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class FindingFilter:
-    """Which findings: empty means any. `codes` may be beginnings, such as DUP.
+    """Which findings, and in which order: empty means any. `codes` may be beginnings, such as DUP.
 
     `folded` makes one line of the findings of a fold, in pages and between neighbours; `fold` names
     one whose findings are wanted; `beside`: another split with a part in them. `once` leaves out
@@ -70,6 +47,12 @@ class FindingFilter:
     fold: str = ""
     folded: bool = False
     once: bool = False
+    order: Order = "cost"
+
+    @property
+    def place(self) -> str:
+        """The column of the index with the place in this order."""
+        return PLACES[self.order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,30 +100,6 @@ class OpenedFinding:
     n_folded: int = 1
 
 
-def index(store: Store) -> None:
-    """Make the index of the generation's findings, with every status open."""
-    fold_findings(store)
-    store.execute(INDEX_SQL)
-    store.execute(f"CREATE INDEX finding_of_index ON {INDEX} (fingerprint)")
-    store.execute(f"CREATE OR REPLACE TABLE {STATUS} (fingerprint VARCHAR, status VARCHAR)")
-
-
-def mark(store: Store, statuses: Sequence[tuple[str, str]]) -> None:
-    """Let the statuses that differ from open be these (fingerprint, status).
-
-    A decision changes a few of many: those alone are written.
-    """
-    now, before = set(statuses), set(store.query(f"FROM {STATUS}").iter_rows())
-    gone, come = before - now, now - before
-    with store.transaction():
-        if gone:
-            sql = f"DELETE FROM {STATUS} WHERE fingerprint IN (SELECT unnest(?))"
-            store.execute(sql, [[fingerprint for fingerprint, _ in gone]])
-        if come:
-            prints, said = (list(column) for column in zip(*come, strict=True))
-            store.execute(f"INSERT INTO {STATUS} SELECT unnest(?), unnest(?)", [prints, said])
-
-
 def _where(filters: FindingFilter) -> Where:
     parts: list[Where] = []
     if filters.codes:
@@ -158,7 +117,7 @@ def _where(filters: FindingFilter) -> Where:
     if filters.once:
         parts.append(("x.twin IS NULL", []))
     if filters.status:
-        parts.append((f"coalesce(t.status, '{OPEN}') = ?", [filters.status]))
+        parts.append((f"coalesce(t.status, '{IS_OPEN}') = ?", [filters.status]))
     if filters.text:
         hit = "SELECT sample_id FROM finding_samples n WHERE n.fingerprint = x.fingerprint"
         parts.append(
@@ -177,22 +136,35 @@ def _lines(filters: FindingFilter) -> Where:
     """Return SQL of the lines of a list: `place` of the first finding, how many `n` it shows."""
     sql, values = _where(filters)
     if not filters.folded:
-        return f"(SELECT x.place, 1 AS n FROM {_source(filters)} WHERE {sql})", values
-    chosen = f"SELECT min(x.place) AS place, count(*) AS n FROM {_source(filters)}"
+        found = f"SELECT x.{filters.place} AS place, 1 AS n FROM {_source(filters)} WHERE {sql}"
+        return f"({found})", values
+    chosen = f"SELECT min(x.{filters.place}) AS place, count(*) AS n FROM {_source(filters)}"
     return f"({chosen} WHERE {sql} GROUP BY coalesce(x.fold, x.fingerprint))", values
 
 
+@reads(index_findings)
 def count_findings(store: Store, filters: FindingFilter) -> int:
     """Return how many findings there are."""
     sql, values = _where(filters)
     return int(store.scalar(f"SELECT count(*) FROM {_source(filters)} WHERE {sql}", values))
 
 
+@reads(index_findings)
+def list_fingerprints(store: Store, filters: FindingFilter) -> pl.DataFrame:
+    """Return the fingerprints of the findings, in the order of the filter."""
+    sql, values = _where(filters)
+    return store.query(
+        f"SELECT x.fingerprint FROM {_source(filters)} WHERE {sql} ORDER BY x.{filters.place}",
+        values,
+    )
+
+
+@reads(index_findings)
 def facet(store: Store, filters: FindingFilter, column: str) -> dict[str, int]:
     """Return findings by `code`, `severity`, `splits`, `labels` or `status` under a filter."""
     sql, values = _where(filters)
     chosen = {
-        "status": f"coalesce(t.status, '{OPEN}')",
+        "status": f"coalesce(t.status, '{IS_OPEN}')",
         "splits": "unnest(x.splits)",
         "labels": "unnest(x.labels)",
     }.get(column, f"x.{column}")
@@ -204,6 +176,7 @@ def facet(store: Store, filters: FindingFilter, column: str) -> dict[str, int]:
     return dict(found.iter_rows())
 
 
+@reads(index_findings)
 def page(
     store: Store,
     filters: FindingFilter,
@@ -225,17 +198,19 @@ def page(
     shown = dict(found.head(size).select("place", "n").iter_rows())
     more = found.height > size
     before = more if back else bool(shown) and min(shown) > found["first"][0]
-    return Rows(_rows(store, shown), before, True if back else more)
+    return Rows(_rows(store, filters.place, shown), before, True if back else more)
 
 
-def _rows(store: Store, lines: Mapping[int, int]) -> tuple[Row, ...]:
-    """Return the rows at these places, each with the number of findings that it shows."""
+def _rows(store: Store, place: str, lines: Mapping[int, int]) -> tuple[Row, ...]:
+    """Return the rows at these places of an order, each with the number of findings it shows."""
     sql = f"""
-        SELECT x.place, x.fingerprint, x.code, x.name, x.severity, x.n_samples, x.action, x.first,
-            f.message, coalesce(t.status, '{OPEN}') AS status, x.fold
-        FROM (SELECT * FROM {INDEX} WHERE place BETWEEN ? AND ? AND place IN (SELECT unnest(?))) x
-        JOIN findings f ON f.rowid = x.row LEFT JOIN {STATUS} t ON t.fingerprint = x.fingerprint
-        ORDER BY x.place
+        SELECT x.{place} AS place, x.fingerprint, x.code, x.name, x.severity, x.n_samples,
+            x.action, x.first, f.message, coalesce(t.status, '{IS_OPEN}') AS status, x.fold
+        FROM (
+            SELECT * FROM {INDEX}
+            WHERE {place} BETWEEN ? AND ? AND {place} IN (SELECT unnest(?))
+        ) x JOIN findings f ON f.rowid = x.row LEFT JOIN {STATUS} t ON t.fingerprint = x.fingerprint
+        ORDER BY x.{place}
     """
     found = store.rows(sql, [min(lines), max(lines), list(lines)]) if lines else []
     return tuple(
@@ -244,18 +219,22 @@ def _rows(store: Store, lines: Mapping[int, int]) -> tuple[Row, ...]:
     )
 
 
-def place_of(store: Store, fingerprint: str) -> int | None:
-    """Return a finding's place in the order, None where this run has no such finding."""
-    found = store.scalar(f"SELECT place FROM {INDEX} WHERE fingerprint = ?", [fingerprint])
+@reads(index_findings)
+def place_of(store: Store, fingerprint: str, order: Order = "cost") -> int | None:
+    """Return a finding's place in an order, None where this run has no such finding."""
+    sql = f"SELECT {PLACES[order]} FROM {INDEX} WHERE fingerprint = ?"
+    found = store.scalar(sql, [fingerprint])
     return None if found is None else int(found)
 
 
+@reads(index_findings)
 def twins_of(store: Store, fingerprint: str) -> list[str]:
     """Return the findings of the same copies that `once` leaves out for this one."""
     found = store.query(f"SELECT fingerprint FROM {INDEX} WHERE twin = ? ORDER BY 1", [fingerprint])
     return found["fingerprint"].to_list()
 
 
+@reads(index_findings)
 def neighbour(
     store: Store, filters: FindingFilter, place: int, *, back: bool = False
 ) -> str | None:
@@ -263,17 +242,19 @@ def neighbour(
     lines, values = _lines(filters)
     beyond, way = ("<", "DESC") if back else (">", "ASC")
     found = store.scalar(
-        f"SELECT fingerprint FROM {INDEX} WHERE place = (SELECT place FROM {lines} "
+        f"SELECT fingerprint FROM {INDEX} WHERE {filters.place} = (SELECT place FROM {lines} "
         f"WHERE place {beyond} ? ORDER BY place {way} LIMIT 1)",
         [*values, place],
     )
     return None if found is None else str(found)
 
 
-def open_finding(store: Store, fingerprint: str) -> OpenedFinding | None:
-    """Return a finding with its samples, None where this run has no such finding."""
+@reads(index_findings)
+def open_finding(store: Store, fingerprint: str, order: Order = "cost") -> OpenedFinding | None:
+    """Return a finding with its samples and its place in an order; None where there is none."""
     sql = f"""
-        SELECT x.place, x.fold, x.row, x.begins, x.ends, coalesce(t.status, '{OPEN}') AS status
+        SELECT x.{PLACES[order]} AS place, x.fold, x.row, x.begins, x.ends,
+            coalesce(t.status, '{IS_OPEN}') AS status
         FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint) WHERE x.fingerprint = ?
     """
     rows = store.rows(sql, [fingerprint])
@@ -289,10 +270,11 @@ def open_finding(store: Store, fingerprint: str) -> OpenedFinding | None:
     fold = at["fold"]
     n = store.scalar(f"SELECT count(*) FROM {INDEX} WHERE fold = ?", [fold]) if fold else 1
     finding = ReportedFinding.from_row(row, ids, fold=fold)
-    members = tuple(cards(store, ids))
+    members = tuple(read_cards(store, ids))
     return OpenedFinding(finding, at["place"], at["status"], row["subject"], members, n)
 
 
+@reads(index_findings)
 def evidence_of(store: Store, fingerprints: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the evidence of findings."""
     found = store.query(
@@ -302,6 +284,7 @@ def evidence_of(store: Store, fingerprints: Sequence[str]) -> dict[str, dict[str
     return {fingerprint: json.loads(text or "{}") for fingerprint, text in found.iter_rows()}
 
 
+@reads(index_findings)
 def first_samples(store: Store, fingerprints: Sequence[str], most: int) -> tuple[list[str], int]:
     """Return the first samples of these findings, and how many there are."""
     sql = """
@@ -313,6 +296,7 @@ def first_samples(store: Store, fingerprints: Sequence[str], most: int) -> tuple
     return found["sample_id"].to_list(), int(found["n"][0]) if found.height else 0
 
 
+@reads(index_findings)
 def members_of(store: Store, fingerprints: Sequence[str], most: int = 8) -> dict[str, list[Card]]:
     """Return the first samples of each finding: one pass for all of a list."""
     sql = """
@@ -320,7 +304,7 @@ def members_of(store: Store, fingerprints: Sequence[str], most: int = 8) -> dict
         WHERE fingerprint IN (SELECT unnest(?)) AND position < ? ORDER BY position
     """
     rows = store.rows(sql, [list(fingerprints), most])
-    known = {card.id: card for card in cards(store, [row["sample_id"] for row in rows])}
+    known = {card.id: card for card in read_cards(store, [row["sample_id"] for row in rows])}
     found: dict[str, list[Card]] = {one: [] for one in fingerprints}
     for row in rows:
         if row["sample_id"] in known:

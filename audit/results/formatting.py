@@ -215,8 +215,7 @@ def failures(report: Report) -> str:
 def reach(report: Report) -> str:
     """Return by how many checks, and how many files have errors or warnings."""
     ran = f"from {counted(len(report.checks), 'check')}"
-    if report.waived:
-        ran += f", {len(report.waived):,} waived"
+    ran += "".join(f", {n:,} {status}" for status, n in report.n_settled.items())
     if report.counts.worst in (None, Severity.INFO):
         return f"{ran}."
     total = counted(report.dataset.n_samples, "file")

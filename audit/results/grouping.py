@@ -17,6 +17,8 @@ from audit.run.store import Store
 FEWEST = 20  # findings, and files: a fold has more of both
 LEAST_SHARE = 0.01  # of the files of a split: a fold has more
 FOLDS = "memory.main.finding_folds"
+OPEN = "memory.main.open_findings"  # rows of `findings` that count, and `place`, their order
+SAME_FAULTS = "memory.main.same_faults"  # fingerprint, repeated_by: one fault of two checks
 FOLDS_SQL = f"""
     CREATE OR REPLACE TABLE {FOLDS} AS
     WITH placed AS (

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import AuditError, RunError, UsageError
-from audit.run.run_version import RunVersion, open_version
+from audit.results.finding_index import count_open, index_findings
+from audit.results.grouping import OPEN
+from audit.results.reader import open_reader
+from audit.run.run_version import RunVersion
 from preflight.files import read_regular
 
 HISTORY = "history.jsonl"
@@ -42,8 +45,9 @@ class Moment:
     """A run as one scan or re-check left it.
 
     `at`: when it was published, UTC; `generation`: what was published; `files`, and these by
-    `splits` and `classes` ('' without one); findings by `severities` and by `codes`. `came` and
-    `went`: by code, the findings that the moment before had not and that this one has no more;
+    `splits` and `classes` ('' without one); open findings by `severities`, a fault of two checks
+    once, and by `codes`. `came` and `went`: by code, the findings that the moment before had not
+    and that this one has no more;
     `named`: code, fingerprint, severity and first sample of those that came, the worst first.
     """
 
@@ -69,20 +73,20 @@ class Moment:
 def note_history(run: Path, before: RunVersion | None, published: RunVersion) -> None:
     """Add what was published to the history; that of a run which cannot be written stays short."""
     with contextlib.suppress(OSError, AuditError):
-        line = json.dumps(asdict(_look(before, published)), ensure_ascii=False)
+        line = json.dumps(asdict(_look(run, before, published)), ensure_ascii=False)
         append_line(run / HISTORY, line)
 
 
-def _look(before: RunVersion | None, published: RunVersion) -> Moment:
-    with open_version(published) as store:
+def _look(run: Path, before: RunVersion | None, published: RunVersion) -> Moment:
+    with open_reader(run, published).reader(index_findings) as store:
         known = False
         if before is not None:
             with contextlib.suppress(AuditError):  # damaged or gone: nothing came, nothing went
                 store.attach(before.findings, "earlier")
                 known = True
         came = store.query(_CAME.format(_NEW if known else ""))
-        codes = store.query("SELECT code, count(*) FROM findings GROUP BY code ORDER BY code")
-        severities = store.query("SELECT severity, count(*) FROM findings GROUP BY severity")
+        codes = store.query(f"SELECT code, count(*) FROM {OPEN} GROUP BY code ORDER BY code")
+        severities = {str(severity): n for severity, n in count_open(store).items() if n}
         classes = store.query(_FILES.format("label"))
         return Moment(
             datetime.now(UTC).isoformat(timespec="seconds"),
@@ -90,7 +94,7 @@ def _look(before: RunVersion | None, published: RunVersion) -> Moment:
             int(store.scalar("SELECT count(*) FROM samples")),
             dict(store.query(_FILES.format("split")).iter_rows()),
             dict(classes.head(MOST_CLASSES).iter_rows()),
-            dict(severities.iter_rows()),
+            severities,
             dict(codes.iter_rows()),
             dict(came.group_by("code", maintain_order=True).len().iter_rows()) if known else {},
             dict(store.query(_WENT).iter_rows()) if known else {},

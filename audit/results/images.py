@@ -16,11 +16,12 @@ from audit.results.filters import (
     ColumnOf,
     Condition,
     column_named,
-    list_columns,
+    read_columns,
     rows_where,
     table_of,
     used,
 )
+from audit.results.reader import reads
 from audit.run.store import Store, identifier
 from audit.sources.tables import neutralise
 
@@ -107,12 +108,14 @@ class Page:
         return Edge(self.cards[-1].value, self.cards[-1].id) if self.cards else None
 
 
+@reads()
 def count_images(store: Store, conditions: Sequence[Condition] = ()) -> int:
     """Return how many samples the conditions leave."""
     _, rows, values = rows_where(store, conditions)
     return int(store.scalar(f"SELECT count(*) FROM {rows}", values))
 
 
+@reads()
 def list_ids(store: Store, conditions: Sequence[Condition] = ()) -> list[str]:
     """Return the ids of all samples that the conditions leave, sorted."""
     _, rows, values = rows_where(store, conditions)
@@ -120,7 +123,7 @@ def list_ids(store: Store, conditions: Sequence[Condition] = ()) -> list[str]:
     return found
 
 
-def page(
+def read_page(
     store: Store,
     conditions: Sequence[Condition] = (),
     order: Order | None = None,
@@ -153,6 +156,9 @@ def page(
     )
 
 
+page = reads()(read_page)
+
+
 def _sorting(by: ColumnOf, order: Order, *, back: bool) -> str:
     way = "DESC" if order.descending != back else "ASC"
     if by.name == "id":
@@ -177,9 +183,12 @@ def _beyond(by: ColumnOf, order: Order, edge: Edge | None, *, back: bool) -> tup
     return sql, [edge.value, edge.value, edge.id]
 
 
-def cards(store: Store, ids: Sequence[str]) -> list[Card]:
+def read_cards(store: Store, ids: Sequence[str]) -> list[Card]:
     """Return the cards of these samples, in this order; what the run does not hold is left out."""
     return _cards(store, {name: {"id": name} for name in ids})
+
+
+cards = reads()(read_cards)
 
 
 def _cards(store: Store, begun: Mapping[str, dict[str, Any]]) -> list[Card]:
@@ -208,14 +217,16 @@ def _rows(store: Store, table: str, key: str, ids: Sequence[str]) -> list[dict[s
     return store.rows(sql, [min(ids), max(ids), *ids])
 
 
+@reads()
 def export_csv(store: Store, conditions: Sequence[Condition] = ()) -> bytes:
     """Return every column of the samples under a filter as CSV, formulas in cells neutralised."""
-    known, source, values = rows_where(store, conditions, *list_columns(store), "pixels")
+    known, source, values = rows_where(store, conditions, *read_columns(store), "pixels")
     named = ", ".join(f"{c.sql} AS {identifier(c.name)}" for c in known.values())
     rows = store.query(f"SELECT {named}, i.uri AS path FROM {source} ORDER BY i.id", values)
     return neutralise(rows).write_csv().encode()
 
 
+@reads()
 def facts(store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return size, pixels, format and class of samples named by id or path, by that name."""
     if not names:

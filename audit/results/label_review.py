@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,8 @@ import polars as pl
 from audit.checking.label_facts import CALIBRATED_SCORES, JudgedFacts, read_label_facts, wrong_among
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
-from audit.results.decision_summary import summarise_ledger
 from audit.results.formatting import counted
-from audit.run.run_version import open_run, require_whole
+from audit.results.reader import RunReader, reads
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]
@@ -71,10 +69,17 @@ class LabelReview:
 
 
 INDEX = "memory.main.label_index"
-EMPTY = """(SELECT NULL :: BIGINT AS rank, NULL :: VARCHAR AS id, NULL :: VARCHAR AS label,
-    NULL :: VARCHAR AS suggested_label, NULL :: DOUBLE AS error_chance,
-    NULL :: VARCHAR[] AS samples WHERE false)"""
 DOUBTED, FIRST_RANKS = 0.5, 10  # the chance, or the rank, from which a picture's own page says so
+
+
+def index_labels(store: Store) -> None:
+    """Make the table of ranked labels; empty where no label was judged."""
+    if store.columns("label_scores"):
+        store.execute(f"CREATE TABLE {INDEX} AS {_RANKED}")
+    else:
+        columns = "rank BIGINT, id VARCHAR, label VARCHAR, suggested_label VARCHAR"
+        columns += ", error_chance DOUBLE, samples VARCHAR[]"
+        store.execute(f"CREATE TABLE {INDEX} ({columns})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +105,15 @@ class Suspect:
         return f"Labelled {self.label}{better}{sure}."
 
 
-def count_suspects(store: Store) -> int:
+def _count_suspects(store: Store) -> int:
     """Return how many labels are ranked; 0 where none was judged."""
-    return int(store.scalar(f"SELECT count(*) FROM {_index(store)}") or 0)
+    return int(store.scalar(f"SELECT count(*) FROM {INDEX}") or 0)
 
 
-def load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
+def _load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
     """Return `n` labels by rank, from the one with rank `first` on."""
     rows = store.rows(
-        f"SELECT rank, id, label, suggested_label, error_chance, samples FROM {_index(store)} "
+        f"SELECT rank, id, label, suggested_label, error_chance, samples FROM {INDEX} "
         "WHERE rank BETWEEN ? AND ? ORDER BY rank",
         [first, first + n - 1],
     )
@@ -129,33 +134,28 @@ def load_suspects(store: Store, first: int, n: int) -> list[Suspect]:
     ]
 
 
-def rank_of(store: Store, sample: str) -> int | None:
+def _rank_of(store: Store, sample: str) -> int | None:
     """Return the rank of the label of a picture, or of a copy of it; None where it has none."""
-    sql = f"SELECT rank FROM {_index(store)} WHERE list_contains(samples, ?)"
+    sql = f"SELECT rank FROM {INDEX} WHERE list_contains(samples, ?)"
     found = store.scalar(sql, [sample])
     return None if found is None else int(found)
 
 
+count_suspects = reads(index_labels)(_count_suspects)
+load_suspects = reads(index_labels)(_load_suspects)
+rank_of = reads(index_labels)(_rank_of)
+
+
+@reads(index_labels)
 def label_doubt(store: Store, sample: str) -> str:
     """Return what the ranked list says of a picture's label, "" where it is not in doubt."""
-    rank = rank_of(store, sample)
+    rank = _rank_of(store, sample)
     if rank is None:
         return ""
-    (one,) = load_suspects(store, rank, 1)
-    total = count_suspects(store)
+    (one,) = _load_suspects(store, rank, 1)
+    total = _count_suspects(store)
     doubted = (one.chance or 0.0) >= DOUBTED or rank <= FIRST_RANKS
     return f"{one.said()} Number {rank:,} of {total:,} labels to review." if doubted else ""
-
-
-def _index(store: Store) -> str:
-    if not store.columns("label_scores"):  # no label was judged
-        return EMPTY
-    if not store.scalar(
-        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'memory' "
-        "AND table_name = 'label_index'"
-    ):
-        store.execute(f"CREATE TABLE {INDEX} AS {_RANKED}")
-    return INDEX
 
 
 # ---- what was reviewed ----
@@ -197,6 +197,7 @@ class Reviewed:
         return " ".join(said)
 
 
+@reads(index_labels)
 def read_reviewed(store: Store, reviewed: Mapping[str, str]) -> Reviewed:
     """Return what reviews, {sample: class, "" where the label is right}, tell of ranked labels."""
     return _summarise_answers(store, _answers(store, reviewed))
@@ -207,7 +208,7 @@ def _summarise_answers(store: Store, answers: pl.DataFrame) -> Reviewed:
     counts = len(answers), int(answers["wrong"].sum()), int(last)
     facts = read_label_facts(store)
     known = facts.labels if facts else None
-    chances = store.query(f"SELECT error_chance FROM {_index(store)} ORDER BY rank")
+    chances = store.query(f"SELECT error_chance FROM {INDEX} ORDER BY rank")
     if known is None or chances["error_chance"].has_nulls():
         return Reviewed(*counts, None, None)
     given = np.full(len(chances), np.nan)
@@ -223,26 +224,26 @@ def _answers(store: Store, reviewed: Mapping[str, str]) -> pl.DataFrame:
     """
     sql = f"""
         SELECT rank, bool_or(given <> '' AND given IS DISTINCT FROM label) AS wrong
-        FROM (SELECT rank, label, unnest(samples) AS sample FROM {_index(store)})
+        FROM (SELECT rank, label, unnest(samples) AS sample FROM {INDEX})
         JOIN (SELECT unnest(?::VARCHAR[]) AS sample, unnest(?::VARCHAR[]) AS given) USING (sample)
         GROUP BY rank ORDER BY rank
     """
     return store.query(sql, [list(reviewed), list(reviewed.values())])
 
 
-def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
+def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelReview:
     """Return `n` labels in the order of the list, from the one at `first` on (0: the top).
 
-    Raises RunError where there is no run, UsageError where no label was judged.
+    Raises UsageError where no label was judged.
     """
-    reviewed = summarise_ledger(run, require_whole(run)).labels
-    with open_run(run) as store:
+    run, reviewed = results.run, results.decisions.labels
+    with results.reader(index_labels) as store:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
             reason = "this run has no vectors" if facts is None else facts.reason
             raise UsageError(f"No labels of {run} were judged: {reason}. Scan again to judge them.")
         page = [first + 1, first + n]
-        rows = store.query(f"SELECT * FROM ({_RANKED}) WHERE rank BETWEEN ? AND ?", page)
+        rows = store.query(f"SELECT * FROM {INDEX} WHERE rank BETWEEN ? AND ?", page)
         sides = [_side(store, name) for name in ("given", "suggested")]
         answers = _answers(store, reviewed)
         summary = _summarise_answers(store, answers)

@@ -15,28 +15,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from audit.results.findings import INDEX, OPEN, STATUS
-from audit.results.priorities import SAME_FAULTS, mark_same_faults, rank_first
+from audit.results.finding_index import INDEX, STATUS, count_open, index_findings
+from audit.results.grouping import OPEN, SAME_FAULTS
+from audit.results.priorities import rank_first
+from audit.results.reader import reads
 from audit.results.report_data import FirstThing
 from audit.run.store import Store
 
-LEFT_OPEN = "memory.main.left_open"
-LEFT_OPEN_SQL = f"""
-    CREATE OR REPLACE VIEW {LEFT_OPEN} AS SELECT f.*, x.place
-    FROM findings f JOIN {INDEX} x USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint)
-    WHERE coalesce(t.status, '{OPEN}') = '{OPEN}'
-"""
 
-
+@reads(index_findings)
 def first_steps(store: Store) -> tuple[FirstThing, ...]:
     """Return what to do first of what is left open, as a report has it of all findings."""
-    _mark_open(store)
-    return rank_first(store, LEFT_OPEN)
-
-
-def _mark_open(store: Store) -> None:
-    store.execute(LEFT_OPEN_SQL)
-    mark_same_faults(store, LEFT_OPEN)
+    return rank_first(store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +42,31 @@ class FindingTally:
         return self.total - self.open
 
 
+@reads(index_findings)
 def count_progress(store: Store, column: str) -> Mapping[str, FindingTally]:
     """Return the progress of each `code` or `severity` that has findings.
 
-    By severity a fault that two checks see counts once.
+    By severity a fault that two checks report counts once.
     """
-    once = ""
-    if column == "severity":
-        _mark_open(store)
-        once = f"ANTI JOIN {SAME_FAULTS} USING (fingerprint)"
+    once = f"ANTI JOIN {SAME_FAULTS} USING (fingerprint)" if column == "severity" else ""
     rows = store.rows(
         f"SELECT x.{column} AS value, count(*) AS total, "
-        f"count(*) FILTER (WHERE coalesce(t.status, '{OPEN}') = '{OPEN}') AS open "
+        "count(*) FILTER (WHERE t.status IS NULL) AS open "
         f"FROM {INDEX} x LEFT JOIN {STATUS} t USING (fingerprint) {once} GROUP BY 1 ORDER BY 1"
     )
     return {row["value"]: FindingTally(row["total"], row["open"]) for row in rows}
 
 
+count_open_findings = reads(index_findings)(count_open)
+
+
+@reads(index_findings)
 def count_files_left(store: Store) -> int:
     """Return how many files an open error or warning names."""
     return int(
         store.scalar(
-            f"SELECT count(DISTINCT n.sample_id) FROM finding_samples n JOIN {INDEX} x "
-            f"USING (fingerprint) LEFT JOIN {STATUS} t USING (fingerprint) "
-            f"WHERE coalesce(t.status, '{OPEN}') = '{OPEN}' AND x.severity <> 'info'"
+            "SELECT count(DISTINCT m.sample_id) FROM finding_samples m "
+            f"JOIN {OPEN} f USING (fingerprint) WHERE f.severity <> 'info'"
         )
     )
 
@@ -105,6 +96,7 @@ MATRIX = pl.Schema(
 )
 
 
+@reads()
 def overlap_matrix(store: Store) -> pl.DataFrame:
     """Return `of, in, shared, files, share`: of the files of one split, those also in another."""
     sizes = store.query(SIZES)

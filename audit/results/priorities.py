@@ -26,28 +26,13 @@ from typing import Any
 from audit.records import Severity
 from audit.results.costs import Cost
 from audit.results.formatting import as_sentence, counted
+from audit.results.grouping import OPEN, SAME_FAULTS
 from audit.results.report_data import FirstThing
 from audit.run.store import Store
 
 MOST = 5
 STOPPED = 5.0  # points for a training that ends at a file
 SURE_OF_WARNING = 0.5
-SAME_FAULTS = "memory.main.same_faults"
-_SAME_FAULTS = f"""
-    CREATE OR REPLACE TABLE {SAME_FAULTS} AS
-    WITH said AS (
-        SELECT f.fingerprint AS said_by, f.place, m.sample_id
-        FROM {{findings}} f JOIN finding_samples m USING (fingerprint)
-        WHERE f.code IN ('SPLIT001', 'LABEL005')
-    ), again AS (
-        SELECT f.fingerprint, f.n_samples, m.sample_id
-        FROM {{findings}} f JOIN finding_samples m USING (fingerprint)
-        WHERE f.code IN ('DUP001', 'DUP002', 'DUP003')
-    )
-    SELECT a.fingerprint, s.said_by FROM again a JOIN said s USING (sample_id)
-    GROUP BY a.fingerprint, s.said_by, a.n_samples HAVING count(*) = a.n_samples
-    QUALIFY row_number() OVER (PARTITION BY a.fingerprint ORDER BY min(s.place)) = 1
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +88,7 @@ _REST = 0.1  # harm of every code that no family names; a user's own check is on
 _COUNTED = f"""
     WITH families AS (SELECT unnest(?) AS code, unnest(?) AS family),
     counted AS (
-        SELECT f.*, g.family FROM {{findings}} f JOIN families g USING (code)
+        SELECT f.*, g.family FROM {OPEN} f JOIN families g USING (code)
         ANTI JOIN {SAME_FAULTS} USING (fingerprint) WHERE f.severity <> 'info'
     ), placed AS (
         SELECT f.family, coalesce(s.split, '') AS split, count(DISTINCT m.sample_id) AS n
@@ -127,47 +112,32 @@ _COUNTED = f"""
         arg_min(f.fingerprint, (f.severity <> 'error', -f.n_samples, f.place)) AS worst
     FROM counted f LEFT JOIN shares s USING (family) GROUP BY f.family
 """
-_WORST = """
+_WORST = f"""
     SELECT f.fingerprint, f.message, coalesce(list(m.sample_id ORDER BY m.position)
         FILTER (WHERE m.position < 2), []) AS ids
-    FROM {findings} f LEFT JOIN finding_samples m USING (fingerprint)
+    FROM {OPEN} f LEFT JOIN finding_samples m USING (fingerprint)
     WHERE list_contains(?, f.fingerprint) GROUP BY f.fingerprint, f.message
 """
 
 
-def mark_same_faults(store: Store, findings: str) -> None:
-    """Make the table `SAME_FAULTS`: fingerprint, and `said_by`, the finding that says it too.
+def rank_codes(store: Store) -> dict[str, float]:
+    """Return the points of each code with open findings: those of its family."""
+    rows, families = _rank_families(store)
+    points = {row["family"]: row["points"] for row in rows}
+    return {code: points.get(family.name, 0.0) for code, family in families.items()}
 
-    `findings`: the table or view of those that count, with their `place`.
+
+def rank_first(store: Store, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ...]:
+    """Return what to do first about open findings, at most `MOST`, the most expensive first.
+
+    `costs` put the points of a leak, with their interval, into its sentence.
     """
-    store.execute(_SAME_FAULTS.format(findings=findings))
-
-
-def rank_first(store: Store, findings: str, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ...]:
-    """Return what to do first, at most `MOST`, the most expensive first; () where all is well.
-
-    `findings` as for `mark_same_faults`, which comes before; `costs` put the points of a leak, with
-    their interval, into its sentence.
-    """
-    codes = store.query(f"SELECT DISTINCT code, name FROM {findings} ORDER BY code").rows()
-    families = {code: _family(code, name) for code, name in codes}
-    if not families:
-        return ()
-    mapped = [list(families), [family.name for family in families.values()]]
+    rows, families = _rank_families(store)
+    rows = rows[:MOST]
     named = {family.name: family for family in families.values()}
-    classes = max(1, int(store.scalar("SELECT count(DISTINCT label) FROM labels") or 0))
-    rows = [
-        row | {"points": _points(named[row["family"]], row, classes)}
-        for row in store.rows(_COUNTED.format(findings=findings), mapped)
-    ]
-    rows = sorted(rows, key=lambda row: (-row["points"], row["codes"]))[:MOST]
-    worst = {
-        fingerprint: (message, ids)
-        for fingerprint, message, ids in store.query(
-            _WORST.format(findings=findings), [[row["worst"] for row in rows]]
-        ).rows()
-    }
-    more = {"suspected labels": _review_said(store, findings)}
+    found = store.query(_WORST, [[row["worst"] for row in rows]])
+    worst = {fingerprint: (message, ids) for fingerprint, message, ids in found.rows()}
+    more = {"suspected labels": _review_said(store)}
     return tuple(
         FirstThing(
             row["family"], tuple(dict.fromkeys([row["worst_code"], *row["codes"]])),
@@ -179,6 +149,22 @@ def rank_first(store: Store, findings: str, costs: Sequence[Cost] = ()) -> tuple
         )
         for row in rows
     )  # fmt: skip
+
+
+def _rank_families(store: Store) -> tuple[list[dict[str, Any]], dict[str, Family]]:
+    """Return a row of each family with findings, the most expensive first, and families by code."""
+    codes = store.query(f"SELECT DISTINCT code, name FROM {OPEN} ORDER BY code").rows()
+    families = {code: _family(code, name) for code, name in codes}
+    if not families:
+        return [], {}
+    named = {family.name: family for family in families.values()}
+    classes = max(1, int(store.scalar("SELECT count(DISTINCT label) FROM labels") or 0))
+    mapped = [list(families), [family.name for family in families.values()]]
+    rows = [
+        row | {"points": _points(named[row["family"]], row, classes)}
+        for row in store.rows(_COUNTED, mapped)
+    ]
+    return sorted(rows, key=lambda row: (-row["points"], row["codes"])), families
 
 
 def _family(code: str, name: str) -> Family:
@@ -229,12 +215,12 @@ def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
     )
 
 
-def _review_said(store: Store, findings: str) -> str:
+def _review_said(store: Store) -> str:
     """Return the forecast of the review list, behind the labels that are surely wrong."""
     sql = f"""
         SELECT TRY_CAST(json_extract_string(evidence, '$.listed') AS DOUBLE),
             TRY_CAST(json_extract_string(evidence, '$.found') AS DOUBLE)
-        FROM {findings} WHERE code = 'LABEL007'
+        FROM {OPEN} WHERE code = 'LABEL007'
     """
     for listed, found in store.query(sql).rows():
         if listed and found:

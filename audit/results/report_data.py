@@ -167,6 +167,16 @@ class CheckSummary:
         return self.counts.total - sum(fold.n_findings for fold in self.folds)
 
 
+def total_counts(checks: Iterable[CheckSummary]) -> Counts:
+    """Return the findings of checks by severity; a fault that two checks report counts once."""
+    pairs = [(c.counts, c.repeats) for c in checks]
+    return Counts(
+        sum(a.error - b.error for a, b in pairs),
+        sum(a.warning - b.warning for a, b in pairs),
+        sum(a.info - b.info for a, b in pairs),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ClassCount:
     """Files of one class in one split; zero where the class is declared but has none."""
@@ -283,11 +293,11 @@ class ExpectationOutcome:
 class Report:
     """Everything that a rendered report says, but for the full list of findings.
 
-    `checks` are ordered by their worst finding, then by code; `n_files_concerned` counts distinct
-    files in errors and warnings; `timing` is in seconds. `waived` are the fingerprints of findings
-    that a reviewer called false positives: neither counted nor shown. `failed` are checks and
-    source readers that raised: what they would have found is unknown. `boxes` is None without
-    annotations. `costs` are what the findings cost each evaluation split, `first` what to do first.
+    `checks` are ordered by cost, then by code; `n_files_concerned` counts distinct files in errors
+    and warnings; `timing` is in seconds. `settled`: findings that are neither counted nor shown, by
+    status (waived, decided, retired) and code. `failed` are checks and source readers that raised:
+    what they would have found is unknown. `boxes` is None without annotations. `costs` are what
+    the findings cost each evaluation split, `first` what to do first.
     `wrong_labels`: how many labels are wrong, None where that is few or cannot be told;
     `labels`: the embeddings that judged them; `needs`: None without an `audit input-study`.
     `counts` have each fault once: `CheckSummary.repeats` counts those that another check says too.
@@ -295,7 +305,7 @@ class Report:
     """
 
     run: str
-    generation: RunVersion
+    version: RunVersion
     dataset: Dataset
     counts: Counts
     checks: tuple[CheckSummary, ...]
@@ -306,7 +316,7 @@ class Report:
     machine: str
     created: str
     timing: Mapping[str, Any] = field(default_factory=dict)
-    waived: tuple[str, ...] = ()
+    settled: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failed: tuple[FailedPart, ...] = ()
     boxes: BoxStatistics | None = None
     costs: tuple[Cost, ...] = ()
@@ -315,6 +325,11 @@ class Report:
     wrong_labels: WrongLabels | None = None
     labels: LabelFacts | None = None
     needs: Needs | None = None
+
+    @property
+    def n_settled(self) -> dict[str, int]:
+        """Findings that do not count, by status: waived, decided, retired."""
+        return {status: sum(by_code.values()) for status, by_code in self.settled.items()}
 
     @property
     def summary(self) -> dict[str, int]:

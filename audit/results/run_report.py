@@ -8,25 +8,33 @@ positives are counted, and left out of everything else."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from audit.annotations.box_statistics import annotation_sentences, load_box_statistics
 from audit.checking.check import all_checks, page
 from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
-from audit.decisions.waivers import Applied, apply_decisions
+from audit.decisions.waivers import Applied
 from audit.errors import DamagedError
 from audit.machine.stopwatch import Stopwatch
 from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.results.costs import measure_costs
-from audit.results.grouping import FOLDS, fold_findings
-from audit.results.priorities import SAME_FAULTS, mark_same_faults, rank_first
+from audit.results.finding_index import (
+    FOLDED,
+    INDEX,
+    SEVERITY_RANK,
+    count_open,
+    count_settled,
+    index_findings,
+)
+from audit.results.grouping import OPEN, SAME_FAULTS
+from audit.results.priorities import rank_first
+from audit.results.reader import RunReader, open_reader
 from audit.results.report_data import (
     FINDING_COLUMNS,
     KEPT_NEEDS,
@@ -45,7 +53,6 @@ from audit.results.report_data import (
     Spread,
     WrongLabels,
 )
-from audit.run import run_version
 from audit.run.digests import read_document
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
@@ -59,27 +66,14 @@ MEMBER = """
         f.content_hash
 """
 PICTURED = 12  # examples of each code in a report to look at; a scan prints fewer
+SETTLED_AS = {
+    "decided": "Decided", "retired": "Of retired checks", "waived": "Waived as false positives",
+}  # fmt: skip
 NOTES = 20  # notes of the source kept in a report; the rest is counted
-# Every query of findings reads this view, so that a waived one is silent everywhere.
-REPORTED = """
-    CREATE VIEW memory.main.reported AS
-    SELECT f.*, f.rowid AS place FROM judged.main.findings f
-    ANTI JOIN memory.main.waived USING (fingerprint)
-"""
-# Of a fold that was waived but for one finding, that one stands on its own.
-FOLDED = f"""
-    CREATE TABLE memory.main.folded AS
-    SELECT d.*, f.code, f.severity, f.place FROM {FOLDS} d JOIN reported f USING (fingerprint)
-    QUALIFY count(*) OVER (PARTITION BY d.fold) > 1
-"""
-WAIVED = """
-    SELECT f.code, count(*) FROM judged.main.findings f SEMI JOIN waived USING (fingerprint)
-    GROUP BY f.code ORDER BY f.code
-"""
 FAILED = "FROM failed_readers UNION ALL FROM judged.failed_checks ORDER BY kind, code, name"
 GIVEN = "SELECT message FROM source_notes WHERE kind = ? ORDER BY rowid"
-CONCERNED = """
-    SELECT count(DISTINCT m.sample_id) FROM reported f
+CONCERNED = f"""
+    SELECT count(DISTINCT m.sample_id) FROM {OPEN} f
     JOIN judged.finding_samples m USING (fingerprint) WHERE f.severity <> 'info'
 """
 SIZES = (
@@ -90,7 +84,7 @@ SIZES = (
 
 
 def collect_report(
-    run: Path,
+    run: Path | RunReader,
     *,
     worst: int = 5,
     clock: Stopwatch | None = None,
@@ -102,13 +96,9 @@ def collect_report(
     `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
     absent, unfinished or damaged, UsageError for a file that is no such draw.
     """
-    generation = run_version.require(run)
-    # Read once: of 10,000 decisions that takes half a second.
-    applied = apply_decisions(run, generation)
-    waived = tuple(sorted(applied.waived))
-    with run_version.open_version(generation) as store:
-        store.plan_briefly()
-        _hide(store, waived)
+    results = run if isinstance(run, RunReader) else open_reader(run)
+    run = results.run
+    with results.reader(index_findings) as store:
         facts = store.meta()
         dataset = _dataset(store, facts)
         checks = summarise_checks(store, worst)
@@ -117,20 +107,22 @@ def collect_report(
         given = store.query(GIVEN, [GIVEN_AS_OBJECTS]).to_series().to_list()
         boxes = load_box_statistics(store)
         costs = measure_costs(store, run, reviewed)
-        first = rank_first(store, "reported", costs)
-        hidden = dict(store.query(WAIVED).iter_rows())
+        first = rank_first(store, costs)
+        settled = count_settled(store)
         failed = tuple(FailedPart(**row) for row in store.rows(FAILED))
         wrong, labels = _wrong_labels(store), read_label_facts(store)
         skipped = store.rows("FROM judged.skipped_checks ORDER BY code")
-        needs = _needs(store, run, generation)
+        needs = _needs(store, results)
+        counts = count_open(store)
+    applied = results.decisions.applied
     ran = {check.code for check in checks} | {part.code for part in failed}
     ran |= {row["code"] for row in skipped}
     not_run = tuple(f"{c.code} {c.name}" for c in all_checks().values() if c.code not in ran)
     return Report(
         run=str(run),
-        generation=generation,
+        version=results.version,
         dataset=dataset,
-        counts=total_counts(checks),
+        counts=counts,
         checks=checks,
         not_run=not_run,
         n_files_concerned=concerned,
@@ -140,15 +132,15 @@ def collect_report(
             *given,
             *annotated,
             *_completeness(dataset, checks, not_run, annotated=boxes is not None),
-            *_waived_findings(hidden),
+            *_settled_findings(settled),
             *_decided_fixes(run, applied),
-            *reviewed_rates(run, generation, applied),
+            *reviewed_rates(run, results.version, applied),
         ),
         tool=facts.get("tool", "dataset-preflight"),
         machine=facts.get("machine", ""),
         created=facts.get("created", ""),
         timing=_timing(checks, clock),
-        waived=waived,
+        settled=settled,
         failed=failed,
         boxes=boxes,
         costs=costs,
@@ -159,12 +151,12 @@ def collect_report(
     )
 
 
-def _needs(store: Store, run: Path, generation: run_version.RunVersion) -> Needs | None:
+def _needs(store: Store, results: RunReader) -> Needs | None:
     """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
-        kept = read_document(run / KEPT_NEEDS)
-        if kept["of"] != generation.path.name:
+        kept = read_document(results.run / KEPT_NEEDS)
+        if kept["of"] != results.version.path.name:
             return None
         varying = sorted(kept["varying"], key=lambda one: -one["ratio"])
         ends = []
@@ -199,7 +191,7 @@ MANY_WRONG = 0.1
 def _wrong_labels(store: Store) -> WrongLabels | None:
     """Return the share that LABEL007 reports, where it is large beyond doubt."""
     said = store.query(
-        "SELECT evidence FROM reported WHERE code = 'LABEL007' AND subject = 'dataset'"
+        f"SELECT evidence FROM {OPEN} WHERE code = 'LABEL007' AND subject = 'dataset'"
     ).to_series()
     if said.is_empty():
         return None
@@ -210,45 +202,30 @@ def _wrong_labels(store: Store) -> WrongLabels | None:
 
 
 def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]:
-    """Yield every finding that the report counts, worst severity first, then by code.
+    """Yield every open finding, the most expensive first.
 
     `code`: of this check alone.
     """
     # `pages` takes no parameters, and a code of another package's check may be anything.
     only = "f.code = '{}'".format(code.replace("'", "''")) if code else "true"
-    # `pages` reads through a cursor of its own, which does not know the search path.
     sql = f"""
         WITH members AS (
             SELECT m.fingerprint, list(m.sample_id ORDER BY m.position) AS ids,
                 list(coalesce(s.uri, '') ORDER BY m.position)
                     FILTER (WHERE m.position < {LOCATED}) AS uris
             FROM judged.main.finding_samples m
-            SEMI JOIN (SELECT fingerprint FROM memory.main.reported f WHERE {only})
-                USING (fingerprint)
+            SEMI JOIN (SELECT fingerprint FROM {OPEN} f WHERE {only}) USING (fingerprint)
             LEFT JOIN measurements.main.samples s ON s.id = m.sample_id GROUP BY m.fingerprint
         )
-        SELECT {COLUMNS}, m.ids, m.uris, d.fold, same.said_by
-        FROM memory.main.reported f LEFT JOIN members m USING (fingerprint)
-        LEFT JOIN (SELECT fingerprint, fold FROM memory.main.folded) d USING (fingerprint)
-        LEFT JOIN {SAME_FAULTS} same USING (fingerprint)
-        WHERE {only} ORDER BY {SEVERITY_RANK}, f.code, f.place
+        SELECT {COLUMNS}, m.ids, m.uris, d.fold, same.repeated_by
+        FROM {OPEN} f JOIN {INDEX} x USING (fingerprint) LEFT JOIN members m USING (fingerprint)
+        LEFT JOIN (SELECT fingerprint, fold FROM {FOLDED}) d USING (fingerprint)
+        LEFT JOIN {SAME_FAULTS} same USING (fingerprint) WHERE {only} ORDER BY x.cost
     """
-    with run_version.open_version(report.generation) as store:
-        _hide(store, report.waived)
+    results = open_reader(Path(report.run), report.version)
+    with results.reader(index_findings) as store:
         for row in store.pages(sql):
             yield ReportedFinding.from_row(row, *row[-4:])
-
-
-def _hide(store: Store, fingerprints: Sequence[str]) -> None:
-    """Give the store the view `reported`, the findings that nobody waived, and their folds."""
-    run_version.with_own_tables(store)
-    store.create_from(
-        "waived", pl.DataFrame({"fingerprint": fingerprints}, {"fingerprint": pl.String})
-    )
-    store.execute(REPORTED)
-    fold_findings(store)
-    store.execute(FOLDED)
-    mark_same_faults(store, "reported")
 
 
 def _dataset(store: Store, facts: Mapping[str, str]) -> Dataset:
@@ -364,10 +341,10 @@ def _completeness(
         yield f"{len(not_run):,} checks were skipped: {', '.join(not_run)}."
 
 
-def _waived_findings(hidden: Mapping[str, int]) -> Iterator[str]:
-    if hidden:
-        codes = ", ".join(f"{code} {n:,}" for code, n in hidden.items())
-        yield f"Waived as false positives and not counted: {codes}."
+def _settled_findings(settled: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    for status, by_code in settled.items():
+        codes = ", ".join(f"{code} {n:,}" for code, n in by_code.items())
+        yield f"{SETTLED_AS[status]} and not counted: {codes}."
 
 
 def _decided_fixes(run: Path, applied: Applied) -> Iterator[str]:
@@ -411,21 +388,20 @@ def _timing(checks: Sequence[CheckSummary], clock: Stopwatch | None) -> dict[str
 # ---- the checks, a summary each, with the few worst findings and their files ----
 
 
-COLUMNS = ", ".join(FINDING_COLUMNS)
-SEVERITY_RANK = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+COLUMNS = ", ".join(f"f.{column}" for column in FINDING_COLUMNS)
 MEMBERS = 6  # files shown of one example
-FOLD_COUNTS = """
+FOLD_COUNTS = f"""
     SELECT d.code, d.fold, d.severity, d.splits, count(DISTINCT d.fingerprint) AS n_findings,
         count(DISTINCT m.sample_id) AS n_files, (
             SELECT count(*) FROM samples WHERE list_contains(d.splits, coalesce(split, ''))
         ) AS n_of
-    FROM folded d JOIN judged.finding_samples m USING (fingerprint)
+    FROM {FOLDED} d JOIN judged.finding_samples m USING (fingerprint)
     GROUP BY d.code, d.fold, d.severity, d.splits ORDER BY d.code, n_files DESC, d.fold
 """
 FOLD_FILES = f"""
     SELECT fold, list(sample_id ORDER BY place, position) AS ids FROM (
         SELECT d.fold, m.sample_id, d.place, m.position
-        FROM folded d JOIN judged.finding_samples m USING (fingerprint)
+        FROM {FOLDED} d JOIN judged.finding_samples m USING (fingerprint)
         QUALIFY row_number() OVER (PARTITION BY d.fold ORDER BY d.place, m.position) <= {LISTED}
     ) GROUP BY fold
 """
@@ -433,11 +409,11 @@ FOLD_FILES = f"""
 
 def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
     """Return the checks that ran, the most severe first, with `worst` examples of each."""
-    counts = _counts(store, "reported")
-    repeats = _counts(store, f"(FROM reported SEMI JOIN {SAME_FAULTS} USING (fingerprint))")
+    counts = _counts(store, OPEN)
+    repeats = _counts(store, f"(FROM {OPEN} SEMI JOIN {SAME_FAULTS} USING (fingerprint))")
     files = dict(
         store.query(
-            "SELECT f.code, count(DISTINCT m.sample_id) FROM reported f "
+            f"SELECT f.code, count(DISTINCT m.sample_id) FROM {OPEN} f "
             "JOIN judged.finding_samples m USING (fingerprint) GROUP BY 1"
         ).iter_rows()
     )
@@ -462,12 +438,13 @@ def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
         )
         for row in store.rows("SELECT * FROM judged.check_runs ORDER BY code")
     ]
-    return tuple(sorted(summaries, key=_severity_order))
-
-
-def _severity_order(summary: CheckSummary) -> tuple[int, str]:
-    worst = summary.counts.worst
-    return (len(Severity) if worst is None else worst.rank, summary.code)
+    order = dict(
+        store.query(
+            f"SELECT x.code, min(x.cost) FROM {OPEN} f JOIN {INDEX} x USING (fingerprint) "
+            "GROUP BY 1"
+        ).iter_rows()
+    )
+    return tuple(sorted(summaries, key=lambda c: (order.get(c.code, math.inf), c.code)))
 
 
 def _counts(store: Store, findings: str) -> dict[str, Counts]:
@@ -478,15 +455,6 @@ def _counts(store: Store, findings: str) -> dict[str, Counts]:
     return {code: Counts(**counts) for code, counts in by_code.items()}
 
 
-def total_counts(checks: Sequence[CheckSummary]) -> Counts:
-    """Return the faults that all checks found, by severity: one that two of them say is one."""
-    return Counts(
-        error=sum(c.counts.error - c.repeats.error for c in checks),
-        warning=sum(c.counts.warning - c.repeats.warning for c in checks),
-        info=sum(c.counts.info - c.repeats.info for c in checks),
-    )
-
-
 def _examples(store: Store, worst: int) -> dict[tuple[str, str], list[Example]]:
     """Return the worst examples by code and fold; the fold of a finding on its own is empty."""
     sql = f"""
@@ -494,9 +462,9 @@ def _examples(store: Store, worst: int) -> dict[tuple[str, str], list[Example]]:
             SELECT *, row_number() OVER (
                 PARTITION BY code, fold ORDER BY {SEVERITY_RANK}, n_samples DESC, place
             ) AS rank
-            FROM reported LEFT JOIN (SELECT fingerprint, fold FROM folded) USING (fingerprint)
+            FROM {OPEN} LEFT JOIN (SELECT fingerprint, fold FROM {FOLDED}) USING (fingerprint)
         )
-        SELECT {COLUMNS}, coalesce(fold, '') AS fold FROM ranked WHERE rank <= ?
+        SELECT {COLUMNS}, coalesce(fold, '') AS fold FROM ranked f WHERE rank <= ?
         ORDER BY code, fold, rank
     """
     rows = store.rows(sql, [worst])

@@ -36,9 +36,11 @@ from audit.decisions.ledger import Ledger
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
 from audit.report.previews import FOLDER as THUMBNAILS
+from audit.results.frames import run_facts
 from audit.results.history import HISTORY, read_history, read_lines
-from audit.results.open_results import look
-from audit.results.overview import FindingTally, count_progress
+from audit.results.images import count_images
+from audit.results.overview import count_open_findings
+from audit.results.results import open_results
 from audit.run import run_version
 from audit.run.digests import write_synced
 from audit.run.run_version import KEPT
@@ -162,8 +164,7 @@ def write_datasets(folder: Path) -> list[ServedDataset]:
 def _source(run: Path) -> str:
     """Return where a run's pictures are, "" where it has several places or is damaged."""
     try:
-        with run_version.open_run(run) as store:
-            roots = list(json.loads(store.meta().get("roots", "{}")).values())
+        roots = list(json.loads(run_facts(open_results(run)).get("roots", "{}")).values())
     except AuditError:
         return ""
     return str(roots[0]) if len(roots) == 1 else ""
@@ -236,14 +237,14 @@ class Service:
 
 
 def _line(one: ServedDataset) -> DatasetLine:
-    with look(one.run).store() as store:
-        pictures = int(store.scalar("SELECT count(*) FROM samples"))
-        left = count_progress(store, "severity")
-        scanned = store.meta().get("created", "")
-    errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
+    results = open_results(one.run)
+    open_now, facts = count_open_findings(results), run_facts(results)
     a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
     by = Ledger(one.run).count_by_person()
-    return DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
+    return DatasetLine(
+        one.name, count_images(results), open_now.error, open_now.warning, a, b,
+        facts.get("created", ""), by, trend,
+    )  # fmt: skip
 
 
 def _pushed_line(one: ServedDataset) -> DatasetLine:

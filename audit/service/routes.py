@@ -16,7 +16,6 @@ from audit.compare.diff import compare_runs
 from audit.decisions import decisions
 from audit.decisions.ledger import Decision, Entry, Ledger
 from audit.errors import UsageError
-from audit.interface import GROUPS
 from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
 from audit.report.previews import FOLDER, ThumbnailCache, view
@@ -24,10 +23,11 @@ from audit.report.thumbnails import Thumbnail
 from audit.results import findings, images
 from audit.results.filters import from_link
 from audit.results.findings import FindingFilter
+from audit.results.frames import list_groups
 from audit.results.history import add_moment, append_line, read_history, read_lines
 from audit.results.images import Card, Edge, Order
 from audit.results.label_review import count_suspects, load_suspects
-from audit.results.open_results import look
+from audit.results.results import open_results
 from audit.run import run_version
 from audit.run.user_query import query_json
 from audit.service.api import (
@@ -94,15 +94,15 @@ def get_findings(call: ApiCall) -> Any:
         codes, words["severity"], words["split"], None, words["label"], words["status"],
         words["text"] or "",
     )  # fmt: skip
-    with look(call.dataset.run).reader() as store:
-        start = 0
-        if words["after"]:
-            place = findings.place_of(store, words["after"])
-            if place is None:
-                raise UsageError("after names a finding that is gone: begin with the first page.")
-            start = place + 1
-        page = findings.page(store, filters, start=start, size=words["limit"])
-        total = findings.count_findings(store, filters)
+    results = open_results(call.dataset.run)
+    start = 0
+    if words["after"]:
+        place = findings.place_of(results, words["after"])
+        if place is None:
+            raise UsageError("after names a finding that is gone: begin with the first page.")
+        start = place + 1
+    page = findings.page(results, filters, start=start, size=words["limit"])
+    total = findings.count_findings(results, filters)
     return {
         "findings": [_without(row, "place", "fold", "n_folded") for row in page.rows],
         "total": total, "next": page.rows[-1].fingerprint if page.after and page.rows else None,
@@ -115,8 +115,8 @@ def _without(row: Any, *names: str) -> dict[str, Any]:
 
 def get_finding(call: ApiCall) -> Any:
     """Return one finding with its evidence and its first samples."""
-    with look(call.dataset.run).reader() as store:
-        opened = findings.open_finding(store, call.words["fingerprint"])
+    results = open_results(call.dataset.run)
+    opened = findings.open_finding(results, call.words["fingerprint"])
     if opened is None:
         raise RefusedError(404, "This run has no such finding.")
     more = {"status": opened.status, "n_samples": opened.finding.n_samples}
@@ -127,11 +127,11 @@ def get_pictures(call: ApiCall) -> Any:
     """Return samples under a filter, sorted."""
     words = call.words
     column = words["sort"].removeprefix("-")
-    with look(call.dataset.run).reader() as store:
-        page = images.page(
-            store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
-            after=Edge.from_link(words["after"] or ""), size=words["limit"],
-        )  # fmt: skip
+    results = open_results(call.dataset.run)
+    page = images.page(
+        results, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
+        after=Edge.from_link(words["after"] or ""), size=words["limit"],
+    )  # fmt: skip
     following = page.last.to_link() if page.after and page.last else None
     return {"pictures": [_without(card, "uri") for card in page.cards], "next": following}
 
@@ -147,8 +147,8 @@ def get_thumbnail(call: ApiCall) -> Any:
 
 
 def _card(call: ApiCall) -> Card:
-    with look(call.dataset.run).reader() as store:
-        found = images.cards(store, [call.words["id"]])
+    results = open_results(call.dataset.run)
+    found = images.cards(results, [call.words["id"]])
     if not found:
         raise RefusedError(404, "This run has no image of this id.")
     return found[0]
@@ -163,12 +163,7 @@ def _jpeg(made: Thumbnail) -> Reply:
 def get_groups(call: ApiCall) -> Any:
     """Return groups of near-duplicates with their members."""
     limit, after = call.words["limit"], call.words["after"] or ""
-    sql = (
-        f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
-        "GROUP BY 1 ORDER BY 1 LIMIT ?"
-    )
-    with look(call.dataset.run).reader() as store:
-        found = store.rows(sql, [after, limit + 1])
+    found = list_groups(open_results(call.dataset.run), after, limit + 1)
     following = found[limit - 1]["group"] if len(found) > limit else None
     return {"groups": found[:limit], "next": following}
 
@@ -176,9 +171,9 @@ def get_groups(call: ApiCall) -> Any:
 def get_labels(call: ApiCall) -> Any:
     """Return labels, the most doubtful first."""
     first, limit = call.words["after"] + 1, call.words["limit"]
-    with look(call.dataset.run).store() as store:
-        total = count_suspects(store)
-        rows = load_suspects(store, first, limit)
+    results = open_results(call.dataset.run)
+    total = count_suspects(results)
+    rows = load_suspects(results, first, limit)
     last, found = first + limit - 1, [asdict(row) for row in rows]
     return {"labels": found, "total": total, "next": last if last < total else None}
 

@@ -23,7 +23,8 @@ from audit.annotations.box_doubts import read_results
 from audit.annotations.coco import read_coco_alone
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
-from audit.run.run_version import open_run
+from audit.results.evaluation import read_objects
+from audit.results.results import open_results
 from audit.run.store import Store
 from audit.statistics.intervals import Ints
 from audit.subset.matching import Boxes, Matches, match_boxes
@@ -34,17 +35,6 @@ OWN_COLUMNS = ("rarest_class", "n_objects")
 NONE = "(no object)"
 NOT_ANNOTATED = "not in an annotation file"
 RESULTS = "a JSON list of {image_id, category_id, bbox: [x, y, width, height], score}"
-_BOXES = """
-    SELECT b.file, b.sample_id, coalesce(b.label, b.category_key) AS label,
-        coalesce(b.crowd, false) AS crowd,
-        CASE WHEN t THEN stored_x ELSE x END AS x, CASE WHEN t THEN stored_y ELSE y END AS y,
-        CASE WHEN t THEN stored_width ELSE b.width END AS width,
-        CASE WHEN t THEN stored_height ELSE b.height END AS height, b.area
-    FROM (SELECT b.*, f.frame = 'stored' AS t FROM boxes b JOIN annotation_files f USING (file)) b
-    WHERE b.file IN (SELECT unnest(?::VARCHAR[])) AND b.sample_id IS NOT NULL
-        AND b.width > 0 AND b.height > 0
-    ORDER BY b.file, b.entry
-"""
 
 
 @dataclass(frozen=True)
@@ -219,26 +209,8 @@ def _object_set(
 
 def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     """Return the objects of some samples of a run, from the annotation files that list them."""
-    with open_run(run) as store:
-        listed = store.query(
-            "SELECT file, image_key, min(entry) AS entry, min_by(file_name, entry) AS file_name, "
-            "min_by(sample_id, entry) AS sample_id FROM annotated_images "
-            "WHERE sample_id IS NOT NULL GROUP BY file, image_key ORDER BY file, entry"
-        )
-        # The file with most pictures of the set; another one for those that it does not list.
-        listed = listed.filter(pl.col("sample_id").is_in(list(sample_ids)))
-        size = pl.len().over("file")
-        listed = listed.with_columns(size=size).sort("size", "file", "entry", descending=[
-            True, False, False]).unique("sample_id", keep="first", maintain_order=True)  # fmt: skip
-        files = listed["file"].unique().to_list()
-        boxes = store.query(_BOXES, [files]) if files else None
-        kinds = store.query(
-            "SELECT category_key, min_by(label, entry) AS label, min(entry) AS entry "
-            "FROM categories WHERE file IN (SELECT unnest(?::VARCHAR[])) "
-            "GROUP BY file, category_key ORDER BY file, entry",
-            [files],
-        )
-    if boxes is None or boxes.is_empty():
+    listed, boxes, kinds = read_objects(open_results(run), sample_ids)
+    if boxes.is_empty():
         raise UsageError(
             f"{run} has no boxes of these images: metrics of objects need annotations "
             "(docs/annotations.md), and --split the split that has them."

@@ -41,7 +41,7 @@ def page() -> None:
     st.title("Changes")
     _history(read_history(run.run))
     kept = reversed(run_version.list_published(run.run))
-    own = {one.name: one.findings for one in kept if one != run.generation}
+    own = {one.name: one.findings for one in kept if one != run.version}
     others = {**own, **{name: path for name, path in known_runs().items() if name != run.name}}
     if not others:
         html.empty(
@@ -147,6 +147,5 @@ def _files(run: Opened, found: RunDiff) -> None:
 
 def _pictures(run: Opened, ids: Sequence[str]) -> None:
     if ids:
-        with run.store() as store:
-            shown = cards(store, ids)
-        show_gallery(run, "changed files", shown, marks=run.ledger.by_sample, width=150)
+        shown = cards(run, ids)
+        show_gallery(run, "changed files", shown, marks=run.decisions.by_sample, width=150)

@@ -21,7 +21,7 @@ from audit.decisions.decisions import COPIES, is_of_box, sample_entries
 from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Entry, Ledger
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
-from audit.results.decision_summary import LedgerSummary
+from audit.results.decision_summary import DecisionSummary
 from audit.results.findings import first_samples, open_finding, twins_of
 from audit.results.formatting import counted
 from audit.results.images import cards
@@ -124,8 +124,7 @@ def decide_finding(
     if samples and verb is not Action.FALSE_POSITIVE:
         done = record_here(opened.run, decisions.decide_samples, samples, verb, value, remark)
     else:
-        with opened.store() as store:
-            twins = twins_of(store, fingerprint) if once else []
+        twins = twins_of(opened, fingerprint) if once else []
         named = [fingerprint, *(twin for twin in twins if twin not in now.settled)]
         done = record_here(opened.run, decisions.decide_findings, named, verb, value, remark)
     finish(done, verb, value, then, warning)
@@ -152,8 +151,7 @@ def _new_name(opened: Opened, verb: Action, value: str | None) -> str | None:
 
 def label_picture(opened: Opened, sample: str, name: str | None) -> None:
     """Relabel a picture; keep one that has the class already, or whose label is right (None)."""
-    with opened.store() as store:
-        same = name is None or any(card.label == name for card in cards(store, [sample]))
+    same = name is None or any(card.label == name for card in cards(opened, [sample]))
     if same:
         decide_selected(opened, [sample], Action.KEEP, None, LABEL_RIGHT)
     else:
@@ -169,21 +167,20 @@ def decide_keeper(
     decided about the group after the page was drawn.
     """
     now = open_chosen_run()
-    with now.store() as store:
-        group = open_finding(store, fingerprint)
+    group = open_finding(now, fingerprint)
     ids = [card.id for card in group.members] if group is not None else []
-    if fingerprint in now.ledger.settled - opened.ledger.settled:
+    if fingerprint in now.decisions.settled - opened.decisions.settled:
         raise UsageError(ELSEWHERE)
-    _refuse_changed(opened, now.ledger, ids)
+    _refuse_changed(opened, now.decisions, ids)
     if len(chosen) != 1 or chosen[0] not in ids or group is None:
         raise UsageError("This copy is not in the group any more: choose one that is shown.")
     if len(ids) != group.finding.n_samples or not group.finding.code.startswith(COPIES):
         raise UsageError("This group is not shown whole: select the files to drop.")
     keeper = chosen[0]
-    if now.ledger.by_sample.get(keeper) == Action.DROP.value:
+    if now.decisions.by_sample.get(keeper) == Action.DROP.value:
         raise UsageError(f"{keeper} was dropped: undo that first, or keep another copy.")
     why = note() or f"{keeper} stays, chosen by hand"
-    others = [i for i in ids if i != keeper and now.ledger.by_sample.get(i) != Action.DROP.value]
+    others = [i for i in ids if i != keeper and now.decisions.by_sample.get(i) != Action.DROP.value]
 
     def record(run: Path, by: str) -> list[Decision]:
         stays = sample_entries(run, [keeper], Action.KEEP, None, note(), by)
@@ -203,28 +200,27 @@ def is_own(opened: Opened, revision: str) -> bool:
 
 
 def _refuse_of_box(opened: Opened, fingerprint: str) -> None:
-    with opened.store() as store:
-        found = open_finding(store, fingerprint)
+    found = open_finding(opened, fingerprint)
     if found is not None and found.finding.n_samples and is_of_box(found.finding.code):
         raise UsageError(BOX_STAYS)
 
 
-def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> LedgerSummary:
+def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> DecisionSummary:
     """Return the ledger as it is now, as the page knows it where only this tab decided since.
 
     Raises UsageError where somebody else settled one of these findings after the page was drawn.
     """
     revision = Ledger(opened.run).revision()  # to sum the ledger up takes a hundred times as long
-    if revision == opened.ledger.revision or is_own(opened, revision):
-        return opened.ledger
-    now = open_chosen_run().ledger
-    if set(fingerprints) & (now.settled - opened.ledger.settled):
+    if revision == opened.decisions.revision or is_own(opened, revision):
+        return opened.decisions
+    now = open_chosen_run().decisions
+    if set(fingerprints) & (now.settled - opened.decisions.settled):
         raise UsageError(ELSEWHERE)
     return now
 
 
-def _refuse_changed(opened: Opened, now: LedgerSummary, ids: Sequence[str]) -> None:
-    if any(now.by_sample.get(i) != opened.ledger.by_sample.get(i) for i in ids):
+def _refuse_changed(opened: Opened, now: DecisionSummary, ids: Sequence[str]) -> None:
+    if any(now.by_sample.get(i) != opened.decisions.by_sample.get(i) for i in ids):
         raise UsageError(ELSEWHERE)
 
 
@@ -274,8 +270,7 @@ def describe(opened: Opened, one: DecidedBatch) -> str:
     parts += [counted(one.samples, "sample")] * bool(one.samples)
     ids, n = list(one.subjects), one.samples
     if not one.samples:
-        with opened.store() as store:
-            ids, n = first_samples(store, ids, NAMED)
+        ids, n = first_samples(opened, ids, NAMED)
     return f"{', '.join(one.verbs)} of {' and '.join(parts)}{_some(ids, n)}"
 
 
@@ -284,8 +279,7 @@ def _named(opened: Opened, done: Sequence[Decision]) -> str:
     ids = list(dict.fromkeys(d.subject for d in reversed(done) if d.kind == "sample"))
     n = len(ids)
     if not ids:
-        with opened.store() as store:
-            ids, n = first_samples(store, [d.subject for d in done], NAMED)
+        ids, n = first_samples(opened, [d.subject for d in done], NAMED)
     return _some(ids, n)
 
 
@@ -355,7 +349,7 @@ def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl
     # A link may name any code; only these have groups of copies.
     if code not in keeper_rules.CODES:
         return None
-    found = _propose(run.key, run.ledger.revision, code, rule_of_link(), fingerprints, run)
+    found = _propose(run.key, run.decisions.revision, code, rule_of_link(), fingerprints, run)
     return None if found.is_empty() else found
 
 
@@ -472,8 +466,7 @@ def decide_by_rule(
 
     Raises UsageError where the rule leaves the group open.
     """
-    with run.store() as store:
-        found = open_finding(store, fingerprint)
+    found = open_finding(run, fingerprint)
     if found is None or found.finding.code not in keeper_rules.CODES:
         raise UsageError("This is no group of copies that a rule can decide.")
     name, split = chosen

@@ -16,13 +16,14 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from audit.records import Action
-from audit.report.pair_card import PairCard, evidence_lines, show_pair
+from audit.report.pair_card import evidence_lines
 from audit.report.previews import PictureDifference, difference
 from audit.results import findings as browse
 from audit.results.findings import FindingFilter, OpenedFinding
 from audit.results.formatting import counted, number_text, size_text
 from audit.results.images import Card
 from audit.results.overview import overlap_matrix
+from audit.results.pair_details import PairCard, show_pair
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, show_selectable, show_viewer
@@ -94,8 +95,7 @@ def _body(run: Opened) -> None:
 
 def _for_all(run: Opened) -> None:
     """Draw the rule for all groups of the chosen kind, which each decision changes: not with it."""
-    with run.store() as store:
-        counts = browse.facet(store, FindingFilter(codes=CODES, status="open"), "code")
+    counts = browse.facet(run, FindingFilter(codes=CODES, status="open"), "code")
     if link.get("code") in CODES:
         rule_for_all(run, link.get("code"))
     elif counts:
@@ -105,10 +105,9 @@ def _for_all(run: Opened) -> None:
 
 
 def _filters(run: Opened) -> None:
-    with run.store() as store:
-        counts = browse.facet(store, FindingFilter(codes=FAMILY, status="open"), "code")
-        splits = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "splits"), "split")
-        labels = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "labels"), "class")
+    counts = browse.facet(run, FindingFilter(codes=FAMILY, status="open"), "code")
+    splits = _offered(browse.facet(run, FindingFilter(codes=FAMILY), "splits"), "split")
+    labels = _offered(browse.facet(run, FindingFilter(codes=FAMILY), "labels"), "class")
     names = {check.code: check.name for check in run.report().checks}
     both = bool(link.get("split"))
     box = iter(st.columns([3, *([2, 2] if both else [2]), 3, 2, 3], vertical_alignment="bottom"))
@@ -200,7 +199,7 @@ def _below(
         run,
         "group members",
         current.members,
-        marks=marks(proposal) | dict(run.ledger.by_sample),
+        marks=marks(proposal) | dict(run.decisions.by_sample),
         on_pick=pick,
         picked=picked,
         lines=partial(_card_lines, copies_left(run, current.members)[:DIGITS]),
@@ -304,7 +303,7 @@ def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> Pictur
 
 @cached
 def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
-    return show_pair(_run.run, first, second)
+    return show_pair(_run, first, second)
 
 
 def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, str]]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import streamlit as st
 
-from audit.embeddings.similar import similar_pictures
 from audit.errors import UsageError
 from audit.records import Action
 from audit.results import distributions, images
@@ -37,6 +36,7 @@ from audit.results.filters import (
 )
 from audit.results.formatting import counted, number_text
 from audit.results.images import Edge, Order, Page
+from audit.results.similar import similar_pictures
 from audit.ui import html, link
 from audit.ui.charts import put_conditions, show_extremes, show_scatter, show_strip
 from audit.ui.deciding import NOTE, button, decide_selected, page_buttons
@@ -71,8 +71,8 @@ def page() -> None:
     side, main = st.columns([3, 10], gap="medium")
     with side:
         conditions_bar(run, known, conditions)
-        if run.ledger.tags:
-            link.choose("Tag", "tag", list(run.ledger.tags), resets=["lasso"])
+        if run.decisions.tags:
+            link.choose("Tag", "tag", list(run.decisions.tags), resets=["lasso"])
     with main:
         _main(run, known, conditions)
     dialogue()
@@ -91,7 +91,7 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
     drawn_on = view in (SCATTER, MAP)
     ring = _ring(link.get("lasso")) if drawn_on else []
     like = link.get("like")
-    tagged = run.ledger.tags.get(link.get("tag"))
+    tagged = run.decisions.tags.get(link.get("tag"))
     others = {"lasso": "inside the lasso"} if ring else {}
     others |= {"like": f"similar to {like}"} if like else {}
     draw_chips(conditions, others | ({"tag": f"tagged {link.get('tag')}"} if tagged else {}))
@@ -140,10 +140,9 @@ def _show(
 @cached
 def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
     """Return how like (cosine) the pictures under a filter are, the most alike first."""
-    with _run.store() as store:
-        found = similar_pictures(store, like, ALIKE)
-        near = dict(found.select("sample_id", "similarity").iter_rows())
-        fitting = set(images.list_ids(store, (*from_link(where), Among(tuple(near)))))
+    found = similar_pictures(_run, like, ALIKE)
+    near = dict(found.select("sample_id", "similarity").iter_rows())
+    fitting = set(images.list_ids(_run, (*from_link(where), Among(tuple(near)))))
     return {name: alike for name, alike in near.items() if name in fitting}
 
 
@@ -213,8 +212,7 @@ def _peek(run: Opened, x: str, y: str, colour: str) -> None:
     place = st.session_state.get("peek", {}).get("asked")
     shown = None
     if isinstance(place, int) and 0 <= place < found.height:
-        with run.store() as store:
-            (card,) = images.cards(store, [found["id"][place]])
+        (card,) = images.cards(run, [found["id"][place]])
         (small,) = run.thumbnails().many([card])
         lines = [card.id, *default_lines(card)[:1], small.error]
         shown = {
@@ -234,7 +232,7 @@ def _order(run: Opened, one: ColumnOf) -> Sequence[str]:
     """Return the values of a column in the order of their colours."""
     if one.name == "label":
         return run.ask(distributions.class_order)
-    return [v for v in run.ask(browse_conditions.choices, one) if v is not None]
+    return [v for v in run.ask(browse_conditions.choices, one.name) if v is not None]
 
 
 def _first(names: list[str], wanted: str) -> list[str]:
@@ -269,12 +267,11 @@ def _grid(
     near: Mapping[str, float] | None,
 ) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
-    with run.store() as store:
-        if near is None:
-            found = images.page(store, conditions, order, after=after, before=before, size=size)
-        else:
-            cards = images.cards(store, list(near))
-            found = Page(tuple(replace(card, value=near[card.id]) for card in cards))
+    if near is None:
+        found = images.page(run, conditions, order, after=after, before=before, size=size)
+    else:
+        cards = images.cards(run, list(near))
+        found = Page(tuple(replace(card, value=near[card.id]) for card in cards))
     if not found.cards:
         html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
@@ -286,7 +283,7 @@ def _grid(
         run,
         "grid",
         found.cards,
-        marks=run.ledger.by_sample,
+        marks=run.decisions.by_sample,
         on_pick=lambda ids: _pick(found, ids),
         lines=lines,
         picked=[i for i in picked if i in {c.id for c in found.cards}],
@@ -337,8 +334,7 @@ def _bar(
 
 
 def _export(run: Opened, conditions: Sequence[Condition]) -> bytes:
-    with run.store() as store:
-        return images.export_csv(store, conditions)
+    return images.export_csv(run, conditions)
 
 
 def _turn(way: str, edge: Edge | None, number: int) -> None:
@@ -443,7 +439,7 @@ def _filter(
     if one.kind is Kind.NUMBER:
         _range_filter(run, one, now, key, put)
         return
-    values = run.ask(browse_conditions.choices, one) if one.kind is Kind.CHOICE else []
+    values = run.ask(browse_conditions.choices, one.name) if one.kind is Kind.CHOICE else []
     if values:
         _choice(one, now, key, values, put)
     else:
@@ -550,9 +546,8 @@ def _bulk_dialogue(conditions: Sequence[Condition]) -> None:
 
 def _draw_bulk(conditions: Sequence[Condition]) -> None:
     run = open_chosen_run()
-    with run.store() as store:
-        n = images.count_images(store, conditions)
-        found = images.page(store, conditions, size=PREVIEW)
+    n = images.count_images(run, conditions)
+    found = images.page(run, conditions, size=PREVIEW)
     if not n:
         html.empty("No file fits.", "Close this, and widen the filters.")
         return
@@ -580,8 +575,7 @@ def _draw_bulk(conditions: Sequence[Condition]) -> None:
 
 
 def _decide_bulk(run: Opened, conditions: Sequence[Condition], verb: Action, n: int) -> None:
-    with run.store() as store:
-        ids = images.list_ids(store, conditions)
+    ids = images.list_ids(run, conditions)
     if len(ids) != n:
         raise UsageError("The files that fit have changed: look at them, and decide again.")
     value = str(st.session_state.get(VALUE, "")).strip() if verb in TO else None

@@ -97,14 +97,13 @@ def filter_of_link() -> FindingFilter:
 
 def _filters(run: Opened) -> None:
     filters = filter_of_link()
-    with run.store() as store:
-        facets = {
-            "code": browse.facet(store, replace(filters, codes=()), "code"),
-            "severity": browse.facet(store, replace(filters, severity=None), "severity"),
-            "splits": browse.facet(store, replace(filters, split=None), "splits"),
-            "labels": browse.facet(store, replace(filters, label=None), "labels"),
-        }
-        names = {check.code: check.name for check in run.report().checks}
+    facets = {
+        "code": browse.facet(run, replace(filters, codes=()), "code"),
+        "severity": browse.facet(run, replace(filters, severity=None), "severity"),
+        "splits": browse.facet(run, replace(filters, split=None), "splits"),
+        "labels": browse.facet(run, replace(filters, label=None), "labels"),
+    }
+    names = {check.code: check.name for check in run.report().checks}
     box = st.columns([3, 2, 2, 3, 2, 3], vertical_alignment="bottom")
     codes = {c: f"{c} {name} ({facets['code'].get(c, 0):,})" for c, name in names.items()}
     with box[0]:
@@ -327,16 +326,14 @@ def _values(
 
 def step(run: Opened, filters: FindingFilter, place: int, *, back: bool = False) -> None:
     """Open the neighbour of a place in the list, as the list stands before the decision shows."""
-    with run.store() as store:
-        other = browse.neighbour(store, filters, place, back=back)
+    other = browse.neighbour(run, filters, place, back=back)
     st.session_state[PICKED] = []
     link.put(finding=other)
 
 
 def step_from(run: Opened, filters: FindingFilter, fingerprint: str) -> None:
     """Open the neighbour of a finding that was decided."""
-    with run.store() as store:
-        place = browse.place_of(store, fingerprint)
+    place = browse.place_of(run, fingerprint)
     if place is not None:
         step(run, filters, place)
 
@@ -369,7 +366,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
             "finding images",
             members,
             thumbnails=thumbnails,
-            marks=run.ledger.by_sample,
+            marks=run.decisions.by_sample,
             on_pick=pick if len(members) > 1 else None,
             picked=picked,
             width=260 if len(members) <= 4 else 170,
@@ -385,8 +382,7 @@ def _with_all_boxes(
     run: Opened, members: Sequence[Card], images: Mapping[str, Thumbnail]
 ) -> list[Thumbnail]:
     """Return the thumbnails, with boxes and outlines where annotations were read."""
-    with run.store() as store:
-        boxes = load_boxes(store, [card.id for card in members])
+    boxes = load_boxes(run, [card.id for card in members])
     names = run.ask(class_order) if boxes else []
     return [with_boxes(images[card.id], card, boxes.get(card.id, ()), names) for card in members]
 

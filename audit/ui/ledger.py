@@ -113,7 +113,7 @@ def _clock(one: DecidedBatch) -> str:
 
 def _log(run: Opened) -> None:
     st.header("Latest decisions")
-    if not run.ledger.recent:
+    if not run.decisions.recent:
         html.empty(
             "Nothing was decided yet.",
             "Open Findings or Duplicates: K keeps, D drops, F marks a false positive, U undoes.",
@@ -130,7 +130,7 @@ def _log(run: Opened) -> None:
             d.note,
             "undone" if d.undone else "",
         )
-        for d in run.ledger.recent
+        for d in run.decisions.recent
     ]
     names = ["when (UTC)", "by", "decision", "to", "about a", "subject", "note", "state"]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
@@ -160,7 +160,7 @@ def _agreed(pair: PairAgreement) -> str:
 
 
 def _stale(run: Opened) -> None:
-    stale = run.ledger.stale
+    stale = run.decisions.stale
     if not stale.height:
         return
     st.header("No longer apply")
@@ -182,8 +182,8 @@ def _export(run: Opened) -> None:
         html.paragraph("On the server, with audit export and audit apply.", "small")
         return
     html.paragraph(
-        f"{counted(run.ledger.n_effective, 'sample')} decided. An export writes new files; yours "
-        "stay as they are.",
+        f"{counted(run.decisions.n_effective, 'sample')} decided. An export writes new files; "
+        "yours stay as they are.",
         "small",
     )
     st.selectbox("What to write", list(FORMS), key=FORMAT, format_func=FORMS.__getitem__)
@@ -206,8 +206,7 @@ def _export(run: Opened) -> None:
 
 
 def _choose_findings(run: Opened) -> None:
-    with run.store() as store:
-        counts = browse.facet(store, FindingFilter(status=browse.OPEN), "code")
+    counts = browse.facet(run, FindingFilter(status=browse.IS_OPEN), "code")
     names = {check.code: check.name for check in run.report().checks}
     st.multiselect(
         "Findings",
@@ -284,7 +283,7 @@ def show_decided() -> None:
             icon=":material/undo:",
             width="stretch",
         )
-    st.session_state[SEEN] = run.ledger.revision
+    st.session_state[SEEN] = run.decisions.revision
     _follow(run)
     if st.button("Decisions and export", icon=":material/history:", width="stretch"):
         link.go("decisions", run=link.get("run"))
@@ -297,18 +296,18 @@ def _follow(run: Opened) -> None:
 
 
 def _summary(run: Opened) -> None:
-    now, seen = open_chosen_run(), st.session_state.get(SEEN, run.ledger.revision)
+    now, seen = open_chosen_run(), st.session_state.get(SEEN, run.decisions.revision)
     # Not in the middle of one's own keys: the whole page takes longer to draw than a key does.
     at = time.monotonic()
     rests = at - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
     rests = rests and at - st.session_state.get(FOLLOWED, -FOLLOW_S) >= FOLLOW_S
-    if now.run == run.run and now.ledger.revision != seen and rests:
+    if now.run == run.run and now.decisions.revision != seen and rests:
         news = Ledger(now.run).has_news(seen, me().name)
-        st.session_state[SEEN] = now.ledger.revision
+        st.session_state[SEEN] = now.decisions.revision
         if news:
             st.session_state[FOLLOWED] = at
             st.rerun()
-    summary = now.ledger
+    summary = now.decisions
     last = summary.last
     if last is None:
         html.paragraph("Nothing decided yet.", "quiet small")

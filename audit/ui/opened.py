@@ -4,7 +4,7 @@ Runs are those named on the command line, those found below ./runs, and those a 
 Start page: a link can name one of these, never a path. With `audit serve` they are the datasets
 that this person may see, and no others. Each script run looks at RUN/CURRENT (a few
 bytes), so a scan that publishes while the app is open shows at the next click. Stores are those of
-`audit.results.open_results`, which all tabs and the API share.
+`audit.results.results`, which all tabs and the API share.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
 from audit.report.previews import FOLDER, ThumbnailCache
 from audit.results import images
-from audit.results.open_results import Look, is_open, look
-from audit.run.store import Store
+from audit.results.overview import count_progress
+from audit.results.reader import is_open
+from audit.results.results import Results, open_results
 from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import html, link
 from audit.ui.guard import served, serving
@@ -47,13 +48,13 @@ class NoRunError(RunError):
 
 
 @dataclass(frozen=True)
-class Opened(Look):
+class Opened(Results):
     """A run as the pages see it in this run of the script."""
 
     name: str
 
     def ask(
-        self, question: Callable[Concatenate[Store, P], T], *args: P.args, **more: P.kwargs
+        self, question: Callable[Concatenate[Results, P], T], *args: P.args, **more: P.kwargs
     ) -> T:
         """Return the answer of a function of `audit.results`, cached while the run is as it is."""
         name = f"{question.__module__}.{question.__qualname__}"
@@ -142,11 +143,11 @@ def open_chosen_run() -> Opened:
     link.put(run=name)
     run = known_runs()[name]
     try:
-        seen = look(run)
-        if not is_open(seen.key):
-            with st.spinner("Opening the run …"), seen.store():
-                pass
-        return Opened(run, seen.generation, seen.key, seen.ledger, name)
+        found = open_results(run)
+        if not is_open(found.key):
+            with st.spinner("Opening the run …"):
+                count_progress(found, "code")
+        return Opened(run, found.version, found.key, found.decisions, name)
     except (OSError, RunError) as error:
         if not run.exists():
             raise NoRunError(
@@ -165,8 +166,7 @@ def open_chosen_run() -> Opened:
 def _answer(
     key: str, name: str, args: Any, more: Any, _question: Callable[..., Any], _run: Opened
 ) -> Any:
-    with _run.store() as store:
-        return _question(store, *args, **more)
+    return _question(_run, *args, **more)
 
 
 @st.cache_resource(max_entries=3, show_spinner="Counting …")
@@ -282,8 +282,7 @@ def sizes_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what the chosen run knows of samples named by id or path: for the page Profiles."""
     try:
         run = open_chosen_run()
-        with run.store() as store:
-            return images.facts(store, names)
+        return images.facts(run, names)
     except (AuditError, OSError):
         return {}
 

@@ -274,8 +274,7 @@ def show_picture_queue(run: Opened, sample: str, classes: Sequence[str]) -> None
     beside = st.session_state.get(CARDS_BESIDE, [])
     at = beside.index(sample) if sample in beside else 0
     near = beside[max(at - BEHIND, 0) : at + 1 + BESIDE_PICTURE] if sample in beside else [sample]
-    with run.store() as store:
-        found = cards(store, near)
+    found = cards(run, near)
     thumbs = run.thumbnails().many(found)
     labels = {f"class {digit}": [LABEL, name] for digit, name in enumerate(classes, 1)}
     data = {
@@ -330,10 +329,9 @@ def show_label_queue(
     more = len(suspects) > at + 1 + FIRST and not had(run, "labels")
     shown = suspects[: at + 1 + (FIRST if more else SUSPECTS)]
     wanted = {name for one in shown for name in (one.id, *one.given, *one.suggested_near)}
-    with run.store() as store:
-        found = cards(store, sorted(wanted))
+    found = cards(run, sorted(wanted))
     thumbs = dict(zip((c.id for c in found), run.thumbnails().many(found), strict=True))
-    marks = run.ledger.by_sample
+    marks = run.decisions.by_sample
 
     def line(one: Suspect) -> dict[str, Any]:
         near = [(name, one.label) for name in one.given]
@@ -394,10 +392,9 @@ def _lines(
     browser is to ask for more of them, and whether the list ends with them.
     """
     n, here = DIGITS if groups else 1, current.finding
-    with run.store() as store:
-        behind = browse.page(store, filters, start=current.place, back=True, size=BEHIND).rows
-        ahead = browse.page(store, filters, start=current.place + 1, size=AHEAD).rows
-        members = browse.members_of(store, [row.fingerprint for row in (*behind, *ahead)], n)
+    behind = browse.page(run, filters, start=current.place, back=True, size=BEHIND).rows
+    ahead = browse.page(run, filters, start=current.place + 1, size=AHEAD).rows
+    members = browse.members_of(run, [row.fingerprint for row in (*behind, *ahead)], n)
     more = len(ahead) > FIRST and not had(run, "findings")
     ends = len(ahead) < AHEAD and not more
     if more:  # the rest are made meanwhile
@@ -434,9 +431,8 @@ def draw_members(
     about = [row.fingerprint for row in found if is_of_box(row.code) and members[row.fingerprint]]
     if groups or not about:
         return shown, images
-    with run.store() as store:
-        evidence = browse.evidence_of(store, about)
-        boxes = load_boxes(store, [members[one][0].id for one in about])
+    evidence = browse.evidence_of(run, about)
+    boxes = load_boxes(run, [members[one][0].id for one in about])
     fixes = proposed_fixes(run, [row.fingerprint for row in found if row.code in FIXABLE])
     for one in about:
         card, marked = members[one][0], box_of_finding(evidence[one])
@@ -458,7 +454,7 @@ def _fixed(thumb: Thumbnail, card: Card, drawn: Sequence[Box], left: Sequence[Bo
 
 def proposed_fixes(run: Opened, found: Sequence[str]) -> dict[str, Sequence[box_fixes.Fix]]:
     """Return what a fix would change of each finding, of those with a fix only."""
-    return _proposed_fixes(run.key, run.ledger.revision, tuple(found), run) if found else {}
+    return _proposed_fixes(run.key, run.decisions.revision, tuple(found), run) if found else {}
 
 
 @cached
@@ -471,7 +467,7 @@ def _proposed_fixes(
 
 def copies_left(run: Opened, cards: Sequence[Card]) -> list[str]:
     """Return the copies that were not dropped, in order: those that the digits choose from."""
-    by_sample = run.ledger.by_sample
+    by_sample = run.decisions.by_sample
     return [card.id for card in cards if by_sample.get(card.id) != Action.DROP.value]
 
 
@@ -549,7 +545,7 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
             if entry.id in known.recorded:
                 continue
             before = ledger.revision()
-            own = before == run.ledger.revision or is_own(run, before)
+            own = before == run.decisions.revision or is_own(run, before)
             ended = False
             try:
                 answering(lambda entry=entry: _record(run, entry, then))()
@@ -623,8 +619,7 @@ def _decide_box(run: Opened, entry: QueuedDecision, then: Callable[[], None]) ->
 
     def record(path: Path, by: str) -> list[Decision]:
         if entry.verb == PICTURE:
-            with run.store() as store:
-                ids = [c.id for c in browse.members_of(store, [entry.finding])[entry.finding]]
+            ids = [c.id for c in browse.members_of(run, [entry.finding])[entry.finding]]
             drops = decisions.named_entries(
                 path, [entry.finding], ids, Action.DROP, None, note(), by
             )

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.compare.diff import RunDiff, Snapshot, compare_runs, compare_snapshots
+from audit.compare.diff import RunDiff, RunFindings, compare_runs, compare_snapshots
 from audit.compare.drift import find_drift
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
@@ -121,8 +121,8 @@ def test_a_run_is_like_itself_and_the_other_way_round_new_is_fixed(
 
 
 def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
-    before, after = map(Snapshot.of, changed)
-    less = Snapshot(after.run, after.samples, after.findings.filter(pl.col("code") != "FILE001"),
+    before, after = map(RunFindings.of, changed)
+    less = RunFindings(after.run, after.samples, after.findings.filter(pl.col("code") != "FILE001"),
                     after.ran - {"FILE001"})  # fmt: skip
     found = compare_snapshots(before, less).findings.filter(pl.col("code") == "FILE001")
     assert set(found["change"]) == {"unchecked"}
@@ -146,7 +146,7 @@ def test_decisions_are_told_and_settle_what_is_new(
     changed: tuple[Path, Path], tmp_path: Path
 ) -> None:
     shutil.copytree(changed[1], tmp_path / "after")
-    now = Snapshot.of(tmp_path / "after").findings
+    now = RunFindings.of(tmp_path / "after").findings
     kept = now.filter(pl.col("code") == "IMG004")["fingerprint"][0]
     bad = now.filter(pl.col("ids").list.contains("train/owl/bad.jpg"))["fingerprint"][0]
     decide_findings(tmp_path / "after", [kept, bad], Action.FALSE_POSITIVE)
@@ -179,7 +179,7 @@ def test_a_scan_fails_on_what_a_baseline_had_not(tmp_path: Path) -> None:
     assert (alone.returncode, "--baseline" in alone.stderr) == (2, True)
     assert not Path(run).exists()
     with pytest.raises(RunError):
-        Snapshot.of(tmp_path / "none")
+        RunFindings.of(tmp_path / "none")
     (tree / "train/cat/empty.jpg").touch()
     words = ("scan", tree, "--out", run, "--checks", "FILE001", "--jobs", "1")
     assert warm_audit(*words).returncode == 1
@@ -209,8 +209,8 @@ def groups(**members: list[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> Snapshot:
-    return Snapshot(Path("run"), files, found, frozenset({"DUP003"}))
+def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> RunFindings:
+    return RunFindings(Path("run"), files, found, frozenset({"DUP003"}))
 
 
 def test_equal_contents_are_paired_one_by_one() -> None:

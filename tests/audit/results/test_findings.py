@@ -111,14 +111,14 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
     dark = all_rows(store, FindingFilter(codes=("IMG001",)))[0].fingerprint
     before = findings.count_findings(store, FindingFilter(status="open"))
     decisions.decide_findings(run, [dark], Action.FALSE_POSITIVE, by="tester")
-    said = decision_summary.summarise_ledger(run, generation)
+    said = decision_summary.summarise_decisions(run, generation)
     findings.mark(store, said.statuses)
     assert findings.count_findings(store, FindingFilter(status="waived")) == 1
     assert findings.count_findings(store, FindingFilter(status="open")) == before - 1
     assert said.last is not None
     assert said.last.verb is Action.FALSE_POSITIVE
     Ledger(run).undo(by="tester")
-    again = decision_summary.summarise_ledger(run, generation)
+    again = decision_summary.summarise_decisions(run, generation)
     findings.mark(store, again.statuses)
     assert findings.count_findings(store, FindingFilter(status="open")) == before
     assert again.last is None
@@ -128,7 +128,7 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
 def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     done = keeper_rules.apply_rule(run, keeper_rules.propose(run, "DUP001"), by="tester")
     dropped = {d.subject for d in done if d.kind == "sample"}
-    said = decision_summary.summarise_ledger(run, run_version.require(run))
+    said = decision_summary.summarise_decisions(run, run_version.require(run))
     assert dropped
     assert {name for name, words in said.by_sample.items() if words == "drop"} == dropped
     Ledger(run).undo(by="tester")

@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from audit.decisions import decisions
 from audit.decisions.ledger import Entry, Ledger, whoami
 from audit.records import Action
-from audit.results.decision_summary import summarise_ledger
+from audit.results.decision_summary import summarise_decisions
 from audit.run import run_version
 from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import deciding, link, opened, queue
@@ -464,4 +464,4 @@ def test_a_label_that_is_right_is_kept_as_a_review(
 ) -> None:
     play(KEPT.format(PICTURE, verb))
     assert [d.verb for d in Ledger(run).log()] == [Action.KEEP]
-    assert summarise_ledger(run, run_version.require(run)).labels == labels
+    assert summarise_decisions(run, run_version.require(run)).labels == labels

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from audit.embeddings.similar import similar_pictures
 from audit.report import collect_report
 from audit.results.distributions import bar_conditions, label_table
 from audit.results.filters import Among, Between, Contains, OneOf, without, words_of
 from audit.results.images import count_images
+from audit.results.similar import similar_pictures
 from audit.run import run_version
 from audit.ui.charts import clicked_place, range_of, toggled
 from tests.audit.ui.pages import Show, link_of, text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audit.embeddings.similar import similar_pictures
 from audit.picture.features import FEATURE_ROW
+from audit.results.similar import similar_pictures
 from audit.run.store import Store
 
 

@@ -17,8 +17,8 @@ import pytest
 from audit.decisions import waivers
 from audit.errors import UsageError
 from audit.interface import Run
-from audit.results import findings, open_results
-from audit.results.decision_summary import summarise_ledger
+from audit.results import findings
+from audit.results.decision_summary import summarise_decisions
 from audit.results.findings import FindingFilter
 from audit.run import run_version
 
@@ -26,32 +26,32 @@ from audit.run import run_version
 def test_stores_that_were_not_used_of_late_are_closed(
     reviewed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_results, "KEPT", 1)
-    monkeypatch.setattr(open_results, "_opened", {})
+    monkeypatch.setattr(reader, "MAX_OPEN", 1)
+    monkeypatch.setattr(reader, "_opened", {})
     first, second = (Path(shutil.copytree(reviewed_run, tmp_path / name)) for name in "ab")
-    with open_results.look(first).store() as store, open_results.look(second).store():
+    with open_results(first).reader() as store, open_results(second).store():
         assert store.scalar("SELECT 1") == 1  # in use by this thread
     for run in (second, first, second):
-        with open_results.look(run).store() as store:
+        with open_results(run).reader() as store:
             assert store.scalar("SELECT count(*) FROM samples") == 24
-    assert list(open_results._opened) == [open_results.look(second).key]
-    assert not open_results.is_open(open_results.look(first).key)
+    assert list(reader._opened) == [open_results(second).key]
+    assert not reader.is_open(open_results(first).key)
 
 
 def test_the_statuses_of_a_store_go_forward_alone(run: Path) -> None:
-    before = open_results.look(run)
-    assert open_results.look(run).ledger is before.ledger  # read once
+    before = open_results(run)
+    assert open_results(run).decisions is before.decisions  # read once
     assert _settled(before) == 0
     Run(run).decide("FILE001", "false-positive", by="Ada")
-    after = open_results.look(run)
+    after = open_results(run)
     assert _settled(after) == _settled(before) == 1, "an earlier look does not take it back"
     Run(run).undo(by="Ada")
     assert _settled(after) == 1, "it is brought up to date by a look"
-    assert _settled(open_results.look(run)) == _settled(after) == 0
+    assert _settled(open_results(run)) == _settled(after) == 0
 
 
-def _settled(seen: open_results.Look) -> int:
-    with seen.store() as store:
+def _settled(seen: RunReader) -> int:
+    with seen.reader() as store:
         each = (FindingFilter(status=status) for status in ("decided", "waived"))
         return sum(findings.count_findings(store, one) for one in each)
 
@@ -68,11 +68,11 @@ def test_only_what_was_decided_since_is_looked_up(
     for sample in ids[:3]:
         Run(run).decide(sample, "drop", by="Ada")
         asked.clear()
-        assert open_results.look(run).ledger.by_sample[sample] == "drop"
+        assert open_results(run).decisions.by_sample[sample] == "drop"
         assert sum(asked) == 1, "one was decided"
     Run(run).undo(by="Ada")
     asked.clear()
-    assert set(open_results.look(run).ledger.by_sample) == set(ids[:2])
+    assert set(open_results(run).decisions.by_sample) == set(ids[:2])
     assert not asked, "an undo needs no look-up"
 
 
@@ -92,8 +92,8 @@ def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(run: Path) -> No
                 case _:
                     verb = draw.choice(("keep", "drop", "relabel:owl", "tag:night"))
                     mine.decide(draw.sample(ids, 2), verb, by="Ada")
-        kept = open_results.look(run).ledger
-        whole = summarise_ledger(run, run_version.require(run))
+        kept = open_results(run).decisions
+        whole = summarise_decisions(run, run_version.require(run))
         assert sorted(kept.statuses) == sorted(whole.statuses)
         assert kept.stale.equals(whole.stale)
         assert (kept.by_sample, kept.tags) == (whole.by_sample, whole.tags)
@@ -102,30 +102,30 @@ def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(run: Path) -> No
 def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, ids = open_results.look(run).key, Run(run).images["id"].to_list()
+    key, ids = open_results(run).key, Run(run).images["id"].to_list()
     made, goes_on = list[int](), Event()
 
     def slow(*args: Any) -> Any:
         made.append(1)
         assert goes_on.wait(300)
-        found = summarise_ledger(*args)
+        found = summarise_decisions(*args)
         Run(run).decide(ids[1 + len(made)], "drop", by="Bob")  # the ledger is never at rest
         return found
 
-    monkeypatch.setattr(open_results, "summarise_ledger", slow)
+    monkeypatch.setattr(reader, "summarise_decisions", slow)
     with ThreadPoolExecutor(9) as threads:
         Run(run).decide(ids[0], "drop", by="Ada")
-        first = threads.submit(open_results.look, run)
+        first = threads.submit(open_results, run)
         while not made:
             sleep(0.001)
         Run(run).decide(ids[1], "drop", by="Ada")
-        others = [threads.submit(open_results.look, run) for _ in range(8)]
-        while open_results._opened[key].users < 9:  # all have come
+        others = [threads.submit(open_results, run) for _ in range(8)]
+        while reader._opened[key].users < 9:  # all have come
             sleep(0.001)
         goes_on.set()
-        assert set(first.result().ledger.by_sample) >= {ids[0]}
+        assert set(first.result().decisions.by_sample) >= {ids[0]}
         for one in others:
-            assert set(one.result().ledger.by_sample) >= set(ids[:2]), "decided before it looked"
+            assert set(one.result().decisions.by_sample) >= set(ids[:2]), "decided before it looked"
     assert len(made) == 1, "the one that they wait for has it, whatever comes meanwhile"
 
 
@@ -133,11 +133,11 @@ def test_another_ledger_in_its_place_is_looked_up_anew(run: Path) -> None:
     ids = Run(run).images["id"].to_list()
     for sample in ids[:2]:
         Run(run).decide(sample, "drop", by="Ada")
-    assert set(open_results.look(run).ledger.by_sample) == set(ids[:2])
+    assert set(open_results(run).decisions.by_sample) == set(ids[:2])
     for path in run.glob("decisions.*"):
         path.unlink()
     Run(run).decide(ids[5], "drop", by="Ada")
-    assert set(open_results.look(run).ledger.by_sample) == {ids[5]}
+    assert set(open_results(run).decisions.by_sample) == {ids[5]}
 
 
 def test_one_picture_with_another_content_is_looked_up_as_another(reviewed_run: Path) -> None:

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from audit.results.filters import Kind, list_columns, source_of
-from audit.run.store import Store, identifier
 from audit.subset import Curve, Plan, Subset, score_subset
 from audit.subset.metrics import MetricEstimate
 from audit.subset.predictions import match, standard_columns
@@ -128,68 +123,3 @@ def find_disagreements(rows: pl.DataFrame, predictions: pl.DataFrame, name: str)
             "sample_id", "weight", wrong=(pl.col("prediction") != pl.col("truth")).fill_null(True)
         ),
     )  # fmt: skip
-
-
-# ---- where a model is wrong ----
-
-
-NEAREST = """
-    WITH near AS (
-        SELECT sample_id AS one, neighbour_id AS other, similarity FROM vector_neighbours
-        UNION SELECT neighbour_id, sample_id, similarity FROM vector_neighbours
-    ), training AS (
-        SELECT one AS sample_id, s.id, s.label, max(similarity) AS similarity
-        FROM near JOIN samples s ON s.id = near.other
-        WHERE one IN (SELECT unnest(?)) AND s.split IN ('train', 'training')
-        GROUP BY one, s.id, s.label
-    )
-    SELECT * FROM training
-    QUALIFY row_number() OVER (PARTITION BY sample_id ORDER BY similarity DESC, id) <= ?
-    ORDER BY sample_id, similarity DESC, id
-"""
-CLUSTER = "cluster of the map"
-PICTURES_A_CLUSTER, MOST_CLUSTERS = 40, 40
-
-
-def nearest_training(store: Store, ids: Sequence[str], most: int = 3) -> pl.DataFrame:
-    """Return `sample_id, id, label, similarity`: for each id its nearest training pictures."""
-    return store.query(NEAREST, [list(ids), most])
-
-
-def columns_of_pictures(store: Store, ids: Sequence[str]) -> pl.DataFrame:
-    """Return a row for each id, in this order: what slices are looked for in.
-
-    Class, group, every measured number and choice, the manifest's columns, and the cluster of the
-    picture on the map (k-means of its places: pictures that look alike).
-    """
-    known = list_columns(store)
-    wanted = {
-        name: one for name, one in known.items()
-        if one.kind is not Kind.TEXT and not name.startswith(("map.", "label.", "nearest."))
-    }  # fmt: skip
-    named = ", ".join(f"{one.sql} AS {identifier(name)}" for name, one in wanted.items())
-    maps = ', e.x AS "map.x", e.y AS "map.y"' if "map.x" in known else ""
-    source = source_of(store, [*wanted, *(["map.x"] if maps else [])])
-    asked = pl.DataFrame({"id": list(ids)}, schema={"id": pl.String})
-    found = store.query(
-        f"SELECT i.id, {named}{maps} FROM {source} WHERE i.id IN (SELECT unnest(?))", [list(ids)]
-    )
-    rows = asked.join(found.unique("id"), on="id", how="left", maintain_order="left").drop("id")
-    if not maps:
-        return rows
-    places = rows.select("map.x", "map.y").to_numpy()
-    return rows.drop("map.x", "map.y").with_columns(clusters(places).alias(CLUSTER))
-
-
-def clusters(places: NDArray[np.float64]) -> pl.Series:
-    """Return the cluster (text; null without a place) of points (n, 2), the same every time."""
-    from scipy.cluster.vq import kmeans2
-
-    known = np.isfinite(places).all(axis=1)
-    k = min(MOST_CLUSTERS, int(known.sum()) // PICTURES_A_CLUSTER)
-    if k < 2:
-        return pl.Series([None] * len(places), dtype=pl.String)
-    _, found = kmeans2(places[known], k, minit="++", seed=0, missing="warn")
-    names = np.full(len(places), -1)
-    names[known] = found
-    return pl.Series(names).replace(-1, None).cast(pl.String)

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from audit.embeddings.label_tables import PICTURES
+from audit.embeddings.vectors import PictureVectors, stored_vectors
+from audit.results.reader import RunReader, reads
 from audit.run.store import Store
 
 # Neighbours are stored for one sample of each distinct picture; equal pixels share them.
@@ -31,6 +34,7 @@ _SQL = """
 """
 
 
+@reads()
 def similar_pictures(store: Store, sample_id: str, limit: int = 24) -> pl.DataFrame:
     """Return `sample_id, label, split, similarity` (cosine, -1..1) of pictures like this one.
 
@@ -38,3 +42,9 @@ def similar_pictures(store: Store, sample_id: str, limit: int = 24) -> pl.DataFr
     run of more pictures than neighbours are kept for unless this one is doubtful.
     """
     return store.query(_SQL, [sample_id, limit])
+
+
+def read_vectors(results: RunReader) -> PictureVectors:
+    """Return the stored embeddings of the images of a run."""
+    with results.reader() as store:
+        return stored_vectors(store, results.run, store.query(PICTURES))

@@ -1,0 +1,159 @@
+"""Read a published run: opened once in this process, its decisions applied once, for all readers.
+
+A version of a run is opened at the first use and closed when `MAX_OPEN` others were used since.
+Every reader has a read-only connection of its own, so threads do not wait for each other. Decisions
+are summed up by one thread, while others wait for a summary with all that was decided when they
+came; subjects are looked up for the newest decisions alone (`LookedUp`). The statuses of findings
+lie in the memory of the open version: each use brings them up to date.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from audit.decisions.ledger import Ledger
+from audit.decisions.waivers import LookedUp
+from audit.results.decision_summary import DecisionSummary, summarise_decisions
+from audit.results.finding_index import index_findings, mark_statuses
+from audit.run import run_version
+from audit.run.run_version import RunVersion
+from audit.run.store import Store
+
+MAX_OPEN = 8  # versions
+P = ParamSpec("P")
+T = TypeVar("T")
+Prepare = Callable[[Store], None]  # makes tables in memory for all readers of a version
+
+
+@dataclass
+class _Open:
+    """An open version: `marked` is the summary whose statuses its store has, `users` how many hold
+    it or wait for it, `prepared` what was made in memory beside its tables.
+
+    `opening` guards the store and what it holds, `deciding` the summary of decisions.
+    """
+
+    store: Store | None = None
+    prepared: set[Prepare] = field(default_factory=set)
+    marked: DecisionSummary | None = None
+    users: int = 0
+    decisions: DecisionSummary | None = None
+    known: LookedUp = field(default_factory=LookedUp)
+    opening: threading.Lock = field(default_factory=threading.Lock)
+    deciding: threading.Lock = field(default_factory=threading.Lock)
+
+
+_opened: dict[str, _Open] = {}  # the last used is the last
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class RunReader:
+    """One version of a run with the decisions of today; made by `open_reader`.
+
+    `key` names the data for caches: it changes with every scan and re-check. The modules of this
+    package hold the questions: each public function takes a `RunReader` and returns typed rows or
+    polars frames.
+    """
+
+    run: Path
+    version: RunVersion
+    key: str
+    decisions: DecisionSummary
+
+    @contextmanager
+    def reader(self, prepare: Prepare | None = None) -> Iterator[Store]:
+        """Give a read-only connection with the tables of the run, for the modules of this package.
+
+        `prepare` makes tables in memory for all readers, once; those that a reader makes are its
+        own, and gone with it.
+        """
+        with _taken(self.key) as opened:
+            with opened.opening:
+                if opened.store is None:
+                    opened.store = run_version.hold(self.key, self.version)
+                    opened.store.plan_briefly()
+                if prepare is not None:
+                    self._prepare(opened, opened.store, prepare)
+            store = run_version.open_held(self.key)
+            assert store is not None
+            with store:
+                yield store
+
+    def _prepare(self, opened: _Open, store: Store, prepare: Prepare) -> None:
+        if prepare not in opened.prepared:
+            prepare(store)
+            opened.prepared.add(prepare)
+        decisions = opened.decisions or self.decisions
+        if prepare is index_findings and opened.marked is not decisions:
+            mark_statuses(store, decisions.statuses)
+            opened.marked = decisions
+
+
+def open_reader(run: Path, version: RunVersion | None = None) -> RunReader:
+    """Return a version of a run (default: the published one) with the decisions of now.
+
+    Raises RunError where there is none, or it is damaged; OSError where it vanishes meanwhile.
+    """
+    version, wanted = version or run_version.require(run), Ledger(run).revision()
+    key = version.key
+    with _taken(key) as opened, opened.deciding:
+        decisions = opened.decisions
+        differs = decisions is not None and decisions.revision != wanted
+        if decisions and differs and not _reaches(Ledger(run).revision(), decisions.revision):
+            decisions, opened.known = None, LookedUp()  # another file is in its place
+        if decisions is None or not _reaches(decisions.revision, wanted):
+            decisions = opened.decisions = summarise_decisions(run, version, opened.known)
+        return RunReader(run, version, key, decisions)
+
+
+def _reaches(revision: str, wanted: str) -> bool:
+    """Return whether a revision has all that another has."""
+    pairs = zip(revision.split("/"), wanted.split("/"), strict=True)
+    return all(int(has) >= int(wants) for has, wants in pairs)
+
+
+def is_open(key: str) -> bool:
+    """Return whether a version is open and its findings are indexed."""
+    return key in _opened and index_findings in _opened[key].prepared
+
+
+def reads(
+    prepare: Prepare | None = None,
+) -> Callable[[Callable[Concatenate[Store, P], T]], Callable[Concatenate[RunReader, P], T]]:
+    """Let a question about the tables of a run, and those that `prepare` makes, take a reader."""
+
+    def of_results(
+        question: Callable[Concatenate[Store, P], T],
+    ) -> Callable[Concatenate[RunReader, P], T]:
+        @wraps(question)
+        def answer(results: RunReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            with results.reader(prepare) as store:
+                return question(store, *args, **kwargs)
+
+        return answer
+
+    return of_results
+
+
+@contextmanager
+def _taken(key: str) -> Iterator[_Open]:
+    with _lock:
+        opened = _opened[key] = _opened.pop(key) if key in _opened else _Open()
+        opened.users += 1
+        for old, other in list(_opened.items())[:-MAX_OPEN]:
+            if not other.users:
+                if other.store is not None:
+                    run_version.let_go(old)
+                del _opened[old]
+    try:
+        yield opened
+    finally:
+        with _lock:
+            opened.users -= 1
