@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import AuditError, RunError, UsageError
-from audit.results.finding_index import count_open, index_findings
-from audit.results.grouping import OPEN
-from audit.results.reader import open_reader
 from audit.run.run_version import RunVersion
 from preflight.files import read_regular
 
@@ -78,6 +75,10 @@ def note_history(run: Path, before: RunVersion | None, published: RunVersion) ->
 
 
 def _look(run: Path, before: RunVersion | None, published: RunVersion) -> Moment:
+    from audit.results.finding_index import count_open, index_findings
+    from audit.results.grouping import OPEN
+    from audit.results.reader import open_reader
+
     with open_reader(run, published).reader(index_findings) as store:
         known = False
         if before is not None:

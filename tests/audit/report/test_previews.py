@@ -16,7 +16,7 @@ from audit.report.previews import SMALL, ThumbnailCache, difference, view
 from audit.results import images
 from audit.results.boxes import Box
 from audit.results.images import Card
-from audit.run import run_version
+from audit.results.results import open_results
 from tests.conftest import picture
 
 
@@ -153,12 +153,12 @@ def test_only_what_the_index_recorded_is_opened(tree: Path, tmp_path: Path) -> N
     run = tmp_path / "run"
     scanning.scan(open_source([str(tree)]), run, jobs=1, checks=["IMG001"])
     secret = saved(tmp_path / "secret.jpg", picture(77))
-    with run_version.open_run(run) as store:
-        for asked in (
-            str(secret),
-            "../secret.jpg",
-            f"train/cat/../../../{secret.name}",
-            "/etc/hostname",
-        ):
-            assert images.cards(store, [asked]) == []
-        assert len(images.cards(store, ["train/cat/0.jpg"])) == 1
+    results = open_results(run)
+    for asked in (
+        str(secret),
+        "../secret.jpg",
+        f"train/cat/../../../{secret.name}",
+        "/etc/hostname",
+    ):
+        assert images.cards(results, [asked]) == []
+    assert len(images.cards(results, ["train/cat/0.jpg"])) == 1

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from audit.results.subsets import COLUMNS, find_disagreements
 
 from audit.decisions.ledger import Entry, Ledger
 from audit.errors import UsageError
 from audit.records import Action
 from audit.results.agreement import PairAgreement, disagreements, measure_agreement
 from audit.subset import Goal, draw_subset, make_plan
+from audit.ui.subset_tables import COLUMNS, find_disagreements
 from tests.audit.subset.frames import made_set
 
 

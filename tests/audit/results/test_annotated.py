@@ -14,7 +14,7 @@ from audit.records import Severity
 from audit.report.previews import ThumbnailCache, with_boxes
 from audit.report.thumbnails import Thumbnail
 from audit.results.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, load_boxes
-from audit.run import run_version
+from audit.results.results import Results, open_results
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 
@@ -68,8 +68,7 @@ def turned_tree(root: Path, *, stored: bool) -> Path:
 @pytest.mark.parametrize("stored", [True, False], ids=["as stored", "as displayed"])
 def test_objects_lie_on_what_is_shown(tmp_path: Path, stored: bool) -> None:
     run = annotated_run(turned_tree(tmp_path / "d", stored=stored), tmp_path / "run")
-    with run_version.open_version(run_version.require(run)) as store:
-        pictures = annotated_page(store, BoxFilter()).pictures
+    pictures = annotated_page(open_results(run), BoxFilter()).pictures
     assert len(pictures) == len(ORIENTATIONS)
     thumbnails = ThumbnailCache(tmp_path / "thumbnails").many([one.card for one in pictures])
     for one, plain in zip(pictures, thumbnails, strict=True):
@@ -95,7 +94,7 @@ def _lies_on_the_patch(plain: Thumbnail, drawn: Thumbnail) -> None:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Six pictures: two have a box outside, one of two classes; the last has a large cat only."""
     folder = tmp_path_factory.mktemp("six")
     boxes = [(i, 2, 2, 20, 20) for i in range(1, 6)] + [(6, 1, 1, 62, 46)]
@@ -104,15 +103,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     document["annotations"][1]["category_id"] = 2
     document["annotations"][2]["category_id"] = 9
     run = annotated_run(coco_tree(folder / "d", document, 6), folder / "run")
-    return run_version.open_version(run_version.require(run))
+    return open_results(run)
 
 
 def names(page: AnnotatedPage) -> list[str]:
     return [picture.card.id.rsplit("/", 1)[-1] for picture in page.pictures]
 
 
-def test_those_with_findings_come_first(store: Store) -> None:
-    page = annotated_page(store, BoxFilter())
+def test_those_with_findings_come_first(results: Results) -> None:
+    page = annotated_page(results, BoxFilter())
     assert names(page)[:2] == ["2.jpg", "4.jpg"]
     assert page.pictures[0].severity is Severity.ERROR
     assert set(page.pictures[0].codes) >= {"BOX001", "BOX003"}
@@ -120,28 +119,28 @@ def test_those_with_findings_come_first(store: Store) -> None:
     assert not page.after
 
 
-def test_filters(store: Store) -> None:
-    choices = box_choices(store)
+def test_filters(results: Results) -> None:
+    choices = box_choices(results)
     assert choices.labels == ("cat", "dog", "(not in the list)")
     assert {"BOX001", "BOX003"} <= set(choices.codes)
-    assert names(annotated_page(store, BoxFilter(label="dog"))) == ["1.jpg"]
-    assert names(annotated_page(store, BoxFilter(label="(not in the list)"))) == ["2.jpg"]
-    assert names(annotated_page(store, BoxFilter(size="medium"))) == ["5.jpg"]
-    assert names(annotated_page(store, BoxFilter(code="BOX001"))) == ["2.jpg", "4.jpg"]
-    assert annotated_page(store, BoxFilter(label="dog", size="medium")).total == 0
-    assert annotated_page(store, BoxFilter(split="test")).total == 0
+    assert names(annotated_page(results, BoxFilter(label="dog"))) == ["1.jpg"]
+    assert names(annotated_page(results, BoxFilter(label="(not in the list)"))) == ["2.jpg"]
+    assert names(annotated_page(results, BoxFilter(size="medium"))) == ["5.jpg"]
+    assert names(annotated_page(results, BoxFilter(code="BOX001"))) == ["2.jpg", "4.jpg"]
+    assert annotated_page(results, BoxFilter(label="dog", size="medium")).total == 0
+    assert annotated_page(results, BoxFilter(split="test")).total == 0
 
 
-def test_pages_turn_and_turn_back(store: Store) -> None:
-    first = annotated_page(store, BoxFilter(), size=4)
+def test_pages_turn_and_turn_back(results: Results) -> None:
+    first = annotated_page(results, BoxFilter(), size=4)
     assert (len(first.pictures), first.before, first.after) == (4, False, True)
-    second = annotated_page(store, BoxFilter(), start=first.pictures[-1].place + 1, size=4)
+    second = annotated_page(results, BoxFilter(), start=first.pictures[-1].place + 1, size=4)
     assert (len(second.pictures), second.before, second.after) == (2, True, False)
-    back = annotated_page(store, BoxFilter(), start=second.pictures[0].place, back=True, size=4)
+    back = annotated_page(results, BoxFilter(), start=second.pictures[0].place, back=True, size=4)
     assert names(back) == names(first)
     assert not back.before
     assert [page.total for page in (first, second, back)] == [6, 6, 6]
-    assert annotated_page(store, BoxFilter(), start=99, size=4) == first  # no such place
+    assert annotated_page(results, BoxFilter(), start=99, size=4) == first  # no such place
 
 
 def test_a_run_without_boxes_has_none() -> None:

@@ -27,7 +27,7 @@ from audit.results.label_review import (
     read_reviewed,
     update_forecast,
 )
-from audit.run.run_version import open_run
+from audit.results.results import open_results
 from audit.scanning.options import ScanOptions
 from tests.audit.checks.cases.label_suspect import FACTS, IMAGES, LABELS, SCORE
 from tests.audit.reviewed import made_run
@@ -65,20 +65,19 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert all(x.startswith(seen) for x in first["suggested"])
     assert first["decided"] is None
     # the same, as a page asks for it by rank
-    with open_run(run.path) as store:
-        assert count_suspects(store) == 240
-        shown_ranks = load_suspects(store, 10, 5)
-        assert [one.rank for one in shown_ranks] == [10, 11, 12, 13, 14]
-        (top,) = load_suspects(store, 1, 1)
-        assert (top.id, top.suggested, top.samples) == (first["id"], seen, (first["id"],))
-        assert [list(top.given), list(top.suggested_near)] == [first["given"], first["suggested"]]
-        assert rank_of(store, top.id) == 1
-        said = label_doubt(store, top.id)
-        assert said.startswith(f"Labelled {top.label}; {seen} fits better. Probability that it is")
-        assert said.endswith("Number 1 of 240 labels to review.")
-        assert (
-            label_doubt(store, load_suspects(store, 240, 1)[0].id) == label_doubt(store, "x") == ""
-        )
+    results = open_results(run.path)
+    assert count_suspects(results) == 240
+    shown_ranks = load_suspects(results, 10, 5)
+    assert [one.rank for one in shown_ranks] == [10, 11, 12, 13, 14]
+    (top,) = load_suspects(results, 1, 1)
+    assert (top.id, top.suggested, top.samples) == (first["id"], seen, (first["id"],))
+    assert [list(top.given), list(top.suggested_near)] == [first["given"], first["suggested"]]
+    assert rank_of(results, top.id) == 1
+    said = label_doubt(results, top.id)
+    assert said.startswith(f"Labelled {top.label}; {seen} fits better. Probability that it is")
+    assert said.endswith("Number 1 of 240 labels to review.")
+    (last,) = load_suspects(results, 240, 1)
+    assert label_doubt(results, last.id) == label_doubt(results, "x") == ""
     assert review.listed is not None
     assert review.every is not None
     assert review.every.low <= wrong.sum() <= review.every.high
@@ -95,12 +94,10 @@ def test_a_review_from_the_top(tmp_path: Path) -> None:
     assert after.every.wrong < review.every.wrong - len(ids) / 4
     # the page says so, too
     reviewed = dict.fromkeys(ids[2:], "") | {ids[0]: seen}
-    with open_run(run.path) as store:
-        said = read_reviewed(store, reviewed).said()
-        assert said.startswith(
-            f"{len(ids) - 1} labels reviewed, 1 of them wrong. Of the last 20 in"
-        )
-        assert f"of all 240 an estimated {after.every.wrong:.0f} are wrong (" in said
+    results = open_results(run.path)
+    said = read_reviewed(results, reviewed).said()
+    assert said.startswith(f"{len(ids) - 1} labels reviewed, 1 of them wrong. Of the last 20 in")
+    assert f"of all 240 an estimated {after.every.wrong:.0f} are wrong (" in said
     run.undo(2)
     assert run.review_labels(1).every == review.every
 
@@ -174,8 +171,9 @@ def test_a_probability_is_given_only_where_it_is_calibrated(
     tmp_path: Path, change: dict[str, float], calibrated: bool
 ) -> None:
     run = _scored_run(tmp_path, replace(FACTS, labels=replace(LABELS, **change)))
-    with open_run(run) as store:
-        said = load_suspects(store, 1, 1)[0].said()
+    results = open_results(run)
+    said = load_suspects(results, 1, 1)[0].said()
+    with results.reader() as store:
         source = source_of(store, ["label.error_chance", "label.sure_chance"])
         shown = store.rows(f"SELECT l.error_chance, l.sure_chance FROM {source}")[0]
     review = Run(run).review_labels(1)

@@ -17,9 +17,10 @@ import pytest
 from audit.decisions import waivers
 from audit.errors import UsageError
 from audit.interface import Run
-from audit.results import findings
+from audit.results import findings, reader
 from audit.results.decision_summary import summarise_decisions
 from audit.results.findings import FindingFilter
+from audit.results.results import open_results
 from audit.run import run_version
 
 
@@ -29,7 +30,7 @@ def test_stores_that_were_not_used_of_late_are_closed(
     monkeypatch.setattr(reader, "MAX_OPEN", 1)
     monkeypatch.setattr(reader, "_opened", {})
     first, second = (Path(shutil.copytree(reviewed_run, tmp_path / name)) for name in "ab")
-    with open_results(first).reader() as store, open_results(second).store():
+    with open_results(first).reader() as store, open_results(second).reader():
         assert store.scalar("SELECT 1") == 1  # in use by this thread
     for run in (second, first, second):
         with open_results(run).reader() as store:
@@ -50,10 +51,9 @@ def test_the_statuses_of_a_store_go_forward_alone(run: Path) -> None:
     assert _settled(open_results(run)) == _settled(after) == 0
 
 
-def _settled(seen: RunReader) -> int:
-    with seen.reader() as store:
-        each = (FindingFilter(status=status) for status in ("decided", "waived"))
-        return sum(findings.count_findings(store, one) for one in each)
+def _settled(seen: reader.RunReader) -> int:
+    each = (FindingFilter(status=status) for status in ("decided", "waived"))
+    return sum(findings.count_findings(seen, one) for one in each)
 
 
 def test_only_what_was_decided_since_is_looked_up(

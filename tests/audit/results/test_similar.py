@@ -30,12 +30,12 @@ def store() -> Store:
 
 @pytest.mark.parametrize("sample", ["a", "a2"])
 def test_both_directions_the_most_alike_first(store: Store, sample: str) -> None:
-    found = similar_pictures(store, sample)
+    found = similar_pictures.__wrapped__(store, sample)
     assert found.select("sample_id", "similarity").rows() == [("c", 0.9), ("b", 0.8)]
     assert found["label"].to_list() == ["cat", "cat"]
-    assert similar_pictures(store, sample, 1)["sample_id"].to_list() == ["c"]
+    assert similar_pictures.__wrapped__(store, sample, 1)["sample_id"].to_list() == ["c"]
 
 
 @pytest.mark.parametrize("sample", ["z", "no such sample"])
 def test_a_picture_without_neighbours(store: Store, sample: str) -> None:
-    assert similar_pictures(store, sample).is_empty()
+    assert similar_pictures.__wrapped__(store, sample).is_empty()

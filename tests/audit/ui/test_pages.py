@@ -20,15 +20,16 @@ from audit.decisions.decisions import tagged_samples
 from audit.decisions.ledger import Ledger
 from audit.records import Action
 from audit.results import findings as browse
-from audit.results import subsets
 from audit.results.findings import FindingFilter
 from audit.results.overview import overlap_matrix
+from audit.results.results import open_results
 from audit.run import run_version
 from audit.run.digests import write_document
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.subset import Goal, make_plan
 from audit.subset.source import frame_from_run
+from audit.ui import subset_tables
 from audit.ui.duplicates import FAMILY, heat_of_splits
 from audit.ui.frame import PAGES as KEYS
 from tests.audit.reviewed import findings, made_run
@@ -199,19 +200,17 @@ def test_the_split_that_gives_way_is_chosen_by_a_key(show: Show, scanned: Path) 
 def test_the_overlap_of_splits(show: Show, scanned: Path) -> None:
     at = show("duplicates", scanned, view="Overlap of splits")
     assert not at.exception
-    with run_version.open_run(scanned) as store:
-        matrix = overlap_matrix(store)
+    matrix = overlap_matrix(open_results(scanned))
     shared = {(row["of"], row["in"]): row["shared"] for row in matrix.rows(named=True)}
     assert shared == {("test", "train"): 1, ("train", "test"): 1}
 
 
 def test_a_cell_of_the_overlap_opens_what_both_splits_share(show: Show, scanned: Path) -> None:
-    with run_version.open_run(scanned) as store:
-        browse.index(store)
-        both, one = (
-            browse.count_findings(store, FindingFilter(codes=FAMILY, split="train", beside=other))
-            for other in ("test", None)
-        )
+    results = open_results(scanned)
+    both, one = (
+        browse.count_findings(results, FindingFilter(codes=FAMILY, split="train", beside=other))
+        for other in ("test", None)
+    )
     assert 0 < both < one
     at = show("duplicates", scanned, split="train", beside="test", status="all")
     assert at.selectbox(key="choice beside").value == "test"
@@ -334,9 +333,9 @@ def test_a_subset_is_planned_and_drawn(show: Show, scanned: Path) -> None:
     assert {"sample_id", "stratum", "weight", "seed", "plan_hash"} <= set(drawn.rows.columns)
     offered = [one.proto.label for one in at.get("download_button")]
     assert offered == ["Download the plan", "Download CSV", "Download Parquet"]
-    assert pl.read_parquet(subsets.subset_parquet(drawn)).equals(drawn.rows)
+    assert pl.read_parquet(subset_tables.subset_parquet(drawn)).equals(drawn.rows)
     plan = make_plan(frame_from_run(scanned, "train"), Goal("accuracy", half_width=0.2))
-    written = json.loads(subsets.plan_json(plan))
+    written = json.loads(subset_tables.plan_json(plan))
     assert (written["schema"], written["n"]) == ("subset-plan/1", plan.n)
 
 
@@ -530,9 +529,7 @@ def test_a_link_to_a_page_of_the_list_that_is_empty_by_now_shows_the_first_page(
 
 
 def _last(run: Path) -> str:
-    with closing(run_version.open_version(run_version.require(run))) as store:
-        browse.index(store)
-        return str(store.scalar(f"SELECT arg_max(fingerprint, place) FROM {browse.INDEX}"))
+    return str(open_results(run).findings()["fingerprint"][-1])
 
 
 def test_no_open_group_of_a_kind_is_not_none_at_all(show: Show, run: Path) -> None:
