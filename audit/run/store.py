@@ -13,6 +13,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
@@ -21,7 +22,7 @@ import duckdb
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.machine.executors import give_back_freed_memory
-from audit.records import Column, Finding, arrow_schema, arrow_table
+from audit.records import Column, Finding, rows_frame
 from audit.run.tables import (
     FINDINGS_TABLES,
     OTHER_TABLES,
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
+POLARS_TYPES = {
+    "VARCHAR": "String", "BOOLEAN": "Boolean", "DOUBLE": "Float64", "FLOAT": "Float32",
+    "TINYINT": "Int8", "SMALLINT": "Int16", "INTEGER": "Int32", "BIGINT": "Int64",
+    "UTINYINT": "UInt8", "USMALLINT": "UInt16", "UINTEGER": "UInt32", "UBIGINT": "UInt64",
+    "BLOB": "Binary", '"NULL"': "Null", "DATE": "Date",
+}  # fmt: skip
 BRIEF_BELOW = 3_000  # rows: planning a query costs more than running it
 USER_BATCH = 1000  # rows of a user's query that are in memory at once
 # A scan takes rows only from databases that are whole, so this holds for any damage.
@@ -61,6 +68,7 @@ class Store:
         """Wrap an open connection."""
         self._con = connection
         self._shared: dict[tuple[Any, ...], Any] = {}
+        self._brief = False
         self._made = "TABLE"
         self.attached: set[str] = set()
 
@@ -128,6 +136,7 @@ class Store:
         if self.scalar(f"SELECT greatest({counts})") < BRIEF_BELOW:
             self.execute("PRAGMA disable_optimizer")
             self.execute("SET threads = 1")
+            self._brief = True
 
     def show_split_as(self, samples: pl.DataFrame) -> None:
         """Let every table and view of pictures tell the `split` and `label` of `samples` (id).
@@ -188,16 +197,16 @@ class Store:
         import polars as pl
         import pyarrow as pa
 
+        if not len(rows):
+            return
         if isinstance(rows, pa.Table | pl.DataFrame):
             frame = rows
         elif len(rows) == 1:
             self._append_row(table, rows[0])
             return
-        elif rows:
+        else:
             # not `pa.Table.from_pylist`: that imports pandas, where it is installed
             frame = pl.from_dicts([dict(row) for row in rows], infer_schema_length=None)
-        else:
-            return
         with self.frame_as("incoming", frame):
             self.execute(f"INSERT INTO {identifier(table)} BY NAME SELECT * FROM incoming")
 
@@ -267,6 +276,8 @@ class Store:
         """Return the rows of a SELECT as a polars frame."""
         import polars as pl
 
+        if self._brief and (frame := self._brief_query(sql, params)) is not None:
+            return frame
         with _damage_explained():
             relation = self._con.sql(sql, params=list(params) or None)
             if relation is None:
@@ -275,6 +286,22 @@ class Store:
             frame = pl.from_arrow(table.rename_columns(distinct(table.column_names)))
         assert isinstance(frame, pl.DataFrame)
         return frame
+
+    def _brief_query(self, sql: str, params: Sequence[Any]) -> pl.DataFrame | None:
+        """Return few rows by way of Python values, which plans the query once instead of twice.
+
+        None where a column has a type that has no equal in polars.
+        """
+        import polars as pl
+
+        with _damage_explained():
+            found = self._con.execute(sql, list(params))
+            described, rows = found.description or [], found.fetchall()
+        kinds = [_polars_type(str(column[1])) for column in described]
+        if not kinds or None in kinds:
+            return None
+        names = distinct([column[0] for column in described])
+        return pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return the rows of a SELECT as dictionaries: for small results."""
@@ -352,6 +379,18 @@ class Store:
     def meta(self) -> dict[str, str]:
         """Return every fact about the run."""
         return {row["key"]: row["value"] for row in self.rows("SELECT key, value FROM meta")}
+
+
+@cache
+def _polars_type(name: str) -> pl.DataType | None:
+    """Return the type of polars for a type of DuckDB, None where a table of Arrow decides."""
+    import polars as pl
+
+    if name.endswith("[]"):
+        inner = _polars_type(name.removesuffix("[]"))
+        return None if inner is None else pl.List(inner)
+    known = POLARS_TYPES.get(name)
+    return None if known is None else getattr(pl, known)()
 
 
 def identifier(name: str) -> str:
@@ -440,8 +479,8 @@ def _damage_explained() -> Iterator[None]:
 
 def findings_table(
     findings: Sequence[Finding], names: Mapping[str, str]
-) -> tuple[pa.Table, pa.Table]:
-    """Return `findings` and `finding_samples` rows as Arrow; `names` maps code to check name."""
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return rows of `findings` and `finding_samples`; `names` maps code to check name."""
     heads = [
         {
             "fingerprint": f.fingerprint, "code": f.code, "name": names[f.code],
@@ -456,5 +495,7 @@ def findings_table(
         for f in findings
         for position, sample in enumerate(f.sample_ids)
     ]
-    schemas = [arrow_schema(FINDINGS_TABLES[name]) for name in ("findings", "finding_samples")]
-    return arrow_table(heads, schemas[0]), arrow_table(members, schemas[1])
+    return (
+        rows_frame(heads, FINDINGS_TABLES["findings"]),
+        rows_frame(members, FINDINGS_TABLES["finding_samples"]),
+    )
