@@ -131,12 +131,13 @@ class Store:
 
     def plan_briefly(self) -> None:
         """Plan queries without the optimizer, in one thread, where few rows make that faster."""
-        tables = ("samples", "boxes", "pairs")
+        tables = ("samples", "annotations", "boxes", "pairs")
         counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in tables)
-        if self.scalar(f"SELECT greatest({counts})") < BRIEF_BELOW:
-            self.execute("PRAGMA disable_optimizer")
-            self.execute("SET threads = 1")
-            self._brief = True
+        brief = self.scalar(f"SELECT greatest({counts})") < BRIEF_BELOW
+        if brief != self._brief:
+            self.execute(f"PRAGMA {'disable' if brief else 'enable'}_optimizer")
+            self.execute(f"SET threads = {1 if brief else usable_cores()}")
+            self._brief = brief
 
     def show_split_as(self, samples: pl.DataFrame) -> None:
         """Let every table and view of pictures tell the `split` and `label` of `samples` (id).
