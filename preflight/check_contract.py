@@ -87,7 +87,9 @@ def _broken_rules(check: Documented, contract: Contract) -> Iterator[str]:
         yield f"code must look like {contract.families[0]}001"
     if not NAME.match(getattr(check, "name", "")):
         yield "name must be lower-case words joined by -"
-    if missing := [s for s in contract.sections if s not in page_sections(check)]:
+    titles = re.findall(r"^\s*## (.+)$", type(check).__doc__ or "", flags=re.MULTILINE)
+    titles += ["What to do"] if getattr(check, "next_step", "") else []
+    if missing := [s for s in contract.sections if s not in titles]:
         yield f"the docstring lacks the sections {missing}"
     yield from (rule for broken, rule in contract.rules(check) if broken)
 
