@@ -118,12 +118,6 @@ def page_text(check: Documented) -> str:
     return text
 
 
-def page_sections(check: Documented) -> dict[str, str]:
-    """Return the sections of a check's page by title, in their order."""
-    parts = re.split(r"^## (.+)$", page_text(check), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
-
-
 def page_of(check: Documented, note: str = "") -> str:
     """Return a check's page as Markdown; `note` stands in brackets in its title."""
     title = f"# {check.code} {check.name}{note and f' ({note})'}"
