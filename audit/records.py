@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -192,22 +193,31 @@ class Column:
 
 # DuckDB type of a column -> name of its type in polars.
 POLARS_TYPES = {
-    "VARCHAR": "String", "JSON": "String", "BIGINT": "Int64", "INTEGER": "Int32",
-    "UBIGINT": "UInt64", "DOUBLE": "Float64", "BOOLEAN": "Boolean", "TIMESTAMP": "Datetime",
-    "DOUBLE[]": "List",
+    "VARCHAR": "String", "JSON": "String", "BOOLEAN": "Boolean", "DOUBLE": "Float64",
+    "FLOAT": "Float32", "TINYINT": "Int8", "SMALLINT": "Int16", "INTEGER": "Int32",
+    "BIGINT": "Int64", "UTINYINT": "UInt8", "USMALLINT": "UInt16", "UINTEGER": "UInt32",
+    "UBIGINT": "UInt64", "BLOB": "Binary", "DATE": "Date", "TIMESTAMP": "Datetime",
+    '"NULL"': "Null",
 }  # fmt: skip
+
+
+@cache
+def polars_type(name: str) -> pl.DataType | None:
+    """Return the type of polars that holds what a type of DuckDB does, None for nested types."""
+    import polars as pl
+
+    if name.endswith("[]"):
+        inner = polars_type(name.removesuffix("[]"))
+        return None if inner is None else pl.List(inner)
+    known = POLARS_TYPES.get(name)
+    return None if known is None else getattr(pl, known)()
 
 
 def polars_schema(columns: Sequence[Column]) -> pl.Schema:
     """Return the schema of a frame that is appended to a table of these columns."""
     import polars as pl
 
-    def kind(name: str) -> pl.DataType:
-        if name == "List":
-            return pl.List(pl.Float64)
-        return pl.Datetime("us") if name == "Datetime" else getattr(pl, name)()
-
-    return pl.Schema([(c.name, kind(POLARS_TYPES[c.type])) for c in columns])
+    return pl.Schema({column.name: polars_type(column.type) for column in columns})
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.run.parts import PARTS, is_whole, read_part, write_part
+from audit.run.parts import PARTS, is_whole, read_named_part, write_named_part
 
 Vectors = npt.NDArray[Any]
 VECTORS = "vectors"
@@ -43,7 +43,7 @@ class VectorParts:
         frame = pl.DataFrame(
             {"content_hash": list(content_hashes), "vector": pl.Series(packed, dtype=pl.Binary)}
         )
-        write_part(self.folder, frame, "uncompressed")  # numbers of a network do not compress
+        write_named_part(self.folder, frame, "uncompressed")  # numbers of a network do not compress
 
     def load(self, content_hashes: Sequence[str]) -> tuple[Vectors, npt.NDArray[np.bool_]]:
         """Return the vectors (n, d) of these content hashes, and which of them are stored.
@@ -57,7 +57,7 @@ class VectorParts:
         found = np.zeros(len(content_hashes), np.bool_)
         vectors = np.zeros((len(content_hashes), 0), self.kind)
         for path in sorted(self.folder.glob(PARTS)):
-            part = read_part(path)
+            part = read_named_part(path)
             held = wanted.clear() if part is None else part.join(wanted, on="content_hash")
             if held.is_empty():
                 continue

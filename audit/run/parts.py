@@ -33,7 +33,7 @@ def is_whole(path: Path) -> bool:
     return path.is_file() and part_name(read_regular(path)) == path.stem
 
 
-def write_part(
+def write_named_part(
     folder: Path,
     frame: pl.DataFrame,
     compression: Literal["zstd", "uncompressed"],
@@ -51,7 +51,7 @@ def write_part(
     return path
 
 
-def read_part(
+def read_named_part(
     path: Path, columns: Sequence[str] | None = None, facts: Mapping[str, str] | None = None
 ) -> pl.DataFrame | None:
     """Return the rows of a part; None where it is damaged or its facts are others."""

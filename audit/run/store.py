@@ -13,7 +13,6 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
@@ -22,7 +21,7 @@ import duckdb
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.machine.executors import give_back_freed_memory
-from audit.records import Column, Finding, rows_frame
+from audit.records import Column, Finding, polars_type, rows_frame
 from audit.run.tables import (
     FINDINGS_TABLES,
     OTHER_TABLES,
@@ -40,12 +39,6 @@ if TYPE_CHECKING:
 # Readable by the DuckDB shells since 1.2 (February 2025), which is what package managers ship.
 STORAGE_VERSION = "v1.2.0"
 MEMORY_LIMIT, LEAST_MEMORY = "1GB", "64MB"
-POLARS_TYPES = {
-    "VARCHAR": "String", "BOOLEAN": "Boolean", "DOUBLE": "Float64", "FLOAT": "Float32",
-    "TINYINT": "Int8", "SMALLINT": "Int16", "INTEGER": "Int32", "BIGINT": "Int64",
-    "UTINYINT": "UInt8", "USMALLINT": "UInt16", "UINTEGER": "UInt32", "UBIGINT": "UInt64",
-    "BLOB": "Binary", '"NULL"': "Null", "DATE": "Date",
-}  # fmt: skip
 BRIEF_BELOW = 3_000  # rows: planning a query costs more than running it
 USER_BATCH = 1000  # rows of a user's query that are in memory at once
 # A scan takes rows only from databases that are whole, so this holds for any damage.
@@ -298,7 +291,7 @@ class Store:
         with _damage_explained():
             found = self._con.execute(sql, list(params))
             described, rows = found.description or [], found.fetchall()
-        kinds = [_polars_type(str(column[1])) for column in described]
+        kinds = [polars_type(str(column[1])) for column in described]
         if not kinds or None in kinds:
             return None
         names = distinct([column[0] for column in described])
@@ -380,18 +373,6 @@ class Store:
     def meta(self) -> dict[str, str]:
         """Return every fact about the run."""
         return {row["key"]: row["value"] for row in self.rows("SELECT key, value FROM meta")}
-
-
-@cache
-def _polars_type(name: str) -> pl.DataType | None:
-    """Return the type of polars for a type of DuckDB, None where a table of Arrow decides."""
-    import polars as pl
-
-    if name.endswith("[]"):
-        inner = _polars_type(name.removesuffix("[]"))
-        return None if inner is None else pl.List(inner)
-    known = POLARS_TYPES.get(name)
-    return None if known is None else getattr(pl, known)()
 
 
 def identifier(name: str) -> str:

@@ -27,7 +27,7 @@ from audit.errors import RunError
 from audit.picture.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, Signatures
 from audit.run import generations
 from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
-from audit.run.parts import PARTS, is_whole, part_name, read_part, write_part
+from audit.run.parts import PARTS, is_whole, part_name, read_named_part, write_named_part
 from audit.run.reuse import PREVIOUS, UNSIGNED
 from audit.run.store import Store
 
@@ -49,7 +49,7 @@ def write_signatures(run: Path, table: pa.Table) -> Path | None:
     if not table.num_rows:
         return None
     frame = pl.DataFrame(table).unique("content_hash", keep="first", maintain_order=True)
-    return write_part(run / FOLDER, frame.sort("content_hash"), "zstd", VERSION)
+    return write_named_part(run / FOLDER, frame.sort("content_hash"), "zstd", VERSION)
 
 
 def list_parts(run: Path) -> list[tuple[Path, bool]]:
@@ -71,7 +71,7 @@ def stored_hashes(run: Path) -> pl.DataFrame:
     import polars as pl
 
     names = ["content_hash"]
-    parts = [read_part(path, names, VERSION) for path in sorted((run / FOLDER).glob(PARTS))]
+    parts = [read_named_part(path, names, VERSION) for path in sorted((run / FOLDER).glob(PARTS))]
     found = [part for part in parts if part is not None]
     return pl.concat([pl.DataFrame(schema={"content_hash": pl.String}), *found])
 
@@ -103,7 +103,7 @@ def load_signatures(
 
 def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Signatures]:
     """Return places of the `wanted` and their signatures, as far as this file holds them."""
-    part = read_part(path, facts=VERSION)
+    part = read_named_part(path, facts=VERSION)
     if part is None:
         return np.zeros(0, np.int64), np.zeros(0, SIGNATURE_DTYPE)
     held = part.join(wanted, on="content_hash")
