@@ -217,7 +217,7 @@ def polars_schema(columns: Sequence[Column]) -> pl.Schema:
     """Return the schema of a frame that is appended to a table of these columns."""
     import polars as pl
 
-    return pl.Schema({column.name: polars_type(column.type) for column in columns})
+    return pl.Schema({c.name: polars_type(c.type) or pl.Null() for c in columns})
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pl.DataFrame:
