@@ -7,7 +7,7 @@ module of pyarrow takes 0.1 CPU s to import.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -52,7 +52,7 @@ def write_named_part(
 
 
 def read_named_part(
-    path: Path, columns: Sequence[str] | None = None, facts: Mapping[str, str] | None = None
+    path: Path, columns: list[str] | None = None, facts: Mapping[str, str] | None = None
 ) -> pl.DataFrame | None:
     """Return the rows of a part; None where it is damaged or its facts are others."""
     import polars as pl

@@ -270,8 +270,8 @@ class Store:
         """Return the rows of a SELECT as a polars frame."""
         import polars as pl
 
-        if self._brief and (frame := self._brief_query(sql, params)) is not None:
-            return frame
+        if self._brief and (few := self._brief_query(sql, params)) is not None:
+            return few
         with _damage_explained():
             relation = self._con.sql(sql, params=list(params) or None)
             if relation is None:
