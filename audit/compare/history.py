@@ -75,6 +75,7 @@ def note_history(run: Path, before: Generation | None, published: Generation) ->
 
 def _look(before: Generation | None, published: Generation) -> Moment:
     with open_generation(published) as store:
+        store.plan_briefly()
         known = False
         if before is not None:
             with contextlib.suppress(AuditError):  # damaged or gone: nothing came, nothing went

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from audit.checking.check import SECTIONS, Check, all_checks, make_params, page
-from preflight.check_contract import page_sections
-from tests.preflight.pages import page_faults
+from tests.preflight.pages import page_faults, page_sections
 
 
 @pytest.mark.parametrize("check", [pytest.param(c, id=code) for code, c in all_checks().items()])

@@ -21,10 +21,19 @@ from audit.neighbors.orientations import (
     orient,
     orient_frequencies,
     parity_sign,
-    source_place,
 )
 from audit.neighbors.synthetic import make_duplicate
 from audit.picture.signatures import GREY_SIDE, SIGNATURE_DTYPE, make_signature, stack_signatures
+
+
+def source_place(y: int, x: int, n: int, orientation: int) -> tuple[int, int]:
+    """Return the (row, column) of an n x n picture that `orient` moves to (y, x)."""
+    v, u = (x, y) if orientation & 4 else (y, x)
+    if orientation & 1:
+        u = n - 1 - u
+    if orientation & 2:
+        v = n - 1 - v
+    return v, u
 
 
 def random_table(seed: int, n: int) -> np.ndarray:

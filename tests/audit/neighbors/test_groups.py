@@ -60,7 +60,6 @@ def test_groups_partition_and_members_are_verified(seed: int, n: int, spread: fl
         true = verify(np.array([[group.representative, m] for m in group.members[1:]]))
         assert (true >= THRESHOLD).all()
         assert np.allclose(true, group.scores[1:])
-        assert group.min_score == min(group.scores[1:])
     # no two representatives of one family match
     asked = {tuple(p) for p in found.extra.tolist()}
     for one, other in itertools.combinations(found.groups, 2):

@@ -44,7 +44,7 @@ for path in paths:
     if child := os.fork():
         assert os.waitpid(child, 0)[1] == 0, path
         continue
-    work([FileJob("first", "", first)])
+    work([FileJob("first", "", first)]).features  # loads polars, which no worker does
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
     row = work([FileJob("a", "", path)]).features.to_pylist()[0]
@@ -77,6 +77,25 @@ def write_picture(path: Path, mode: str, options: dict[str, Any]) -> Path:
         image = image.convert("L" if mode == "F" else mode).convert(mode)
     image.save(path, path.name.split(".")[-1].upper(), **options)
     return path
+
+
+IMPORTED = """
+import sys
+from audit.picture.decode import Limits
+from audit.picture.measure import FileJob, Measurer, warm_up
+warm_up()
+measured = Measurer(Limits())([FileJob("a", "", sys.argv[1]), FileJob("b", "", "absent.jpg")])
+print(sorted({"polars", "pyarrow", "duckdb", "pandas"} & sys.modules.keys()))
+print(measured.features["status"].to_pylist(), measured.signatures.num_rows)
+"""
+
+
+def test_a_worker_measures_without_libraries_of_tables(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    Image.fromarray(picture(2)).save(path)
+    command = [sys.executable, "-c", IMPORTED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout.splitlines() == ["[]", "['ok', 'unreadable'] 1"], done.stderr
 
 
 @pytest.mark.slow
