@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -61,10 +59,6 @@ class TextCommand(TyperCommand):
     Its help lists the options by the `rich_help_panel` of each, in the order of first use.
     """
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; they take plain values as they are."""
-        return take_plain_values(super().get_params(ctx))
-
     def invoke(self, ctx: Any) -> Any:
         """Check the texts, then run the command."""
         texts = {name: value for name, value in ctx.params.items() if name not in NAMES_OF_FILES}
@@ -86,47 +80,6 @@ class TextCommand(TyperCommand):
                 formatter.write_dl(rows)
 
 
-def take_plain_values(params: list[Any]) -> list[Any]:
-    """Let parameters convert texts, paths and choices without typer, which imports pydantic.
-
-    That takes 0.15 CPU s, a tenth of a small scan. What is not plain, or wrong, typer converts.
-    """
-    for param in params:
-        if "process_value" not in vars(param):
-            param.process_value = partial(process_value, param, param.process_value)
-    return params
-
-
-def process_value(param: Any, convert: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-    """Return the value of a parameter: by `convert` where it is not plain, or missing."""
-    kind, several = param.type_descriptor, param.multiple or param.nargs == -1
-    plain = () if value is None and several else plain_value(value, kind.annotation)
-    if plain is ... or kind.parameter_info.exists or (param.required and not value):
-        return convert(ctx, value)
-    return plain if param.callback is None else param.callback(ctx, param, plain)
-
-
-def plain_value(value: Any, annotation: Any) -> Any:
-    """Return a value of the command line in the type of its parameter; `...` if it is not plain.
-
-    Ranges of numbers are not checked, so only defaults pass as numbers.
-    """
-    if value is None:
-        return None
-    if get_origin(annotation) is list and isinstance(value, list | tuple):
-        found = [plain_value(item, get_args(annotation)[0]) for item in value]
-        return ... if ... in found else found
-    if not isinstance(annotation, type):
-        return ...
-    if isinstance(value, annotation):
-        return value
-    if isinstance(value, str) and annotation is Path:
-        return Path(value)
-    if isinstance(value, str) and issubclass(annotation, Enum):
-        return next((choice for choice in annotation if choice.value == value), ...)
-    return ...
-
-
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -140,10 +93,6 @@ class TextTyper(typer.Typer):
 
 class Commands(TyperGroup):
     """The program: its commands in groups, its options before or after the command."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; they take plain values as they are."""
-        return take_plain_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options of the program, wherever they stand."""

@@ -23,8 +23,6 @@ import pytest
 
 from audit.checking.check import all_checks
 from audit.cli import main
-from audit.cli.compare import FailOn
-from audit.cli.help import plain_value
 from audit.decisions.decisions import decide_samples
 from audit.records import Action
 from audit.scanning.scanning import ScanRequest
@@ -343,36 +341,6 @@ def test_every_command_has_help_and_is_on_its_page() -> None:
         name = command.name or command.callback.__name__.replace("_", "-")
         assert (command.callback.__doc__ or "").strip(), name
         assert f"audit {name}" in pages, f"`audit {name}` is not in docs/commands.md"
-
-
-@pytest.mark.parametrize(
-    ("value", "annotation", "plain"),
-    [
-        (None, str, None), ("a", str, "a"), ("a", Path, Path("a")), (3, int, 3), (True, bool, True),
-        (["a", "b"], list[Path], [Path("a"), Path("b")]), ((), list[str], []),
-        ("never", FailOn, FailOn.NEVER),
-        # what may be wrong is left to typer
-        ("bad", FailOn, ...), ("3", int, ...), (["1", "x"], list[int], ...), ("a", str | int, ...),
-    ],
-)  # fmt: skip
-def test_plain_values_are_converted_here(value: object, annotation: object, plain: object) -> None:
-    assert plain_value(value, annotation) == plain
-
-
-def test_plain_values_need_no_pydantic() -> None:
-    script = """
-import sys
-from audit.cli.main import command_line
-sys.argv = ["audit", "explain", "DUP001"]
-try:
-    command_line()
-except SystemExit as end:
-    sys.exit(end.code or (9 if "pydantic" in sys.modules else 0))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout[:8]) == (0, b"# DUP001")
 
 
 def test_only_the_named_command_is_made() -> None:
