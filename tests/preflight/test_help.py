@@ -38,9 +38,7 @@ def test_help_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(map(len, page.splitlines())) <= 96
 
 
-def test_an_option_of_the_program_stands_before_or_after_the_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_option_of_the_program_stands_before_or_after_the_command(capsys):
     wrong = ["--set", "measure.repeats=none"]
     for words in ([*wrong, "runs"], ["runs", *wrong]):
         assert profiler.command_line(words) == 2
@@ -50,9 +48,7 @@ def test_an_option_of_the_program_stands_before_or_after_the_command(
     assert (args.script, args.config) == (words[4:], None)
 
 
-def test_a_program_alone_says_what_is_next_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_alone_says_what_is_next_here(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert "audit scan FOLDER" in CliRunner().invoke(app, []).output
     (tmp_path / "runs" / "my pets").mkdir(parents=True)
@@ -71,9 +67,7 @@ def test_a_program_alone_says_what_is_next_here(
     ]  # fmt: skip
 
 
-def test_a_wrong_name_has_the_nearest_right_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_name_has_the_nearest_right_one(tmp_path, capsys):
     assert nearest_name("dup01", ["DUP001", "FILE001"]) == " Did you mean 'DUP001'?"
     assert nearest_name("zebra", ["DUP001", "FILE001"]) == ""
     (tmp_path / "pictures").mkdir()
@@ -133,9 +127,7 @@ def test_a_wrong_assignment_is_refused_with_the_remedy(text: str, message: str) 
         assign({"scan": 3}, ["scan.lock=true"], KEYS)
 
 
-def test_a_file_is_read_from_the_working_folder_or_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_read_from_the_working_folder_or_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_settings(None, "audit.toml")[0] == {}
     (tmp_path / "audit.toml").write_text("[scan]\nlock = false\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -99,9 +98,7 @@ def test_shuffling_the_input_changes_nothing(families: list[np.ndarray], found: 
 
 
 @pytest.mark.slow
-def test_a_stranger_changes_no_group(
-    families: list[np.ndarray], found: Relation, scene: Callable[..., np.ndarray]
-) -> None:
+def test_a_stranger_changes_no_group(families, found, scene):
     more = [*families, scene(777)]
     assert member_keys(found, families) == member_keys(search(more), more)
 
@@ -138,12 +135,7 @@ def test_without_the_files_signatures_decide_alone(known: tuple) -> None:
 
 
 @pytest.mark.slow
-def test_a_sure_pair_is_checked_too_while_checks_refuse_any(
-    families: list[np.ndarray],
-    known: tuple,
-    scene: Callable[..., np.ndarray],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sure_pair_is_checked_too_while_checks_refuse_any(families, known, scene, monkeypatch):
     monkeypatch.setattr(inspection, "SURE_AT_ONCE", 3)
     options = SearchOptions(uncertainty_band=0.0, synthetic_sources=0)
     others = find_near_duplicates(
@@ -272,9 +264,7 @@ def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
     assert found.neighbours.index.shape == (n, SearchOptions().nearest)
 
 
-def test_the_nearest_of_few_pictures_in_a_large_library_are_those_of_all(
-    scenes: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_nearest_of_few_pictures_in_a_large_library_are_those_of_all(scenes, monkeypatch):
     held = Library(*signed(scenes), 0.0)
     turned = [np.ascontiguousarray(np.rot90(scene[::-1], k)) for k, scene in enumerate(scenes[:6])]
     asked = describe(signed(turned)[0])
