@@ -1,7 +1,5 @@
 """What the page of a check must be, in both programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from preflight.check_contract import Documented, page_sections, page_text

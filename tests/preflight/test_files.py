@@ -1,7 +1,5 @@
 """Paths and text that others name: opened below their folder or refused, surrogates found."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """What a person sees: help, settings, options, and how long a phase still takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """VOC, YOLO, LabelMe, Open Images, tables, manifests: boxes, classes, lines that are none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Annotation files that are damaged or invented, and the outline of a document."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

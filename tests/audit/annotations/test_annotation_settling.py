@@ -1,7 +1,5 @@
 """What the numbers mean: readings, units, pictures that EXIF turns, keypoints of YOLO."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

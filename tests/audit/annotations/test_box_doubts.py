@@ -1,7 +1,5 @@
 """A detector's boxes against the annotations: planted errors found and ranked, agreement silent."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

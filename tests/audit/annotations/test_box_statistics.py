@@ -1,7 +1,5 @@
 """Statistics of boxes: counted against figures worked out by hand, and the two ways of covering."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

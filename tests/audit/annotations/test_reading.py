@@ -1,7 +1,5 @@
 """Annotation files are found, read ahead in order, and kept whole or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

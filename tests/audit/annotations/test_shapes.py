@@ -1,7 +1,5 @@
 """Rings, masks, boxes and pairs of boxes: what plain loops find, at a bounded work."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

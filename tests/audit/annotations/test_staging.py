@@ -1,7 +1,5 @@
 """Annotations in archives and stores: the same tables as those of a folder, read once."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

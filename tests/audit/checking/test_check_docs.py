@@ -1,7 +1,5 @@
 """The documentation of checks, and the house's rules about text."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import os

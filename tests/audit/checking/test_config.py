@@ -1,7 +1,5 @@
 """audit.toml, running checks, and which columns are properties."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

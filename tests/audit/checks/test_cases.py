@@ -1,7 +1,5 @@
 """Every clean and dirty case of every check in an in-memory store, and how often it is queried."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

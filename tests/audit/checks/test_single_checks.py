@@ -1,7 +1,5 @@
 """Rules of single checks: films (SPLIT002), class names (LABEL002), outliers (IMG008)."""
 
-from __future__ import annotations
-
 import itertools
 import string
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A cluster of two nodes: what it answers is what one machine answers, lost nodes included."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

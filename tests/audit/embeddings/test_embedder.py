@@ -1,7 +1,5 @@
 """The user's own models, the small network of the extra, and the training of the documents."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

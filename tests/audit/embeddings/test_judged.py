@@ -1,7 +1,5 @@
 """Labels are judged out of fold, and the mathematics of wrong labels agrees with scipy's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime

@@ -1,7 +1,5 @@
 """From a folder to LABEL006: a scan with the built-in vectors and with the user's own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

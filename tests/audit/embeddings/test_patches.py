@@ -1,7 +1,5 @@
 """Built-in vectors, and what relates classes and boxes to the stored signatures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

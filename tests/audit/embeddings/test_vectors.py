@@ -1,7 +1,5 @@
 """Vectors and probabilities that are given, what they group and rank, and pictures like one."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Executors: every item comes back exactly once, whatever its worker went through."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -1,7 +1,5 @@
 """Descriptors, orientations and verification: copies are seen through, strangers are not."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 

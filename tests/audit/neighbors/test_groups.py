@@ -1,7 +1,5 @@
 """The Hamming search misses no pair, and groups are partitions that strangers do not change."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The relate stage: near-duplicates of a scan, whatever the order, the kills and the additions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The whole search on drawn scenes: groups, order, strangers, bounds, a library."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

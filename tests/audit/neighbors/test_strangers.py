@@ -1,7 +1,5 @@
 """What strangers share makes no copies: scores, thresholds that follow them, and the gate."""
 
-from __future__ import annotations
-
 import hashlib
 
 import cv2

@@ -1,7 +1,5 @@
 """Decoding: the policy for every kind of file, damage, and the memory and time it takes."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Features, signatures and hashes mean what their columns say, alone and together."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

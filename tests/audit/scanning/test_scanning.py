@@ -1,7 +1,5 @@
 """Scans: incremental, resumable, honest about what changed, and never half-visible."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

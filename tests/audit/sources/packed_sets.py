@@ -1,7 +1,5 @@
 """One small dataset in every kind of pack: pictures of noise in three classes and two splits."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Images in a store and behind addresses: read as a folder, tried again, never with a key."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Packs: each kind gives the pictures that were put in, and says where it is damaged."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import tarfile

@@ -1,7 +1,5 @@
 """Datasets as Python objects: every form gives the pictures, labels and splits that it holds."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

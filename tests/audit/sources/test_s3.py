@@ -1,7 +1,5 @@
 """Pictures in a store that speaks s3, on this machine, are read as the folder they came from."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """What can be opened, the layout that is inferred, and the names that samples get."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Splits and labels that lists, tables, COCO files, names and cells tell, or leave open."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rank tests, mixes of classes, fits of boxes, recurring pixels and slices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Made-up sets, objects and predictions, and `audit subset ...` called in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

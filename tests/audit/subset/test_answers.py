@@ -1,7 +1,5 @@
 """From a list or people's labels to an answer: columns, splits, sheets, the whole set, slices."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 

@@ -1,7 +1,5 @@
 """The commands on a real run: plan, draw, score, their documents and their errors."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Units, strata, who gets the next unit, and draws: nested, the same everywhere, stable."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache

@@ -1,7 +1,5 @@
 """Intervals, tests and estimators: published tables, statsmodels, unbiased draws, coverage."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

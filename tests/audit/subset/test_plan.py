@@ -1,7 +1,5 @@
 """Plans and sizes: published values, targets, what is bought and what is not reachable, curves."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each file has a mapping `CASES` from the code of a check to its cases.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

@@ -1,7 +1,5 @@
 """Cases of BOX026."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case

@@ -1,7 +1,5 @@
 """Cases of BOX023."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

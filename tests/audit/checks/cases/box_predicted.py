@@ -1,7 +1,5 @@
 """Cases of BOX027, BOX028, BOX029."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.checking.boxes import Row, Rows

@@ -1,7 +1,5 @@
 """Cases of BOX005."""
 
-from __future__ import annotations
-
 from tests.audit.checks.case_tables import Cases, box_case, box_found
 
 ENTRY = {

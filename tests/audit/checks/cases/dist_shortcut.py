@@ -1,7 +1,5 @@
 """Cases of DIST004."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

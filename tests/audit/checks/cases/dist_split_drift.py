@@ -1,7 +1,5 @@
 """Cases of DIST007."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

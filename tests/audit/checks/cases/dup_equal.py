@@ -1,7 +1,5 @@
 """Cases of DUP001, DUP002, LABEL005."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.checks.dup_equal import Row

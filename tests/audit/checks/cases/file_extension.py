@@ -1,7 +1,5 @@
 """Cases of FILE004."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case

@@ -1,7 +1,5 @@
 """Cases of FILE001, FILE002, FILE005."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cases of IMG003."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

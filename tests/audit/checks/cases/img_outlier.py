@@ -1,7 +1,5 @@
 """Cases of IMG008."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cases of LABEL001, LABEL003, LABEL004."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.records import ONE_HOT

@@ -1,7 +1,5 @@
 """Cases of LABEL006, LABEL007."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

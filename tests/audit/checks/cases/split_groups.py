@@ -1,7 +1,5 @@
 """Cases of SPLIT002."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
