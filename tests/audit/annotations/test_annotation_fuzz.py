@@ -148,7 +148,6 @@ def test_any_runs(text: str) -> None:
 
 
 def members_of(raw: bytes) -> list[Any]:
-    """Return the outline of a document."""
     text = np.frombuffer(raw, np.uint8)
     return list(coco_reader.scan_document(text, ("images", "annotations")))
 

@@ -342,7 +342,6 @@ def test_the_wrong_labels_of_the_sample_data_lead_the_list_and_are_reported(tmp_
 
 
 def chosen(options: ScanOptions) -> str | None:
-    """Return the name of the model that a scan would ask."""
     model = options.prepare([str(SAMPLE_DATA)], Path("run")).vectors.embedder
     return None if model is None else model.name
 

@@ -70,7 +70,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
     return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 

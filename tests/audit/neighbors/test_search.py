@@ -31,7 +31,6 @@ def mean_hash(signature: np.void) -> int:
 
 
 def signed(pictures: list[np.ndarray]) -> tuple[np.ndarray, list[bytes], np.ndarray]:
-    """Signatures, keys and hashes of pictures: what is searched."""
     table = stack_signatures([make_signature(p) for p in pictures])
     return table, [key(p) for p in pictures], np.array([mean_hash(s) for s in table], np.uint64)
 
@@ -59,7 +58,6 @@ def known(families: list[np.ndarray]) -> tuple[np.ndarray, list[bytes], np.ndarr
 
 @pytest.fixture(scope="module")
 def found(families: list[np.ndarray]) -> Relation:
-    """What the search finds in the families."""
     return search(families)
 
 

@@ -274,7 +274,6 @@ def strangers() -> Signatures:
 
 
 def passed(table: Signatures, pairs: list[tuple[int, int]], contrast: float) -> list[bool]:
-    """Pass pairs as they lie, at one contrast."""
     rows = np.array(pairs, np.int64)
     return pass_gate(
         np.ascontiguousarray(table["grey"]),

@@ -107,7 +107,6 @@ def sharpness(rgb: np.ndarray) -> float:
 
 
 def noisy(seed: int, shape: tuple[int, int], sigma: float) -> np.ndarray:
-    """A grey picture of nothing but noise."""
     grey = np.random.default_rng(seed).normal(128, sigma, (*shape, 1))
     return np.clip(grey + np.zeros(3), 0, 255).astype(np.uint8)
 
@@ -340,7 +339,6 @@ def scene(seed: int = 0) -> Pixels:
 
 
 def places(picture: Pixels) -> dict[str, float]:
-    """Return the columns of one picture."""
     edge = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
     table = stack_signatures([make_signature(picture)])
     found = measure_places(table, np.array([edge.mean() / 255]))

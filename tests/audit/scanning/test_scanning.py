@@ -70,7 +70,6 @@ def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def twice(smaller: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
     return Path(shutil.copytree(smaller, tmp_path / "run"))
 
 

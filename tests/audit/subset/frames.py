@@ -144,5 +144,4 @@ def call(*words: Any, code: int = 0) -> str:
 
 
 def document(*words: Any) -> dict[str, Any]:
-    """Return the document that a command prints with --json."""
     return dict(json.loads(call(*words, "--json")))

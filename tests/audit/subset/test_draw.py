@@ -209,7 +209,6 @@ KINDS = st.sampled_from(["files", "duplicates", "groups", "strata", "neyman"])
 
 @cache
 def case(kind, seed):
-    """Return a frame and a recipe of a kind."""
     frame = made_set(
         400, 4, seed=seed, groups=90 if kind == "groups" else 0,
         duplicates=60 if kind == "duplicates" else 0, excluded=20,
@@ -418,7 +417,6 @@ def model(frame: pl.DataFrame, accuracy: float, name: str) -> pl.DataFrame:
 
 
 def make_all() -> tuple[dict[str, Any], dict[str, pl.DataFrame], dict[str, Any]]:
-    """Return (plan documents, drawn rows, score documents) by name."""
     frame = golden_set()
     a, b = model(frame, 0.8, "A"), model(frame, 0.86, "B")
     plans = {
