@@ -35,6 +35,7 @@ from tests.audit.sources.packed_sets import (
 from tests.audit.sources.trees import read
 
 FILES = pictures()
+OF_FILES: dict[str, Any] = {"executor": Serial(), "checks": ["FILE"]}
 
 
 @pytest.fixture(autouse=True)
@@ -189,11 +190,11 @@ def test_an_object_without_bytes_is_empty_and_not_asked_for_again(store, tmp_pat
     store.pipe("/set/train/cat/empty.png", b"")
     # a range of nothing is refused by s3, gcs and http servers alike
     Failing.failures = {"empty.png": [OSError(22, said)] * 9}
-    scan(open_source(["failing://set"]), tmp_path / "run", executor=Serial())
+    scan(open_source(["failing://set"]), tmp_path / "run", **OF_FILES)
     run = audit.open(tmp_path / "run")
     assert "empty" in run.findings.filter(run.findings["code"] == "FILE001")["message"][0]
     assert len(Failing.failures["empty.png"]) == 8
-    again = scan(open_source(["failing://set"]), tmp_path / "run", executor=Serial())
+    again = scan(open_source(["failing://set"]), tmp_path / "run", **OF_FILES)
     assert (again.measured, again.kept) == (0, len(FILES) + 1)
 
 
@@ -224,10 +225,10 @@ def test_listed_addresses_are_read_and_their_failures_are_tried_again(tmp_path: 
         names[1]: [OSError("down")] * object_store.TRIES,
         names[2]: [FileNotFoundError("gone")],
     }
-    scan(open_source([listed]), tmp_path / "run", executor=Serial())
+    scan(open_source([listed]), tmp_path / "run", **OF_FILES)
     kinds = audit.open(tmp_path / "run").sql("SELECT error_kind FROM images ORDER BY id")
     assert kinds["error_kind"].to_list() == [None, "io", "missing", None]
-    again = scan(open_source([listed]), tmp_path / "run", executor=Serial())
+    again = scan(open_source([listed]), tmp_path / "run", **OF_FILES)
     assert (again.measured, again.kept) == (1, 3)
     plan = plan_dataset(tmp_path / "run")
     made = apply_plan(plan, tmp_path / "new")
@@ -241,7 +242,7 @@ def test_findings_on_images_of_unknown_size_have_no_negative_size(store, tmp_pat
     for name, data in zip("abcde", bodies, strict=True):
         store.pipe(f"/bad/{name}.png", data)
     listed = manifest(tmp_path / "m.csv", [f"failing://bad/{name}.png" for name in "abcde"])
-    scan(open_source([listed]), tmp_path / "run", executor=Serial())
+    scan(open_source([listed]), tmp_path / "run", executor=Serial(), checks=["DUP", "FILE"])
     found = audit.open(tmp_path / "run").findings
     texts = dict(zip(found["code"], found["message"], strict=True))
     assert "have the same content" in texts["DUP001"]
@@ -255,7 +256,7 @@ def test_no_secret_of_an_address_is_stored(tmp_path: Path) -> None:
         ["https://user:s3cret@x.org/a.jpg", "https://x.org/b.jpg?key=s3cret", "s3://b/c#s3cret",
          " https://user:s3cret@x.org/d.jpg", "http://[s3cret@x/e.jpg", "failing://set/f"],
     )  # fmt: skip
-    scan(open_source([listed], exclude=["b.jpg*"]), tmp_path / "run", executor=Serial())
+    scan(open_source([listed], exclude=["b.jpg*"]), tmp_path / "run", **OF_FILES)
     run = audit.open(tmp_path / "run")
     shown = run.sql("SELECT id, error_kind, error FROM images ORDER BY id")
     errors = dict(zip(shown["id"], shown["error"], strict=True))
@@ -287,12 +288,12 @@ def test_an_address_that_may_not_be_read_is_a_sentence(address: str, reason: str
 def test_a_missing_library_is_named_with_its_command(monkeypatch, tmp_path, library):
     monkeypatch.setitem(sys.modules, library, None)
     listed = manifest(tmp_path / "m.csv", ["http://127.0.0.1:9/a.jpg"])
-    scan(open_source([listed]), tmp_path / "run", executor=Serial())
+    scan(open_source([listed]), tmp_path / "run", **OF_FILES)
     (row,) = audit.open(tmp_path / "run").sql("SELECT * FROM images").to_dicts()
     assert row["error_kind"] == "unsupported"
     assert "pip install 'dataset-preflight[remote]'" in row["error"]
     # after the installation, the next scan tries again
-    assert scan(open_source([listed]), tmp_path / "run", executor=Serial()).measured == 1
+    assert scan(open_source([listed]), tmp_path / "run", **OF_FILES).measured == 1
 
 
 class Host(BaseHTTPRequestHandler):
