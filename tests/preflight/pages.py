@@ -1,7 +1,5 @@
 """What the page of a check must be, in both programs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

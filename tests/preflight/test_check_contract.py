@@ -1,7 +1,5 @@
 """The contract of a check: what is found, what is refused and where, and what a page must have."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,9 +95,7 @@ def test_checks_are_found_by_code_in_its_order(found: Found) -> None:
         (written() + written("Twice"), "the code AB001 is that of Odd too"),
     ],
 )
-def test_a_check_that_breaks_the_contract_is_named_with_its_place(
-    found: Found, text: str, said: str
-) -> None:
+def test_a_check_that_breaks_the_contract_is_named_with_its_place(found, text, said):
     line = text.splitlines().index(
         "class Twice(Check):" if "Twice" in text else text.split("\n")[1]
     )

@@ -1,7 +1,5 @@
 """How sure a finding is: when it is an error, a warning or a note, and what its sentence says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -40,9 +38,7 @@ def near_tables(score: float, checked: bool) -> dict[str, list[dict[str, Any]]]:
     ],
 )
 @pytest.mark.parametrize("grouped", [True, False])
-def test_an_overlap_that_is_an_error_is_sure(
-    score: float, checked: bool, third: dict[str, str], sure: bool, grouped: bool
-) -> None:
+def test_an_overlap_that_is_an_error_is_sure(score, checked, third, sure, grouped):
     tables = near_tables(score, checked)
     if not grouped:
         tables["groups"] = []
@@ -64,9 +60,7 @@ def test_an_overlap_that_is_an_error_is_sure(
         (7.0, False, ("cat", "cat", "dog"), Severity.ERROR),  # the third is A again
     ],
 )
-def test_labels_that_differ_surely(
-    score: float, checked: bool, labels: tuple[str, ...], worst: Severity
-) -> None:
+def test_labels_that_differ_surely(score, checked, labels, worst):
     rows = [{"pixel_hash": h, "label": x} for h, x in zip((A, B, A), labels, strict=True)]
     (found,) = judge("DUP003", rows, **near_tables(score, checked))
     assert found.severity is worst

@@ -1,7 +1,5 @@
 """A cluster of two nodes: what it answers is what one machine answers, lost nodes included."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +36,7 @@ pytestmark = [
     # Ray says of its own release to come that it will leave processors' variables alone
     pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
 ]
+CHECKS = ("DUP", "FILE", "SPLIT001")
 FACTS = (
     "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id",
     "SELECT * FROM pairs ORDER BY a, b",
@@ -105,14 +104,12 @@ def test_an_item_that_kills_its_process_is_found(nodes: Any) -> None:
 
 
 @pytest.mark.parametrize("parts", [False, True])
-def test_a_scan_equals_that_of_one_machine_row_for_row(
-    nodes: Any, parts: bool, tmp_path: Path
-) -> None:
+def test_a_scan_equals_that_of_one_machine_row_for_row(nodes, parts, tmp_path):
     folder, shared = write_folder(tmp_path / "set", pictures(30)), tmp_path / "shared"
     (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
-    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
+    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial(), checks=CHECKS)
     config = Config(executor="ray", parts=str(shared) if parts else None)
-    audit.scan(folder, tmp_path / "two", config=config)
+    audit.scan(folder, tmp_path / "two", config=config, checks=CHECKS)
     assert facts(tmp_path / "two") == facts(tmp_path / "one")
     assert not parts or list(shared.iterdir()) == []
 
@@ -162,7 +159,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The facts of a scan without parts."""
     folder = tmp_path_factory.mktemp("alone")
     source = open_source([str(write_folder(folder / "set", pictures(12)))])
-    scan(source, folder / "run", executor=Serial())
+    scan(source, folder / "run", executor=Serial(), checks=CHECKS)
     return facts(folder / "run")
 
 
@@ -191,7 +188,7 @@ class Counting(Serial):
 
 
 def scanned(folder: Path, run: Path, place: SharedPlace, executor: Serial) -> ScanResult:
-    return scan(open_source([str(folder)]), run, executor=executor, parts=place)
+    return scan(open_source([str(folder)]), run, executor=executor, parts=place, checks=CHECKS)
 
 
 def parts_below(place: SharedPlace) -> list[Path]:
@@ -199,9 +196,7 @@ def parts_below(place: SharedPlace) -> list[Path]:
     return sorted(place.folder.rglob("*.parquet"))
 
 
-def test_by_way_of_parts_equals_and_leaves_nothing(
-    folder: Path, place: SharedPlace, tmp_path: Path, alone: list[Any]
-) -> None:
+def test_by_way_of_parts_equals_and_leaves_nothing(folder, place, tmp_path, alone):
     scanned(folder, tmp_path / "run", place, Serial())
     assert facts(tmp_path / "run") == alone
     assert parts_below(place) == []
@@ -216,9 +211,7 @@ def left(folder: Path, place: SharedPlace, tmp_path: Path) -> SharedPlace:
     return place
 
 
-def test_what_nodes_measured_outlives_the_head(
-    folder: Path, left: SharedPlace, tmp_path: Path, alone: list[Any]
-) -> None:
+def test_what_nodes_measured_outlives_the_head(folder, left, tmp_path, alone):
     again = Counting()
     result = scanned(folder, tmp_path / "run", left, again)
     assert (result.total, result.resumed, again.opened) == (12, 8, 4)
@@ -237,9 +230,7 @@ def test_parts_that_outlived_their_scan_are_removed_by_the_next(
     assert parts_below(place) == []
 
 
-def test_a_damaged_part_is_measured_again(
-    folder: Path, left: SharedPlace, tmp_path: Path, alone: list[Any]
-) -> None:
+def test_a_damaged_part_is_measured_again(folder, left, tmp_path, alone):
     rows = [path for path in parts_below(left) if path.name.endswith(FEATURES)]
     kept = [path for path in parts_below(left) if path.name.endswith(SIGNATURES)]
     rows[0].write_bytes(rows[0].read_bytes()[:-9])
@@ -252,9 +243,7 @@ def test_a_damaged_part_is_measured_again(
     assert facts(tmp_path / "run") == alone
 
 
-def test_parts_of_files_that_changed_since_are_not_taken(
-    folder: Path, left: SharedPlace, tmp_path: Path
-) -> None:
+def test_parts_of_files_that_changed_since_are_not_taken(folder, left, tmp_path):
     for path in folder.rglob("*.png"):
         path.write_bytes(path.read_bytes())
     result = scanned(folder, tmp_path / "run", left, Counting())
@@ -272,9 +261,7 @@ class Full(SharedPlace):
         return Full(f"{self.address}/{name}")
 
 
-def test_a_full_place_ends_the_scan_at_once_by_a_sentence(
-    folder: Path, place: SharedPlace, tmp_path: Path
-) -> None:
+def test_a_full_place_ends_the_scan_at_once_by_a_sentence(folder, place, tmp_path):
     executor = Counting()
     with pytest.raises(MachineError, match="took no more"):
         scanned(folder, tmp_path / "run", Full(place.address), executor)

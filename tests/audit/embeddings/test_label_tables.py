@@ -1,9 +1,8 @@
 """From a folder to LABEL006: a scan with the built-in vectors and with the user's own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,6 +25,7 @@ from tests.conftest import picture
 pytestmark = pytest.mark.slow
 
 CLASSES = ("cat", "dog", "owl")
+OF_LABELS: dict[str, Any] = {"jobs": 1, "checks": ["LABEL006"]}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def own_vectors(path: Path, root: Path, wrong: tuple[str, ...]) -> Path:
 
 def scanned(root: Path, run: Path, options: VectorOptions) -> tuple[list[str], str, LabelFacts]:
     """Return the samples of LABEL006 in their order, its completeness, and the facts."""
-    scanning.scan(open_source([str(root)]), run, jobs=1, vectors=options)
+    scanning.scan(open_source([str(root)]), run, vectors=options, **OF_LABELS)
     with open_run(run) as store:
         found = store.rows(
             "SELECT sample_id FROM findings JOIN finding_samples USING (fingerprint) "
@@ -89,9 +89,7 @@ def test_own_vectors_show_what_is_wrong(animals: Path, tmp_path: Path) -> None:
     assert suggested["least"] > given["least"]
 
 
-def test_a_label_none_of_whose_class_is_among_the_references(
-    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_label_none_of_whose_class_is_among_the_references(animals, tmp_path, monkeypatch):
     monkeypatch.setattr(label_tables, "REFERENCES", 1)
     path = own_vectors(tmp_path / "v.parquet", animals, ())
     scanned(animals, tmp_path / "run", VectorOptions(embeddings=path))
@@ -108,7 +106,7 @@ def test_other_vectors_are_related_again_without_measuring(animals: Path, tmp_pa
     path = own_vectors(tmp_path / "v.parquet", animals, ("cat/00.png",))
     options = VectorOptions(embeddings=path)
     again, same = (
-        scanning.scan(open_source([str(animals)]), tmp_path / "run", jobs=1, vectors=options)
+        scanning.scan(open_source([str(animals)]), tmp_path / "run", vectors=options, **OF_LABELS)
         for _ in range(2)
     )
     assert (again.measured, again.unchanged, same.unchanged) == (0, False, True)

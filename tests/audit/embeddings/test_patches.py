@@ -1,13 +1,16 @@
-"""Built-in vectors: the same for a mirror image, in every set, near for what looks alike."""
-
-from __future__ import annotations
+"""Built-in vectors, and what relates classes and boxes to the stored signatures."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from audit.embeddings import nearest, patches
+from audit.embeddings.box_fits import EACH, relate_box_fits
+from audit.embeddings.class_marks import relate_marks
 from audit.embeddings.nearest import Compared, KnownNearest, Nearest, nearest_places, nearest_rows
 from audit.embeddings.orientation_views import NEGATIVE, ORIENTATIONS, describe, reorient
 from audit.embeddings.patches import (
@@ -22,7 +25,11 @@ from audit.embeddings.patches import (
     load_coder,
     vectors_of,
 )
+from audit.neighbors.pairs.signature_store import write_signatures
+from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature, stack_signatures
+from audit.testing import Case, case_store
+from tests.audit.checks.case_tables import boxed
 from tests.conftest import picture
 
 Search = Callable[..., Nearest]
@@ -40,9 +47,7 @@ def test_a_mirror_image_has_the_same_code() -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("region", VIEWS[::3])
-def test_a_picture_has_one_code_wherever_it_stands(
-    region: tuple[int, int, int], many: bool
-) -> None:
+def test_a_picture_has_one_code_wherever_it_stands(region, many):
     some, coder = table(90), load_coder(many)
     every = code_view(some, coder, region)
     for rows in (slice(17, 18), slice(5, 77), slice(None, None, -1)):
@@ -79,9 +84,7 @@ def test_neighbours_are_compared_by_whole_numbers_that_say_what_the_vectors_say(
     assert np.corrcoef(apart[0].ravel(), apart[1].ravel())[0, 1] > 0.9
 
 
-def test_of_many_pictures_the_main_axes_say_nearly_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_many_pictures_the_main_axes_say_nearly_the_same(monkeypatch):
     codes, coder = [code_view(table(150), load_coder(), VIEWS[0])], load_coder()
     whole = vectors_of(codes, coder).views[0]
     monkeypatch.setattr(patches, "LEAST_AXES", 100)
@@ -99,9 +102,7 @@ def test_of_many_pictures_the_main_axes_say_nearly_the_same(
 @pytest.mark.parametrize("search", [nearest_rows, nearest_places])
 @pytest.mark.parametrize("references", [40, 1000])
 @pytest.mark.parametrize("seed", range(6))
-def test_neighbours_are_brought_up_to_date(
-    seed: int, references: int, search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbours_are_brought_up_to_date(seed, references, search, monkeypatch):
     """Pictures that come, go and change groups leave what one search of all would find."""
     for name in ("REFERENCES", "DISTANCE_REFERENCES"):
         monkeypatch.setattr(nearest, name, references)
@@ -151,3 +152,80 @@ def test_the_negative_of_a_negative_is_the_image() -> None:
     few = table(3)
     again = reorient(reorient(few, NEGATIVE), NEGATIVE)
     assert (again["grey"] == few["grey"]).all()
+
+
+N = 80
+
+
+def write(run: Path, pictures: list[np.ndarray]) -> list[dict[str, Any]]:
+    """Store the signatures of pictures; return their rows, every fourth of class b."""
+    hashes = [f"{number:064x}" for number in range(len(pictures))]
+    write_signatures(run, signature_table(hashes, [make_signature(p) for p in pictures]))
+    return [{"content_hash": h, "label": "ab"[n % 4 == 0]} for n, h in enumerate(hashes)]
+
+
+def textures(count: int = N) -> list[np.ndarray]:
+    rng = np.random.default_rng(7)
+    return [np.clip(rng.normal(120, 30, (32, 32, 3)), 0, 255).astype(np.uint8)
+            for _ in range(count)]  # fmt: skip
+
+
+def test_the_mark_of_a_class_is_kept_for_every_picture(tmp_path: Path) -> None:
+    pictures = textures()
+    for drawing in pictures[::4]:
+        drawing[27:29, 20:27] = 250
+    with case_store(Case("", write(tmp_path, pictures))) as store:
+        relate_marks(store, tmp_path)
+        found = store.query("SELECT * FROM class_marks")
+    assert found["label"].unique().to_list() == ["b"]
+    assert found["place"].unique().to_list() == ["bottom right"]
+    assert found["sample_id"].n_unique() == N
+
+
+@pytest.mark.parametrize("why", ["none", "few", "copies", "one class", "plain ground"])
+def test_no_mark_is_found(tmp_path: Path, why: str) -> None:
+    pictures = textures(36 if why == "few" else N)
+    if why != "none":
+        for drawing in pictures[::4]:
+            drawing[27:29, 20:27] = 250
+    if why == "plain ground":
+        for drawing in pictures:
+            drawing[:3], drawing[-3:], drawing[:, :3], drawing[:, -3:] = 0, 0, 0, 0
+    rows = write(tmp_path, pictures)
+    for row in rows:
+        if why == "one class":
+            row["label"] = "a"
+        if why == "copies" and row["label"] == "b":
+            row["pixel_hash"] = "f" * 32
+    with case_store(Case("", rows)) as store:
+        relate_marks(store, tmp_path)
+        assert store.scalar("SELECT count(*) FROM class_marks") == 0
+
+
+def fits(tmp_path: Path, mirrored: bool, crowd: int = 1) -> pl.DataFrame:
+    """Return `box_fits`, the best first: one object an image."""
+    rng, pictures, boxes, listed = np.random.default_rng(8), textures(), [], []
+    for number, drawing in enumerate(pictures):
+        x, y = (int(v) for v in rng.integers(1, 20, 2))
+        drawing[y : y + 8, x : x + 9] = rng.choice([10, 245])
+        place = {"x": 20.0 * (32 - x - 9 if mirrored else x), "y": 15.0 * y}
+        name = f"{number:04d}.jpg"
+        boxes.append({"sample_id": name, "width": 180.0, "height": 120.0, **place})
+        listed.append({"file": "boxes.json", "image_key": name, "sample_id": name, "entry": number})
+    boxes += boxes[:1] * (crowd - 1)
+    tables = boxed(*boxes, annotated_images=listed)
+    with case_store(Case("", write(tmp_path, pictures), tables=tables)) as store:
+        relate_box_fits(store, tmp_path)
+        return store.query("SELECT * FROM box_fits ORDER BY gain_z DESC")
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_boxes_on_mirrored_pictures_fit_better_mirrored(tmp_path: Path, mirrored: bool) -> None:
+    row = fits(tmp_path, mirrored).row(0, named=True)
+    assert row["gain_z"] > 4 if mirrored else row["gain_z"] < -2
+    assert not mirrored or row["elsewhere"] == "mirrored"
+    assert row["boxes"] == row["units"] == N
+
+
+def test_of_a_crowded_picture_some_boxes_are_looked_at(tmp_path: Path) -> None:
+    assert fits(tmp_path, False, crowd=30)["boxes"][0] == N - 1 + EACH

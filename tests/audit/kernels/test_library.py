@@ -1,7 +1,5 @@
 """The table refuses what C would read past; a library of other sources is not loaded."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -87,9 +85,7 @@ def test_without_a_library_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch)
     load_kernels.cache_clear()
 
 
-def test_a_library_of_other_sources_is_not_loaded(
-    kernels: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_of_other_sources_is_not_loaded(kernels, monkeypatch):
     assert find_kernel(NAMES[0])
     monkeypatch.setattr("audit.kernels.library.source_hash", lambda: "0" * 32)
     load_kernels.cache_clear()

@@ -1,7 +1,5 @@
 """The relate stage: near-duplicates of a scan, whatever the order, the kills and the additions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,7 +70,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
     return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 
@@ -208,9 +205,7 @@ def test_what_was_decided_is_carried_over(pets: Path, tmp_path: Path) -> None:
         assert before & set(load_pair_cache(store).rejected_pairs.tolist())
 
 
-def test_what_was_found_is_carried_over_too(
-    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_is_carried_over_too(pets, tmp_path, monkeypatch):
     monkeypatch.setattr("audit.neighbors.search.KEPT_FROM", 0)
     searched: list[int] = []
     whole = search.find_nearest

@@ -1,7 +1,5 @@
 """When a scan may trust that every picture of the generation before has its signature stored."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,9 +44,7 @@ def signed(building: Store, run: Path) -> int | None:
     return None if found is None else len(found)
 
 
-def test_the_parts_of_when_it_was_published_need_no_look_at_each_picture(
-    building: Store, run: Path
-) -> None:
+def test_the_parts_of_when_it_was_published_need_no_look_at_each_picture(building, run):
     assert len(signed_pictures(building, run) or ()) == N_FILES  # without a generation before
     assert signed(building, run) is None
 
@@ -79,9 +75,7 @@ def test_parts_that_no_picture_needs_change_nothing(scanned: Path, run: Path) ->
     assert len(generations.list_generations(run)) == 1
 
 
-def test_a_run_that_names_no_parts_is_looked_into(
-    scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_names_no_parts_is_looked_into(scanned, tmp_path, monkeypatch):
     monkeypatch.setattr(scanning, "PUBLISHED_WITH", "other_fact")
     scan_tree(scanned / "pets", tmp_path / "run")
     with generations.open_run(tmp_path / "run") as store:

@@ -54,9 +54,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("folder", "form", "layout", "expected"), FORMATS)
-def test_published_layouts(
-    folder: str, form: str | None, layout: str, expected: dict[tuple[str | None, str | None], int]
-) -> None:
+def test_published_layouts(folder, form, layout, expected):
     source = open_source([str(DATA / "formats" / folder)])
     assert (source.layout.annotations, source.layout.name) == (form, layout)
     assert Counter((s.split, s.label) for s in read(source)) == expected
