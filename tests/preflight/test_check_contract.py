@@ -95,7 +95,9 @@ def test_checks_are_found_by_code_in_its_order(found: Found) -> None:
         (written() + written("Twice"), "the code AB001 is that of Odd too"),
     ],
 )
-def test_a_check_that_breaks_the_contract_is_named_with_its_place(found, text, said):
+def test_a_check_that_breaks_the_contract_is_named_with_its_place(
+    found: Found, text: str, said: str
+) -> None:
     line = text.splitlines().index(
         "class Twice(Check):" if "Twice" in text else text.split("\n")[1]
     )

@@ -36,7 +36,9 @@ def test_help_fits_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(map(len, page.splitlines())) <= 96
 
 
-def test_an_option_of_the_program_stands_before_or_after_the_command(capsys):
+def test_an_option_of_the_program_stands_before_or_after_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     wrong = ["--set", "measure.repeats=none"]
     for words in ([*wrong, "runs"], ["runs", *wrong]):
         assert profiler.command_line(words) == 2
@@ -46,7 +48,9 @@ def test_an_option_of_the_program_stands_before_or_after_the_command(capsys):
     assert (args.script, args.config) == (words[4:], None)
 
 
-def test_a_program_alone_says_what_is_next_here(tmp_path, monkeypatch, capsys):
+def test_a_program_alone_says_what_is_next_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert "audit scan FOLDER" in CliRunner().invoke(app, []).output
     (tmp_path / "runs" / "my pets").mkdir(parents=True)
@@ -65,7 +69,9 @@ def test_a_program_alone_says_what_is_next_here(tmp_path, monkeypatch, capsys):
     ]  # fmt: skip
 
 
-def test_a_wrong_name_has_the_nearest_right_one(tmp_path, capsys):
+def test_a_wrong_name_has_the_nearest_right_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert nearest_name("dup01", ["DUP001", "FILE001"]) == " Did you mean 'DUP001'?"
     assert nearest_name("zebra", ["DUP001", "FILE001"]) == ""
     (tmp_path / "pictures").mkdir()
@@ -125,7 +131,9 @@ def test_a_wrong_assignment_is_refused_with_the_remedy(text: str, message: str) 
         assign({"scan": 3}, ["scan.lock=true"], KEYS)
 
 
-def test_a_file_is_read_from_the_working_folder_or_by_name(tmp_path, monkeypatch):
+def test_a_file_is_read_from_the_working_folder_or_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert read_settings(None, "audit.toml")[0] == {}
     (tmp_path / "audit.toml").write_text("[scan]\nlock = false\n")

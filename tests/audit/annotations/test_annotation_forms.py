@@ -117,7 +117,9 @@ def test_lines_that_are_no_labels(tmp_path: Path, line: str) -> None:
     ("encoding", "said"),
     [("utf-8-sig", "a file begins with a byte-order mark"), ("utf-16", "a file is UTF-16")],
 )
-def test_labels_in_another_encoding_are_read_and_named(tmp_path, encoding, said):
+def test_labels_in_another_encoding_are_read_and_named(
+    tmp_path: Path, encoding: str, said: str
+) -> None:
     good = "0 0.5 0.5 0.2 0.2\n"
     with annotated(yolo_tree(tmp_path, good, good, good.encode(encoding))) as store:
         [row] = store.rows("FROM annotation_problems")

@@ -189,7 +189,9 @@ class Pairs(list[Any]):
     kind=st.sampled_from(["whole", "cut", "flip", "insert"]),
 )  # fmt: skip
 @example(changes=[], at=0, byte=0, kind="whole")
-def test_an_outline_is_what_a_parser_finds(changes, at, byte, kind):
+def test_an_outline_is_what_a_parser_finds(
+    changes: list[tuple[int, str, Any]], at: int, byte: int, kind: str
+) -> None:
     document = coco(2, [(1, 5, 6, 20, 10), (2, 1, 2, 30, 20)], segmentation=[[1, 2, 30, 4, 5, 6]])
     for which, key, value in changes:
         document["annotations"][which][key] = value

@@ -51,7 +51,9 @@ def test_too_few_boxes_cannot_tell(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declared", "box"), [((64, 48), (50, 5, 10, 40)), ((48, 64), (5, 50, 40, 10))]
 )
-def test_a_turned_picture_has_its_boxes_where_they_fit(tmp_path, declared, box):
+def test_a_turned_picture_has_its_boxes_where_they_fit(
+    tmp_path: Path, declared: tuple[int, int], box: tuple[int, int, int, int]
+) -> None:
     """Stored 64 x 48, shown 48 x 64: a box at x = 50 fits the stored picture alone."""
     picture(tmp_path / "images" / "0.jpg", 64, 48, orientation=6)
     document = coco(1, [(1, *box)])
@@ -122,7 +124,9 @@ def test_two_numbers_a_keypoint_leave_out_those_at_zero(tmp_path: Path) -> None:
     ],
     ids=["turned box", "pose", "outline", "outlines of several lengths"],
 )
-def test_without_a_shape_lines_tell_poses_from_outlines(tmp_path, lines, kinds):
+def test_without_a_shape_lines_tell_poses_from_outlines(
+    tmp_path: Path, lines: str, kinds: list[str]
+) -> None:
     with annotated(pose_tree(tmp_path, "names: [cat]\n", lines + "\n")) as store:
         assert [found for found, _ in shapes_of(store)] == kinds
 

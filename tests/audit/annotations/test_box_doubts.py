@@ -158,7 +158,9 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "document", "said"), BAD, ids=[name for name, _, _ in BAD])
-def test_what_cannot_be_used_is_one_sentence(name, document, said, tmp_path):
+def test_what_cannot_be_used_is_one_sentence(
+    name: str, document: Any, said: str, tmp_path: Path
+) -> None:
     root = coco_tree(tmp_path / "data", coco(), 1)
     with pytest.raises(UsageError, match=said) as raised:
         found(root, document)

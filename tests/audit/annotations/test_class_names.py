@@ -103,7 +103,9 @@ def test_names_are_read_as_written(tmp_path: Path, form: str) -> None:
 
 # PyYAML itself takes no tab between tokens
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "tabs between"])
-def test_without_libyaml_they_are_read_alike(tmp_path, form, monkeypatch):
+def test_without_libyaml_they_are_read_alike(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(yaml, "CSafeLoader")
     test_names_are_read_as_written(tmp_path, form)
 
@@ -115,7 +117,9 @@ def test_without_libyaml_they_are_read_alike(tmp_path, form, monkeypatch):
     numbered=st.booleans(),
     width=st.sampled_from([3, 20, 1000]),
 )
-def test_what_pyyaml_writes_is_read_as_it_reads_it(names, style, flow, numbered, width):
+def test_what_pyyaml_writes_is_read_as_it_reads_it(
+    names: list[str], style: str | None, flow: bool, numbered: bool, width: int
+) -> None:
     listed = {str(i): name for i, name in enumerate(names)}
     text: str = yaml.safe_dump(
         {"train": "x", "names": listed if numbered else names}, default_style=style,

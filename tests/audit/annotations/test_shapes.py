@@ -157,7 +157,9 @@ SETS: dict[str, Callable[[int], np.ndarray]] = {
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("what", ["pairs", "cover"])
-def test_ten_times_the_boxes_are_ten_times_the_work(name, what, monkeypatch):
+def test_ten_times_the_boxes_are_ten_times_the_work(
+    name: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(box_pairs, "MOST_NEXT", 20)
     compared, work = box_pairs.compare_next, []
 
@@ -179,7 +181,9 @@ def test_ten_times_the_boxes_are_ten_times_the_work(name, what, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_union_of_many_boxes_is_that_of_the_grid(name, monkeypatch):
+def test_the_union_of_many_boxes_is_that_of_the_grid(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for boxes in (SETS[name](60), some_boxes(60, 3, 0.4)):
         area = box_statistics._union(boxes)
         with monkeypatch.context() as patch:

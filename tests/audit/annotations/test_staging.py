@@ -113,7 +113,9 @@ def tables_of(source: Source, files: Files) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("kind", [*MADE, *REAL])
-def test_a_folder_an_archive_and_a_store_give_the_same_tables(kind, tmp_path, request):
+def test_a_folder_an_archive_and_a_store_give_the_same_tables(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     root = tmp_path / "set"
     if kind in MADE:
         MADE[kind](root)
@@ -141,7 +143,9 @@ def test_a_damaged_annotation_in_an_archive_is_what_it_is_in_a_folder(tmp_path: 
     assert tables_of(packed, files) == expected
 
 
-def test_an_annotation_that_unpacks_to_too_much_is_not_copied(tmp_path, monkeypatch):
+def test_an_annotation_that_unpacks_to_too_much_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = coco(2) | {"info": " " * 300_000}
     coco_tree(tmp_path / "set", document, 2)
     files = files_below(tmp_path / "set")
@@ -151,7 +155,9 @@ def test_an_annotation_that_unpacks_to_too_much_is_not_copied(tmp_path, monkeypa
     assert "cannot be read" in str(problems)
 
 
-def test_annotations_that_did_not_change_are_not_read_again(tmp_path, monkeypatch):
+def test_annotations_that_did_not_change_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_yolo(tmp_path / "set")
     address = stored(files_below(tmp_path / "set"))
     asked: list[str] = []

@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from audit.checking.check import SECTIONS, Check, all_checks, make_params, page
-<<<<<<< HEAD
-from tests.preflight.pages import page_faults, page_sections
-=======
-from preflight.check_contract import page_sections
 from tests.conftest import ROOT
-from tests.preflight.pages import page_faults
->>>>>>> testsaudit
+from tests.preflight.pages import page_faults, page_sections
 
 
 @pytest.mark.parametrize("check", [pytest.param(c, id=code) for code, c in all_checks().items()])

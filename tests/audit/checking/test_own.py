@@ -141,7 +141,9 @@ def test_an_error_in_a_file_loses_nothing_that_it_measured(mine: Path, tree: Pat
      ("raise SystemExit(0)", "SystemExit: 0 (in 24 files)")],
     ids=["raises", "ends the program"],
 )  # fmt: skip
-def test_a_column_that_fails_has_no_value_and_says_where(mine, tree, step, words):
+def test_a_column_that_fails_has_no_value_and_says_where(
+    mine: Path, tree: Path, step: str, words: str
+) -> None:
     text = MINE.replace("    return picture[", f"    {step}\n    return picture[")
     (mine / "my_checks.py").write_text(text)
     run = scan(tree, mine)
@@ -212,7 +214,9 @@ PARTS = ("import", "construction", "find", "completeness")
 @pytest.mark.parametrize(
     ("part", "raised"), [*((part, EXITS[0]) for part in PARTS), *(("find", e) for e in EXITS[1:])]
 )
-def test_a_check_that_ends_the_program_is_a_failed_check(mine, tree, part, raised):
+def test_a_check_that_ends_the_program_is_a_failed_check(
+    mine: Path, tree: Path, part: str, raised: str
+) -> None:
     methods = {
         "construction": f"    def __init__(self):\n        {raised}\n",
         "find": f"    def find(self, store, params):\n        {raised}\n",
@@ -238,7 +242,9 @@ CRASHES = (
 
 @pytest.mark.parametrize("crash", CRASHES)
 @pytest.mark.parametrize("when", ["True", "picture.mean() > 200"])
-def test_a_column_that_crashes_its_process_is_dropped(mine, tree, crash, when):
+def test_a_column_that_crashes_its_process_is_dropped(
+    mine: Path, tree: Path, crash: str, when: str
+) -> None:
     dataset = Path(shutil.copytree(tree, mine / "set"))
     Image.new("RGB", (64, 64), (255, 250, 250)).save(dataset / "train" / "cat" / "white.png")
     steps = f"    if {when}:\n        {crash}\n    return picture["
@@ -290,7 +296,9 @@ def test_every_column_that_raises_is_named(mine: Path, tree: Path) -> None:
         ("action", "'keep'"),
     ],
 )
-def test_a_finding_that_cannot_be_stored_fails_its_check_alone(mine, tree, field, value):
+def test_a_finding_that_cannot_be_stored_fails_its_check_alone(
+    mine: Path, tree: Path, field: str, value: str
+) -> None:
     wrong = (
         f"            row['subject'] += 'x'\n            yield replace(found, {field}={value})\n"
     )

@@ -205,6 +205,8 @@ def of_few_and_many() -> tuple[dict[str, int], dict[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", all_checks())
-def test_the_number_of_queries_does_not_grow_with_classes(code, of_few_and_many):
+def test_the_number_of_queries_does_not_grow_with_classes(
+    code: str, of_few_and_many: tuple[dict[str, int], dict[str, int]]
+) -> None:
     few, many = of_few_and_many
     assert few[code] == many[code] <= 8

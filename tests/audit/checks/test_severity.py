@@ -38,7 +38,9 @@ def near_tables(score: float, checked: bool) -> dict[str, list[dict[str, Any]]]:
     ],
 )
 @pytest.mark.parametrize("grouped", [True, False])
-def test_an_overlap_that_is_an_error_is_sure(score, checked, third, sure, grouped):
+def test_an_overlap_that_is_an_error_is_sure(
+    score: float, checked: bool, third: dict[str, str], sure: bool, grouped: bool
+) -> None:
     tables = near_tables(score, checked)
     if not grouped:
         tables["groups"] = []
@@ -60,7 +62,9 @@ def test_an_overlap_that_is_an_error_is_sure(score, checked, third, sure, groupe
         (7.0, False, ("cat", "cat", "dog"), Severity.ERROR),  # the third is A again
     ],
 )
-def test_labels_that_differ_surely(score, checked, labels, worst):
+def test_labels_that_differ_surely(
+    score: float, checked: bool, labels: tuple[str, ...], worst: Severity
+) -> None:
     rows = [{"pixel_hash": h, "label": x} for h, x in zip((A, B, A), labels, strict=True)]
     (found,) = judge("DUP003", rows, **near_tables(score, checked))
     assert found.severity is worst

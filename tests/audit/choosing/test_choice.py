@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -52,7 +53,9 @@ def test_what_is_known_counts_as_chosen() -> None:
     assert len(set(choose_covering(of, 14, near)[0].tolist())) == 14
 
 
-def test_a_choice_comes_nearer_than_chance_also_where_few_are_asked(monkeypatch):
+def test_a_choice_comes_nearer_than_chance_also_where_few_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(coverage, "STANDING", 200)
     monkeypatch.setattr(coverage, "LEAST_ASKED", 16)
     monkeypatch.setattr(coverage, "ASKED_AT_ONCE", 7)
@@ -192,7 +195,10 @@ def test_doubt_by_predictions_of_either_form(found: audit.Run, tmp_path: Path) -
         ((3,), {"listed": "other.csv"}, "names no file of this run"),
     ],
 )
-def test_words_that_cannot_be(found, tmp_path, monkeypatch, words, options, sentence):
+def test_words_that_cannot_be(
+    found: audit.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[Any, ...],
+    options: dict[str, Any], sentence: str,
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     Path("other.csv").write_text("path\nelsewhere.png\n")
     with pytest.raises(UsageError, match=sentence):
@@ -236,7 +242,9 @@ def test_rare_classes_of_objects_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_list_that_scan_and_plan_read(found, tmp_path):
+def test_the_command_writes_a_list_that_scan_and_plan_read(
+    found: audit.Run, tmp_path: Path
+) -> None:
     chosen = tmp_path / "next.csv"
     draw = ["draw", found.path, "--choose", "rare", "-o", chosen]
     words = [*draw, "--split", "train", "--n", 9]

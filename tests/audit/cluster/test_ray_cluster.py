@@ -104,7 +104,9 @@ def test_an_item_that_kills_its_process_is_found(nodes: Any) -> None:
 
 
 @pytest.mark.parametrize("parts", [False, True])
-def test_a_scan_equals_that_of_one_machine_row_for_row(nodes, parts, tmp_path):
+def test_a_scan_equals_that_of_one_machine_row_for_row(
+    nodes: Any, parts: bool, tmp_path: Path
+) -> None:
     folder, shared = write_folder(tmp_path / "set", pictures(30)), tmp_path / "shared"
     (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
     scan(open_source([str(folder)]), tmp_path / "one", executor=Serial(), checks=CHECKS)
@@ -196,7 +198,9 @@ def parts_below(place: SharedPlace) -> list[Path]:
     return sorted(place.folder.rglob("*.parquet"))
 
 
-def test_by_way_of_parts_equals_and_leaves_nothing(folder, place, tmp_path, alone):
+def test_by_way_of_parts_equals_and_leaves_nothing(
+    folder: Path, place: SharedPlace, tmp_path: Path, alone: list[Any]
+) -> None:
     scanned(folder, tmp_path / "run", place, Serial())
     assert facts(tmp_path / "run") == alone
     assert parts_below(place) == []
@@ -211,7 +215,9 @@ def left(folder: Path, place: SharedPlace, tmp_path: Path) -> SharedPlace:
     return place
 
 
-def test_what_nodes_measured_outlives_the_head(folder, left, tmp_path, alone):
+def test_what_nodes_measured_outlives_the_head(
+    folder: Path, left: SharedPlace, tmp_path: Path, alone: list[Any]
+) -> None:
     again = Counting()
     result = scanned(folder, tmp_path / "run", left, again)
     assert (result.total, result.resumed, again.opened) == (12, 8, 4)
@@ -230,7 +236,9 @@ def test_parts_that_outlived_their_scan_are_removed_by_the_next(
     assert parts_below(place) == []
 
 
-def test_a_damaged_part_is_measured_again(folder, left, tmp_path, alone):
+def test_a_damaged_part_is_measured_again(
+    folder: Path, left: SharedPlace, tmp_path: Path, alone: list[Any]
+) -> None:
     rows = [path for path in parts_below(left) if path.name.endswith(FEATURES)]
     kept = [path for path in parts_below(left) if path.name.endswith(SIGNATURES)]
     rows[0].write_bytes(rows[0].read_bytes()[:-9])
@@ -243,7 +251,9 @@ def test_a_damaged_part_is_measured_again(folder, left, tmp_path, alone):
     assert facts(tmp_path / "run") == alone
 
 
-def test_parts_of_files_that_changed_since_are_not_taken(folder, left, tmp_path):
+def test_parts_of_files_that_changed_since_are_not_taken(
+    folder: Path, left: SharedPlace, tmp_path: Path
+) -> None:
     for path in folder.rglob("*.png"):
         path.write_bytes(path.read_bytes())
     result = scanned(folder, tmp_path / "run", left, Counting())
@@ -261,7 +271,9 @@ class Full(SharedPlace):
         return Full(f"{self.address}/{name}")
 
 
-def test_a_full_place_ends_the_scan_at_once_by_a_sentence(folder, place, tmp_path):
+def test_a_full_place_ends_the_scan_at_once_by_a_sentence(
+    folder: Path, place: SharedPlace, tmp_path: Path
+) -> None:
     executor = Counting()
     with pytest.raises(MachineError, match="took no more"):
         scanned(folder, tmp_path / "run", Full(place.address), executor)

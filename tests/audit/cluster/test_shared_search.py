@@ -89,7 +89,10 @@ def alone(made: Any) -> Callable[[int], list[Any]]:
     [(N, Serial()), (N // 4, Serial()), (N, Failing())],
     ids=["exact", "cells", "what no node can do the head does"],
 )
-def test_shared_out_equals_in_one_process(made, alone, place, exact_limit, nodes, monkeypatch):
+def test_shared_out_equals_in_one_process(
+    made: Any, alone: Callable[[int], list[Any]], place: SharedPlace, exact_limit: int,
+    nodes: Serial, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     for name in ("FILE_ROWS", "PIECE_ROWS"):
         monkeypatch.setattr(stored_rows, name, 211)  # the last file holds seven rows
     monkeypatch.setattr(shared_search, "FILE_ROWS", 211)
@@ -104,7 +107,9 @@ def test_shared_out_equals_in_one_process(made, alone, place, exact_limit, nodes
     assert told(spread) == alone(exact_limit)
 
 
-def test_parts_of_pairs_carry_what_surrounds_their_pictures(made, monkeypatch):
+def test_parts_of_pairs_carry_what_surrounds_their_pictures(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verification, "BATCH", 100)
     table, rng = made[0], np.random.default_rng(1)
     descriptors, background = describe(table), rng.choice([-1.0, 1.0], N)
@@ -122,7 +127,9 @@ def test_parts_of_pairs_carry_what_surrounds_their_pictures(made, monkeypatch):
     assert found.whole(some).pairs.tolist() == kept.pairs[some].tolist()
 
 
-def test_rows_are_those_that_were_written(place, monkeypatch):
+def test_rows_are_those_that_were_written(
+    place: SharedPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stored_rows, "FILE_ROWS", 100)
     monkeypatch.setattr(stored_rows, "PIECE_ROWS", 20)
     rng = np.random.default_rng(0)

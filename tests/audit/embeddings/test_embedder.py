@@ -128,7 +128,9 @@ def asked(model_file: Path) -> int:
     return counted
 
 
-def test_a_model_that_fails_on_some_pictures(shots, model_file, tmp_path, capsys):
+def test_a_model_that_fails_on_some_pictures(
+    shots: Path, model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root, run = tmp_path / "copy", tmp_path / "run"
     shutil.copytree(shots, root)
     failures = scan(root, run, f"{model_file}:make")
@@ -211,7 +213,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_models_that_cannot_be_loaded(name, model_file, monkeypatch):
+def test_models_that_cannot_be_loaded(
+    name: str, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(model_file.parent)
     Path("text.py").write_text("this is no python")
     text, said = BAD[name]
@@ -350,7 +354,9 @@ def chosen(options: ScanOptions) -> str | None:
 
 @needs_lite
 @pytest.mark.usefixtures("installed")
-def test_the_best_that_is_installed_is_asked_where_it_is_wanted(tmp_path, monkeypatch):
+def test_the_best_that_is_installed_is_asked_where_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert best_installed() == LITE
     assert chosen(ScanOptions(embedder=AUTO)) == LITE
@@ -398,7 +404,9 @@ seen = []
 """
 
 
-def test_the_lines_of_the_documents_judge_labels(tmp_path, monkeypatch):
+def test_the_lines_of_the_documents_judge_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (Path(__file__).parents[3] / "docs" / "embeddings.md").read_text("utf-8")
     (lines,) = re.findall(r"```py\n(import audit\n.*?)```", page, re.DOTALL)
     root = tmp_path / "data"

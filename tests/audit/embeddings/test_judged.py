@@ -276,7 +276,9 @@ def problem(seed: int = 0) -> _Likelihood:
 
 @pytest.mark.parametrize(("clean", "likeness"), [(True, 0.0), (False, 0.0), (False, 0.5)])
 @pytest.mark.parametrize("capped", [False, True])
-def test_the_gradient_is_that_of_finite_differences(clean, likeness, capped):
+def test_the_gradient_is_that_of_finite_differences(
+    clean: bool, likeness: float, capped: bool
+) -> None:
     likelihood = problem()
     point = np.random.default_rng(1).normal(0, 0.5, 2 * (2 + K) + 1)
     if capped:

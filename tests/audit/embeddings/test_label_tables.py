@@ -89,7 +89,9 @@ def test_own_vectors_show_what_is_wrong(animals: Path, tmp_path: Path) -> None:
     assert suggested["least"] > given["least"]
 
 
-def test_a_label_none_of_whose_class_is_among_the_references(animals, tmp_path, monkeypatch):
+def test_a_label_none_of_whose_class_is_among_the_references(
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(label_tables, "REFERENCES", 1)
     path = own_vectors(tmp_path / "v.parquet", animals, ())
     scanned(animals, tmp_path / "run", VectorOptions(embeddings=path))

@@ -47,7 +47,9 @@ def test_a_mirror_image_has_the_same_code() -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("region", VIEWS[::3])
-def test_a_picture_has_one_code_wherever_it_stands(region, many):
+def test_a_picture_has_one_code_wherever_it_stands(
+    region: tuple[int, int, int], many: bool
+) -> None:
     some, coder = table(90), load_coder(many)
     every = code_view(some, coder, region)
     for rows in (slice(17, 18), slice(5, 77), slice(None, None, -1)):
@@ -84,7 +86,9 @@ def test_neighbours_are_compared_by_whole_numbers_that_say_what_the_vectors_say(
     assert np.corrcoef(apart[0].ravel(), apart[1].ravel())[0, 1] > 0.9
 
 
-def test_of_many_pictures_the_main_axes_say_nearly_the_same(monkeypatch):
+def test_of_many_pictures_the_main_axes_say_nearly_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     codes, coder = [code_view(table(150), load_coder(), VIEWS[0])], load_coder()
     whole = vectors_of(codes, coder).views[0]
     monkeypatch.setattr(patches, "LEAST_AXES", 100)
@@ -102,7 +106,9 @@ def test_of_many_pictures_the_main_axes_say_nearly_the_same(monkeypatch):
 @pytest.mark.parametrize("search", [nearest_rows, nearest_places])
 @pytest.mark.parametrize("references", [40, 1000])
 @pytest.mark.parametrize("seed", range(6))
-def test_neighbours_are_brought_up_to_date(seed, references, search, monkeypatch):
+def test_neighbours_are_brought_up_to_date(
+    seed: int, references: int, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pictures that come, go and change groups leave what one search of all would find."""
     for name in ("REFERENCES", "DISTANCE_REFERENCES"):
         monkeypatch.setattr(nearest, name, references)

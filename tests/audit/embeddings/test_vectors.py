@@ -78,7 +78,9 @@ def test_vectors_that_cannot_be_used(name: str, tmp_path: Path) -> None:
     ],
     ids=["sums", "negative", "one class"],
 )
-def test_probabilities_that_are_none(rows, said, tmp_path):
+def test_probabilities_that_are_none(
+    rows: dict[str, list[float]], said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "p.csv"
     pl.DataFrame({"path": ["a.jpg", "b.jpg"], **rows}).write_csv(path)
     with pytest.raises(UsageError, match=said):

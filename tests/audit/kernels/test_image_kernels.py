@@ -65,7 +65,9 @@ def test_bounds_outside_of_the_picture_are_passed_over(kernels: None) -> None:
 
 
 @pytest.mark.parametrize(("n", "side", "stride"), [(0, 8, 2), (1, 6, 2), (3, 7, 3), (5, 32, 2)])
-def test_patches(kernels, monkeypatch, n, side, stride):
+def test_patches(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, n: int, side: int, stride: int
+) -> None:
     pictures = np.random.default_rng(n).uniform(0, 255, (n, side, side, 3)).astype(np.float32)
     pictures[:1] = 128  # a flat picture
     ours = cut_patches(pictures, stride)

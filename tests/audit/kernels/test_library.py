@@ -85,7 +85,9 @@ def test_without_a_library_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch)
     load_kernels.cache_clear()
 
 
-def test_a_library_of_other_sources_is_not_loaded(kernels, monkeypatch):
+def test_a_library_of_other_sources_is_not_loaded(
+    kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert find_kernel(NAMES[0])
     monkeypatch.setattr("audit.kernels.library.source_hash", lambda: "0" * 32)
     load_kernels.cache_clear()

@@ -41,7 +41,9 @@ def disc(texture: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", list(FRAMES))
-def test_framed_copies_are_found_and_strangers_in_the_same_frame_are_not(scenes, kind):
+def test_framed_copies_are_found_and_strangers_in_the_same_frame_are_not(
+    scenes: list[np.ndarray], kind: str
+) -> None:
     # one seed: every copy of a kind has the same frame, so any two are hard negatives
     copies = [make_duplicate(scene, kind, np.random.default_rng(1)) for scene in scenes[:20]]
     called = found_pairs([*scenes, *copies])
@@ -199,7 +201,9 @@ def test_the_bound_loses_no_pair(seed: int, n: int, new: int, limit: float) -> N
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_an_earlier_search_found_is_brought_up_to_date(seed, monkeypatch):
+def test_what_an_earlier_search_found_is_brought_up_to_date(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(centres, "MOST_NEW", 1.0)
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(200, 80)).astype(np.float32)

@@ -298,7 +298,9 @@ def described(
     ],
 )
 @pytest.mark.parametrize("flipped", [False, True])
-def test_the_change_is_put_into_words(name, words, flipped, scenes):
+def test_the_change_is_put_into_words(
+    name: str, words: str, flipped: bool, scenes: list[np.ndarray]
+) -> None:
     # whichever of the two is the template, the words go from the first to the second
     said = [words in change.words for change in described(scenes[:10], name, flipped)]
     assert sum(said) >= 8

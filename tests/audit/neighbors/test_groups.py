@@ -146,7 +146,9 @@ def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
     flips=st.integers(0, 14),
     radius=st.integers(0, 16),
 )
-def test_every_pair_is_found_once(plan, seed, n, flips, radius):
+def test_every_pair_is_found_once(
+    plan: str | None, seed: int, n: int, flips: int, radius: int
+) -> None:
     codes = clustered(seed, n, flips)
     wanted, apart = brute(codes, radius)
     rows, distance = find_code_pairs(codes, radius, plan=plan).rows()
@@ -155,7 +157,9 @@ def test_every_pair_is_found_once(plan, seed, n, flips, radius):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_an_earlier_search_found_is_brought_up_to_date(seed, monkeypatch):
+def test_what_an_earlier_search_found_is_brought_up_to_date(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hamming, "MOST_NEW", 1.0 if seed else 0.0)
     codes, radius = clustered(seed, 300, 8), 10
     before, after = codes[: 230 + seed], codes[40:]

@@ -205,7 +205,9 @@ def test_what_was_decided_is_carried_over(pets: Path, tmp_path: Path) -> None:
         assert before & set(load_pair_cache(store).rejected_pairs.tolist())
 
 
-def test_what_was_found_is_carried_over_too(pets, tmp_path, monkeypatch):
+def test_what_was_found_is_carried_over_too(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("audit.neighbors.search.KEPT_FROM", 0)
     searched: list[int] = []
     whole = search.find_nearest

@@ -247,7 +247,9 @@ def test_hardly_any_pictures(n: int, scenes: list[np.ndarray]) -> None:
     assert found.neighbours.index.shape == (n, SearchOptions().nearest)
 
 
-def test_the_nearest_of_few_pictures_in_a_large_library_are_those_of_all(scenes, monkeypatch):
+def test_the_nearest_of_few_pictures_in_a_large_library_are_those_of_all(
+    scenes: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = Library(*signed(scenes), 0.0)
     turned = [np.ascontiguousarray(np.rot90(scene[::-1], k)) for k, scene in enumerate(scenes[:6])]
     asked = describe(signed(turned)[0])

@@ -44,7 +44,9 @@ def signed(building: Store, run: Path) -> int | None:
     return None if found is None else len(found)
 
 
-def test_the_parts_of_when_it_was_published_need_no_look_at_each_picture(building, run):
+def test_the_parts_of_when_it_was_published_need_no_look_at_each_picture(
+    building: Store, run: Path
+) -> None:
     assert len(signed_pictures(building, run) or ()) == N_FILES  # without a generation before
     assert signed(building, run) is None
 
@@ -75,7 +77,9 @@ def test_parts_that_no_picture_needs_change_nothing(scanned: Path, run: Path) ->
     assert len(generations.list_generations(run)) == 1
 
 
-def test_a_run_that_names_no_parts_is_looked_into(scanned, tmp_path, monkeypatch):
+def test_a_run_that_names_no_parts_is_looked_into(
+    scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scanning, "PUBLISHED_WITH", "other_fact")
     scan_tree(scanned / "pets", tmp_path / "run")
     with generations.open_run(tmp_path / "run") as store:

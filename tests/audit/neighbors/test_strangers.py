@@ -193,7 +193,9 @@ def bulk(n: int, copies: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("n", "copies"), [(2000, 0), (20_000, 0), (2000, 500), (20_000, 1500)])
-def test_amid_many_strangers_the_tail_is_looked_for_beyond_most(n, copies, seed):
+def test_amid_many_strangers_the_tail_is_looked_for_beyond_most(
+    n: int, copies: int, seed: int
+) -> None:
     different, same = bulk(n, copies, seed)
     found = calibrate(np.concatenate([different, same]))
     called = int((same >= found.threshold).sum())
@@ -208,7 +210,9 @@ def test_amid_many_strangers_the_tail_is_looked_for_beyond_most(n, copies, seed)
     # as many copies as in a set that was changed hard, a large set, and one of film stills
     [(1500, 1000, 9.0), (40_000, 5000, 10.0), (1500, 5000, 9.0)],
 )
-def test_many_copies_are_no_tail_of_strangers(n, copies, highest, seed):
+def test_many_copies_are_no_tail_of_strangers(
+    n: int, copies: int, highest: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     different = rng.gumbel(-1, 0.8, n)
     same = rng.uniform(0, 12.5, copies) if n < copies * 2 else rng.triangular(4, 13, 13.5, copies)

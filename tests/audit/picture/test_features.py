@@ -225,7 +225,9 @@ def test_files_measured_together_have_the_rows_of_files_measured_alone(
     seed=st.integers(0, 2**31), height=st.integers(1, 90), width=st.integers(1, 90),
     n=st.integers(2, 5),
 )  # fmt: skip
-def test_a_stack_has_the_features_and_signatures_of_its_pictures(seed, height, width, n):
+def test_a_stack_has_the_features_and_signatures_of_its_pictures(
+    seed: int, height: int, width: int, n: int
+) -> None:
     rng = np.random.default_rng(seed)
     stack = rng.integers(0, 256, (n, height, width, 3)).astype(np.uint8)
     stack[0] = cv2.resize(stack[0, :2, :2], (width, height))
@@ -304,7 +306,9 @@ def test_a_noisy_border_is_still_a_border(scene: Callable[..., np.ndarray]) -> N
     assert min(left, top) >= 19
 
 
-def test_a_scene_and_a_picture_that_is_mostly_background_have_no_border(scenes):
+def test_a_scene_and_a_picture_that_is_mostly_background_have_no_border(
+    scenes: list[np.ndarray],
+) -> None:
     board = np.full((100, 100, 3), 255, np.uint8)
     board[50:54, 50:54] = 0
     assert {find_border(picture) for picture in (board, *scenes)} == {(0, 0, 0, 0)}
@@ -404,7 +408,9 @@ def test_hashes_equal_imagehash(width: int, height: int, seed: int, kind: str) -
 
 @pytest.mark.parametrize("size", [(32, 32), (64, 64), (9, 8), (30, 8)])
 @pytest.mark.parametrize("shape", [(1, 300), (300, 1), (100, 32), (400, 110), (64, 64), (187, 250)])
-def test_lanczos_equals_pillow_in_either_order_of_passes(shape, size):
+def test_lanczos_equals_pillow_in_either_order_of_passes(
+    shape: tuple[int, int], size: tuple[int, int]
+) -> None:
     luma = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
     expected = np.asarray(Image.fromarray(luma).resize(size, Image.Resampling.LANCZOS))
     np.testing.assert_array_equal(lanczos(luma[None], *size)[0], expected)
@@ -442,7 +448,9 @@ def test_values_are_those_of_the_library(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-def test_they_become_columns_that_sql_reads_and_nothing_without_asking(tree, tmp_path):
+def test_they_become_columns_that_sql_reads_and_nothing_without_asking(
+    tree: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     scan(tree, run)
     with open_run(run) as store:

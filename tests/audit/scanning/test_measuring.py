@@ -36,7 +36,9 @@ from preflight.cores import usable_cores
     ],
     ids=["small", "none", "many", "large", "asked"],
 )
-def test_a_worker_is_made_where_its_work_pays_for_it(files, n_bytes, jobs, wanted):
+def test_a_worker_is_made_where_its_work_pays_for_it(
+    files: int, n_bytes: int, jobs: int | None, wanted: int
+) -> None:
     with Store.memory() as store:
         listed(store, [n_bytes] * files, "/pictures/a.jpg")
         _, workers = choose_workers(Config(), jobs, store, "pending", None)
@@ -103,7 +105,9 @@ class Rows:
         (PARTS * 100, 16 << 20, 2),
     ],
 )
-def test_a_large_dataset_has_larger_chunks_but_no_more_bytes(n, n_bytes, most):
+def test_a_large_dataset_has_larger_chunks_but_no_more_bytes(
+    n: int, n_bytes: int, most: int
+) -> None:
     rows: Any = Rows([(f"{at}.png", "", f"{at}.png", n_bytes) for at in range(2000)])
     executor = Counting()
     measure_pending(rows, executor, Measurer(Limits()), lambda _: None, done=0, total=n)

@@ -1,7 +1,7 @@
 """A second scan says what a first one of the same files would say, row for row."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import cv2
@@ -148,7 +148,9 @@ def kept_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("labelled", "changes"), [(True, CHANGES), (False, UNLABELLED)], ids=["labelled", "unlabelled"]
 )
-def test_a_later_scan_equals_a_first_one(labelled, changes, tmp_path):
+def test_a_later_scan_equals_a_first_one(
+    labelled: bool, changes: Sequence[Callable[[Path], None]], tmp_path: Path
+) -> None:
     root, run = tmp_path / "set", tmp_path / "run"
     make_set(root, labelled)
     scan(root, run)

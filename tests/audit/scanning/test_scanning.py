@@ -107,7 +107,9 @@ def test_a_scan_measures_every_file_in_one_process_or_several(tree: Path, tmp_pa
     assert_index(run, read_index(tmp_path / "two"))
 
 
-def test_embeddings_are_computed_where_a_check_reads_them_and_kept(tree, tmp_path):
+def test_embeddings_are_computed_where_a_check_reads_them_and_kept(
+    tree: Path, tmp_path: Path
+) -> None:
     run, facts = tmp_path / "run", "SELECT value FROM label_facts WHERE key = 'vectors'"
     scan(tree, run, checks=["FILE"])
     assert value_of(run, facts) == '"no embeddings"'
@@ -258,7 +260,9 @@ def _singles(chunks):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("edited", [0, 1], ids=["unchanged", "edited meanwhile"])
-def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(edited, tree, tmp_path):
+def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
+    edited: int, tree: Path, tmp_path: Path
+) -> None:
     run, executor = tmp_path / "run", Watching()
     with pytest.raises(KeyboardInterrupt):
         scan(tree, run, executor=Stops(10))
@@ -358,7 +362,9 @@ def test_a_second_scan_killed_at_any_moment_leaves_the_first_in_force(
     assert_index(twice, undisturbed.index)
 
 
-def test_a_scan_killed_while_it_removes_old_generations_is_published(undisturbed, twice):
+def test_a_scan_killed_while_it_removes_old_generations_is_published(
+    undisturbed: Undisturbed, twice: Path
+) -> None:
     kill_at("prune", 0, undisturbed.tree, twice)
     assert_index(twice, undisturbed.index)
     assert len(list(twice.glob("gen-*"))) == 3
@@ -378,7 +384,9 @@ def test_readers_keep_their_generation_while_a_scan_publishes(tree: Path, tmp_pa
         assert reader.scalar("SELECT count(*) FROM samples") == 23
 
 
-def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(undisturbed, run):
+def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
+    undisturbed: Undisturbed, run: Path
+) -> None:
     """By a scan, and by a re-check, which opens no image."""
     bright, dark = (
         replace(QUICK, thresholds={"IMG001": {"max_p99": level}}) for level in (1.0, 0.0)
@@ -422,7 +430,9 @@ class Crashing(Serial):
             yield chunk, Failure("crashed", "the process died (SIGSEGV)") if bad else work(chunk)
 
 
-def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(tree, tmp_path):
+def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
+    tree: Path, tmp_path: Path
+) -> None:
     run, executor = tmp_path / "run", Watching()
     crashing: Executor = Crashing()
     scan(tree, run, executor=crashing)
@@ -487,7 +497,9 @@ def test_a_check_that_raises_is_a_failure_and_is_tried_again_although_nothing_ch
     assert value_of(run, "SELECT count(*) FROM check_runs WHERE code = 'DIST001'") == 1
 
 
-def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(tree, tmp_path, monkeypatch):
+def test_a_check_whose_column_was_not_measured_is_skipped_and_says_so(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
     monkeypatch.setattr(type(all_checks()["IMG003"]), "features", ("whash",))
     scan(tree, run, checks=["IMG003"])

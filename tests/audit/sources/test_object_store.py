@@ -123,7 +123,9 @@ def test_an_object_of_unknown_size_is_asked_for_once(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("times", "kind"), [(1, None), (9, "io")])
-def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fault(times, kind):
+def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fault(
+    times: int, kind: str | None
+) -> None:
     first = read(open_source(["failing://set"]))[0]
     name = first.id.rpartition("/")[2]
     Failing.failures = {name: [bytes(50_000)] * times}
@@ -141,7 +143,9 @@ def test_an_answer_above_the_limit_of_what_was_listed_below_it_is_the_stores_fau
         ("unknownstore://set", "are not known"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_a_sentence_without_its_key(address, said):
+def test_an_address_that_cannot_be_used_is_a_sentence_without_its_key(
+    address: str, said: str
+) -> None:
     with pytest.raises(UsageError, match=said) as error:
         open_source([address])
     assert "secret" not in str(error.value)
@@ -186,7 +190,9 @@ def test_a_scan_of_a_failing_store_finds_what_the_folder_has(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "said", ["The requested range is not satisfiable", "416, message='Range Not Satisfiable'"]
 )
-def test_an_object_without_bytes_is_empty_and_not_asked_for_again(store, tmp_path, said):
+def test_an_object_without_bytes_is_empty_and_not_asked_for_again(
+    store: Any, tmp_path: Path, said: str
+) -> None:
     store.pipe("/set/train/cat/empty.png", b"")
     # a range of nothing is refused by s3, gcs and http servers alike
     Failing.failures = {"empty.png": [OSError(22, said)] * 9}
@@ -236,7 +242,9 @@ def test_listed_addresses_are_read_and_their_failures_are_tried_again(tmp_path: 
     assert not [file.target for file in plan.files if ":" in file.target]
 
 
-def test_findings_on_images_of_unknown_size_have_no_negative_size(store, tmp_path):
+def test_findings_on_images_of_unknown_size_have_no_negative_size(
+    store: Any, tmp_path: Path
+) -> None:
     whole = next(iter(FILES.values()))
     bodies = (whole, whole, whole[:150], b"<html></html>", whole + b"x" * 9000)
     for name, data in zip("abcde", bodies, strict=True):
@@ -285,7 +293,9 @@ def test_an_address_that_may_not_be_read_is_a_sentence(address: str, reason: str
 
 
 @pytest.mark.parametrize("library", ["fsspec", "aiohttp"])
-def test_a_missing_library_is_named_with_its_command(monkeypatch, tmp_path, library):
+def test_a_missing_library_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str
+) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     listed = manifest(tmp_path / "m.csv", ["http://127.0.0.1:9/a.jpg"])
     scan(open_source([listed]), tmp_path / "run", **OF_FILES)

@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,9 @@ def shards(folder: Path, each: int = 4) -> Path:
     ],
     ids=["tar", "zip", "zip-stored", "tar-shards"],
 )
-def test_an_archive_is_read_as_the_folder_that_it_unpacks_to(tmp_path, make):
+def test_an_archive_is_read_as_the_folder_that_it_unpacks_to(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
     packed = read(open_source([str(make(tmp_path))]))
     assert places_of(packed) == as_folder(tmp_path / "folder", FILES)
 
@@ -121,7 +124,9 @@ def test_members_of_one_name_and_names_that_lead_outside_are_read_and_noted(tmp_
     ],
     ids=["words", "class-numbers", "tfrecord"],
 )
-def test_rows_of_tables_and_records(tmp_path, name, write, options, split, column):
+def test_rows_of_tables_and_records(
+    tmp_path: Path, name: str, write: Any, options: list[Any], split: str | None, column: str
+) -> None:
     source = open_source([str(write(tmp_path / name, FILES, *options))])
     found = read(source)
     assert [content(s) for s in found] == list(FILES.values())
@@ -235,7 +240,9 @@ def test_a_damaged_header_in_a_tar_loses_that_member_alone(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("inside", "n", "said"), [(50, 5, "within a member"), (-512, 4, "without the mark of an end")]
 )
-def test_a_tar_that_is_cut_keeps_what_is_whole(tmp_path, inside, n, said):
+def test_a_tar_that_is_cut_keeps_what_is_whole(
+    tmp_path: Path, inside: int, n: int, said: str
+) -> None:
     path = write_tar(tmp_path / "a.tar", FILES)
     with tarfile.open(path) as archive:
         fifth = archive.getmembers()[4]
@@ -349,7 +356,9 @@ def test_pictures_beside_a_pack_win(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_scan_finds_in_a_pack_what_the_folder_has_and_says_where_it_is_cut(tmp_path):
+def test_a_scan_finds_in_a_pack_what_the_folder_has_and_says_where_it_is_cut(
+    tmp_path: Path,
+) -> None:
     same = dict(FILES)
     same["test/cat/again.png"] = FILES["train/cat/00.png"]
     same["train/dog/cut.png"] = FILES["train/dog/01.png"][:150]

@@ -180,7 +180,9 @@ def breaking_stream() -> Iterator[Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_stored_is_a_sentence(dataset, options, words, tmp_path):
+def test_what_cannot_be_stored_is_a_sentence(
+    dataset: Any, options: Any, words: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=words):
         store_dataset(dataset, tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
@@ -282,7 +284,9 @@ def test_a_second_scan_reads_what_is_new_and_forgets_what_is_gone(tmp_path: Path
      np.zeros((0, 4, 3), np.uint8), "\udcff.jpg"],
     ids=["shape", "objects", "no array", "none", "normalised", "empty", "surrogate"],
 )  # fmt: skip
-def test_an_item_that_is_no_picture_is_one_file_and_the_rest_goes_on(item, tmp_path):
+def test_an_item_that_is_no_picture_is_one_file_and_the_rest_goes_on(
+    item: Any, tmp_path: Path
+) -> None:
     class Odd(MapStyle):
         def __getitem__(self, index: int) -> Any:
             return (item, 0) if index == 2 else super().__getitem__(index)

@@ -119,7 +119,9 @@ WRITERS: dict[str, tuple[str, Callable[[Path, Files], Path]]] = {
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_a_bucket_holds_what_the_folder_holds(served, tmp_path, kind):
+def test_a_bucket_holds_what_the_folder_holds(
+    served: tuple[Store, Any], tmp_path: Path, kind: str
+) -> None:
     here, (name, write) = tmp_path / "here", WRITERS[kind]
     here.mkdir()
     write(here / name, FILES)
@@ -134,7 +136,9 @@ def test_a_bucket_holds_what_the_folder_holds(served, tmp_path, kind):
         assert SECRET.encode() not in path.read_bytes()
 
 
-def test_what_is_unchanged_is_not_fetched_and_what_changed_is(served, tmp_path):
+def test_what_is_unchanged_is_not_fetched_and_what_changed_is(
+    served: tuple[Store, Any], tmp_path: Path
+) -> None:
     store, files = served
     names = list(FILES)
     files.pipe({f"bucket/again/{name}": data for name, data in FILES.items()})

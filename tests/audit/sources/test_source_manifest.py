@@ -185,7 +185,9 @@ BAD: list[tuple[str, str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD)
-def test_bad_manifests_say_where_and_what_to_do(tmp_path, name, content, message):
+def test_bad_manifests_say_where_and_what_to_do(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         read(table(tmp_path, content, name))
 

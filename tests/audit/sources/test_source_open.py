@@ -129,7 +129,9 @@ def test_layout_and_kind_of_source_must_agree(tmp_path: Path) -> None:
         (["cars/train/a.png", "cars/test/b.png"], ["train=cars/train", "test=cars/test"], "cars"),
     ],
 )
-def test_dataset_names_can_be_folders(tmp_path, monkeypatch, make, specs, name):
+def test_dataset_names_can_be_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: list[str], specs: list[str], name: str
+) -> None:
     grow(tmp_path, *make)
     monkeypatch.chdir(tmp_path)
     assert open_source(specs).name == name
@@ -215,7 +217,12 @@ CASES: list[tuple[str, list[str], str, dict[str, tuple[str | None, str | None]]]
 @pytest.mark.parametrize(
     ("files", "layout", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_inferred(tmp_path, files, layout, expected):
+def test_inferred(
+    tmp_path: Path,
+    files: list[str],
+    layout: str,
+    expected: dict[str, tuple[str | None, str | None]],
+) -> None:
     grow(tmp_path, *files)
     assert places(tmp_path) == expected
     assert open_source([str(tmp_path)]).layout.name == layout
@@ -235,7 +242,9 @@ def test_the_reason_counts_classes(tmp_path: Path) -> None:
         ("flat", (None, None)), ("class/split/file", ("b", "a")),
     ],
 )  # fmt: skip
-def test_given_layout_wins(tmp_path, layout, expected):
+def test_given_layout_wins(
+    tmp_path: Path, layout: str, expected: tuple[str | None, str | None]
+) -> None:
     grow(tmp_path, "a/b/c.png", "x/y/z.png")
     assert places(tmp_path, layout=layout)["a/b/c.png"] == expected
     assert open_source([str(tmp_path)], layout=layout).layout.reason == "given by --layout"

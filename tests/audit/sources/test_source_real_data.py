@@ -54,7 +54,9 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("folder", "form", "layout", "expected"), FORMATS)
-def test_published_layouts(folder, form, layout, expected):
+def test_published_layouts(
+    folder: str, form: str | None, layout: str, expected: dict[tuple[str | None, str | None], int]
+) -> None:
     source = open_source([str(DATA / "formats" / folder)])
     assert (source.layout.annotations, source.layout.name) == (form, layout)
     assert Counter((s.split, s.label) for s in read(source)) == expected

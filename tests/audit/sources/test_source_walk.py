@@ -49,7 +49,9 @@ def test_odd_names_survive_and_can_be_opened(tmp_path: Path) -> None:
         min_size=1, max_size=12,
     )
 )  # fmt: skip
-def test_any_tree_gives_each_file_once_in_one_order(tmp_path_factory, tree):
+def test_any_tree_gives_each_file_once_in_one_order(
+    tmp_path_factory: pytest.TempPathFactory, tree: set[str]
+) -> None:
     forward, backward = tmp_path_factory.mktemp("f"), tmp_path_factory.mktemp("b")
     grow(forward, *sorted(tree))
     grow(backward, *sorted(tree, reverse=True))
@@ -152,7 +154,9 @@ def test_links_are_followed_loops_end(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_links_that_lead_back_into_the_dataset_end(tmp_path, links, listed):
+def test_links_that_lead_back_into_the_dataset_end(
+    tmp_path: Path, links: dict[str, str], listed: list[str]
+) -> None:
     root = grow(tmp_path / "root", "a/1.png", "b/2.png", "../far/3.png", "../pool/4.png")
     for link, target in links.items():
         (root / link).symlink_to((root / target).resolve())
@@ -166,7 +170,9 @@ def test_links_that_lead_back_into_the_dataset_end(tmp_path, links, listed):
 
 
 @pytest.mark.parametrize("folder", ["root", "far"])
-def test_folders_that_all_link_to_each_other_are_listed_under_one_link(tmp_path, folder):
+def test_folders_that_all_link_to_each_other_are_listed_under_one_link(
+    tmp_path: Path, folder: str
+) -> None:
     for name in "abcdefghi":
         grow(tmp_path, f"{folder}/{name}/1.png", "root/")
         for other in "abcdefghi".replace(name, ""):
@@ -195,7 +201,9 @@ def test_pipes_and_sockets_are_never_opened(tmp_path: Path) -> None:
     assert skipped(source) == {("not a regular file", "png"): 3}
 
 
-def test_a_folder_that_cannot_be_listed_is_a_note(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_listed_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grow(tmp_path, "cat/a.png", "secret/b.png")
     real = os.scandir
 
@@ -269,7 +277,9 @@ def test_times_and_size_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opens", [True, False])
-def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(opens, tmp_path, monkeypatch):
+def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(
+    opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grow(tmp_path, "a.png", "b.png")
     a, b = (os.stat(tmp_path / name) for name in ("a.png", "b.png"))
     if not opens:  # a system that opens no folders
@@ -282,7 +292,9 @@ def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(opens, tmp_path
     assert stat_files(str(tmp_path / "gone"), ["a.png"]) == ([-1], [-1], [-1])
 
 
-def test_a_folder_of_many_files_is_listed_in_parts(tmp_path, monkeypatch):
+def test_a_folder_of_many_files_is_listed_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grow(tmp_path, *(f"{kind}/{n}.png" for kind in ("cat", "dog") for n in range(5)))
     grow(tmp_path, "cat/caf\u00e9.png", "cat/cafe\u0301.png")  # one id, numbered across parts
     whole = read(open_source([str(tmp_path)]))

@@ -82,7 +82,9 @@ TOLD: list[tuple[list[str], dict[str, str], str, str]] = [
 
 
 @pytest.mark.parametrize(("pictures", "texts", "expected", "reason"), TOLD)
-def test_what_tells_splits(tmp_path, pictures, texts, expected, reason):
+def test_what_tells_splits(
+    tmp_path: Path, pictures: list[str], texts: dict[str, str], expected: str, reason: str
+) -> None:
     source = open_source([str(tree(tmp_path, pictures, **texts))])
     found = {sample.id: sample.split for sample in read(source)}
     assert " ".join(str(found[name]) for name in pictures) == expected
@@ -248,7 +250,9 @@ MANY = [f"patient_{i:02d}/scan/{i}.jpg" for i in range(30)]
         ("weather", MANY, "/"),  # which is the class? A patient is none
     ],
 )
-def test_folders_that_differ_in_numbers_give_way(tmp_path, column, names, expected):
+def test_folders_that_differ_in_numbers_give_way(
+    tmp_path: Path, column: str, names: list[str], expected: str
+) -> None:
     rows = [f"{name},{'well' if i % 2 == 0 else 'ill'}" for i, name in enumerate(names)]
     found, _ = labels(tree(tmp_path, MANY, **{"list.csv": table(f"file,{column}", *rows)}))
     assert found.split()[::29] == [expected, expected.replace("well", "ill")]
@@ -288,7 +292,9 @@ def test_each_split_has_its_table_beside_its_pictures(tmp_path: Path) -> None:
         (["cats", "dogs"], "/cats /cats /cats /dogs /dogs /dogs"),  # they tell the class
     ],
 )
-def test_folders_that_tell_no_class_give_way(tmp_path, folders, expected):
+def test_folders_that_tell_no_class_give_way(
+    tmp_path: Path, folders: list[str], expected: str
+) -> None:
     pictures = [f"{folders[i % len(folders)]}/{name}.jpg" for i, name in enumerate(IDS)]
     texts = {"meta.csv": table("image_id,dx", *rows_of("pug", "boxer"))}
     assert labels(tree(tmp_path, pictures, **texts))[0] == expected

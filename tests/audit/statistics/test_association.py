@@ -152,7 +152,9 @@ def world(seed: int, units: int = 300, classes: int = 5) -> tuple[np.ndarray, ..
 
 
 @pytest.mark.parametrize("dealt", [5000, 0], ids=["dealt out", "normal"])
-def test_a_random_split_is_no_shift_and_a_shift_is_one(dealt, monkeypatch):
+def test_a_random_split_is_no_shift_and_a_shift_is_one(
+    dealt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mixes, "DEALT", dealt)
     monkeypatch.setattr(mixes, "DRAWS", 500)
     p = [compare_mixes(*world(seed), 5).p for seed in range(60)]
@@ -278,7 +280,9 @@ def test_a_wrong_size_is_told(scenes: tuple[Floats, Ints, Floats], size: float, 
     assert best(scenes, scenes[1], scenes[2] + sides / 2)[0] == "half a box further left and up"
 
 
-def test_mirrored_boxes_and_those_of_another_picture_are_told(scenes):
+def test_mirrored_boxes_and_those_of_another_picture_are_told(
+    scenes: tuple[Floats, Ints, Floats],
+) -> None:
     _, picture, boxes = scenes
     x0, y0, x1, y1 = boxes.T
     said, z = best(scenes, picture, np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1))
@@ -287,7 +291,9 @@ def test_mirrored_boxes_and_those_of_another_picture_are_told(scenes):
     assert (said, z > 4) == ("on the previous image", True)
 
 
-def test_scenes_count_once_and_a_box_without_ground_around_it_not_at_all(scenes):
+def test_scenes_count_once_and_a_box_without_ground_around_it_not_at_all(
+    scenes: tuple[Floats, Ints, Floats],
+) -> None:
     found = better_elsewhere(gains_elsewhere(*scenes), scenes[1] // 2)
     assert {one.n for one in found} <= {BOXES // 2}
     whole = np.array([[0.0, 0.0, SIDE, SIDE], [4.0, 4.0, 5.0, 5.0]])
@@ -343,7 +349,9 @@ def test_many_small_classes_have_none_by_chance() -> None:
     ],
     ids=["in the middle", "a subject that reaches the rim", "what all classes have"],
 )
-def test_what_is_no_mark_of_a_class(seed, rows, columns, marked):
+def test_what_is_no_mark_of_a_class(
+    seed: int, rows: slice, columns: slice, marked: np.ndarray
+) -> None:
     grey = textures(seed)
     grey[marked, rows, columns] = 250
     assert find_recurring(fine_detail(grey), LABEL, 2, 0.7) == []
