@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
 ONE_HOT = "columns of 0 and 1"
 """How labels were read where each class is a column: a row without any was labelled as well."""
@@ -192,44 +191,40 @@ class Column:
     version: int = 1
 
 
-# DuckDB type of a column -> name of the Arrow type that is appended to it.
-ARROW_TYPES = {
-    "VARCHAR": "string", "JSON": "string", "BIGINT": "int64", "INTEGER": "int32",
-    "UBIGINT": "uint64", "DOUBLE": "float64", "BOOLEAN": "bool_", "TIMESTAMP": "timestamp",
-    "DOUBLE[]": "list",
+# DuckDB type of a column -> name of its type in polars.
+POLARS_TYPES = {
+    "VARCHAR": "String", "JSON": "String", "BOOLEAN": "Boolean", "DOUBLE": "Float64",
+    "FLOAT": "Float32", "TINYINT": "Int8", "SMALLINT": "Int16", "INTEGER": "Int32",
+    "BIGINT": "Int64", "UTINYINT": "UInt8", "USMALLINT": "UInt16", "UINTEGER": "UInt32",
+    "UBIGINT": "UInt64", "BLOB": "Binary", "DATE": "Date", "TIMESTAMP": "Datetime",
+    '"NULL"': "Null",
 }  # fmt: skip
 
 
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the Arrow schema that appends to a table of these columns."""
-    import pyarrow as pa
-
-    def arrow_type(name: str) -> pa.DataType:
-        if name == "list":
-            return pa.list_(pa.float64())
-        return pa.timestamp("us") if name == "timestamp" else getattr(pa, name)()
-
-    return pa.schema([(c.name, arrow_type(ARROW_TYPES[c.type])) for c in columns])
-
-
-def arrow_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return rows as an Arrow table of this schema; absent columns are null.
-
-    By way of polars: pyarrow's own arrays import pandas, where it is installed, for nothing.
-    """
-    import polars as pl
-
-    frame = pl.DataFrame(rows, schema=polars_schema(schema), orient="row")
-    return frame.to_arrow().cast(schema)
-
-
 @cache
-def polars_schema(schema: pa.Schema) -> pl.Schema:
-    """Return the same columns as a schema of polars."""
+def polars_type(name: str) -> pl.DataType | None:
+    """Return the type of polars that holds what a type of DuckDB does, None for nested types."""
     import polars as pl
-    import pyarrow as pa
 
-    return pl.DataFrame(pa.Table.from_batches([], schema)).schema
+    if name.endswith("[]"):
+        inner = polars_type(name.removesuffix("[]"))
+        return None if inner is None else pl.List(inner)
+    known = POLARS_TYPES.get(name)
+    return None if known is None else getattr(pl, known)()
+
+
+def polars_schema(columns: Sequence[Column]) -> pl.Schema:
+    """Return the schema of a frame that is appended to a table of these columns."""
+    import polars as pl
+
+    return pl.Schema({c.name: polars_type(c.type) or pl.Null() for c in columns})
+
+
+def rows_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pl.DataFrame:
+    """Return rows as a frame with these columns; absent ones are null."""
+    import polars as pl
+
+    return pl.DataFrame(rows, schema=polars_schema(columns), orient="row")
 
 
 def finite(value: Any) -> Any:

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from audit.checking.check import Check, make_params
 from audit.picture.features import FEATURE_ROW
-from audit.records import Column, Finding, arrow_schema
+from audit.records import Column, Finding, polars_schema
 from audit.run.store import Store
 from audit.run.tables import OTHER_TABLES, SAMPLES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars as pl
 
 HEALTHY: Mapping[str, Any] = {
     "source": "", "split": "train", "label": "cat", "group_key": None, "n_bytes": 60_000,
@@ -140,10 +140,15 @@ def _filled(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {**HEALTHY, **made_up, **row}
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column] = ()) -> pa.Table:
-    import pyarrow as pa
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column] = ()) -> pl.DataFrame:
+    import polars as pl
 
     if not columns:
-        return pa.Table.from_pylist([dict(row) for row in rows])
-    schema = arrow_schema(columns)
-    return pa.Table.from_pydict({n: [row.get(n) for row in rows] for n in schema.names}, schema)
+        return pl.from_dicts([dict(row) for row in rows], infer_schema_length=None)
+    kinds = polars_schema(columns).items()
+    return pl.DataFrame(
+        [
+            pl.Series(name, [row.get(name) for row in rows], kind, strict=False)
+            for name, kind in kinds
+        ]
+    )

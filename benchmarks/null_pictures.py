@@ -44,6 +44,7 @@ from xml.etree.ElementTree import parse
 import cv2
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 from bench import (
     Document,
     Picture,
@@ -1018,14 +1019,14 @@ def judged_as_measured(drawn: Judged) -> list[dict[str, Any]]:
     batch = PictureBatch()
     for i, picture in enumerate(drawn.pictures):
         batch.add(i, Measurable(np.ascontiguousarray(picture), None))
-    features, signatures = batch.results(len(drawn.pictures))
+    features, signatures = batch.results()
     hashes = [f"{i:064x}" for i in range(len(drawn.pictures))]
     made = {"format": "PNG", "jpeg_quality": None, "jpeg_subsampling": None}
     rows = [
         {**row, **made, "label": drawn.labels[i], "split": drawn.splits[i], "id": f"/{i:05d}.png",
          "content_hash": hashes[i], "height": drawn.pictures[i].shape[0],
          "width": drawn.pictures[i].shape[1]}
-        for i, row in enumerate(features.to_dicts())
+        for i, row in enumerate(pl.DataFrame(features).fill_nan(None).to_dicts())
     ]  # fmt: skip
     wanted = select_checks(["DIST", "IMG"])
     with tempfile.TemporaryDirectory() as folder, case_store(Case("", rows)) as store:

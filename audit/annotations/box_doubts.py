@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from audit.annotations.entries import class_list
 from audit.annotations.predicted_masks import segment
 from audit.errors import UsageError
-from audit.records import arrow_schema, arrow_table
+from audit.records import rows_frame
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
 from preflight.files import read_regular, regular
@@ -113,7 +113,7 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
 
 def _store(store: Store, table: str, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
-        store.append(table, arrow_table(rows, arrow_schema(ANNOTATION_TABLES[table])))
+        store.append(table, rows_frame(rows, ANNOTATION_TABLES[table]))
 
 
 def _without_crowds(given: pl.DataFrame | None, predicted: pl.DataFrame) -> _Picture:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from audit.annotations.discovery import AnnotationGroup
-from audit.records import arrow_schema, arrow_table
+from audit.records import rows_frame
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
 
@@ -72,8 +72,7 @@ class Sink:
     def _flush(self, table: str) -> None:
         rows: Sequence[Mapping[str, Any]] = self._waiting.pop(table, [])
         if rows:
-            schema = arrow_schema(ANNOTATION_TABLES[table])
-            self._store.append(table, arrow_table(rows, schema))
+            self._store.append(table, rows_frame(rows, ANNOTATION_TABLES[table]))
 
 
 # ---- problems ----

@@ -279,7 +279,10 @@ def _spells_classes(columns: Floats, label: Ints, n_classes: int) -> bool:
 
 def metadata_columns(store: Store) -> list[str]:
     """Return the names of a manifest's other columns, in their order."""
-    # Asked of the catalogue: to describe a table that is not there would end a transaction.
+    # Asked of the catalogue: to describe a table that is not there would end a transaction. The
+    # columns of a catalogue are those of every view too, which have to be planned.
+    if not store.scalar("SELECT 1 FROM duckdb_tables() WHERE table_name = 'metadata'"):
+        return []
     found = store.query("""
         SELECT column_name AS name FROM duckdb_columns()
         WHERE table_name = 'metadata' AND column_name <> 'sample_id' ORDER BY column_index

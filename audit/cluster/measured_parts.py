@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from audit.cluster.shared_place import SharedPlace
 from audit.errors import MachineError
-from audit.picture.measure import FileJob, Measured, Measurer, feature_schema, signature_schema
+from audit.picture.measure import FileJob, Measured, Measurer, feature_schema, signature_table
 from audit.picture.own_columns import OwnColumn
 
 FEATURES, SIGNATURES = ".features.parquet", ".signatures.parquet"
@@ -71,7 +71,7 @@ def read_part(
         measured = Measured(_table(features), _table(signatures))
     except (OSError, pa.ArrowInvalid):
         return None
-    as_now = measured.signatures.schema.equals(signature_schema(), check_metadata=True)
+    as_now = measured.signatures.schema.equals(signature_table([], []).schema, check_metadata=True)
     return (
         measured
         if as_now and measured.features.schema.equals(feature_schema(hashes, own))

@@ -15,17 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import blake3
 import numpy as np
 import numpy.typing as npt
 
-from audit.run.digests import write_synced
-from preflight.files import read_regular
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from audit.run.parts import PARTS, is_whole, read_named_part, write_named_part
 
 Vectors = npt.NDArray[Any]
 VECTORS = "vectors"
@@ -41,8 +36,6 @@ class VectorParts:
     def write(self, content_hashes: Sequence[str], vectors: Vectors) -> None:
         """Store vectors (n, d) as one part, durably."""
         import polars as pl
-        import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if not len(content_hashes):
             return
@@ -50,10 +43,7 @@ class VectorParts:
         frame = pl.DataFrame(
             {"content_hash": list(content_hashes), "vector": pl.Series(packed, dtype=pl.Binary)}
         )
-        sink = pa.BufferOutputStream()
-        # numbers of a network do not compress
-        pq.write_table(frame.to_arrow(), sink, compression="none", use_dictionary=False)
-        _write_durably(self.folder, sink.getvalue())
+        write_named_part(self.folder, frame, "uncompressed")  # numbers of a network do not compress
 
     def load(self, content_hashes: Sequence[str]) -> tuple[Vectors, npt.NDArray[np.bool_]]:
         """Return the vectors (n, d) of these content hashes, and which of them are stored.
@@ -66,12 +56,10 @@ class VectorParts:
         wanted = wanted.with_row_index("place")
         found = np.zeros(len(content_hashes), np.bool_)
         vectors = np.zeros((len(content_hashes), 0), self.kind)
-        for path in sorted(self.folder.glob("*.parquet")):
-            table = _read_part(path)
-            if table is None:
-                continue
-            held = pl.DataFrame(table).join(wanted, on="content_hash")
-            if not len(held):
+        for path in sorted(self.folder.glob(PARTS)):
+            part = read_named_part(path)
+            held = wanted.clear() if part is None else part.join(wanted, on="content_hash")
+            if held.is_empty():
                 continue
             rows = np.frombuffer(b"".join(held["vector"].to_list()), self.kind)
             rows = rows.reshape(len(held), -1)
@@ -87,29 +75,5 @@ class VectorParts:
 
 def list_vector_parts(run: Path) -> list[tuple[Path, bool]]:
     """Return the parts of all models, and whether each holds what its name says."""
-    paths = sorted(p for p in (run / VECTORS).glob("*/*.parquet") if len(p.stem) == 32)
-    return [(p, p.is_file() and _digest(read_regular(p)) == p.stem) for p in paths]
-
-
-def _digest(content: pa.Buffer | bytes) -> str:
-    return str(blake3.blake3(content).hexdigest()[:32])
-
-
-def _write_durably(folder: Path, content: pa.Buffer) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_synced(folder / f"{_digest(content)}.parquet", content.to_pybytes())
-
-
-def _read_part(path: Path) -> pa.Table | None:
-    """Return the rows of a part, None where it is damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        content = read_regular(path)
-        if _digest(content) != path.stem:
-            return None
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
-            return file.read()
-    except (pa.ArrowInvalid, OSError):
-        return None
+    paths = sorted(p for p in (run / VECTORS).glob(f"*/{PARTS}") if len(p.stem) == 32)
+    return [(path, is_whole(path)) for path in paths]

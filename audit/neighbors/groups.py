@@ -28,19 +28,11 @@ MOST_ROUNDS = 19
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group: the representative, the members (itself first) and their scores against it.
-
-    `min_score` is the lowest of these scores: how sure the group is as a whole.
-    """
+    """One group: the representative, the members (itself first) and their scores against it."""
 
     representative: int
     members: tuple[int, ...]
     scores: tuple[float, ...]
-
-    @property
-    def min_score(self) -> float:
-        """The lowest score of a member against the representative."""
-        return min(self.scores[1:])
 
 
 @dataclass(frozen=True, slots=True)

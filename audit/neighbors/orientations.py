@@ -45,19 +45,6 @@ def orient(picture: npt.NDArray[Scalar], orientation: int) -> npt.NDArray[Scalar
     return np.ascontiguousarray(picture)
 
 
-def source_place(y: int, x: int, n: int, orientation: int) -> tuple[int, int]:
-    """Return the (row, column) of an n x n picture that `orient` moves to (y, x).
-
-    Plain integers, so that the kernels compile this very function.
-    """
-    v, u = (x, y) if orientation & 4 else (y, x)
-    if orientation & 1:
-        u = n - 1 - u
-    if orientation & 2:
-        v = n - 1 - v
-    return v, u
-
-
 def parity_sign(orientation: int, parity: int) -> int:
     """Return the sign that mirroring gives a component of a parity.
 

@@ -1,4 +1,4 @@
-"""Measure files: what a worker does with a chunk of paths, from bytes to two Arrow tables.
+"""Measure files: what a worker does with a chunk of paths, from bytes to the rows of two tables.
 
 One read and one decode per file; every feature, and the signature that near-duplicate search
 compares, is computed from that picture: of small pictures of one size together, of a larger one
@@ -8,13 +8,14 @@ of its row (`status`, `error_kind`, `error`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from audit.machine.executors import Failure
 from audit.picture.decode import DecodeError, Limits, Scratch, content_hash, decode_picture
@@ -43,11 +44,10 @@ from audit.picture.signatures import (
     cut_and_shrink,
     make_signatures,
 )
-from audit.records import Column, arrow_schema, arrow_table, polars_schema
+from audit.records import Column, polars_schema
 from audit.sources.paths import file_of
 
 if TYPE_CHECKING:
-    import polars as pl
     import pyarrow as pa
 
 
@@ -58,6 +58,7 @@ ALONE = 3 << 14
 """Samples above which a picture is measured alone: calls are then a small part of its cost."""
 TOGETHER = 64
 COLOURS = ("red", "green", "blue")
+UNKNOWN_AS_NAN = {"sharpness", "noise_floor"}
 VERSION_KEY = b"signature_version"
 
 
@@ -70,7 +71,9 @@ def feature_columns(
 
 def feature_schema(hashes: Sequence[str] = (), own: Sequence[OwnColumn] = ()) -> pa.Schema:
     """Return the Arrow schema of a row of the table `features`."""
-    return arrow_schema(feature_columns(hashes, own))
+    import polars as pl
+
+    return pl.DataFrame(schema=polars_schema(feature_columns(hashes, own))).to_arrow().schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,68 @@ class FileJob:
         return int(size) if size.isdecimal() else None
 
 
-class Measured(NamedTuple):
-    """The result of a chunk: a row of features per job, a signature per picture."""
+@dataclass(frozen=True, slots=True)
+class FeatureRows:
+    """Rows of the table `features` as plain values; `measured` are those of rows `pictured`."""
 
-    features: pa.Table
-    signatures: pa.Table
+    rows: Sequence[dict[str, Any]]
+    measured: Mapping[str, npt.NDArray[Any]]
+    pictured: Sequence[int]
+    columns: tuple[Column, ...]
+
+    def table(self) -> pa.Table:
+        """Return the rows as an Arrow table, column by column; null without a picture."""
+        import polars as pl
+
+        at: list[int | None] = [None] * len(self.rows)
+        for number, row in enumerate(self.pictured):
+            at[row] = number
+        gathered = pl.all().gather(pl.Series(at, dtype=pl.UInt32))
+        found = pl.DataFrame(dict(self.measured)).select(gathered) if self.pictured else None
+        columns = [
+            pl.Series(name, [row.get(name) for row in self.rows], kind)
+            if found is None or name not in found.columns
+            else found[name].fill_nan(None)
+            if name in UNKNOWN_AS_NAN
+            else found[name]
+            for name, kind in polars_schema(self.columns).items()
+        ]
+        return pl.DataFrame(columns).to_arrow()
+
+
+class SignatureRows(NamedTuple):
+    """Signatures (n,) and the content hash of each."""
+
+    names: Sequence[str]
+    records: Signatures
+
+
+class Measured:
+    """The result of a chunk: a row of features per job, a signature per picture.
+
+    A worker sends plain values, which become tables where they are first read: it loads neither
+    polars nor pyarrow.
+    """
+
+    def __init__(
+        self, features: pa.Table | FeatureRows, signatures: pa.Table | SignatureRows
+    ) -> None:
+        """Take tables, or the values that make them."""
+        self._features, self._signatures = features, signatures
+
+    @property
+    def features(self) -> pa.Table:
+        """A row per job, with the columns of `features`."""
+        if isinstance(self._features, FeatureRows):
+            self._features = self._features.table()
+        return self._features
+
+    @property
+    def signatures(self) -> pa.Table:
+        """A signature per content hash."""
+        if isinstance(self._signatures, SignatureRows):
+            self._signatures = signature_table(*self._signatures)
+        return self._signatures
 
 
 @dataclass(slots=True)
@@ -120,12 +180,15 @@ class Measurer:
                 if picture is not None:
                     small = batch.add(len(rows) - 1, picture)
                     row |= self._per_picture(picture, small)
-        measured, signatures = batch.results(len(rows))
+        measured, signatures = batch.results()
         content = [rows[at]["content_hash"] for at in batch.rows]
-        table = feature_table(rows, measured, feature_schema(self.hashes, self.own))
         order = sorted({name: at for at, name in reversed(list(enumerate(content)))}.values())
         names = [content[at] for at in order]
-        return Measured(table, signature_table(names, signatures[order]))
+        columns = feature_columns(self.hashes, self.own)
+        return Measured(
+            FeatureRows(rows, measured, batch.rows, columns),
+            SignatureRows(names, signatures[order]),
+        )
 
     def _per_picture(self, picture: Picture, small: Pixels) -> dict[str, Any]:
         """Return the columns that are not measured on many pictures at once."""
@@ -214,28 +277,21 @@ class PictureBatch:
             self._measure_waiting(small.shape)
         return small
 
-    def results(self, n_rows: int) -> tuple[pl.DataFrame, Signatures]:
-        """Return the features of all rows, null without a picture; and `rows`' signatures."""
-        import polars as pl
-
+    def results(self) -> tuple[dict[str, npt.NDArray[Any]], Signatures]:
+        """Return the features and signatures of `rows`; NaN for a feature that is unknown."""
         for shape in list(self._waiting):
             self._measure_waiting(shape)
         if not self.rows:
-            return pl.DataFrame(height=n_rows), np.zeros(0, SIGNATURE_DTYPE)
+            return {}, np.zeros(0, SIGNATURE_DTYPE)
         order, shares = np.argsort(self._order), np.array(self._transparent)
-        places: list[int | None] = [None] * n_rows
-        for row, place in zip(self.rows, order.tolist(), strict=True):
-            places[row] = place
         features = tell_features(Reduced(*map(np.concatenate, zip(*self._reduced, strict=True))))
         thumbnails = Thumbnails(*map(np.concatenate, zip(*self._thumbnails, strict=True)))
         signatures = make_signatures(thumbnails, 1.0 - shares)
         luma = (0.299, 0.587, 0.114)  # BT.601
         border = sum(w * features[f"border_{c}"] for w, c in zip(luma, COLOURS, strict=True))
         features |= measure_places(signatures, border) | {"transparent": shares}
-        features["noise_floor"] = np.array(self._floors)[np.array(self._order).argsort().argsort()]
-        found = pl.DataFrame(features).select(pl.all().gather(pl.Series(places, dtype=pl.UInt32)))
-        measured = found.with_columns(pl.col("sharpness", "noise_floor").fill_nan(None))
-        return measured, signatures[order]
+        measured = {name: np.asarray(values)[order] for name, values in features.items()}
+        return measured | {"noise_floor": np.array(self._floors)}, signatures[order]
 
     def _measure_waiting(self, shape: tuple[int, ...]) -> None:
         rows, pictures, transparent = zip(*self._waiting.pop(shape), strict=True)
@@ -292,48 +348,19 @@ def unmeasured_columns(name: str, kind: str, text: str) -> dict[str, Any]:
     return {"status": "unreadable", "error_kind": kind, "error": text, "extension": extension}
 
 
-@cache
-def signature_schema() -> pa.Schema:
-    """Return the Arrow schema of signatures by content hash, with their version."""
-    import pyarrow as pa
-
-    return pa.schema(
-        [("content_hash", pa.string()), ("signature", pa.binary(N_BYTES))],
-        metadata={VERSION_KEY: str(SIGNATURE_VERSION).encode()},
-    )
-
-
-def feature_table(
-    rows: Sequence[dict[str, Any]], measured: pl.DataFrame, schema: pa.Schema
-) -> pa.Table:
-    """Return rows and what was measured beside them as one Arrow table, column by column."""
-    import polars as pl
-
-    kinds = polars_schema(schema)
-    found = measured.to_dict()
-    columns = [
-        found[name] if name in found else pl.Series(name, [row.get(name) for row in rows], kind)
-        for name, kind in kinds.items()
-    ]
-    return pl.DataFrame(columns).to_arrow().cast(schema)
-
-
 def signature_table(
     content_hashes: Sequence[str], records: Sequence[np.void] | Signatures
 ) -> pa.Table:
     """Return signatures as an Arrow table: one row per content hash."""
     import polars as pl
-    import pyarrow as pa
 
     raw = np.asarray(records, SIGNATURE_DTYPE).tobytes()
     cut = [raw[at : at + N_BYTES] for at in range(0, len(raw), N_BYTES)]
-    packed = pl.Series(cut, dtype=pl.Binary).to_arrow()
-    names = pl.Series(content_hashes, dtype=pl.String).to_arrow().cast(pa.string())
-    # a cast to binary of a fixed length starts from the small offsets
-    signatures = packed.cast(pa.binary()).cast(pa.binary(N_BYTES))
-    return pa.Table.from_batches(
-        [pa.RecordBatch.from_arrays([names, signatures], schema=signature_schema())]
-    )
+    frame = pl.DataFrame({
+        "content_hash": pl.Series(content_hashes, dtype=pl.String),
+        "signature": pl.Series(cut, dtype=pl.Binary),
+    })  # fmt: skip
+    return frame.to_arrow().replace_schema_metadata({VERSION_KEY: str(SIGNATURE_VERSION)})
 
 
 def failed_rows(
@@ -348,4 +375,5 @@ def failed_rows(
         | unmeasured_columns(job.sample_id, failure.kind, f"decoding it failed: {failure.text}")
         for job in jobs
     ]
-    return Measured(arrow_table(rows, feature_schema(hashes, own)), signature_table([], []))
+    nothing = SignatureRows([], np.zeros(0, SIGNATURE_DTYPE))
+    return Measured(FeatureRows(rows, {}, [], feature_columns(hashes, own)), nothing)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.annotations.box_statistics import BoxStatistics, sum_by_key
+from audit.checking.check import all_checks, page
 from audit.checking.label_facts import LabelFacts
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.results.costs import Cost
@@ -135,11 +136,12 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class CheckSummary:
-    """What one check said: `n_files` are distinct files, `page` is its documentation (Markdown).
+    """What one check said: `n_files` are distinct files.
 
     `worst` are examples of the findings that stand on their own, `folds` are all the others.
     `repeats`: its findings that a finding of another check says too.
     `seconds` and `memory_growth` (bytes; None in a run that did not measure it) are what it cost.
+    `own_page`: the documentation of a check of the user's own, which the run holds.
     """
 
     code: str
@@ -149,7 +151,7 @@ class CheckSummary:
     seconds: float
     completeness: str
     params: Mapping[str, Any]
-    page: str
+    own_page: str
     memory_growth: int | None = None
     repeats: Counts = Counts()
     worst: tuple[Example, ...] = ()
@@ -160,6 +162,12 @@ class CheckSummary:
         """Every example, folded or not, the more severe first."""
         folded = [example for fold in self.folds for example in fold.examples]
         return tuple(sorted([*self.worst, *folded], key=lambda e: e.finding.severity.rank))
+
+    @property
+    def page(self) -> str:
+        """The documentation of the check (Markdown)."""
+        known = all_checks().get(self.code)
+        return self.own_page if known is None else page(known)
 
     @property
     def n_single(self) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.annotations.box_statistics import annotation_sentences, load_box_statistics
-from audit.checking.check import all_checks, page
+from audit.checking.check import all_checks
 from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
@@ -419,7 +419,6 @@ def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
     )
     examples = _examples(store, worst)
     folds = _folds(store, examples)
-    known = all_checks()
     summaries = [
         CheckSummary(
             code=row["code"],
@@ -431,8 +430,7 @@ def summarise_checks(store: Store, worst: int) -> tuple[CheckSummary, ...]:
             repeats=repeats.get(row["code"], Counts()),
             completeness=row["completeness"] or "",
             params=json.loads(row["params"] or "{}"),
-            # A check of the user's own has its page in the run.
-            page=page(known[row["code"]]) if row["code"] in known else row["page"] or "",
+            own_page=row["page"] or "",
             worst=tuple(examples.get((row["code"], ""), ())),
             folds=tuple(folds.get(row["code"], ())),
         )

@@ -24,7 +24,6 @@ from audit.run.store import Store
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
 PREVIOUS = "previous"
 """The name under which a scan attaches the database of the generation before it."""
@@ -106,7 +105,7 @@ def own_samples(store: Store) -> None:
 
 
 def keep_rows(
-    store: Store, related_as: str, signed: pa.Table | None, edited: Sequence[str] = ()
+    store: Store, related_as: str, signed: pl.DataFrame | None, edited: Sequence[str] = ()
 ) -> tuple[int, int | None]:
     """Decide which files need no reading; leave the rest in the temporary table `pending`.
 

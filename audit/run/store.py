@@ -21,7 +21,7 @@ import duckdb
 
 from audit.errors import DamagedError, LockedError, RunError, UsageError
 from audit.machine.executors import give_back_freed_memory
-from audit.records import Column, Finding, arrow_schema, arrow_table
+from audit.records import Column, Finding, polars_type, rows_frame
 from audit.run.tables import (
     FINDINGS_TABLES,
     OTHER_TABLES,
@@ -61,6 +61,7 @@ class Store:
         """Wrap an open connection."""
         self._con = connection
         self._shared: dict[tuple[Any, ...], Any] = {}
+        self._brief = False
         self._made = "TABLE"
         self.attached: set[str] = set()
 
@@ -123,11 +124,13 @@ class Store:
 
     def plan_briefly(self) -> None:
         """Plan queries without the optimizer, in one thread, where few rows make that faster."""
-        tables = ("samples", "boxes", "pairs")
+        tables = ("samples", "annotations", "boxes", "pairs")
         counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in tables)
-        if self.scalar(f"SELECT greatest({counts})") < BRIEF_BELOW:
-            self.execute("PRAGMA disable_optimizer")
-            self.execute("SET threads = 1")
+        brief = self.scalar(f"SELECT greatest({counts})") < BRIEF_BELOW
+        if brief != self._brief:
+            self.execute(f"PRAGMA {'disable' if brief else 'enable'}_optimizer")
+            self.execute(f"SET threads = {1 if brief else usable_cores()}")
+            self._brief = brief
 
     def show_split_as(self, samples: pl.DataFrame) -> None:
         """Let every table and view of pictures tell the `split` and `label` of `samples` (id).
@@ -188,16 +191,16 @@ class Store:
         import polars as pl
         import pyarrow as pa
 
+        if not len(rows):
+            return
         if isinstance(rows, pa.Table | pl.DataFrame):
             frame = rows
         elif len(rows) == 1:
             self._append_row(table, rows[0])
             return
-        elif rows:
+        else:
             # not `pa.Table.from_pylist`: that imports pandas, where it is installed
             frame = pl.from_dicts([dict(row) for row in rows], infer_schema_length=None)
-        else:
-            return
         with self.frame_as("incoming", frame):
             self.execute(f"INSERT INTO {identifier(table)} BY NAME SELECT * FROM incoming")
 
@@ -267,6 +270,8 @@ class Store:
         """Return the rows of a SELECT as a polars frame."""
         import polars as pl
 
+        if self._brief and (few := self._brief_query(sql, params)) is not None:
+            return few
         with _damage_explained():
             relation = self._con.sql(sql, params=list(params) or None)
             if relation is None:
@@ -275,6 +280,22 @@ class Store:
             frame = pl.from_arrow(table.rename_columns(distinct(table.column_names)))
         assert isinstance(frame, pl.DataFrame)
         return frame
+
+    def _brief_query(self, sql: str, params: Sequence[Any]) -> pl.DataFrame | None:
+        """Return few rows by way of Python values, which plans the query once instead of twice.
+
+        None where a column has a type that has no equal in polars.
+        """
+        import polars as pl
+
+        with _damage_explained():
+            found = self._con.execute(sql, list(params))
+            described, rows = found.description or [], found.fetchall()
+        kinds = [polars_type(str(column[1])) for column in described]
+        if not kinds or None in kinds:
+            return None
+        names = distinct([column[0] for column in described])
+        return pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return the rows of a SELECT as dictionaries: for small results."""
@@ -440,8 +461,8 @@ def _damage_explained() -> Iterator[None]:
 
 def findings_table(
     findings: Sequence[Finding], names: Mapping[str, str]
-) -> tuple[pa.Table, pa.Table]:
-    """Return `findings` and `finding_samples` rows as Arrow; `names` maps code to check name."""
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return rows of `findings` and `finding_samples`; `names` maps code to check name."""
     heads = [
         {
             "fingerprint": f.fingerprint, "code": f.code, "name": names[f.code],
@@ -456,5 +477,7 @@ def findings_table(
         for f in findings
         for position, sample in enumerate(f.sample_ids)
     ]
-    schemas = [arrow_schema(FINDINGS_TABLES[name]) for name in ("findings", "finding_samples")]
-    return arrow_table(heads, schemas[0]), arrow_table(members, schemas[1])
+    return (
+        rows_frame(heads, FINDINGS_TABLES["findings"]),
+        rows_frame(members, FINDINGS_TABLES["finding_samples"]),
+    )

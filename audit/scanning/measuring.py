@@ -262,7 +262,7 @@ def _measure_again(
     plain = measure([]) if measurer.own else failure
     if isinstance(plain, Failure):
         return failed_rows(jobs, failure, measurer.hashes, measurer.own)
-    sound = [c for c in measurer.own if not c.known_as and isinstance(measure([c]), Measured)]
+    sound = [c for c in measurer.own if not c.known_as and not isinstance(measure([c]), Failure)]
     outcome = measure(sound)
     if isinstance(outcome, Failure):  # they fail only together
         sound, outcome = [], plain
@@ -286,7 +286,7 @@ def take_in_parts(rows: WaitingRows, measurer: Measurer, place: SharedPlace) -> 
         found = store.query(f"SELECT f.* FROM {wanted}").to_arrow()
         known = pl.Series(found["content_hash"]).implode()
         signatures = pl.DataFrame(measured.signatures).filter(pl.col("content_hash").is_in(known))
-        rows.add(Measured(found, signatures.to_arrow().cast(measured.signatures.schema)))
+        rows.add(Measured(found, signatures.to_arrow()))
         store.execute(f"DELETE FROM pending p USING part f WHERE {SAME_FILE} AND NOT {TRANSIENT}")
         store.execute("DROP TABLE part")
         taken += found.num_rows
@@ -379,6 +379,8 @@ def keep_moved(store: Store, executor: Executor, limits: Limits) -> int:
         for job, found in _hash_files(wanted, executor, limits)
         if found is not None
     ]
+    if not rows:
+        return 0
     names = ("sample_id", "file_key", "extension", "content_hash")
     store.create_from(
         "moved", pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")

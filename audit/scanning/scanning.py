@@ -317,11 +317,13 @@ class _Scan:
         from audit.embeddings.vectors import Opening
 
         config, vectors = self.config, self.request.vectors
+        store.plan_briefly()
         settle_boxes(store)
         if self.predicted is not None:
             judge_boxes(store, self.predicted)
         self.clock.lap("boxes")
         self._relate_pictures(store, workers)
+        store.plan_briefly()  # of few pictures there may be many pairs
         self.clock.lap("pairs")
         used: VectorOptions | None = vectors
         progress = self.progress
@@ -476,11 +478,12 @@ def _measure_recall(store: Store, run: Path, config: Config) -> None:
 def _start_building(store: Store, config: Config, own: OwnCode) -> None:
     """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
     made = {"schema_version": str(SCHEMA_VERSION), "measured_as": _measured_as(config, own)}
-    if store.columns("meta") and not made.items() <= store.meta().items():
+    known = store.meta() if store.columns("meta") else None
+    if known is not None and not made.items() <= known.items():
         store.drop_everything()
     store.create_measurements(feature_columns(config.hashes, own.columns))
     store.set_meta(made)
-    for table in LISTED:
+    for table in () if known is None else LISTED:
         store.execute(f"DELETE FROM {table}")
 
 

@@ -1,12 +1,17 @@
 """What the page of a check must be, in both programs."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterator, Sequence
 
-from preflight.check_contract import Documented, page_sections, page_text
+from preflight.check_contract import Documented, page_text
 
 SHORTEST, WIDEST = 30, 100  # characters of a section, and of its lines
+
+
+def page_sections(check: Documented) -> dict[str, str]:
+    """Return the sections of a check's page by title, in their order."""
+    parts = re.split(r"^## (.+)$", page_text(check), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
 
 
 def page_faults(check: Documented, sections: Sequence[str]) -> Iterator[str]:

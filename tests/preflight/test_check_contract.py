@@ -1,7 +1,5 @@
 """The contract of a check: what is found, what is refused and where, and what a page must have."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,16 +1,16 @@
-"""Places that others name: opened only where they are files, below their folder or refused."""
-
-from __future__ import annotations
+"""Paths and text that others name: opened below their folder or refused, surrogates found."""
 
 import contextlib
 import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from preflight.files import SpecialFileError, inside, read_regular, refuse_special
+from preflight.text import text_fault
 
 
 def _socket(path: Path) -> None:
@@ -73,3 +73,25 @@ def test_a_folder_that_is_a_link_leads_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.jpg", "a/b/c.jpg", "C:\\x", "C:/x", "..x", "é/ß", "\udcff"])
 def test_a_name_below_the_folder_is_its_place(name: str, tmp_path: Path) -> None:
     assert inside(tmp_path, name) == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ("\udcff", ""),
+        ({"note": "\udcff"}, "note: "),
+        ({"goal": {"by": ["a", "\ud800"]}}, "goal: "),
+        ({"goal": {"\ud800": 1}}, ""),
+        ([["\udc80"]], ""),
+    ],
+)
+def test_half_a_surrogate_is_named(values: Any, named: str) -> None:
+    fault = text_fault(values)
+    assert fault is not None
+    assert fault.startswith(f"{named}'")
+    assert fault.isascii()
+
+
+@pytest.mark.parametrize("values", ["caf\u00e9 \U0001f600", {"a": [1, None, {"b": ""}]}, None])
+def test_other_text_has_no_fault(values: Any) -> None:
+    assert text_fault(values) is None

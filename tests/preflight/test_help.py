@@ -1,6 +1,4 @@
-"""Help on one screen, what a program alone says, and the nearest right name."""
-
-from __future__ import annotations
+"""What a person sees: help, settings, options, and how long a phase still takes."""
 
 from pathlib import Path
 
@@ -11,6 +9,8 @@ from typer.testing import CliRunner
 from audit.cli import help as audit_help
 from audit.cli.main import app
 from pipeline_profiler.cli import main as profiler
+from preflight.progress import Pace, left_text
+from preflight.settings import SettingsError, assign, global_options_first, read_settings
 from preflight.terminal import nearest_name, nearest_path
 
 ROWS = {"audit": 28, "pipeline-profiler": 24}
@@ -80,3 +80,89 @@ def test_a_wrong_name_has_the_nearest_right_one(
     with pytest.raises(SystemExit):
         profiler.command_line(["wacth"])
     assert "Did you mean 'watch'?" in capsys.readouterr().err
+
+
+KEYS = ("scan.lock", "scan.exclude", "plan.power")
+
+
+@pytest.mark.parametrize(
+    ("words", "ordered"),
+    [
+        ("scan x", "scan x"),
+        ("scan x --trace", "--trace scan x"),
+        ("scan --set a.b=1 x --config f", "--set a.b=1 --config f scan x"),
+        ("scan x --config=f --set=a.b=1", "--config=f --set=a.b=1 scan x"),
+        ("watch -- train.py --config f --trace", "watch -- train.py --config f --trace"),
+        ("scan x --set", "--set scan x"),
+    ],
+)
+def test_options_of_the_program_come_first(words: str, ordered: str) -> None:
+    assert global_options_first(words.split()) == ordered.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("scan.lock=false", False),
+        ("plan.power=0.9", 0.9),
+        ("plan.power=.9", 0.9),
+        ('scan.exclude=["a", "b"]', ["a", "b"]),
+        ("scan.exclude = plain text", "plain text"),
+    ],
+)
+def test_a_value_is_toml_or_else_text(text: str, value: object) -> None:
+    document: dict[str, object] = {"scan": {"lock": True}}
+    assign(document, [text], KEYS)
+    table, key = text.partition("=")[0].strip().split(".")
+    assert document[table][key] == value  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("scan.loc=1", "Did you mean 'scan.lock'"),
+        ("scan.lock", "write KEY=VALUE"),
+    ],
+)
+def test_a_wrong_assignment_is_refused_with_the_remedy(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        assign({}, [text], KEYS)
+    with pytest.raises(SettingsError, match="write it as a table"):
+        assign({"scan": 3}, ["scan.lock=true"], KEYS)
+
+
+def test_a_file_is_read_from_the_working_folder_or_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_settings(None, "audit.toml")[0] == {}
+    (tmp_path / "audit.toml").write_text("[scan]\nlock = false\n")
+    assert read_settings(None, "audit.toml")[0] == {"scan": {"lock": False}}
+    for name, content, message in (
+        ("absent.toml", None, "does not exist"),
+        ("bad.toml", b"[scan", "cannot be read as TOML"),
+        ("latin.toml", b"a = '\xff'", "not UTF-8"),
+    ):
+        if content is not None:
+            Path(name).write_bytes(content)
+        with pytest.raises(SettingsError, match=message):
+            read_settings(Path(name), "audit.toml")
+
+
+def test_the_rate_counts_from_the_first_finished_items() -> None:
+    pace = Pace(first=0)
+    assert pace.advance(0, 100.0) == 0
+    assert pace.advance(10, 130.0) == 0  # 30 s of starting up
+    assert pace.advance(12, 130.1) == 0  # too short to tell
+    assert pace.advance(30, 132.0) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("items", "rate", "text"),
+    [
+        (50, 10.0, ""), (0, 10.0, ""), (100, 0.0, ""), (-100, 10.0, ""),
+        (120, 10.0, "about 12 s left"), (6_000, 10.0, "about 10 min left"),
+    ],
+)  # fmt: skip
+def test_more_than_five_seconds_have_an_estimate(items: int, rate: float, text: str) -> None:
+    assert left_text(items, rate) == text

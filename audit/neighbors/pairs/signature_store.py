@@ -9,7 +9,7 @@ would be copied with every generation.
 Written before the feature rows of the same files: a scan killed in between repeats some work and
 never lacks a signature. Reading 100,000 takes about 0.2 s.
 
-Every part is verified against the digest in its name. A part that is damaged is read by nobody, so
+A part that is damaged is read by nobody, so
 its pictures count as having no signature, and the next scan reads them again. A repair moves such
 parts aside. 60,000 pictures take about 0.2 s.
 """
@@ -20,25 +20,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import blake3
 import numpy as np
 import numpy.typing as npt
 
 from audit.errors import RunError
-from audit.picture.measure import VERSION_KEY, signature_schema
-from audit.picture.signatures import SIGNATURE_DTYPE, Signatures
+from audit.picture.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, Signatures
 from audit.run import run_version
-from audit.run.digests import write_synced
 from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
+from audit.run.parts import PARTS, is_whole, part_name, read_named_part, write_named_part
 from audit.run.reuse import PREVIOUS, UNSIGNED
 from audit.run.store import Store
-from preflight.files import read_regular
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
 FOLDER = "signatures"
+VERSION = {"signature_version": str(SIGNATURE_VERSION)}
 
 
 def write_signatures(run: Path, table: pa.Table) -> Path | None:
@@ -47,56 +45,35 @@ def write_signatures(run: Path, table: pa.Table) -> Path | None:
     Rows are sorted and equal content hashes kept once, so equal content gives an equal name.
     """
     import polars as pl
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not table.num_rows:
         return None
     frame = pl.DataFrame(table).unique("content_hash", keep="first", maintain_order=True)
-    distinct = frame.sort("content_hash").to_arrow()
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        distinct.cast(signature_schema()), sink, compression="zstd", use_dictionary=False
-    )
-    content = sink.getvalue()
-    path = run / FOLDER / f"{_digest(content)}.parquet"
-    if not _is_whole(path):
-        path.parent.mkdir(exist_ok=True)
-        write_synced(path, content.to_pybytes())
-    return path
-
-
-def _digest(content: pa.Buffer | bytes) -> str:
-    return str(blake3.blake3(content).hexdigest()[:32])
-
-
-def _is_whole(path: Path) -> bool:
-    return path.is_file() and _digest(path.read_bytes()) == path.stem
+    return write_named_part(run / FOLDER, frame.sort("content_hash"), "zstd", VERSION)
 
 
 def list_parts(run: Path) -> list[tuple[Path, bool]]:
     """Return the files of signatures, and whether each holds what its name says."""
-    return [(path, _is_whole(path)) for path in sorted((run / FOLDER).glob("*.parquet"))]
+    return [(path, is_whole(path)) for path in sorted((run / FOLDER).glob(PARTS))]
 
 
 def name_parts(run: Path) -> str:
     """Return a name of all parts together: another where one was added or is gone."""
-    stems = sorted(path.stem for path in (run / FOLDER).glob("*.parquet"))
-    return _digest(" ".join(stems).encode())
+    stems = sorted(path.stem for path in (run / FOLDER).glob(PARTS))
+    return part_name(" ".join(stems).encode())
 
 
-def stored_hashes(run: Path) -> pa.Table:
+def stored_hashes(run: Path) -> pl.DataFrame:
     """Return the content hashes whose signature can be loaded, as the column `content_hash`.
 
     All parts are read and compared with their digests: 1,000,000 pictures take about a second.
     """
-    import pyarrow as pa
+    import polars as pl
 
-    schema = pa.schema([("content_hash", pa.string())])
-    tables = [_read(path, ["content_hash"]) for path in sorted((run / FOLDER).glob("*.parquet"))]
-    found = [t.select(["content_hash"]).cast(schema) for t in tables if t is not None]
-    # not `schema.empty_table`, nor arrays made of values: both import pandas, where it is installed
-    return pa.concat_tables(found) if found else pa.Table.from_batches([], schema)
+    names = ["content_hash"]
+    parts = [read_named_part(path, names, VERSION) for path in sorted((run / FOLDER).glob(PARTS))]
+    found = [part for part in parts if part is not None]
+    return pl.concat([pl.DataFrame(schema={"content_hash": pl.String}), *found])
 
 
 def load_signatures(
@@ -114,7 +91,7 @@ def load_signatures(
     out = np.zeros(len(content_hashes), SIGNATURE_DTYPE) if out is None else out
     found = np.zeros(len(content_hashes), np.bool_)
     # the latest first: a few new pictures are there
-    parts = sorted((run / FOLDER).glob("*.parquet"), key=lambda path: -path.stat().st_mtime_ns)
+    parts = sorted((run / FOLDER).glob(PARTS), key=lambda path: -path.stat().st_mtime_ns)
     for path in parts:
         place, rows = _hits(path, wanted)
         out[place] = rows
@@ -126,33 +103,12 @@ def load_signatures(
 
 def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Signatures]:
     """Return places of the `wanted` and their signatures, as far as this file holds them."""
-    import polars as pl
-
-    table = _read(path)
-    if table is None:
+    part = read_named_part(path, facts=VERSION)
+    if part is None:
         return np.zeros(0, np.int64), np.zeros(0, SIGNATURE_DTYPE)
-    held = pl.DataFrame(table).join(wanted, on="content_hash")
+    held = part.join(wanted, on="content_hash")
     packed = b"".join(held["signature"].to_list())
     return held["place"].to_numpy().astype(np.int64), np.frombuffer(packed, SIGNATURE_DTYPE)
-
-
-def _read(path: Path, columns: list[str] | None = None) -> pa.Table | None:
-    """Return the rows of a part; None where it is damaged or of another version."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        content = read_regular(path)
-        # pages have no checksums: a flipped byte would be another signature
-        if _digest(content) != path.stem:
-            return None
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
-            stored = file.schema_arrow.metadata or {}
-            if stored.get(VERSION_KEY) != signature_schema().metadata[VERSION_KEY]:
-                return None
-            return file.read(columns=columns, use_threads=False)
-    except (pa.ArrowInvalid, OSError):
-        return None
 
 
 # ---- verification ----
@@ -162,7 +118,7 @@ PUBLISHED_WITH = "signature_parts"
 """The fact of a run that names the parts of signatures its generation was published with."""
 
 
-def signed_pictures(store: Store, run: Path) -> pa.Table | None:
+def signed_pictures(store: Store, run: Path) -> pl.DataFrame | None:
     """Return the pictures whose signature is stored, as the column `content_hash`.
 
     None where they are all those of the generation that is attached as `previous`: the parts are

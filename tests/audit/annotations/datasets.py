@@ -1,7 +1,5 @@
 """Annotated datasets made in a folder, and what the readers make of them, in an in-memory store."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

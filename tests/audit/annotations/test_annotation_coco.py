@@ -1,7 +1,5 @@
 """COCO files: what a good one gives, and a sentence with the place for everything else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A detector's boxes against the annotations: planted errors found and ranked, agreement silent."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -137,6 +135,7 @@ def test_results_may_name_pictures_and_classes(tmp_path: Path) -> None:
 
 
 GOOD: dict[str, Any] = {"image_id": 1, "category_id": 1, "bbox": [5, 6, 20, 10], "score": 0.9}
+NO_BOX = {key: value for key, value in GOOD.items() if key != "bbox"}
 BAD: list[tuple[str, Any, str]] = [
     ("an object", {"images": []}, "contains an object"),
     ("nothing", [], "contains no predictions"),
@@ -150,6 +149,11 @@ BAD: list[tuple[str, Any, str]] = [
     ("an unknown class", [{**GOOD, "category_id": 0}], "category_id 0 is not a class"),
     ("unknown images", [{**GOOD, "image_id": 77}], "No image_id"),
     ("a huge number", [{**GOOD, "bbox": [5, 6, 10**400, 10]}], "NaN or infinite numbers"),
+    ("no box", [NO_BOX], "entry 0 has no `bbox`"),
+    ("runs that end early", [NO_BOX | {"segmentation": {"size": [48, 64], "counts": [5, 5]}}],
+     "the segmentation of entry 0"),
+    ("three numbers", [NO_BOX | {"segmentation": [[1, 2, 3]]}], "the segmentation of entry 0"),
+    ("texts", [NO_BOX | {"segmentation": [["a"] * 6]}], "the segmentation of entry 0"),
 ]  # fmt: skip
 
 
@@ -188,31 +192,11 @@ def test_the_two_kinds_of_predictions_are_told_apart_by_content(tmp_path: Path) 
         load_results(store, tmp_path / "f.json")
 
 
-SEGMENTATIONS = [
-    ({"segmentation": {"size": [48, 64], "counts": [5, 5]}}, "the segmentation of entry 0"),
-    ({"segmentation": [[1, 2, 3]]}, "the segmentation of entry 0"),
-    ({"segmentation": [["a"] * 6]}, "the segmentation of entry 0"),
-    ({}, "entry 0 has no `bbox`"),
-]
-
-
-@pytest.mark.parametrize(("change", "sentence"), SEGMENTATIONS)
-def test_a_segmentation_that_is_none_is_refused(tmp_path, change, sentence) -> None:
-    coco_tree(tmp_path / "data", truth(), N)
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps([{"image_id": 1, "category_id": 1, "score": 0.5, **change}]))
-    with annotated(tmp_path / "data") as store, pytest.raises(UsageError, match=sentence):
-        load_results(store, path)
-
-
 def test_a_segmentation_stands_for_a_missing_box(tmp_path) -> None:
-    coco_tree(tmp_path / "data", truth(), N)
-    path = tmp_path / "results.json"
-    rings = {"segmentation": [[4.2, 6, 10, 6, 10, 9, 4.2, 9]]}
-    runs = {"segmentation": {"size": [4, 5], "counts": [5, 2, 2, 2, 9]}}
-    entries = [{"image_id": 1, "category_id": 1, "score": 0.5, **shape} for shape in (rings, runs)]
-    path.write_text(json.dumps(entries))
-    with annotated(tmp_path / "data") as store:
+    root, path = coco_tree(tmp_path / "data", coco()), tmp_path / "results.json"
+    shapes = [[4.2, 6, 10, 6, 10, 9, 4.2, 9]], {"size": [4, 5], "counts": [5, 2, 2, 2, 9]}
+    path.write_text(json.dumps([NO_BOX | {"segmentation": shape} for shape in shapes]))
+    with annotated(root) as store:
         frame = load_results(store, path).frame
     assert frame.select("x", "y", "width", "height").rows() == [(4, 6, 6, 3), (1, 1, 2, 2)]
 

@@ -1,17 +1,13 @@
 """Statistics of boxes: counted against figures worked out by hand, and the two ways of covering."""
 
-from __future__ import annotations
-
-import itertools
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from audit.annotations import measure_boxes
-from audit.annotations.box_statistics import BoxStatistics, cover_and_overlap, load_box_statistics
+from audit.annotations.box_statistics import BoxStatistics, load_box_statistics
 from audit.report.boxes import box_sentences, render_boxes
 from tests.audit.annotations.datasets import annotated, coco, coco_tree, picture
 
@@ -28,18 +24,13 @@ def measured(root: Path) -> tuple[BoxStatistics, dict[str, Any]]:
 BOXES = [(1, 0, 0, 32, 24), (1, 16, 12, 32, 24), (2, 4, 4, 8, 16), (2, 20, 4, 40, 40)]
 
 
-@pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[BoxStatistics, dict[str, Any]]:
+def test_figures_by_hand(tmp_path: Path) -> None:
     document = coco(4, BOXES)
     document["categories"].append({"id": 2, "name": "dog"})
     for at in (1, 3):
         document["annotations"][at]["category_id"] = 2
     document["images"] = document["images"][:3]
-    return measured(coco_tree(tmp_path_factory.mktemp("figures"), document, 4))
-
-
-def test_columns_of_a_picture(figures: tuple[BoxStatistics, dict[str, Any]]) -> None:
-    _, rows = figures
+    stats, rows = measured(coco_tree(tmp_path, document, 4))
     first, second, empty, unlisted = rows.values()
     assert (first["n_boxes"], first["smallest_box"]) == (2, 24)
     union = 2 * 32 * 24 - 16 * 12
@@ -47,10 +38,6 @@ def test_columns_of_a_picture(figures: tuple[BoxStatistics, dict[str, Any]]) -> 
     assert (second["n_boxes"], second["smallest_box"]) == (2, 8)
     assert (empty["n_boxes"], empty["box_cover"], empty["smallest_box"]) == (0, 0, None)
     assert (unlisted["n_boxes"], unlisted["box_cover"]) == (None, None)
-
-
-def test_classes_sizes_pairs_and_overlap(figures: tuple[BoxStatistics, dict[str, Any]]) -> None:
-    stats, _ = figures
     cat, dog = sorted(stats.classes, key=lambda c: c.label or "")
     assert (stats.annotated, stats.boxes) == (3, 4)
     assert (cat.boxes, cat.pictures, cat.small, cat.medium, cat.large) == (2, 2, 2, 0, 0)
@@ -116,23 +103,3 @@ def test_the_page_shows_hostile_classes_as_text(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "\u202e" not in page
     assert "&lt;script&gt;" in page
-
-
-@pytest.mark.slow
-def test_covered_pixels_and_overlaps_are_those_of_a_grid() -> None:
-    draw = np.random.default_rng(5)
-    counts = draw.integers(0, 9, 60)
-    low = draw.integers(0, 40, (counts.sum(), 2)).astype(float)
-    corners = np.hstack([low, low + draw.integers(1, 30, low.shape)])
-    offsets = np.concatenate([[0], counts.cumsum()])
-    for first, last in itertools.pairwise(offsets.tolist()):
-        corners[first:last] = corners[first:last][corners[first:last, 1].argsort()]
-    cover, overlap = cover_and_overlap(corners, offsets)
-    for picture_area, (first, last) in zip(cover, itertools.pairwise(offsets), strict=True):
-        grids = np.zeros((last - first, 80, 80), bool)
-        for grid, (x0, y0, x1, y1) in zip(grids, corners[first:last].astype(int), strict=True):
-            grid[y0:y1, x0:x1] = True
-        assert picture_area == grids.any(0).sum()
-        for i, grid in enumerate(grids):
-            others = [(grid & o).sum() / (grid | o).sum() for k, o in enumerate(grids) if k != i]
-            assert overlap[first + i] == pytest.approx(max(others, default=0))

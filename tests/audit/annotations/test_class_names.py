@@ -1,7 +1,5 @@
 """Class names of YOLO: forms of YAML with the names that they mean, and what is wrong with some."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Masks as PNG in the layout of Pascal VOC: classes, objects, void, and what is wrong with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks and columns of the user's own: found, run, told like ours; and what is refused."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What cases and tests of several checks share: rows of tables, and the findings of a check."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Every clean and dirty case of every check in an in-memory store, and what findings share."""
-
-from __future__ import annotations
+"""Every clean and dirty case of every check in an in-memory store, and how often it is queried."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,6 +13,7 @@ from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.run.tables import IMAGES_VIEW
 from audit.testing import Case, case_store
+from tests.audit.asked import asked_of
 from tests.audit.checks.cases import CASES, FILES
 
 HASH = re.compile(r"@[0-9a-f]{1,16}$")
@@ -176,3 +175,38 @@ def test_unreadable_samples_have_no_features_and_break_nothing() -> None:
     for code, findings, _ in of_every_check(Case("broken", rows * 8)):
         if code.startswith(("IMG", "DUP")):
             assert findings == [], code
+
+
+def queries(classes: int) -> dict[str, int]:
+    """How often each check asks a dataset of so many classes."""
+    words = [f"{a}{b}word" for a in "bcdfghklmnp" for b in "rstvwxz"]
+    images = [
+        {"label": words[i % classes], "split": ("train", "test")[i // classes % 2]}
+        for i in range(classes * 4)
+    ]
+    # A class of one split, a copy across splits and a conflicting label give every query work.
+    images += [{"label": "lone", "split": "test"}] * 2
+    images += [{"label": label, "pixel_hash": "f" * 32} for label in words[:2]]
+    seen: dict[str, int] = {}
+    with case_store(Case("many classes", images)) as store:
+        for code, check in all_checks().items():
+            store._shared.clear()  # each check as if it were alone
+            with asked_of(store) as asked:
+                list(check.find(store, make_params(check, {})))
+                check.completeness(store, make_params(check, {}))
+            seen[code] = len(asked)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def of_few_and_many() -> tuple[dict[str, int], dict[str, int]]:
+    return queries(3), queries(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", all_checks())
+def test_the_number_of_queries_does_not_grow_with_classes(
+    code: str, of_few_and_many: tuple[dict[str, int], dict[str, int]]
+) -> None:
+    few, many = of_few_and_many
+    assert few[code] == many[code] <= 8

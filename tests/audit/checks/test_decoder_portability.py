@@ -4,8 +4,6 @@ TensorFlow runs in a process of its own: version 2.21 corrupts its heap on an an
 is one of the rules.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """How sure a finding is: when it is an error, a warning or a note, and what its sentence says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

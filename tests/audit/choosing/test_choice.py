@@ -1,7 +1,5 @@
 """Choices: coverage against brute force, doubt and rarity by hand, `draw --choose` on a run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -341,3 +341,10 @@ def test_every_command_has_help_and_is_on_its_page() -> None:
         name = command.name or command.callback.__name__.replace("_", "-")
         assert (command.callback.__doc__ or "").strip(), name
         assert f"audit {name}" in pages, f"`audit {name}` is not in docs/commands.md"
+
+
+def test_only_the_named_command_is_made() -> None:
+    assert [c.name for c in main.only_named(["scan", "app"]).registered_commands] == ["scan"]
+    assert not main.only_named(["subset", "plan"]).registered_commands
+    for words in ([], ["scam", "sql"], ["--trace", "scan"]):
+        assert main.only_named(words) is main.app

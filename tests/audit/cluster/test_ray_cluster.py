@@ -1,7 +1,5 @@
 """A cluster of two nodes: what it answers is what one machine answers, lost nodes included."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +36,7 @@ pytestmark = [
     # Ray says of its own release to come that it will leave processors' variables alone
     pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
 ]
+CHECKS = ("DUP", "FILE", "SPLIT001")
 FACTS = (
     "SELECT * EXCLUDE (file_key) FROM features ORDER BY sample_id",
     "SELECT * FROM pairs ORDER BY a, b",
@@ -110,9 +109,9 @@ def test_a_scan_equals_that_of_one_machine_row_for_row(
 ) -> None:
     folder, shared = write_folder(tmp_path / "set", pictures(30)), tmp_path / "shared"
     (folder / "train/cat/cut.png").write_bytes(next(iter(pictures().values()))[:100])
-    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial())
+    scan(open_source([str(folder)]), tmp_path / "one", executor=Serial(), checks=CHECKS)
     config = Config(executor="ray", parts=str(shared) if parts else None)
-    audit.scan(folder, tmp_path / "two", config=config)
+    audit.scan(folder, tmp_path / "two", config=config, checks=CHECKS)
     assert facts(tmp_path / "two") == facts(tmp_path / "one")
     assert not parts or list(shared.iterdir()) == []
 
@@ -162,7 +161,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The facts of a scan without parts."""
     folder = tmp_path_factory.mktemp("alone")
     source = open_source([str(write_folder(folder / "set", pictures(12)))])
-    scan(source, folder / "run", executor=Serial())
+    scan(source, folder / "run", executor=Serial(), checks=CHECKS)
     return facts(folder / "run")
 
 
@@ -191,7 +190,7 @@ class Counting(Serial):
 
 
 def scanned(folder: Path, run: Path, place: SharedPlace, executor: Serial) -> ScanResult:
-    return scan(open_source([str(folder)]), run, executor=executor, parts=place)
+    return scan(open_source([str(folder)]), run, executor=executor, parts=place, checks=CHECKS)
 
 
 def parts_below(place: SharedPlace) -> list[Path]:

@@ -1,7 +1,5 @@
 """A search that is shared out answers what one process answers, to the last bit."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence

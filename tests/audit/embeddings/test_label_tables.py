@@ -1,9 +1,8 @@
 """From a folder to LABEL006: a scan with the built-in vectors and with the user's own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,6 +25,7 @@ from tests.conftest import picture
 pytestmark = pytest.mark.slow
 
 CLASSES = ("cat", "dog", "owl")
+OF_LABELS: dict[str, Any] = {"jobs": 1, "checks": ["LABEL006"]}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def own_vectors(path: Path, root: Path, wrong: tuple[str, ...]) -> Path:
 
 def scanned(root: Path, run: Path, options: VectorOptions) -> tuple[list[str], str, LabelFacts]:
     """Return the samples of LABEL006 in their order, its completeness, and the facts."""
-    scanning.scan(open_source([str(root)]), run, jobs=1, vectors=options)
+    scanning.scan(open_source([str(root)]), run, vectors=options, **OF_LABELS)
     with open_run(run) as store:
         found = store.rows(
             "SELECT sample_id FROM findings JOIN finding_samples USING (fingerprint) "
@@ -108,7 +108,7 @@ def test_other_vectors_are_related_again_without_measuring(animals: Path, tmp_pa
     path = own_vectors(tmp_path / "v.parquet", animals, ("cat/00.png",))
     options = VectorOptions(embeddings=path)
     again, same = (
-        scanning.scan(open_source([str(animals)]), tmp_path / "run", jobs=1, vectors=options)
+        scanning.scan(open_source([str(animals)]), tmp_path / "run", vectors=options, **OF_LABELS)
         for _ in range(2)
     )
     assert (again.measured, again.unchanged, same.unchanged) == (0, False, True)

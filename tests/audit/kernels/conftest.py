@@ -1,7 +1,5 @@
 """The library of these tests: that of the tree, else one that is built for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

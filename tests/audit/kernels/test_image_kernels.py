@@ -1,7 +1,5 @@
 """Kernels of images and embeddings give what their plain forms give."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

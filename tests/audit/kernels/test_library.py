@@ -1,7 +1,5 @@
 """The table refuses what C would read past; a library of other sources is not loaded."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

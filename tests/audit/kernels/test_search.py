@@ -1,7 +1,5 @@
 """Kernels of the search for near-duplicates give what their plain forms give."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Executors: every item comes back exactly once, whatever its worker went through."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform
@@ -175,7 +173,6 @@ def ending_late(chunk: Sequence[int]) -> list[int]:
     return []
 
 
-@pytest.mark.slow
 def test_a_worker_that_the_system_kills_is_no_fault_of_its_file_however_late_it_ends() -> None:
     with pytest.raises(MachineError, match=re.escape(KILLED)):
         list(Processes(1).run(ending_late, [[1]]))

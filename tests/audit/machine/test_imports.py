@@ -1,7 +1,5 @@
 """What importing costs: slow libraries are loaded when they are needed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

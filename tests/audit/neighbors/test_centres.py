@@ -1,7 +1,5 @@
 """Copies that share the middle: soft frames are found, equal frames and outlines are not."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import cv2

@@ -1,15 +1,16 @@
-"""Groups: a partition, never chained, free of order, untouched by strangers."""
-
-from __future__ import annotations
+"""The Hamming search misses no pair, and groups are partitions that strangers do not change."""
 
 import itertools
 from collections.abc import Callable
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from audit.neighbors import hamming
 from audit.neighbors.groups import Grouping, group_pictures
+from audit.neighbors.hamming import find_code_pairs, find_cross_pairs
 
 THRESHOLD = 0.0
 
@@ -60,7 +61,6 @@ def test_groups_partition_and_members_are_verified(seed: int, n: int, spread: fl
         true = verify(np.array([[group.representative, m] for m in group.members[1:]]))
         assert (true >= THRESHOLD).all()
         assert np.allclose(true, group.scores[1:])
-        assert group.min_score == min(group.scores[1:])
     # no two representatives of one family match
     asked = {tuple(p) for p in found.extra.tolist()}
     for one, other in itertools.combinations(found.groups, 2):
@@ -114,3 +114,95 @@ def test_no_pairs_no_groups() -> None:
     )
     assert found.groups == ()
     assert found.labels(1).tolist() == [-1]
+
+
+def clustered(seed: int, n: int, flips: int) -> np.ndarray:
+    """Codes grown from a few by flipping bits, some of them equal."""
+    rng = np.random.default_rng(seed)
+    base = rng.integers(0, 2**64, max(n // 8, 1), dtype=np.uint64)
+    codes = base[rng.integers(0, len(base), n)]
+    for _ in range(flips):
+        flip = np.uint64(1) << rng.integers(0, 64, n).astype(np.uint64)
+        codes = np.where(rng.random(n) < 0.6, codes ^ flip, codes)
+    return codes
+
+
+def brute(codes: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of the first rows of each code, and each other row with the first of its code."""
+    apart = np.bitwise_count(codes[:, None] ^ codes[None])
+    lead = np.isin(np.arange(len(codes)), np.unique(codes, return_index=True)[1])
+    first, second = np.nonzero(np.triu(apart <= radius, 1) & lead[:, None] & (lead | (apart == 0)))
+    return np.stack([first, second], 1), apart[first, second]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [None, "brute", "chunks"])
+@settings(max_examples=30)
+@example(seed=0, n=0, flips=0, radius=10)
+@example(seed=0, n=1, flips=0, radius=10)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(0, 400),
+    flips=st.integers(0, 14),
+    radius=st.integers(0, 16),
+)
+def test_every_pair_is_found_once(
+    plan: str | None, seed: int, n: int, flips: int, radius: int
+) -> None:
+    codes = clustered(seed, n, flips)
+    wanted, apart = brute(codes, radius)
+    rows, distance = find_code_pairs(codes, radius, plan=plan).rows()
+    assert rows.tolist() == wanted.tolist()
+    assert distance.tolist() == apart.tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_an_earlier_search_found_is_brought_up_to_date(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hamming, "MOST_NEW", 1.0 if seed else 0.0)
+    codes, radius = clustered(seed, 300, 8), 10
+    before, after = codes[: 230 + seed], codes[40:]
+    known = find_code_pairs(before, radius).known(radius)
+    again = find_code_pairs(after, radius, known=known)
+    assert ("last scan" in again.plan) == (seed > 0)
+    wanted, apart = brute(after, radius)
+    rows, distance = again.rows()
+    assert rows.tolist() == wanted.tolist()
+    assert distance.tolist() == apart.tolist()
+    assert "last scan" not in find_code_pairs(after, radius + 1, known=known).plan
+
+
+@pytest.mark.parametrize("radius", [20, 40, 63])
+def test_wide_radii_are_complete(radius: int) -> None:
+    codes = clustered(3, 120, 10)
+    assert find_code_pairs(codes, radius).rows()[0].tolist() == brute(codes, radius)[0].tolist()
+
+
+@pytest.mark.slow
+def test_more_hits_than_a_buffer_holds() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.permutation(2**12).astype(np.uint64)  # 12 free bits: everything is near
+    wanted, _ = brute(codes, 3)
+    for plan in ("brute", "chunks"):
+        found = find_code_pairs(codes, 3, plan=plan)
+        assert len(found.first) == len(wanted)
+
+
+@pytest.mark.parametrize("few", [0, hamming.FEW_PAIRS])
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 200), radius=st.integers(0, 12))
+def test_queries_against_a_library(few: int, seed: int, n: int, radius: int) -> None:
+    codes = clustered(seed, 2 * n, 6)
+    apart = np.bitwise_count(codes[:n, None] ^ codes[None, n:])
+    wanted = np.stack(np.nonzero(apart <= radius), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hamming, "FEW_PAIRS", few)
+        rows, distance = find_cross_pairs(codes[:n], codes[n:], radius)
+    assert rows.tolist() == wanted.tolist()
+    assert distance.tolist() == apart[wanted[:, 0], wanted[:, 1]].tolist()
+
+
+def test_a_radius_out_of_range_says_what_to_give() -> None:
+    with pytest.raises(ValueError, match="give 0 to 63 bits"):
+        find_code_pairs(np.zeros(2, np.uint64), 64)

@@ -1,7 +1,5 @@
 """A second check at full size tells pages and drawings apart, and sees through captions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import cv2

@@ -1,7 +1,5 @@
 """The relate stage: near-duplicates of a scan, whatever the order, the kills and the additions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,7 +70,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
     return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 

@@ -1,7 +1,5 @@
 """When a scan may trust that every picture of the generation before has its signature stored."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

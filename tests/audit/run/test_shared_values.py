@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audit.checking.check import all_checks, make_params
+from audit.picture.features import FEATURE_ROW
 from audit.run.store import Store
 from audit.testing import case_store
 from tests.audit.asked import asked_of
@@ -47,3 +48,27 @@ def test_the_table_of_properties_is_read_once_for_all_checks() -> None:
             list(check.find(store, params))
             check.completeness(store, params)
     assert sum("regexp_replace" in sql for sql in asked) == 1
+
+
+def test_few_rows_have_the_types_that_many_have() -> None:
+    """Queries of a small dataset go by way of Python values, those of a large one by Arrow."""
+    sql = """
+        SELECT n::TINYINT AS a, n::UBIGINT AS b, n::DOUBLE AS c, n::FLOAT AS d, n = 1 AS e,
+            'é' || n AS f, [n, NULL] AS g, NULL AS h, ['x'] AS i, 'x'::BLOB AS j,
+            DATE '2026-01-01' AS k, TIMESTAMP '2026-01-01 10:00:00' AS l, sum(n) AS m, 1.5 AS o,
+            {'a': n} AS p, n AS q, n AS q
+        FROM (SELECT unnest([1, 2, $1]) AS n) WHERE n < $2 GROUP BY n ORDER BY n
+    """
+    with Store.memory() as store:
+        store.create_measurements(FEATURE_ROW)
+        for highest in (9, 0):  # all rows, and none
+            for columns in ("*", "* EXCLUDE (l, m, o, p)"):
+                asked = f"SELECT {columns} FROM ({sql})", [None, highest]
+                many = store.query(*asked)
+                store.plan_briefly()
+                few = store.query(*asked)
+                assert few.schema == many.schema
+                assert few.equals(many)
+                store.execute("INSERT INTO samples (id) SELECT range FROM range(3000)")
+                store.plan_briefly()
+                store.execute("DELETE FROM samples")

@@ -1,7 +1,5 @@
 """How many workers open the files: as many as have something to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A second scan says what a first one of the same files would say, row for row."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scans: incremental, resumable, honest about what changed, and never half-visible."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -72,7 +70,6 @@ def run(undisturbed: Undisturbed, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def twice(smaller: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
     return Path(shutil.copytree(smaller, tmp_path / "run"))
 
 

@@ -1,7 +1,5 @@
 """A store in memory that fails as it is told: `failing://`, by the name of an object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 

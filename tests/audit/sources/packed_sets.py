@@ -1,7 +1,5 @@
 """One small dataset in every kind of pack: pictures of noise in three classes and two splits."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle
@@ -58,7 +56,6 @@ def pictures(n: int = 12) -> Files:
 
 
 def write_folder(folder: Path, files: Files) -> Path:
-    """Write the files as they are."""
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
@@ -66,7 +63,6 @@ def write_folder(folder: Path, files: Files) -> Path:
 
 
 def write_tar(path: Path, files: Files) -> Path:
-    """Write a tar archive."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as archive:
         for name, data in files.items():
@@ -77,7 +73,6 @@ def write_tar(path: Path, files: Files) -> Path:
 
 
 def write_zip(path: Path, files: Files, method: int = zipfile.ZIP_DEFLATED) -> Path:
-    """Write a zip archive."""
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
@@ -120,7 +115,6 @@ def write_tfrecord(path: Path, files: Files) -> Path:
 
 
 def example(features: dict[str, bytes | int]) -> bytes:
-    """Return a tf.train.Example, as a protocol buffer."""
     entries = b""
     for name, value in features.items():
         if isinstance(value, bytes):

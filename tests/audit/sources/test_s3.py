@@ -1,14 +1,12 @@
 """Pictures in a store that speaks s3, on this machine, are read as the folder they came from."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from audit.errors import UsageError
 from audit.machine.executors import Serial
 from audit.scanning.scanning import scan
 from audit.sources import open_source
-from tests.audit.sources.packed_sets import pictures, write_folder, write_parquet, write_tar
+from tests.audit.sources.packed_sets import Files, pictures, write_folder, write_parquet, write_tar
 
 PACKAGES = Path(sys.prefix) / "store_packages"
 SECRET = "wJalrXUtnFEMI-of-a-test"
@@ -114,33 +112,28 @@ def found(run: audit.Run) -> list[str]:
     return sorted(run.findings["fingerprint"])
 
 
-def test_a_bucket_holds_what_the_folder_holds(served: tuple[Store, Any], tmp_path: Path) -> None:
-    _, files = served
-    files.pipe({f"bucket/set/{name}": data for name, data in FILES.items()})
-    folder = audit.scan(write_folder(tmp_path / "set", FILES), tmp_path / "one", jobs=1)
-    _, run = look("s3://bucket/set", tmp_path / "two")
-    assert found(run) == found(folder)
-    assert facts(run) == facts(folder)
-    assert SECRET.encode() not in b"".join(
-        path.read_bytes() for path in (tmp_path / "two").rglob("*") if path.is_file()
-    )
+WRITERS: dict[str, tuple[str, Callable[[Path, Files], Path]]] = {
+    "set": (".", write_folder), "tar": ("train.tar", write_tar),
+    "parquet": ("train.parquet", write_parquet),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_packs_in_a_bucket_are_read_where_they_lie(
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_bucket_holds_what_the_folder_holds(
     served: tuple[Store, Any], tmp_path: Path, kind: str
 ) -> None:
-    _, files = served
-    write = {"tar": write_tar, "parquet": write_parquet}[kind]
-    here = tmp_path / "here"
+    here, (name, write) = tmp_path / "here", WRITERS[kind]
     here.mkdir()
-    packed = write(here / f"train.{kind}", FILES)
-    files.pipe(f"bucket/{kind}/train.{kind}", packed.read_bytes())
+    write(here / name, FILES)
+    for path in filter(Path.is_file, here.rglob("*")):
+        served[1].pipe(f"bucket/{kind}/{path.relative_to(here)}", path.read_bytes())
     local = audit.scan(here, tmp_path / "one", jobs=1)
     _, run = look(f"s3://bucket/{kind}", tmp_path / "two")
     assert facts(run) == facts(local)
     assert len(facts(run)) == len(FILES)
     assert found(run) == found(local)
+    for path in filter(Path.is_file, (tmp_path / "two").rglob("*")):
+        assert SECRET.encode() not in path.read_bytes()
 
 
 def test_what_is_unchanged_is_not_fetched_and_what_changed_is(

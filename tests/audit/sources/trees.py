@@ -1,7 +1,5 @@
 """Small trees on disk for the tests of the sources: a path ending in `/` is an empty folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,18 +1,18 @@
-"""Rank tests within strata, mixes of classes, ranks of pairs, and a classifier of unseen rows."""
-
-from __future__ import annotations
+"""Rank tests, mixes of classes, fits of boxes, recurring pixels and slices."""
 
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.stats import ks_2samp, mannwhitneyu, poisson
 
 from audit.statistics import mixes
 from audit.statistics.association import (
     auc_limits,
+    auc_of,
     binned,
     class_effects,
     fold_scores,
@@ -22,9 +22,21 @@ from audit.statistics.association import (
     unit_folds,
     weighted_shifts,
 )
+from audit.statistics.box_fit import (
+    DIRECTIONS,
+    SIDE,
+    Floats,
+    Ints,
+    better_elsewhere,
+    fit_of_boxes,
+    gains_elsewhere,
+    integral_planes,
+)
 from audit.statistics.intervals import rarity
 from audit.statistics.likeness import Looks, chain_p_values, pair_ranks, standardised
 from audit.statistics.mixes import compare_mixes, never_drawn
+from audit.statistics.recurring import PARTS, find_recurring, fine_detail
+from audit.statistics.slices import LEVEL, NONE, SCHEMA, find_slices, slice_rows
 
 
 def test_auc_and_p_value_equal_those_of_mann_and_whitney() -> None:
@@ -216,3 +228,229 @@ def test_too_few_others_and_no_pairs_tell_nothing() -> None:
         assert pair_ranks(looks(n, 5), none, none, 10, 20).size == 0
     assert chain_p_values(np.array([]), none, 2).tolist() == [1.0, 1.0]
     assert chain_p_values(np.array([np.nan]), np.array([1]), 3).tolist() == [1.0, 1.0, 1.0]
+
+
+BOXES = 60
+
+
+def objects_on_grounds(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Summed planes of n grounds with one object each, and the corners of its box in cells."""
+    rng = np.random.default_rng(seed)
+    grey = rng.normal(120, 12, (n, SIDE, SIDE))
+    low = rng.integers(0, 22, (n, 2))
+    boxes = np.concatenate([low, low + rng.integers(6, 10, (n, 2))], axis=1).astype(float)
+    for k, (x0, y0, x1, y1) in enumerate(boxes.astype(int)):
+        grey[k, y0:y1, x0:x1] += rng.choice([-50, 50])
+    planes = grey.clip(0, 255).astype(np.uint8)
+    return integral_planes(planes, np.repeat(planes[:, ::4, ::4, None], 3, axis=3)), boxes
+
+
+@pytest.fixture(scope="module")
+def scenes() -> tuple[Floats, Ints, Floats]:
+    """Such planes, the pictures of the boxes, and these."""
+    sums, boxes = objects_on_grounds(BOXES, seed=4)
+    return sums, np.arange(BOXES), boxes
+
+
+def best(scenes: tuple[Floats, Ints, Floats], picture: Ints, boxes: Floats) -> tuple[str, float]:
+    gains = gains_elsewhere(scenes[0], picture, boxes)
+    found = max(better_elsewhere(gains, picture), key=lambda a: a.z)
+    return found.name, found.z
+
+
+def test_boxes_that_lie_right_fit_nowhere_better(scenes: tuple[Floats, Ints, Floats]) -> None:
+    assert best(scenes, scenes[1], scenes[2])[1] < -3
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_a_move_is_told_by_the_way_back(scenes: tuple[Floats, Ints, Floats], name: str) -> None:
+    dx, dy = DIRECTIONS[name]
+    said, z = best(scenes, scenes[1], scenes[2] - 4 * np.array([dx, dy, dx, dy]))
+    # half of these boxes is as much
+    assert said in (f"12% further {name}", f"half a box further {name}")
+    assert z > 4
+
+
+@pytest.mark.parametrize(("size", "said"), [(2.0, "half as large"), (0.6, "twice as large")])
+def test_a_wrong_size_is_told(scenes: tuple[Floats, Ints, Floats], size: float, said: str) -> None:
+    sides = np.tile(scenes[2][:, 2:] - scenes[2][:, :2], 2)
+    name, z = best(scenes, scenes[1], scenes[2] + (size - 1) / 2 * sides * [-1, -1, 1, 1])
+    assert (name, z > 4) == (said, True)
+    # a centre that is read as a corner
+    assert best(scenes, scenes[1], scenes[2] + sides / 2)[0] == "half a box further left and up"
+
+
+def test_mirrored_boxes_and_those_of_another_picture_are_told(
+    scenes: tuple[Floats, Ints, Floats],
+) -> None:
+    _, picture, boxes = scenes
+    x0, y0, x1, y1 = boxes.T
+    said, z = best(scenes, picture, np.stack([SIDE - x1, y0, SIDE - x0, y1], axis=1))
+    assert (said, z > 4) == ("mirrored", True)
+    said, z = best(scenes, (picture + 1) % BOXES, boxes)
+    assert (said, z > 4) == ("on the previous image", True)
+
+
+def test_scenes_count_once_and_a_box_without_ground_around_it_not_at_all(
+    scenes: tuple[Floats, Ints, Floats],
+) -> None:
+    found = better_elsewhere(gains_elsewhere(*scenes), scenes[1] // 2)
+    assert {one.n for one in found} <= {BOXES // 2}
+    whole = np.array([[0.0, 0.0, SIDE, SIDE], [4.0, 4.0, 5.0, 5.0]])
+    assert np.isnan(fit_of_boxes(scenes[0], np.zeros(2, np.int64), whole)).all()
+
+
+N = 160
+
+
+def textures(seed: int, n: int = N) -> np.ndarray:
+    """Pictures (n, 32, 32) that have nothing in common."""
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.normal(120, 30, (n, 32, 32)), 0, 255).astype(np.uint8)
+
+
+LABEL = (np.arange(N) % 4 == 0).astype(np.int64)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_stamp_is_found_where_it_is_and_in_the_class_that_has_it(part: str) -> None:
+    grey = textures(1)
+    rows, columns = PARTS[part]
+    at = (slice(rows.start + 3, rows.start + 5), slice(columns.start + 3, columns.start + 6))
+    marked = LABEL == 1
+    grey[(marked, *at)] = 250
+    found = find_recurring(fine_detail(grey), LABEL, 2, 0.8)
+    assert [(one.label, one.part) for one in found] == [(1, part)]
+    assert auc_of(found[0].scores, marked) > 0.95
+    assert auc_of(found[0].scores, np.ones(N, bool)) == 0.5  # without one side
+    assert auc_of(np.arange(4.0), np.arange(4) > 1) == 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pictures_without_a_stamp_have_none(seed: int) -> None:
+    assert find_recurring(fine_detail(textures(seed)), LABEL, 2, 0.7) == []
+
+
+def test_many_small_classes_have_none_by_chance() -> None:
+    grey = textures(7, 4000)
+    label = np.random.default_rng(8).permutation(np.repeat(np.arange(200), 20))
+    grey[label == 3, 2:6, 2:8] = 250
+    found = [(one.label, one.part) for one in find_recurring(fine_detail(grey), label, 200, 0.65)]
+    assert (3, "top left") in found
+    assert len(found) < 4  # where an AUC of .65 is enough, 20 are
+
+
+@pytest.mark.parametrize(
+    ("seed", "rows", "columns", "marked"),
+    [
+        (2, slice(12, 20), slice(12, 20), LABEL == 1),
+        (5, slice(10, 28, 3), slice(4, 28, 3), LABEL == 1),
+        (3, slice(28, 30), slice(20, 26), LABEL >= 0),
+    ],
+    ids=["in the middle", "a subject that reaches the rim", "what all classes have"],
+)
+def test_what_is_no_mark_of_a_class(
+    seed: int, rows: slice, columns: slice, marked: np.ndarray
+) -> None:
+    grey = textures(seed)
+    grey[marked, rows, columns] = 250
+    assert find_recurring(fine_detail(grey), LABEL, 2, 0.7) == []
+
+
+def test_a_stamp_beside_a_subject_that_recurs_is_found() -> None:
+    grey = textures(6)
+    faint = grey[LABEL == 1, 10:22:2, 10:22:2] // 2 + 60
+    grey[LABEL == 1, 10:22:2, 10:22:2] = faint
+    grey[LABEL == 1, 27:29, 3:9] = 250
+    found = find_recurring(fine_detail(grey), LABEL, 2, 0.7)
+    assert [one.part for one in found] == ["bottom left"]
+
+
+def test_a_few_classes_dealt_to_coarse_pictures_have_none_by_chance() -> None:
+    rng = np.random.default_rng(4)
+    coarse = rng.normal(128, 40, (200, 16, 16)).repeat(2, 1).repeat(2, 2)
+    detail = fine_detail(np.clip(coarse, 0, 255).astype(np.uint8))
+    deals = [rng.permutation(np.arange(200) % 5) for _ in range(40)]
+    # their AUCs spread 1.3 times as far as those of strangers: 4 would be found
+    assert [find_recurring(detail, deal, 5, 0.65) for deal in deals] == [[]] * 40
+
+
+PLANTED = (
+    ("label", "c3"), ("label", "c9"), ("camera", "b"), ("camera", NONE), ("pixels", "200"),
+    ("cluster", "7"), ("brightness", "at most"), ("sharpness", "at least"), ("f1", "at most"),
+    ("contrast", "at least"),
+)  # fmt: skip
+
+
+def sliced(seed: int, n: int = 2500) -> tuple[np.random.Generator, pl.DataFrame]:
+    """Columns of which some are related: a cluster is mostly one class, contrast follows light."""
+    rng = np.random.default_rng(seed)
+    label, light = rng.integers(0, 10, n), rng.normal(120, 30, n)
+    cluster = np.where(rng.random(n) < 0.8, label, rng.integers(0, 10, n))
+    cameras = rng.choice(list("abcd-"), n).tolist()
+    numbers = {f"f{k}": rng.normal(size=n) for k in range(4)}
+    light[:5] = np.nan
+    return rng, pl.DataFrame({
+        "label": [f"c{i}" for i in label], "cluster": [str(i) for i in cluster],
+        "camera": [None if v == "-" else v for v in cameras], "brightness": light,
+        "contrast": light * 0.4 + rng.normal(0, 20, n), "sharpness": rng.lognormal(5, 1, n),
+        "pixels": rng.choice([100, 200, 400], n), **numbers,
+    })  # fmt: skip
+
+
+def planted(columns: pl.DataFrame, column: str, value: str) -> np.ndarray:
+    x = columns[column]
+    if not value.startswith("at "):
+        return (x.cast(pl.String).fill_null(NONE) == value).to_numpy()
+    share = 0.1 if value == "at most" else 0.9
+    bound = float(x.fill_nan(None).quantile(share) or 0)
+    inside = x <= bound if value == "at most" else (x >= bound) & ~x.is_nan()
+    return inside.to_numpy()
+
+
+def test_a_planted_slice_comes_first_and_errors_at_random_make_none() -> None:
+    first = 0
+    for seed, (column, value) in enumerate(PLANTED):
+        rng, columns = sliced(seed)
+        inside = planted(columns, column, value)
+        found = find_slices(rng.random(len(columns)) < np.where(inside, 0.3, 0.1), columns)
+        assert found.schema == SCHEMA
+        assert found["q"].max() <= LEVEL  # type: ignore[operator]
+        top = found.row(0, named=True)
+        rows = slice_rows(columns, top)
+        assert rows.sum() == top["n"]
+        overlap = (rows & inside).sum() / (rows | inside).sum()
+        first += top["column"] == column and overlap > 0.4
+        assert top["low"] < top["share"] < top["high"]
+        assert top["elsewhere"] < top["low"]
+    assert first >= 9
+    worlds = [sliced(seed) for seed in range(40)]
+    by_chance = [find_slices(rng.random(len(c)) < 0.12, c).height for rng, c in worlds]
+    assert sum(n > 0 for n in by_chance) <= 1  # LEVEL of 40
+
+
+def test_several_slices_are_each_told_once() -> None:
+    rng, columns = sliced(77, 8000)
+    both = [planted(columns, *PLANTED[0]), planted(columns, *PLANTED[6])]
+    wrong = rng.random(len(columns)) < 0.08 + 0.3 * both[0] + 0.3 * both[1]
+    found = find_slices(wrong, columns)
+    # the cluster that holds the class, and the contrast that follows the light, say nothing new
+    assert sorted(found["column"]) == ["brightness", "label"]
+
+
+def test_weights_make_few_heavy_rows_no_evidence() -> None:
+    rng, columns = sliced(5)
+    inside = planted(columns, "label", "c3")
+    wrong = rng.random(len(columns)) < np.where(inside, 0.3, 0.1)
+    plain = find_slices(wrong, columns)
+    even = find_slices(wrong, columns, np.full(len(columns), 7.0))
+    assert plain["p"].to_list() == pytest.approx(even["p"].to_list())
+    heavy = np.where(rng.random(len(columns)) < 0.02, 500.0, 1.0)
+    assert find_slices(wrong, columns, heavy).is_empty()
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(60, bool), np.ones(60, bool)])
+def test_a_model_that_is_always_right_or_wrong_has_no_slice(wrong: np.ndarray) -> None:
+    columns = pl.DataFrame({"x": range(60), "all": ["a"] * 60, "ids": map(str, range(60))})
+    assert find_slices(wrong, columns).is_empty()
+    assert find_slices(wrong[:0], columns.head(0)).is_empty()

@@ -1,7 +1,5 @@
 """Made-up sets, objects and predictions, and `audit subset ...` called in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -146,5 +144,4 @@ def call(*words: Any, code: int = 0) -> str:
 
 
 def document(*words: Any) -> dict[str, Any]:
-    """Return the document that a command prints with --json."""
     return dict(json.loads(call(*words, "--json")))

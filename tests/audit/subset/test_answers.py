@@ -1,7 +1,5 @@
 """From a list or people's labels to an answer: columns, splits, sheets, the whole set, slices."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -387,14 +385,6 @@ def rows(frame):
     return drawn(frame, 400, 4)
 
 
-def test_a_sheet_is_blind_and_each_copy_has_its_own_order(rows):
-    one, two = labelling_sheet(rows, 1), labelling_sheet(rows, 2)
-    assert one.columns == ["sample_id", "path", "label"]
-    assert set(one["label"]) == {""}
-    assert one["sample_id"].to_list() != two["sample_id"].to_list() != rows["sample_id"].to_list()
-    assert set(one["sample_id"]) == set(two["sample_id"]) == set(rows["sample_id"])
-
-
 def test_unlabelled_examples_are_chosen_by_confidence_and_scored(frame, pool, model):
     plan = make_plan(pool, Goal(n=300), by=["confidence"], predictions=[model])
     assert len(plan.strata) == 5
@@ -419,12 +409,11 @@ def test_confidence_narrows_a_plain_sample(frame, pool, model):
         Baseline.of(pool, model.drop("confidence"))
 
 
-def test_sheets_must_be_filled(frame, rows):
+def test_an_example_has_one_label(frame, rows):
     sheet = filled(frame, rows)
     twice = pl.concat([sheet, sheet.head(1).with_columns(label=pl.lit("other"))])
-    for given, sentence in ((labelling_sheet(rows), "Fill in all of them"), (twice, "two labels")):
-        with pytest.raises(UsageError, match=sentence):
-            with_sheet(rows, given, "sheet")
+    with pytest.raises(UsageError, match="two labels"):
+        with_sheet(rows, twice, "sheet")
 
 
 def test_people_beside_a_model(frame, rows):
@@ -486,11 +475,14 @@ def test_the_commands(frame, tmp_path):
     assert not subset.exists()
     assert call(*draw, sheets[1]).count("400 examples to label") == 2
     rows = pl.read_parquet(subset)
-    one, two = (pl.read_csv(sheet)["sample_id"].to_list() for sheet in sheets)
-    assert one != two
+    one, two = (pl.read_csv(sheet) for sheet in sheets)
+    assert one.columns == two.columns == ["sample_id", "path", "label"]
+    assert set(one["label"]) == set(two["label"]) == {""}
+    one, two = (sheet["sample_id"].to_list() for sheet in (one, two))
+    assert one != two != rows["sample_id"].to_list() != one
     assert set(one) == set(two) == set(rows["sample_id"])
     refused = call("score", subset, "--predictions", sheets[0], "--labels", sheets[0], code=2)
-    assert "Fill in" in refused
+    assert "Fill in all of them" in refused
     for name, seed in (("ann", 1), ("bob", 2)):
         filled(frame, rows, 0.1, seed).write_csv(tmp_path / f"{name}.csv")
     predicted(frame, 0.8, 1).write_csv(tmp_path / "net.csv")

@@ -1,7 +1,5 @@
 """Earlier answers on all of F, numbers per example, the best of k: by hand, coverage, planning."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The commands on a real run: plan, draw, score, their documents and their errors."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl
@@ -92,19 +90,8 @@ def test_confidence_travels_with_the_predictions(run, tmp_path):
     frame = frame_from_run(run, "test")
     confidence = pl.int_range(pl.len()) / len(frame)
     frame.select("sample_id", prediction="label", confidence=confidence).write_csv(model)
-    words = [
-        "plan",
-        run,
-        "--n",
-        20,
-        "--by",
-        "confidence",
-        "--set",
-        "plan.merge_strata=true",
-        "--output",
-        plan,
-    ]
-    call(*words, "--predictions", model)
+    strata = ["--by", "confidence", "--set", "plan.merge_strata=true"]
+    call("plan", run, "--n", 20, *strata, "--output", plan, "--predictions", model)
     draw = ["draw", run, "--plan", plan, "--seed", 1, "-o", tmp_path / "s.csv"]
     assert "as precise as a simple random sample" in call(*draw, "--predictions", model)
     assert "give the same --predictions" in call(*draw, code=2)

@@ -1,8 +1,5 @@
 """Units, strata, who gets the next unit, and draws: nested, the same everywhere, stable."""
 
-from __future__ import annotations
-
-import itertools
 import json
 import math
 from functools import cache
@@ -197,32 +194,6 @@ def test_equal_to_the_one_by_one_rule(strata, share):
         assert number[order == h].tolist() == list(range(expected[h]))
 
 
-@pytest.mark.slow
-@given(SETS)
-@settings(max_examples=60)
-def test_the_sequence_does_not_depend_on_where_it_stops(strata):
-    sizes, scale = (np.array(column) for column in zip(*strata, strict=True))
-    total = int(sizes.sum())
-    whole = order_units(sizes, scale, total)
-    for n in {2, total // 3, total // 2, total - 1} - {0}:
-        part = order_units(sizes, scale, n)
-        assert part[0].tolist() == whole[0][:n].tolist()
-        assert part[1].tolist() == whole[1][:n].tolist()
-
-
-def test_exact_where_rounding_is_not():
-    """No allocation of 30 units has less variance: every neighbour is worse."""
-    sizes, scale = np.array([47, 61, 41]), np.array([10.0, 8.0, 5.0])
-
-    def variance(held):
-        return float(((sizes * scale) ** 2 / held).sum())
-
-    best, one = allocate(sizes, scale, 30), np.eye(3, dtype=int)
-    for i, j in itertools.permutations(range(3), 2):
-        if best[i] > 2:
-            assert variance(best + one[j] - one[i]) >= variance(best)
-
-
 def test_steered_to_classes():
     sizes, classes = np.array([900, 60, 40, 1000]), np.array([0, 1, 1, 2])
     scale = scale_for_classes(sizes, classes, np.array([50.0, 50.0, 0.0]))
@@ -238,7 +209,6 @@ KINDS = st.sampled_from(["files", "duplicates", "groups", "strata", "neyman"])
 
 @cache
 def case(kind, seed):
-    """Return a frame and a recipe of a kind."""
     frame = made_set(
         400, 4, seed=seed, groups=90 if kind == "groups" else 0,
         duplicates=60 if kind == "duplicates" else 0, excluded=20,
@@ -382,14 +352,6 @@ def test_a_key_is_the_first_eight_bytes_of_its_hash(keys):
     assert numbers.hash_keys(series).tolist() == expected
 
 
-def test_the_formula():
-    key, seed = "abc", 7
-    h = int.from_bytes(blake3.blake3(b"abc").digest(8), "little")
-    salt = int(numbers.splitmix64(np.array([seed], np.uint64))[0])
-    mixed = int(numbers.splitmix64(np.array([h ^ salt], np.uint64))[0])
-    assert numbers.permanent_numbers(pl.Series([key]), seed)[0] == (mixed >> 11) * 2.0**-53
-
-
 def test_fixed_for_all_time():
     """These values must never change: a subset drawn last year must be drawn again today."""
     found = numbers.permanent_numbers(pl.Series(["a", "b", "0" * 64]), 42)
@@ -455,7 +417,6 @@ def model(frame: pl.DataFrame, accuracy: float, name: str) -> pl.DataFrame:
 
 
 def make_all() -> tuple[dict[str, Any], dict[str, pl.DataFrame], dict[str, Any]]:
-    """Return (plan documents, drawn rows, score documents) by name."""
     frame = golden_set()
     a, b = model(frame, 0.8, "A"), model(frame, 0.86, "B")
     plans = {

@@ -1,7 +1,5 @@
 """Metrics of objects: pycocotools' numbers, influences, plans, draws and scores of detections."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Scores: exact cases by hand, verdicts, missing and unknown predictions, prefixes, formats."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

@@ -1,7 +1,5 @@
 """Cases of BOX022."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from audit.checking.boxes import Rows

@@ -1,7 +1,5 @@
 """Cases of BOX021."""
 
-from __future__ import annotations
-
 from tests.audit.checks.case_tables import ENTRY, Cases, box_case, box_found, file_found, shape_case
 
 CROWD = {"crowd": True, "annotation_id": None}

@@ -1,7 +1,5 @@
 """Cases of BOX013, BOX012, BOX011, BOX014, BOX003."""
 
-from __future__ import annotations
-
 from audit.testing import Case
 from tests.audit.checks.case_tables import Cases, box_case, box_found, file_found
 

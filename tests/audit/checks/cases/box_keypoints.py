@@ -1,7 +1,5 @@
 """Cases of BOX019, BOX020."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from audit.checking.boxes import Rows

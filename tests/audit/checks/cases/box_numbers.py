@@ -1,7 +1,5 @@
 """Cases of BOX001, BOX002, BOX007, BOX008, BOX009."""
 
-from __future__ import annotations
-
 from tests.audit.checks.case_tables import Cases, box_case, box_found, file_found
 
 NO_NUMBERS = {"x": None, "y": None, "width": None, "height": None}

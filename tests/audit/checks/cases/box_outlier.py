@@ -1,14 +1,12 @@
 """Cases of BOX023."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from audit.checking.boxes import Rows
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, boxed
+from tests.audit.checks.case_tables import boxed
 
 
 def _many(n: int, **last: float) -> Mapping[str, Rows]:
@@ -22,7 +20,7 @@ def _many(n: int, **last: float) -> Mapping[str, Rows]:
     return boxed(*rows[:-1], {**rows[-1], **last})
 
 
-def _box_outlier() -> Iterator[Case]:
+def box023() -> Iterator[Case]:
     yield Case("boxes that vary", [{}] * 200, tables=_many(200))
     yield Case("too few to tell", [{}] * 50, tables=_many(50, width=600.0, height=2.0))
     yield Case("a sliver", [{}] * 200, ["0199.jpg"], tables=_many(200, width=600.0, height=2.0))
@@ -35,8 +33,3 @@ def _box_outlier() -> Iterator[Case]:
     yield Case("five boxes an image", [{}] * 64, tables=boxed(*few))
     yield Case("600 boxes in one image, of 12 classes", [{}] * 64, ["0007.jpg"],
          tables=boxed(*few, *crowded))  # fmt: skip
-
-
-CASES: Cases = {
-    "BOX023": list(_box_outlier()),
-}

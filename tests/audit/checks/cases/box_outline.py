@@ -1,7 +1,5 @@
 """Cases of BOX016, BOX017, BOX018, BOX025."""
 
-from __future__ import annotations
-
 from tests.audit.checks.case_tables import (
     ENTRY,
     Cases,

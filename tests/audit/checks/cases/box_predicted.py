@@ -1,7 +1,5 @@
 """Cases of BOX027, BOX028, BOX029."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.checking.boxes import Row, Rows
@@ -34,24 +32,14 @@ def _cases(doubt: Row, clean: tuple[str, float], dirty: str) -> Iterator[Case]:
     yield Case(weaker.name, weaker.images, weaker.expect, limits, weaker.tables)
 
 
-def _overlooked_object() -> Iterator[Case]:
-    doubt = {"kind": "overlooked", "score": 0.001, "iou": 0.0}
-    yield from _cases(doubt, ("a box of the class is near", 0.45), "no box there")
-
-
-def _badly_placed_box() -> Iterator[Case]:
-    doubt = {"kind": "badly placed", "score": 0.3, "iou": 0.3, "label": "cat", "x": 370.0}
-    yield from _cases(_BESIDE | doubt, ("near enough", 0.52), "beside the object")
-
-
-def _swapped_class() -> Iterator[Case]:
-    doubt = {"kind": "swapped", "score": 0.1, "iou": 0.9, "label": "dog", "x": 401.0}
-    doubted = "not at the same place", 0.45
-    yield from _cases(_BESIDE | doubt, doubted, "another class at the same place")
+OVERLOOKED = {"kind": "overlooked", "score": 0.001, "iou": 0.0}
+PLACED = {"kind": "badly placed", "score": 0.3, "iou": 0.3, "label": "cat", "x": 370.0}
+SWAPPED = {"kind": "swapped", "score": 0.1, "iou": 0.9, "label": "dog", "x": 401.0}
+ELSEWHERE = "not at the same place", 0.45
 
 
 CASES: Cases = {
-    "BOX027": list(_overlooked_object()),
-    "BOX028": list(_badly_placed_box()),
-    "BOX029": list(_swapped_class()),
+    "BOX027": list(_cases(OVERLOOKED, ("a box of the class is near", 0.45), "no box there")),
+    "BOX028": list(_cases(_BESIDE | PLACED, ("near enough", 0.52), "beside the object")),
+    "BOX029": list(_cases(_BESIDE | SWAPPED, ELSEWHERE, "another class at the same place")),
 }

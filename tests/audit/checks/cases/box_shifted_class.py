@@ -1,11 +1,9 @@
 """Cases of BOX015."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, box_case, box_found, file_found
+from tests.audit.checks.case_tables import box_case, box_found, file_found
 
 
 def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
@@ -13,7 +11,7 @@ def _box(n: int, x: float, label: str = "cat") -> dict[str, object]:
     return {"x": x, "y": 20.0 + 3 * n, "width": 150.0 + 2 * n, "height": 90.0 + n, "label": label}
 
 
-def _shifted_class() -> Iterator[Case]:
+def box015() -> Iterator[Case]:
     yield box_case("spread", *(_box(n, 7.0 * n) for n in range(40)))
     yield box_case("cut by the edge", *(_box(n, 0.0) for n in range(40)))
     yield box_case(
@@ -38,8 +36,3 @@ def _shifted_class() -> Iterator[Case]:
         *(_box(n, 0.0 if n % 3 == 0 else 7.0 * n, "dog") for n in range(40)),
         expect="class:cat/left",
     )
-
-
-CASES: Cases = {
-    "BOX015": list(_shifted_class()),
-}

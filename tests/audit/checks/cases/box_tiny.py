@@ -1,7 +1,5 @@
 """Cases of BOX024."""
 
-from __future__ import annotations
-
 from tests.audit.checks.case_tables import Cases, box_case, box_found
 
 DOT = {"width": 1.0, "height": 2.0}

@@ -1,14 +1,12 @@
 """Cases of DIST006."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, object_case, sized
+from tests.audit.checks.case_tables import object_case, sized
 
 
-def _class_share_shift() -> Iterator[Case]:
+def dist006() -> Iterator[Case]:
     yield Case("the same mix", sized("train", a=80, b=40) + sized("test", a=40, b=20))
     yield Case("chance", sized("train", a=60, b=60, c=60) + sized("test", a=14, b=20, c=11))
     yield Case("too few", sized("train", a=80, b=40) + sized("test", b=9, a=1))
@@ -25,8 +23,3 @@ def _class_share_shift() -> Iterator[Case]:
     yield object_case("another mix of objects", *train, *test, expect=["object:split:test"])
     test = [*[("test", {"car": 2, "bus": 1})] * 40, ("test", {"car": 1, "bus": 60})]
     yield object_case("one image with many objects", *train, *test)
-
-
-CASES: Cases = {
-    "DIST006": list(_class_share_shift()),
-}

@@ -1,14 +1,12 @@
 """Cases of DIST001."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, object_case, sized
+from tests.audit.checks.case_tables import object_case, sized
 
 
-def _class_imbalance() -> Iterator[Case]:
+def dist001() -> Iterator[Case]:
     yield Case("equal classes", [{"label": "cat"}, {"label": "dog"}] * 10)
     yield Case("nine to one", [{"label": "cat"}] * 9 + [{"label": "dog"}])
     yield Case("one class has no imbalance", [{"label": "cat"}] * 50)
@@ -20,8 +18,3 @@ def _class_imbalance() -> Iterator[Case]:
     yield object_case("objects three to one", *[("train", {"car": 3, "bus": 1})] * 20, *test)
     train = [("train", {"car": 12, "bus": 1})] * 20
     yield object_case("objects twelve to one", *train, expect=["object:split:train"])
-
-
-CASES: Cases = {
-    "DIST001": list(_class_imbalance()),
-}

@@ -1,14 +1,12 @@
 """Cases of DIST003."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, object_case, sized
+from tests.audit.checks.case_tables import object_case, sized
 
 
-def _class_missing_from_split() -> Iterator[Case]:
+def dist003() -> Iterator[Case]:
     yield Case("both splits have both", sized("train", a=1, b=1) + sized("test", a=1, b=1))
     yield Case("one split", sized("train", a=1, b=1))
     yield Case("a split without labels: LABEL001", [{}, {}, {"split": "test", "label": None}])
@@ -31,8 +29,3 @@ def _class_missing_from_split() -> Iterator[Case]:
          expect=["object:split:val/class:bus"])  # fmt: skip
     yield object_case("objects tested and not trained", *[car] * 20,
          ("val", {"car": 1, "bus": 1}), expect=["object:split:train/class:bus"])  # fmt: skip
-
-
-CASES: Cases = {
-    "DIST003": list(_class_missing_from_split()),
-}

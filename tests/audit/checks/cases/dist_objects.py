@@ -1,16 +1,14 @@
 """Cases of DIST011."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, object_case
+from tests.audit.checks.case_tables import object_case
 
 CAR, NONE = {"car": 1}, dict[str, int]()
 
 
-def _empty_share_shift() -> Iterator[Case]:
+def dist011() -> Iterator[Case]:
     for what, empty, expect in (
         ("as many as in train", 4, []),
         ("no annotations at all in val", 40, ["object:split:val"]),
@@ -21,8 +19,3 @@ def _empty_share_shift() -> Iterator[Case]:
         pictures += [("val", NONE)] * empty + [("val", CAR)] * (40 - empty)
         yield object_case(what, *pictures, expect=expect)
     yield object_case("objects in val alone", *[("train", NONE)] * 50, *[("val", CAR)] * 40)
-
-
-CASES: Cases = {
-    "DIST011": list(_empty_share_shift()),
-}

@@ -1,12 +1,10 @@
 """Cases of DIST008, DIST009."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, metadata, object_tables, sized
+from tests.audit.checks.case_tables import metadata, object_tables, sized
 
 
 def _weather(**counts: int) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
@@ -16,7 +14,7 @@ def _weather(**counts: int) -> tuple[list[dict[str, Any]], dict[str, list[dict[s
     return images, metadata("weather", [weather for _, weather in pairs])
 
 
-def _rare_attribute() -> Iterator[Case]:
+def dist008() -> Iterator[Case]:
     even, even_table = _weather(cat_sun=30, cat_rain=25, dog_sun=30, dog_rain=35)
     night, night_table = _weather(
         cat_sun=60, cat_rain=60, cat_night=3, dog_sun=60, dog_rain=60, dog_night=4
@@ -42,7 +40,7 @@ def _lit(*lights: float, n: int = 40, **fixed: Any) -> list[dict[str, Any]]:
     return [{"brightness": x + 0.001 * i, **fixed} for x in lights for i in range(n)]
 
 
-def _rare_in_light() -> Iterator[Case]:
+def dist009() -> Iterator[Case]:
     cats, dogs = _lit(0.2, 0.4, 0.6, label="cat"), _lit(0.2, 0.4, 0.6, label="dog")
     hens = [*_lit(0.45, 0.6, n=58, label="hen"), *_lit(0.2, n=4, label="hen")]
     yield Case("every class in every light", [*cats, *dogs])
@@ -71,9 +69,3 @@ def _rare_in_light() -> Iterator[Case]:
     cameras = [{**row, "exif_camera": "AB"[i % 2 or i >= 160]} for i, row in enumerate(images)]
     yield Case("objects of a class before one camera", cameras,
          ["object:dataset/attribute:camera"], tables=tables)  # fmt: skip
-
-
-CASES: Cases = {
-    "DIST008": list(_rare_attribute()),
-    "DIST009": list(_rare_in_light()),
-}

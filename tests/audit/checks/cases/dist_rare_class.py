@@ -1,14 +1,12 @@
 """Cases of DIST002."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, object_case, sized
+from tests.audit.checks.case_tables import object_case, sized
 
 
-def _rare_class() -> Iterator[Case]:
+def dist002() -> Iterator[Case]:
     one_each = sized("test", cat=1, dog=1, owl=1)
     yield Case("equal classes, however small", [*one_each, *one_each])
     yield Case("small beside the others but large enough to measure",
@@ -33,8 +31,3 @@ def _rare_class() -> Iterator[Case]:
          expect=["object:class:van"])  # fmt: skip
     yield object_case("21 images of 51 are enough", *[car] * 30,
          ("test", {"car": 1, "van": 40}), *[bus] * 20)  # fmt: skip
-
-
-CASES: Cases = {
-    "DIST002": list(_rare_class()),
-}

@@ -1,14 +1,12 @@
 """Cases of DIST004."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, metadata
+from tests.audit.checks.case_tables import metadata
 
 COLOURS = ("red", "green", "blue")
 
@@ -39,7 +37,7 @@ def _mark(label: str, scores: Sequence[float]) -> dict[str, list[dict[str, Any]]
     return {"class_marks": rows}
 
 
-def _shortcut() -> Iterator[Case]:
+def dist004() -> Iterator[Case]:
     sites = _varied(60, "healthy") + _varied(50, "ill")
     yield Case("all alike", [{"label": x} for x in "abc" for _ in range(40)])
     yield Case("spread in the same way", [r for x in "abc" for r in _varied(60, x)])
@@ -91,8 +89,3 @@ def _shortcut() -> Iterator[Case]:
          + _varied(60, "tree", 0.25)
          + [{**r, "split": "test"} for x in ("apple", "boat", "tree")
             for r in _varied(120, x)], ["class:tree"])  # fmt: skip
-
-
-CASES: Cases = {
-    "DIST004": list(_shortcut()),
-}

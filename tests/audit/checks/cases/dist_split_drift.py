@@ -1,14 +1,12 @@
 """Cases of DIST007."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, object_case, object_tables
+from tests.audit.checks.case_tables import object_case, object_tables
 
 
 def _split(split: str, n: int, seed: int, shift: float = 0.0, **fixed: Any) -> list[dict[str, Any]]:
@@ -24,7 +22,7 @@ def _split(split: str, n: int, seed: int, shift: float = 0.0, **fixed: Any) -> l
     ]  # fmt: skip
 
 
-def _split_drift() -> Iterator[Case]:
+def dist007() -> Iterator[Case]:
     yield Case("all alike", [{"split": s} for s in ("train", "test") for _ in range(60)])
     yield Case("spread in the same way", _split("train", 200, 1) + _split("test", 100, 2))
     yield Case(
@@ -63,8 +61,3 @@ def _split_drift() -> Iterator[Case]:
            enumerate(tables["object_labels"])]  # fmt: skip
     yield Case("larger objects", images, ["object:split:val"],
          tables={"object_labels": [{**r, "n": 1} for r in far]})  # fmt: skip
-
-
-CASES: Cases = {
-    "DIST007": list(_split_drift()),
-}

@@ -1,7 +1,5 @@
 """Cases of DUP001, DUP002, LABEL005."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.checks.dup_equal import Row
@@ -17,7 +15,7 @@ GROUP_A, GROUP_B, GROUP_D = ([f"group:{16 * letter}"] for letter in "abd")
 BLANK = {"contrast": 0.0, "entropy": 0.0, "sharpness": None}
 
 
-def _conflicting_label() -> Iterator[Case]:
+def label005() -> Iterator[Case]:
     yield Case("copies that agree", [LABELLED, LABELLED])
     yield Case("different images, different labels", [{"label": "cat"}, {"label": "dog"}])
     yield Case("a missing label is no conflict", [LABELLED, {**LABELLED, "label": None}])
@@ -81,5 +79,4 @@ CASES: Cases = {
             ["dataset:blank"],
         ),
     ],
-    "LABEL005": list(_conflicting_label()),
 }

@@ -1,7 +1,5 @@
 """Cases of DUP003."""
 
-from __future__ import annotations
-
 from audit.testing import Case
 from tests.audit.checks.case_tables import NEAR, NEAR_GROUP, PICTURES, Cases
 

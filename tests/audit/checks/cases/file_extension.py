@@ -1,14 +1,12 @@
 """Cases of FILE004."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, odd_image
+from tests.audit.checks.case_tables import odd_image
 
 
-def _wrong_extension() -> Iterator[Case]:
+def file004() -> Iterator[Case]:
     yield Case("every spelling of JPEG", [{"extension": e} for e in ("jpg", "jpeg", "jpe", "jfif")])
     yield Case("a camera's multi-picture JPEG", [{"format": "MPO", "extension": "jpg"}])
     yield Case("TIFF by either name", [{"format": "TIFF", "extension": e} for e in ("tif", "tiff")])
@@ -30,8 +28,3 @@ def _wrong_extension() -> Iterator[Case]:
         [{"format": "PNG"}] * 20 + [{"id": "a.gif", "extension": "gif"}],
         ["a.gif", "dataset:PNG-as-jpg"],
     )
-
-
-CASES: Cases = {
-    "FILE004": list(_wrong_extension()),
-}

@@ -1,7 +1,5 @@
 """Cases of FILE003."""
 
-from __future__ import annotations
-
 from audit.testing import Case
 from tests.audit.checks.case_tables import Cases, odd_image
 

@@ -1,14 +1,11 @@
 """Cases of FILE008, FILE009."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases
 
 
-def _repeated_id() -> Iterator[Case]:
+def file008() -> Iterator[Case]:
     yield Case("ids of their own", [{}, {}])
     other = {"kind": "link-loop", "sample_id": "a.jpg", "message": "x"}
     again = {"kind": "repeated-id", "sample_id": "a.jpg#2", "message": "Row 2 repeats a.jpg."}
@@ -24,7 +21,7 @@ def _repeated_id() -> Iterator[Case]:
 SHARD = {"kind": "damaged-pack", "sample_id": None, "message": "a-001.tar: it ends at byte 9."}
 
 
-def _damaged_pack() -> Iterator[Case]:
+def file009() -> Iterator[Case]:
     yield Case("no pack at all", [{}])
     other = {"kind": "link-loop", "sample_id": None, "message": "x: y"}
     zipped = "sub/b.zip: its directory cannot be read: 3 were found."
@@ -34,9 +31,3 @@ def _damaged_pack() -> Iterator[Case]:
          tables={"source_notes": [SHARD]})  # fmt: skip
     yield Case("two shards, beside a note of another kind", [{}],
          ["dataset:a-001.tar", "dataset:sub/b.zip"], tables=two)  # fmt: skip
-
-
-CASES: Cases = {
-    "FILE008": list(_repeated_id()),
-    "FILE009": list(_damaged_pack()),
-}

@@ -1,15 +1,13 @@
 """Cases of IMG003."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, odd_image
+from tests.audit.checks.case_tables import odd_image
 
 
-def _blurry() -> Iterator[Case]:
+def img003() -> Iterator[Case]:
     spread: Sequence[Mapping[str, Any]] = [{"sharpness": 0.40 + 0.01 * (i % 20)} for i in range(40)]
     yield Case("a sharp set", spread)
     yield Case("a soft set, evenly so", [{"sharpness": 0.20 + 0.002 * (i % 20)} for i in range(40)])
@@ -40,8 +38,3 @@ def _blurry() -> Iterator[Case]:
          [*spread, *soft], sharpness=0.2)  # fmt: skip
     yield Case("an upscaled dataset is reported once",
          [{"sharpness": 0.08 + 0.001 * (i % 20)} for i in range(40)], ["dataset"])  # fmt: skip
-
-
-CASES: Cases = {
-    "IMG003": list(_blurry()),
-}

@@ -1,16 +1,14 @@
 """Cases of IMG007."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, odd_image
+from tests.audit.checks.case_tables import odd_image
 
 GREY = {"channels_equal": True, "channel_spread": 0.0, "saturation": 0.0}
 
 
-def _grey_among_colour() -> Iterator[Case]:
+def img007() -> Iterator[Case]:
     yield Case("all in colour", [{}] * 30)
     yield Case("all grey", [GREY] * 30)
     yield Case("half grey", [GREY] * 15 + [{}] * 15)
@@ -27,8 +25,3 @@ def _grey_among_colour() -> Iterator[Case]:
     half = [*colour, *[{**GREY, "label": "x-ray"}] * 30]
     yield odd_image("grey in a colour class of a set that is half grey", half, **GREY)
     yield odd_image("a small class is compared with the dataset", colour, label="owl", **GREY)
-
-
-CASES: Cases = {
-    "IMG007": list(_grey_among_colour()),
-}

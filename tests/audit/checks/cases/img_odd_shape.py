@@ -1,14 +1,12 @@
 """Cases of IMG005, IMG006."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, odd_image
+from tests.audit.checks.case_tables import odd_image
 
 
-def _odd_size() -> Iterator[Case]:
+def img005() -> Iterator[Case]:
     # web photographs: side lengths spread over two octaves without a gap
     web = [{"width": 400 + 40 * i, "height": 300 + 30 * i} for i in range(40)]
     yield Case("sizes without a gap", web)
@@ -23,7 +21,7 @@ def _odd_size() -> Iterator[Case]:
     yield odd_image("odd in a set of two sizes", two_sizes, width=4, height=4)
 
 
-def _odd_aspect() -> Iterator[Case]:
+def img006() -> Iterator[Case]:
     lines = [{"width": 400 + 25 * i, "height": 100} for i in range(40)]  # 4:1 to 14:1, no gap
     yield Case("landscape and one portrait", [{}] * 40 + [{"width": 480, "height": 640}])
     yield Case("squares and one 4:3", [{"width": 480}] * 40 + [{}])
@@ -33,9 +31,3 @@ def _odd_aspect() -> Iterator[Case]:
     yield odd_image("a panorama", [{}] * 40, width=3000, height=200)
     yield odd_image("a strip upright", [{}] * 40, width=100, height=900)
     yield odd_image("a square among long lines", lines, width=100, height=100)
-
-
-CASES: Cases = {
-    "IMG005": list(_odd_size()),
-    "IMG006": list(_odd_aspect()),
-}

@@ -1,12 +1,10 @@
 """Cases of IMG008."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases, odd_image
+from tests.audit.checks.case_tables import odd_image
 
 
 def _varied(n: int, **fixed: Any) -> list[dict[str, Any]]:
@@ -23,7 +21,7 @@ def _varied(n: int, **fixed: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _statistical_outlier() -> Iterator[Case]:
+def img008() -> Iterator[Case]:
     middle = _varied(230)[50]
     yield Case("no outlier", _varied(60))
     yield Case("two modes", _varied(60) + _varied(60, brightness=0.85, n_bytes=300_000))
@@ -81,8 +79,3 @@ def _statistical_outlier() -> Iterator[Case]:
         [{**row, "label": "ab"[i % 2]} for i, row in enumerate([*_varied(230), *loud])],
         [f"{i}.jpg" for i in range(6)],
     )
-
-
-CASES: Cases = {
-    "IMG008": list(_statistical_outlier()),
-}

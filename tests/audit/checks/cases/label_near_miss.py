@@ -1,7 +1,5 @@
 """Cases of LABEL002."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from audit.testing import Case

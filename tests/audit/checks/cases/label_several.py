@@ -1,7 +1,5 @@
 """Cases of LABEL008."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,14 +1,11 @@
 """Cases of LABEL006, LABEL007."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from audit.checking.label_facts import JudgedFacts, LabelFacts
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases
 
 SCORE: Mapping[str, Any] = {
     "label_quality": 0.01, "suggested_label": "dog", "probability": 0.001,
@@ -35,7 +32,7 @@ def _tables(score: Mapping[str, Any], facts: LabelFacts = FACTS) -> Mapping[str,
     }
 
 
-def _suspect_label() -> Iterator[Case]:
+def label006() -> Iterator[Case]:
     yield Case("never scanned for labels", IMAGES)
     yield Case("a label that is probably right", IMAGES, tables=_tables({"sure_chance": 0.6}))
     yield Case(
@@ -66,7 +63,7 @@ def _suspect_label() -> Iterator[Case]:
     )  # fmt: skip
 
 
-def _review_list() -> Iterator[Case]:
+def label007() -> Iterator[Case]:
     none = replace(LABELS, agreed=1.0)
     yield Case("never scanned for labels", IMAGES)
     yield Case("vectors that know nothing", IMAGES, tables=_tables({}, replace(FACTS, labels=none)))
@@ -83,9 +80,3 @@ def _review_list() -> Iterator[Case]:
         "how many cannot be told", IMAGES, ["dataset"],
         tables=_tables({}, replace(FACTS, labels=overlap)),
     )  # fmt: skip
-
-
-CASES: Cases = {
-    "LABEL006": list(_suspect_label()),
-    "LABEL007": list(_review_list()),
-}

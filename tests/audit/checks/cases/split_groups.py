@@ -1,7 +1,5 @@
 """Cases of SPLIT002."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from audit.testing import Case
-from tests.audit.checks.case_tables import Cases
 
 TEST = {"split": "test"}
 NOON = datetime(2024, 5, 1, 12, 0, 0)
@@ -52,7 +49,7 @@ def _frames(prefix: str, numbers: Sequence[int], scene: int | None = None) -> li
     ]
 
 
-def _group_leakage() -> Iterator[Case]:
+def split002() -> Iterator[Case]:
     others = [{"id": f"train/cat/a{i}b.jpg", **_look(1000 + i)} for i in range(40)]
     # One camera that shoots all day: by its times alone, everything would be a burst.
     busy = [{**shot, "split": "train", **_look(2000 + i)}
@@ -85,8 +82,3 @@ def _group_leakage() -> Iterator[Case]:
          ["group:burst/Canon EOS 1/2024-05-01 12:00:00"])  # fmt: skip
     yield Case("a burst of a camera in constant use", [*busy, *_shots(0, 3, 5, 8, scene=5)],
          ["group:burst/Canon EOS 1/2024-05-01 12:00:00"])  # fmt: skip
-
-
-CASES: Cases = {
-    "SPLIT002": list(_group_leakage()),
-}

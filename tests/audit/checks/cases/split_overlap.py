@@ -1,7 +1,5 @@
 """Cases of SPLIT001."""
 
-from __future__ import annotations
-
 from audit.testing import Case
 from tests.audit.checks.case_tables import NEAR, NEAR_GROUP, NEAR_PAIR, PICTURES, Cases
 

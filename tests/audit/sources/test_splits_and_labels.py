@@ -1,14 +1,164 @@
-"""Tables beside the pictures of a folder: read by what their cells name, or left alone."""
+"""Splits and labels that lists, tables, COCO files, names and cells tell, or leave open."""
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 from audit.sources import open_source
-from tests.audit.sources.test_listed_splits import tree
+from audit.sources.label_lists import read_lists
+from audit.sources.packs.parquet_rows import list_members
+from audit.sources.python_objects import store_dataset
 from tests.audit.sources.trees import read
+
+
+def tree(root: Path, pictures: list[str], **texts: str) -> Path:
+    """Make pictures (no bytes are read here) and text files, a name's `__` a folder."""
+    for name in [*pictures, *texts]:
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(texts.get(name, "x"))
+    return root
+
+
+def coco(*files: str) -> str:
+    images = [{"id": i, "file_name": name} for i, name in enumerate(files)]
+    return json.dumps({"images": images, "annotations": [], "categories": []}, indent=1)
+
+
+YAML = "path: /content/sets/cats\ntrain: {}\nval: {}\nnames: [cat]\n"
+BY_CLASS = [f"c{i:02}/{'train' if i % 3 else 'val'}_{i}.jpg" for i in range(30)]
+# images, texts beside them, the split of each image, parts of the reason of the layout
+TOLD: list[tuple[list[str], dict[str, str], str, str]] = [
+    ([f"JPEGImages/00000{i}.jpg" for i in (1, 2, 3, 4)],
+     {"ImageSets__Main__train.txt": "000001\n000002\n", "ImageSets__Main__val.txt": "000003\n",
+      "ImageSets__Main__trainval.txt": "000001\n000002\n000003\n",
+      "ImageSets__Main__dog_train.txt": "000003  1\n", "ImageSets__Main__test.txt": ""},
+     "train train val None",
+     "train from ImageSets/Main/train.txt (2), val from ImageSets/Main/val.txt (1)"),
+    (["images/a/1.jpg", "images/b/1.jpg", "images/b/2 x.png"],  # paths tell equal names apart
+     {"train.txt": "./images/a/1.jpg\n", "valid.txt": "images/b/1.jpg\nimages/b/2 x.png\n"},
+     "train val val", ""),
+    (["images/a.jpg", "images/ü.jpg"],  # a COCO file a split
+     {"annotations__instances_train2017.json": coco("a.jpg"),
+      "annotations__instances_val2017.json": coco("ü.jpg")}, "train val", ""),
+    (["train_0001.jpg", "train_0002.jpg", "test-7.jpg"], {}, "train train test", "train (2)"),
+    (["images/1.jpg", "images/2.jpg"],  # lists that only the YAML names
+     {"lists__a.txt": "images/1.jpg\n", "lists__b.txt": "images/2.jpg\n",
+      "data.yaml": YAML.format("lists/a.txt", "lists/b.txt")}, "train val", ""),
+    (["images/a/1.jpg", "images/b/2.jpg", "images/c/3.jpg"],  # folders that it names
+     {"data.yaml": YAML.format("[images/a, images/b]", "../images/c")}, "train train val", ""),
+    (["images/1.jpg", "images/2.jpg"],  # one folder for both tells nothing
+     {"data.yaml": YAML.format("images", "images")}, "None None", ""),
+    (["images/1.jpg", "images/2.jpg"],  # paths of another machine
+     {"train.txt": "/content/data/images/1.jpg\n", "val.txt": "/content/data/images/2.jpg\n"},
+     "train val", ""),
+    (["obj_train_data/1.jpg", "obj_train_data/2.jpg"],  # lists, over one folder's name
+     {"train.txt": "data/obj/1.jpg\n", "test.txt": "data/obj/2.jpg\n"}, "train test", ""),
+    (["VOCdevkit/VOC2007/JPEGImages/1.jpg", "VOCdevkit/VOC2007/JPEGImages/2.jpg"],
+     {"VOCdevkit__VOC2007__ImageSets__Main__train.txt": "1\n",
+      "VOCdevkit__VOC2007__ImageSets__Main__val.txt": "2\n"}, "train val", ""),
+    (["A/JPEGImages/1.jpg", "A/JPEGImages/2.jpg", "B/JPEGImages/3.jpg", "B/JPEGImages/4.jpg"],
+     {"A__ImageSets__train.txt": "1\n", "A__ImageSets__val.txt": "2\n",
+      "B__ImageSets__train.txt": "3\n", "B__ImageSets__val.txt": "4\n"},
+     "train val train val", ""),
+    (["images/001.cat/1.jpg", "images/002.dog/2.jpg"],  # CUB, NABirds
+     {"images.txt": "1 001.cat/1.jpg\n2 002.dog/2.jpg\n", "train_test_split.txt": "1 0\n2 1\n"},
+     "test train", ""),
+    (["img_train_1.jpg", "img_val_2.jpg"], {}, "train val", ""),
+    (["cat/train_1.jpg", "cat/test_2.jpg", "dog/train_3.jpg"], {}, "train test train", ""),
+    (["steam_train_1.jpg", "blood_test_2.jpg"], {}, "None None", ""),  # nothing else is shared
+    (BY_CLASS, {}, " ".join("train" if i % 3 else "val" for i in range(30)), ""),
+    (["train/x/a.jpg", "test/x/b.jpg"],  # folders come before lists
+     {"lists__train.txt": "b\n", "lists__test.txt": "a\n"}, "train test", ""),
+    (["train_1.jpg", "test_1.jpg", "steam.jpg"], {}, "None None None", ""),  # one name is another
+    (["train_1.jpg", "train_2.jpg"], {}, "None None", ""),  # one split
+    (["a.jpg"], {"train.txt": "a\n"}, "None", ""),  # one list
+    (["a.jpg"], {"train.txt": "lessons\n", "test.txt": "of a course\n"}, "None", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pictures", "texts", "expected", "reason"), TOLD)
+def test_what_tells_splits(
+    tmp_path: Path, pictures: list[str], texts: dict[str, str], expected: str, reason: str
+) -> None:
+    source = open_source([str(tree(tmp_path, pictures, **texts))])
+    found = {sample.id: sample.split for sample in read(source)}
+    assert " ".join(str(found[name]) for name in pictures) == expected
+    assert reason in source.layout.reason
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "expected"),
+    [
+        ("set", "train test", "train test"),
+        ("Usage", "Training PublicTest", "Training PublicTest"),
+        ("is_valid", "False True", "train val"), ("fold", "train val", "train val"),
+        ("fold", "0 1", "None None"), ("set", "hearts spades", "None None"),
+        ("mode", "RGB L", "None None"), ("is_valid", "yes no", "None None"),
+    ],
+)  # fmt: skip
+def test_columns_that_may_be_splits(tmp_path: Path, column: str, cells: str, expected: str) -> None:
+    rows = "".join(f"{i}.jpg,cat,{cell}\n" for i, cell in enumerate(cells.split()))
+    root = tree(tmp_path, ["0.jpg", "1.jpg"], **{"t.csv": f"path,label,{column}\n{rows}"})
+    found = [sample.split for sample in read(open_source([str(root / "t.csv")]))]
+    assert " ".join(map(str, found)) == expected
+
+
+CASES = {
+    "parts that are labels": (["a", "b", "c", "a;b", "b; c"], None, {"a;b": "ab", "b; c": "bc"}),
+    "a part that is none": (["a", "b", "a;d"], None, {}),
+    "told": (["a", "b", "a;d", "d;;d"], ";", {"a;d": "ad", "d;;d": "d"}),
+    "told another": (["a/b", "a;b"], "/", {"a/b": "ab"}),
+    "commas of names": (["tench, Tinca", "goldfish, Carassius"], None, {}),
+    "commas between labels": (["a", "b", "a,b"], None, {"a,b": "ab"}),
+    "bars": (["a", "b", "a|b"], None, {"a|b": "ab"}),
+    "JSON": (['["a", "b"]', '["a"]', "[]"], None, {'["a", "b"]': "ab", '["a"]': "a", "[]": ""}),
+    "as Python prints": (["['a', 'b']"], None, {"['a', 'b']": "ab"}),
+    "numbers": (["[1, 2, 1]"], None, {"[1, 2, 1]": "12"}),
+    "names in brackets": (["[none]", "[a]"], None, {}),
+    "deep": (["[[1], [2]]"], None, {}),
+    "single labels": (["a", "b"], None, {}),
+    "nothing": ([], None, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cells(name: str) -> None:
+    cells, told, wanted = CASES[name]
+    found = read_lists(cells, told)
+    assert {cell: "".join(labels) for cell, labels in found.lists.items()} == wanted
+    assert bool(found.reading) == bool(wanted or name == "a part that is none")
+
+
+def test_what_is_not_split_says_how_it_would_be() -> None:
+    said = read_lists(["a", "b", "a;d"]).reading
+    assert "'d' is not a label on its own" in said
+    assert "--set scan.label_separator=';' splits" in said
+
+
+@pytest.mark.parametrize("named", [lambda f: {"feature": f, "_type": "Sequence"}, lambda f: [f]])
+def test_a_sequence_of_class_labels_in_parquet_has_its_names(tmp_path: Path, named: Any) -> None:
+    import pyarrow.parquet as pq
+
+    rows = pl.DataFrame({"image": [b"1", b"22"], "labels": [[0, 1], [1]]})
+    feature = {"names": ["cat", "dog"], "_type": "ClassLabel"}
+    notes = {"huggingface": json.dumps({"info": {"features": {"labels": named(feature)}}})}
+    pq.write_table(rows.to_arrow().replace_schema_metadata(notes), tmp_path / "a.parquet")
+    found = [member.label for member in list_members(str(tmp_path / "a.parquet"))]
+    assert found == ['["cat", "dog"]', '["dog"]']
+
+
+def test_lists_of_words_from_python_are_labels_and_lists_of_numbers_are_not(tmp_path: Path) -> None:
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    labels: list[Any] = [["cat", "dog"], [1, 0], [], "cat"]
+    items = [{"image": pixels + 9 * i, "label": x} for i, x in enumerate(labels)]
+    manifest = store_dataset(items, tmp_path / "run")
+    assert pl.read_parquet(manifest)["label"].to_list() == ['["cat", "dog"]', None, None, "cat"]
+
 
 IDS = ["0f3c", "1a7b", "2e9d", "33aa", "4b01", "5cc2"]
 
@@ -86,24 +236,6 @@ def test_tables_that_tell_no_class(tmp_path: Path, text: str) -> None:
     found, reason = labels(root)
     assert found == " ".join(["/"] * 6)
     assert file not in reason
-
-
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        (("file\n0.jpg\n1.jpg\n", "file\n2.jpg\n3.jpg\n"), "train/ train/ val/ val/"),
-        (
-            ("f,label\n0.jpg,a\n1.jpg,b\n", "f,label\n2.jpg,b\n3.jpg,a\n"),
-            "train/a train/b val/b val/a",
-        ),
-        (("file\n0.jpg\n1.jpg\n", "file\n1.jpg\n2.jpg\n"), "/ / / /"),  # folds, maybe
-    ],
-)
-def test_a_table_named_like_a_split_tells_it(
-    tmp_path: Path, texts: tuple[str, str], expected: str
-) -> None:
-    tables = dict(zip(("train.csv", "val.csv"), texts, strict=True))
-    assert labels(tree(tmp_path, [f"{i}.jpg" for i in range(4)], **tables))[0] == expected
 
 
 MANY = [f"patient_{i:02d}/scan/{i}.jpg" for i in range(30)]
@@ -225,6 +357,20 @@ TREES: dict[str, tuple[list[str], dict[str, str], str]] = {
     ),
     "one table of names that are in both splits": (
         IN_SPLITS, {"labels.csv": SPLIT_TABLES["train.csv"]}, "test/ test/ train/ train/",
+    ),
+    "tables named like splits": (
+        [f"{i}.jpg" for i in range(4)],
+        {"train.csv": "file\n0.jpg\n1.jpg\n", "val.csv": "file\n2.jpg\n3.jpg\n"},
+        "train/ train/ val/ val/",
+    ),
+    "tables of labels named like splits": (
+        [f"{i}.jpg" for i in range(4)],
+        {"train.csv": "f,label\n0.jpg,a\n1.jpg,b\n", "val.csv": "f,label\n2.jpg,b\n3.jpg,a\n"},
+        "train/a train/b val/b val/a",
+    ),
+    "tables named like splits that name an image twice": (
+        [f"{i}.jpg" for i in range(4)],
+        {"train.csv": "file\n0.jpg\n1.jpg\n", "val.csv": "file\n1.jpg\n2.jpg\n"}, "/ / / /",
     ),
     "a table with a line for Excel": (
         [f"bilder/{n}.jpg" for n in range(4)],
