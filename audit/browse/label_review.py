@@ -25,7 +25,7 @@ from audit.checking.label_facts import CALIBRATED_SCORES, JudgedFacts, read_labe
 from audit.embeddings.judged import WrongCount
 from audit.errors import UsageError
 from audit.report.wording import counted
-from audit.run.run_version import open_run, require_whole
+from audit.run.run_version import open_version, require
 from audit.run.store import Store
 
 Floats = npt.NDArray[np.float64]
@@ -235,8 +235,9 @@ def review_labels(run: Path, n: int = 100, first: int = 0) -> LabelReview:
 
     Raises RunError where there is no run, UsageError where no label was judged.
     """
-    reviewed = summarise_ledger(run, require_whole(run)).labels
-    with open_run(run) as store:
+    version = require(run)
+    reviewed = summarise_ledger(run, version).labels
+    with open_version(version) as store:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
             reason = "this run has no vectors" if facts is None else facts.reason

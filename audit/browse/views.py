@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from audit.errors import RunError, UsageError
-from audit.run.digests import write_synced
+from audit.run.synced_files import write_synced
 
 FILE = "app-views.json"
 MOST, LETTERS = 100, 60

@@ -32,8 +32,8 @@ from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
 from audit.report.contents import KEPT_NEEDS
-from audit.run.digests import write_document
 from audit.run.run_version import open_run, require
+from audit.run.synced_files import write_synced
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import paired_difference, wilson
 
@@ -181,7 +181,7 @@ class PictureNeeds:
     def keep(self) -> None:
         """Leave it in the run for its report; raises OSError where the run takes no file."""
         scanned = {"of": require(self.run).path.name}
-        write_document(self.run / KEPT_NEEDS, self.facts() | scanned)
+        write_synced(self.run / KEPT_NEEDS, json.dumps(self.facts() | scanned).encode())
 
 
 def find_needs(

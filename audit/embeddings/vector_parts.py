@@ -21,7 +21,7 @@ import blake3
 import numpy as np
 import numpy.typing as npt
 
-from audit.run.digests import write_synced
+from audit.run.synced_files import write_synced
 from preflight.files import read_regular
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ class VectorParts:
     def __init__(self, run: Path, identity: str, kind: npt.DTypeLike = np.float32) -> None:
         """Remember where they are, and of what `kind` of number; nothing is read or made yet."""
         self.folder, self.kind = run / VECTORS / identity, np.dtype(kind)
+        self._damaged: list[Path] = []
 
     def write(self, content_hashes: Sequence[str], vectors: Vectors) -> None:
-        """Store vectors (n, d) as one part, durably."""
+        """Store vectors (n, d) as one part, durably; removes damaged parts that `load` met."""
         import polars as pl
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -53,6 +54,9 @@ class VectorParts:
         sink = pa.BufferOutputStream()
         # numbers of a network do not compress
         pq.write_table(frame.to_arrow(), sink, compression="none", use_dictionary=False)
+        for path in self._damaged:
+            path.unlink(missing_ok=True)
+        self._damaged.clear()
         _write_durably(self.folder, sink.getvalue())
 
     def load(self, content_hashes: Sequence[str]) -> tuple[Vectors, npt.NDArray[np.bool_]]:
@@ -69,6 +73,7 @@ class VectorParts:
         for path in sorted(self.folder.glob("*.parquet")):
             table = _read_part(path)
             if table is None:
+                self._damaged.append(path)
                 continue
             held = pl.DataFrame(table).join(wanted, on="content_hash")
             if not len(held):

@@ -43,7 +43,6 @@ from audit.exports.new_splits import (
 from audit.report.output import write_whole
 from audit.report.wording import counted
 from audit.run import run_version
-from audit.run.digests import file_digest
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
@@ -353,6 +352,16 @@ def _form(run: Path) -> tuple[str | None, list[str]]:
     ]
 
 
+def file_digest(path: Path) -> str:
+    """Return the BLAKE3-256 of a file's content, as hex; raises OSError."""
+    # not by mmap: there a disk that cannot be read ends the process
+    hasher = blake3.blake3()
+    with open(path, "rb", opener=regular) as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return str(hasher.hexdigest())
+
+
 def _planned(path: Path, folder: Path) -> PlannedFile:
     status = path.stat()
     return PlannedFile(
@@ -364,7 +373,11 @@ def _planned(path: Path, folder: Path) -> PlannedFile:
 # ---- targets ----
 
 
-RECEIPT_FOLDER = ".preflight"
+PLAN_FOLDER = ".preflight"
+"""Below a new folder: holds its plan."""
+PART_FOLDER = ".preflight-part"
+"""Below an empty folder that exists: holds what is not whole yet."""
+RESERVED = (PLAN_FOLDER, PART_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,15 +416,15 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
 
 def refuse_strange(target: object) -> None:
     """Raise ValueError for a target in a document that is no place of a file of the new folder."""
-    if inside(Path(), target, links=False).parts[0] == RECEIPT_FOLDER:
-        raise ValueError(f"{target!r} is reserved for the receipt")
+    if inside(Path(), target, links=False).parts[0] in RESERVED:
+        raise ValueError(f"{target!r} is reserved")
 
 
 def safe_path(path: str) -> str:
     """Return a relative path of names that every disk of this system takes."""
     parts = [_safe_name(p) for p in path.split("/") if p not in ("", ".", "..")]
-    if parts and parts[0] == RECEIPT_FOLDER:
-        parts[0] = f"_{RECEIPT_FOLDER}"
+    if parts and parts[0] in RESERVED:
+        parts[0] = f"_{parts[0]}"
     return "/".join(parts) or "unnamed"
 
 

@@ -21,7 +21,6 @@ from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
 from audit.decisions.waivers import Applied, apply_decisions
-from audit.errors import DamagedError
 from audit.machine.stopwatch import Stopwatch
 from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.report.contents import (
@@ -46,9 +45,9 @@ from audit.report.cost import measure_costs
 from audit.report.do_first import SAME_FAULTS, mark_same_faults, rank_first
 from audit.report.folding import FOLDS, fold_findings
 from audit.run import run_version
-from audit.run.digests import read_document
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
+from preflight.files import read_regular
 
 SAW_SOME = re.compile(r"(?!(The [a-z ]+ of )?0 (?!of [1-9]))")
 """How the sentence of a check begins that had boxes, outlines or predictions to judge."""
@@ -135,6 +134,7 @@ def collect_report(
         not_run=not_run,
         n_files_concerned=concerned,
         completeness=(
+            *([generation.notice] if generation.notice else []),
             *(part.sentence() for part in failed),
             *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
             *given,
@@ -163,7 +163,7 @@ def _needs(store: Store, run: Path, generation: run_version.RunVersion) -> Needs
     """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
-        kept = read_document(run / KEPT_NEEDS)
+        kept = json.loads(read_regular(run / KEPT_NEEDS))
         if kept["of"] != generation.path.name:
             return None
         varying = sorted(kept["varying"], key=lambda one: -one["ratio"])
@@ -188,7 +188,7 @@ def _needs(store: Store, run: Path, generation: run_version.RunVersion) -> Needs
             for v in (*kept["sizes"], *kept["versions"])
         )
         return Needs(str(kept["sentence"]), rows, tuple(ends), len(varying) - len(ends))
-    except (OSError, DamagedError, LookupError, TypeError, ValueError):
+    except (OSError, LookupError, TypeError, ValueError, RecursionError):
         return None
 
 

@@ -10,6 +10,7 @@ the `images` view takes about 0.1 s; the cost of a scan is elsewhere.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import tempfile
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
@@ -311,10 +312,21 @@ class Store:
         return row[0][0] if row else None
 
     def read_everything(self) -> None:
-        """Read every table of the connection's own database; raises DamagedError."""
-        tables = self.rows("SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal")
-        for row in tables:
-            self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(row['name'])} t")
+        """Read every table of the connection's own database.
+
+        Raises DamagedError, and OSError where the machine cannot read it.
+        """
+        try:
+            for name in self.table_names("estimated_size > 0"):
+                self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(name)} t")
+        except duckdb.IOException as error:
+            raise OSError(errno.EIO, str(error).splitlines()[0]) from None
+
+    def table_names(self, condition: str = "true") -> list[str]:
+        """Return the names of the tables of every database of the connection."""
+        sql = f"SELECT table_name FROM duckdb_tables() WHERE NOT internal AND {condition}"
+        with _damage_explained():
+            return [row[0] for row in self._con.execute(sql).fetchall()]
 
     def lock_for_reading(self) -> None:
         """From now on no file, network or setting is reached through this connection."""
