@@ -292,7 +292,7 @@ def report_command(
     from audit.cli.compare import print_history
     from audit.report import PICTURED, collect_report, write_card, write_report
 
-    if section not in (None, Section.CARD):
+    if section is not None:
         note_version(run)
     if section is Section.HISTORY:
         print_history(run, listed, as_json)

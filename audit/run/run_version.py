@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import DamagedError, RunError
-from audit.run.store import AGAIN, Store
+from audit.run.store import AGAIN, ANY_DATABASE, Store
 from audit.run.synced_files import DRAFT, sync, write_synced
 from audit.run.tables import FINDINGS_TABLES, MEASUREMENT_TABLES, SCHEMA_VERSION
 from preflight.files import SpecialFileError, read_regular, refuse_special, regular
@@ -185,11 +185,19 @@ def _open_once(paths: tuple[Path, ...], *_state: int) -> None:
     with Store.memory() as store:
         for number, path in enumerate(paths):
             store.attach(path, f"database{number}")
-            names = store.table_names(f"database_name = 'database{number}'")
-            if "meta" in names:
-                sql = f"SELECT value FROM database{number}.meta WHERE key = 'schema_version'"
-                _refuse_other_schema(path.parents[1], int(store.scalar(sql) or SCHEMA_VERSION))
+            try:
+                names = store.table_names(f"database_name = 'database{number}'")
+                if "meta" in names:
+                    sql = f"SELECT value FROM database{number}.meta WHERE key = 'schema_version'"
+                    _refuse_other_schema(path.parents[1], int(store.scalar(sql) or SCHEMA_VERSION))
+            except DamagedError as error:
+                raise DamagedError(f"{path} {_damage(path, error)}", AGAIN) from None
             _require_tables(path, names)
+
+
+def _damage(path: Path, error: DamagedError) -> str:
+    """Return what is wrong, without the name of the database."""
+    return error.what.removeprefix(f"{path} ").removeprefix(f"{ANY_DATABASE} ")
 
 
 def _require_tables(path: Path, names: Iterable[str]) -> None:
@@ -213,7 +221,7 @@ def _find_unreadable(path: Path, *, whole: bool) -> str:
                 _require_tables(path, store.table_names())
             store.read_everything()
     except DamagedError as error:
-        return error.what.removeprefix(f"{path} ")
+        return _damage(path, error)
     return ""
 
 
@@ -276,7 +284,7 @@ def require_measured(run: Path) -> RunVersion:
         return require(run)
     named, fault = _read_named(run)
     _require_opens(folders[-1] / MEASUREMENTS)
-    version = _with_findings(folders[-1], named)
+    version = _with_findings(folders[-1], None if fault else named)
     return replace(version, notice=f"{fault}: continued from {version.path.name}." * bool(fault))
 
 
@@ -302,7 +310,7 @@ def find_reusable(run: Path) -> Reusable:
     for folder in reversed(list_versions(run)):
         damage = find_damage(folder / MEASUREMENTS)
         if not damage:
-            version = _with_findings(folder, named)
+            version = _with_findings(folder, None if fault else named)
             notice = f"{fault}: continued from {folder.name}." * bool(fault)
             return Reusable(version, damaged, notice, not fault and version == named)
         damaged.append(folder)

@@ -51,6 +51,7 @@ DAMAGE = re.compile(
     "Corrupt database file|not a valid DuckDB database|Could not read enough bytes|"
     "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
 )
+ANY_DATABASE = "A database of the run"
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 T = TypeVar("T")
 
@@ -447,7 +448,7 @@ def _damage_explained() -> Iterator[None]:
         if not DAMAGE.search(str(error)):
             raise
         said = str(error).splitlines()[0][:200]
-        raise DamagedError(f"A database of the run is damaged ({said})", AGAIN) from None
+        raise DamagedError(f"{ANY_DATABASE} is damaged ({said})", AGAIN) from None
 
 
 def findings_table(

@@ -456,17 +456,18 @@ class _Judge:
                 if not is_current:
                     run_version.make_current(run, version)
                 return
-        self.publish(run, version)
-        if damage:
+        published = self.publish(run, version)
+        if damage and published != version:
             run_version.remove_files([version.findings])
 
-    def publish(self, run: Path, version: RunVersion) -> None:
-        """Write findings beside those that a version has, and publish them."""
+    def publish(self, run: Path, version: RunVersion) -> RunVersion:
+        """Write findings beside those that a version has, and publish them; return the version."""
         name = run_version.next_findings(version)
         built = version.path / f"{name}.building"
         self.write(version.measurements, built)
         published = run_version.publish_findings(run, version, built, name)
         note_history(run, version, published)
+        return published
 
 
 def _measure_recall(store: Store, run: Path, config: Config) -> None:
