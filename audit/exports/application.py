@@ -383,7 +383,9 @@ class _Target:
         cells = ((s.target, s.id, s.split, s.label, s.group) for s in self.plan.samples)
         columns = dict.fromkeys(("path", "id", "split", "label", "group"), pl.String)
         table = neutralise(pl.DataFrame(list(cells), columns, orient="row"))
-        self._write(MANIFEST, table.write_csv().encode())
+        data, moved = table.write_csv().encode(), self.folder / MANIFEST
+        if not (moved.is_file() and moved.read_bytes() == data):
+            self._write(MANIFEST, data)
 
     def finish(self) -> None:
         """Give the part, which is whole, the name of the folder."""
@@ -393,7 +395,7 @@ class _Target:
             self._rename(self.part, self.folder)
             sync(self.folder.parent)
             return
-        for name in sorted(os.listdir(self.part), key=lambda name: name == PLAN_FOLDER):
+        for name in sorted(os.listdir(self.part), key=lambda name: (name == PLAN_FOLDER, name)):
             sync(self.folder)  # the plan is the last
             self._rename(self.part / name, self.folder / name)
         self.part.rmdir()
