@@ -31,7 +31,6 @@ import polars as pl
 from audit.errors import LockedError, MachineError, UsageError
 from audit.exports.annotation_export import RECORD, SCHEMA, earlier_files
 from audit.exports.planning import (
-    PART_FOLDER,
     PLAN_FOLDER,
     DatasetPlan,
     PlannedFile,
@@ -41,7 +40,7 @@ from audit.exports.planning import (
 from audit.picture.decode import DecodeError, Limits, starts_as_image
 from audit.picture.reading import read_bytes
 from audit.run.synced_files import sync
-from audit.sources.paths import file_of, leads_outside, path_of, reading_place
+from audit.sources.paths import PART_FOLDER, file_of, leads_outside, path_of, reading_place
 from audit.sources.tables import neutralise
 from preflight.files import read_regular, real, regular
 

@@ -46,7 +46,7 @@ from audit.run import run_version
 from audit.run.store import Store
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import leads_outside, path_of, uri_of
+from audit.sources.paths import PART_FOLDER, leads_outside, path_of, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
 from preflight.text import text_fault
 
@@ -375,8 +375,6 @@ def _planned(path: Path, folder: Path) -> PlannedFile:
 
 PLAN_FOLDER = ".preflight"
 """Below a new folder: holds its plan."""
-PART_FOLDER = ".preflight-part"
-"""Below an empty folder that exists: holds what is not whole yet."""
 RESERVED = (PLAN_FOLDER, PART_FOLDER)
 
 

@@ -132,6 +132,8 @@ def test_a_killed_apply_shows_nothing_and_goes_on_to_the_same_tree(
     if kind == "mount point":
         kill(1 + 1 + 2, "after")  # two of the entries are moved up
         assert sorted(os.listdir(new)) == [".preflight-part", "manifest.csv", "test"]
+        with pytest.raises(UsageError, match="is not whole: an `audit apply` into it was stopped"):
+            scan_tree(new, tmp_path / "half")
     result = apply_plan(plan, new)
     assert (result.made, result.there) == (0, 24)
     assert tree_of(new) == whole
