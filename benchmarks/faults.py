@@ -437,11 +437,10 @@ def overwrite(path: Path, rng: random.Random, how: str) -> bool:
 
 
 def damaged(scene: Scene, find: Callable[[Scene], Path], how: str) -> bool:
-    """Damage a file of the run, ask for a report, then repair."""
+    """Damage a file of the run, ask for a report, and verify."""
     happened = overwrite(find(scene), scene.random, how)
     scene.audit("report", scene.run)
     scene.audit("verify", scene.run)
-    scene.audit("verify", scene.run, "--repair")
     return happened
 
 
@@ -517,7 +516,6 @@ def special(scene: Scene, find: Callable[[Scene], Path]) -> bool:
     os.mkfifo(path)
     scene.audit("report", scene.run)
     scene.audit("verify", scene.run)
-    scene.audit("verify", scene.run, "--repair")
     return True
 
 

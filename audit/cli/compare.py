@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, print_answer, print_lines
+from audit.cli.options import JsonOption, print_answer, print_lines, run_argument
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
@@ -60,8 +60,8 @@ class FailOn(StrEnum):
 
 
 def diff_command(
-    old: Annotated[Path, typer.Argument(help="Earlier run, or a version of a run: RUN/gen-0003.")],
-    new: Annotated[Path, typer.Argument(help="Later run, or a version of a run.")],
+    old: Annotated[Path, run_argument("Earlier run, or a version of a run: RUN/gen-0003.")],
+    new: Annotated[Path, run_argument("Later run, or a version of a run.")],
     distributions: Annotated[
         bool,
         typer.Option(

@@ -21,7 +21,7 @@ from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Commands, TextTyper, start
 from audit.cli.input_study import input_study_command
-from audit.cli.options import JobsOption, JsonOption, RunArgument, read_config
+from audit.cli.options import JobsOption, JsonOption, RunArgument, note_version, read_config
 from audit.cli.review import decide_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.serve import serve_command
@@ -99,6 +99,7 @@ def find(
     if len(new) < 2:
         raise UsageError("find takes NEW and RUN: audit find new_images runs/images.")
     settings = read_config()
+    note_version(Path(new[-1]))
     executor = Processes(jobs or usable_cores(), settings.timeout_s, settings.limits.max_memory)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)

@@ -17,10 +17,12 @@ from audit.cli.options import (
     JsonOption,
     RunArgument,
     global_options,
+    note_version,
     option_group,
     quoted,
     read_config,
     scan_option,
+    write_note,
 )
 from audit.errors import UsageError
 from audit.scanning.options import RUNS, ScanOptions
@@ -126,6 +128,8 @@ def scan_command(
     terminal.write_message("\n".join(notes))
     clock.lap("start")
     result = _carry_out(request, source, jobs, clock)
+    if result.notice:
+        write_note(result.notice)
     terminal.write_message(_what_happened(result))
     diff = None
     if earlier is not None:
@@ -236,10 +240,12 @@ def recheck_command(
     for note in settings.notes:
         terminal.write_message(note)
     with ProgressBar(PHASE_WORDS) as bar:
-        scanning.recheck(
+        notice = scanning.recheck(
             run, checks=_words(checks), config=settings, progress=bar, lock=settings.lock,
             recall=recall,
         )  # fmt: skip
+    if notice:
+        write_note(notice)
     _finish(collect_report(run), fail_on, as_json, outcomes=_judged(run, settings))
 
 
@@ -287,6 +293,8 @@ def report_command(
     from audit.cli.compare import print_history
     from audit.report import PICTURED, collect_report, write_card, write_report
 
+    if section is not None:
+        note_version(run)
     if section is Section.HISTORY:
         print_history(run, listed, as_json)
         return

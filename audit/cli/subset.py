@@ -28,7 +28,7 @@ from audit.cli.goal_options import (
     takes_options,
 )
 from audit.cli.help import TextTyper
-from audit.cli.options import JsonOption, SeedOption, read_config
+from audit.cli.options import JsonOption, SeedOption, read_config, run_argument
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.terminal import visible
@@ -49,7 +49,7 @@ app = TextTyper(
 
 
 RunArgument = Annotated[
-    Path | None, typer.Argument(help="Run directory, as made by `audit scan`; or use --from.")
+    Path | None, run_argument("Run directory, as made by `audit scan`; or use --from.")
 ]
 ScoredArgument = Annotated[
     Path | None,

@@ -34,8 +34,8 @@ from audit.picture.preview import SquareJob, SquareMaker
 from audit.results.feature_tables import read_labelled_images
 from audit.results.report_data import KEPT_NEEDS
 from audit.results.results import open_results
-from audit.run.digests import write_document
 from audit.run.run_version import require
+from audit.run.synced_files import write_synced
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import paired_difference, wilson
 
@@ -173,7 +173,7 @@ class PictureNeeds:
     def keep(self) -> None:
         """Leave it in the run for its report; raises OSError where the run takes no file."""
         scanned = {"of": require(self.run).path.name}
-        write_document(self.run / KEPT_NEEDS, self.facts() | scanned)
+        write_synced(self.run / KEPT_NEEDS, json.dumps(self.facts() | scanned).encode())
 
 
 def find_needs(

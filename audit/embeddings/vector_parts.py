@@ -32,9 +32,10 @@ class VectorParts:
     def __init__(self, run: Path, identity: str, kind: npt.DTypeLike = np.float32) -> None:
         """Remember where they are, and of what `kind` of number; nothing is read or made yet."""
         self.folder, self.kind = run / VECTORS / identity, np.dtype(kind)
+        self._damaged: list[Path] = []
 
     def write(self, content_hashes: Sequence[str], vectors: Vectors) -> None:
-        """Store vectors (n, d) as one part, durably."""
+        """Store vectors (n, d) as one part, durably; removes damaged parts that `load` met."""
         import polars as pl
 
         if not len(content_hashes):
@@ -43,6 +44,9 @@ class VectorParts:
         frame = pl.DataFrame(
             {"content_hash": list(content_hashes), "vector": pl.Series(packed, dtype=pl.Binary)}
         )
+        for path in self._damaged:
+            path.unlink(missing_ok=True)
+        self._damaged.clear()
         write_named_part(self.folder, frame, "uncompressed")  # numbers of a network do not compress
 
     def load(self, content_hashes: Sequence[str]) -> tuple[Vectors, npt.NDArray[np.bool_]]:
@@ -58,7 +62,10 @@ class VectorParts:
         vectors = np.zeros((len(content_hashes), 0), self.kind)
         for path in sorted(self.folder.glob(PARTS)):
             part = read_named_part(path)
-            held = wanted.clear() if part is None else part.join(wanted, on="content_hash")
+            if part is None:
+                self._damaged.append(path)
+                continue
+            held = part.join(wanted, on="content_hash")
             if held.is_empty():
                 continue
             rows = np.frombuffer(b"".join(held["vector"].to_list()), self.kind)

@@ -40,10 +40,9 @@ from audit.report.output import write_whole
 from audit.results.export_tables import annotation_formats, open_tables
 from audit.results.formatting import counted
 from audit.results.results import open_results
-from audit.run.digests import file_digest
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import leads_outside, path_of, uri_of
+from audit.sources.paths import PART_FOLDER, leads_outside, path_of, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
 from preflight.text import text_fault
 
@@ -309,6 +308,16 @@ def _form(run: Path) -> tuple[str | None, list[str]]:
     ]
 
 
+def file_digest(path: Path) -> str:
+    """Return the BLAKE3-256 of a file's content, as hex; raises OSError."""
+    # not by mmap: there a disk that cannot be read ends the process
+    hasher = blake3.blake3()
+    with open(path, "rb", opener=regular) as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return str(hasher.hexdigest())
+
+
 def _planned(path: Path, folder: Path) -> PlannedFile:
     status = path.stat()
     return PlannedFile(
@@ -320,7 +329,9 @@ def _planned(path: Path, folder: Path) -> PlannedFile:
 # ---- targets ----
 
 
-RECEIPT_FOLDER = ".preflight"
+PLAN_FOLDER = ".preflight"
+"""Below a new folder: holds its plan."""
+RESERVED = (PLAN_FOLDER, PART_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,15 +370,15 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
 
 def refuse_strange(target: object) -> None:
     """Raise ValueError for a target in a document that is no place of a file of the new folder."""
-    if inside(Path(), target, links=False).parts[0] == RECEIPT_FOLDER:
-        raise ValueError(f"{target!r} is reserved for the receipt")
+    if inside(Path(), target, links=False).parts[0] in RESERVED:
+        raise ValueError(f"{target!r} is reserved")
 
 
 def safe_path(path: str) -> str:
     """Return a relative path of names that every disk of this system takes."""
     parts = [_safe_name(p) for p in path.split("/") if p not in ("", ".", "..")]
-    if parts and parts[0] == RECEIPT_FOLDER:
-        parts[0] = f"_{RECEIPT_FOLDER}"
+    if parts and parts[0] in RESERVED:
+        parts[0] = f"_{parts[0]}"
     return "/".join(parts) or "unnamed"
 
 

@@ -33,7 +33,7 @@ CLASSES = 50
 
 def to_markdown(report: Report) -> str:
     """Return the report as one Markdown document; names from the dataset are escaped."""
-    above = f"**{escaped(alarm(report))}**" if report.wrong_labels else ""
+    above = f"**{escaped(alarm(report))}**" if alarm(report) else ""
     blocks = [
         MARK, above, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))
     ]  # fmt: skip

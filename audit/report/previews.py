@@ -3,8 +3,8 @@
 `audit.report.thumbnails` makes thumbnails; here they have at most 256 px and about 8 kB, in a
 bounded cache by content, so that copies share one, and reading one back costs 0.1 ms in place of a
 decode. The folder is kept below `LIMIT_BYTES` by removing what was viewed longest ago. Where it
-cannot be written, thumbnails are made each time and nothing else changes. After its JPEG a file has
-a digest of it, which programs that show JPEGs pass over: a thumbnail that is damaged is made again.
+cannot be written, thumbnails are made each time and nothing else changes. A thumbnail without its
+end is made again.
 
 A difference image of two copies that are not laid over each other shows edges everywhere and says
 nothing. So the second picture is laid down in the best of the eight orientations and registered
@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import blake3
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,7 @@ from audit.report.thumbnails import (
 )
 from audit.results.boxes import Box, draw_boxes
 from audit.results.images import Card
-from audit.run.digests import DRAFT
+from audit.run.synced_files import DRAFT
 
 SMALL = 256  # px
 QUALITY = 82
@@ -46,8 +45,7 @@ LIMIT_BYTES = 256 << 20
 PRUNE_EVERY = 512  # new thumbnails between two checks of the size of the folder
 FOLDER = "app-thumbnails"
 STORED = re.compile(r"[0-9a-f]{40}-\d+\.jpg")
-MARK, END = b"\0blake3:", b"\xff\xd9"  # before the digest; the end of every JPEG
-DIGEST = 16  # bytes
+END = b"\xff\xd9"  # of every JPEG
 
 
 class ThumbnailCache:
@@ -76,8 +74,8 @@ class ThumbnailCache:
         path = self._path(card)
         if path is not None:
             with contextlib.suppress(OSError):
-                data = read_stored(path)
-                if data is not None:
+                data = path.read_bytes()
+                if data.endswith(END):
                     os.utime(path)  # `prune` goes by this: what was viewed last stays longest
                     return Thumbnail(data, note=damage_note(card))
         return None
@@ -94,7 +92,7 @@ class ThumbnailCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, draft = tempfile.mkstemp(DRAFT, ".", path.parent)
             with os.fdopen(handle, "wb") as file:
-                file.write(data + MARK + _digest(data))
+                file.write(data)
             os.replace(draft, path)
             self._written += 1
             if self._written % PRUNE_EVERY == 1:
@@ -135,36 +133,9 @@ def with_boxes(
     return Thumbnail(jpeg(drawn, QUALITY), width, height, note=thumbnail.note)
 
 
-def _digest(data: bytes) -> bytes:
-    return bytes(blake3.blake3(data).digest(DIGEST))
-
-
-def read_stored(path: Path) -> bytes | None:
-    """Return the JPEG of a stored thumbnail, None for a damaged one or a folder; raises OSError."""
-    try:
-        content = path.read_bytes()
-    except IsADirectoryError:
-        return None
-    data, mark, digest = content.rpartition(MARK)
-    return data if mark and digest == _digest(data) else None
-
-
 def list_thumbnails(folder: Path) -> list[Path]:
     """Return the thumbnails and their drafts: files of other names in the folder are a user's."""
     return [p for p in folder.glob("??/*") if STORED.fullmatch(p.name) or p.name.endswith(DRAFT)]
-
-
-def find_damaged_thumbnails(run: Path) -> tuple[int, list[Path]]:
-    """Return how many thumbnails the app keeps of a run, and which of them are damaged."""
-    paths = sorted(p for p in list_thumbnails(run / FOLDER) if p.suffix == ".jpg")
-    return len(paths), [path for path in paths if _is_damaged(path)]
-
-
-def _is_damaged(path: Path) -> bool:
-    try:
-        return read_stored(path) is None
-    except FileNotFoundError:  # the app has just removed it
-        return False
 
 
 # ---- one picture large, and two compared ----

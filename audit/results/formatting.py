@@ -183,13 +183,13 @@ def list_command(report: Report, code: str) -> str:
 
 def alarm(report: Report) -> str:
     """Return the sentence that stands above everything else; empty where there is none."""
-    wrong = report.wrong_labels
-    if wrong is None:
-        return ""
-    return (
-        f"About {wrong.share:.0%} of the labels are wrong ({wrong.low:.0%} to {wrong.high:.0%}): "
-        "review them before you train or evaluate (LABEL007)."
-    )
+    wrong, said = report.wrong_labels, report.generation.notice
+    if wrong is not None:
+        said += (
+            f" About {wrong.share:.0%} of the labels are wrong ({wrong.low:.0%} to "
+            f"{wrong.high:.0%}): review them before you train or evaluate (LABEL007)."
+        )
+    return said.strip()
 
 
 def headline(report: Report) -> str:

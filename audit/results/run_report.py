@@ -20,7 +20,6 @@ from audit.checking.label_facts import read_label_facts
 from audit.decisions.box_fixes import count_fixes
 from audit.decisions.label_sample import reviewed_rates
 from audit.decisions.waivers import Applied
-from audit.errors import DamagedError
 from audit.machine.stopwatch import Stopwatch
 from audit.records import Action, FailedPart, Layout, Severity, SkippedFiles
 from audit.results.costs import measure_costs
@@ -53,9 +52,9 @@ from audit.results.report_data import (
     Spread,
     WrongLabels,
 )
-from audit.run.digests import read_document
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
+from preflight.files import read_regular
 
 SAW_SOME = re.compile(r"(?!(The [a-z ]+ of )?0 (?!of [1-9]))")
 """How the sentence of a check begins that had boxes, outlines or predictions to judge."""
@@ -127,6 +126,7 @@ def collect_report(
         not_run=not_run,
         n_files_concerned=concerned,
         completeness=(
+            *([results.version.notice] if results.version.notice else []),
             *(part.sentence() for part in failed),
             *(f"{row['code']} {row['name']} {row['reason']}" for row in skipped),
             *given,
@@ -155,7 +155,7 @@ def _needs(store: Store, results: RunReader) -> Needs | None:
     """Return the stored result of `audit input-study`; None if the run was scanned since."""
     sql = f"{MEMBER} FROM samples s LEFT JOIN features f ON f.sample_id = s.id WHERE s.id IN (?, ?)"
     try:
-        kept = read_document(results.run / KEPT_NEEDS)
+        kept = json.loads(read_regular(results.run / KEPT_NEEDS))
         if kept["of"] != results.version.path.name:
             return None
         varying = sorted(kept["varying"], key=lambda one: -one["ratio"])
@@ -180,7 +180,7 @@ def _needs(store: Store, results: RunReader) -> Needs | None:
             for v in (*kept["sizes"], *kept["versions"])
         )
         return Needs(str(kept["sentence"]), rows, tuple(ends), len(varying) - len(ends))
-    except (OSError, DamagedError, LookupError, TypeError, ValueError):
+    except (OSError, LookupError, TypeError, ValueError, RecursionError):
         return None
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import blake3
 
-from audit.run.digests import write_synced
+from audit.run.synced_files import write_synced
 from preflight.files import read_regular
 
 if TYPE_CHECKING:

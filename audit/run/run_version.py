@@ -1,38 +1,40 @@
-"""A run directory: immutable generations and the pointer to the current one.
+"""A run directory: immutable versions and the pointer to the current version.
 
-    RUN/CURRENT                        names the current generation and its findings file
+    RUN/CURRENT                        names the current version and its findings file
     RUN/gen-0001/measurements.duckdb   what the source listed and a scan measured
-    RUN/gen-0001/findings-0001.duckdb  what the checks said
-    RUN/gen-0001/generation.json       the digests of both (`audit.run.digests`)
-    RUN/building/                      the next generation, while a scan is at work
+    RUN/gen-0001/findings-0001.duckdb  what the checks found
+    RUN/building/                      the next version, while a scan is at work
 
 DuckDB admits one writing process or many readers, and a reader that holds a file keeps its old
 content. So nothing that is published ever changes: a scan builds beside, then renames and replaces
 CURRENT, each atomically; a re-check adds a findings file. The last two of each stay, for
 comparison, or as many as RUN/keep says.
 
-A folder gets the name of a generation, and a file that of findings, only when it is finished. So
-CURRENT can be found again from the names where it is damaged or names what is not there: the newest
-generation that is whole. Readers do that for themselves; only a writer (`audit.run.healing`)
-changes files.
+A folder gets the name of a version, and a file that of findings, only when it is on disk. Where
+CURRENT names no version that opens, readers take the newest version that opens, and its `notice`
+says so. Reading changes no file. The checksums of DuckDB decide what is damaged, and a scan makes
+it again, so nothing is repaired.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import re
 import shutil
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import DamagedError, RunError
-from audit.run import digests
-from audit.run.store import AGAIN, Store
-from audit.run.tables import SCHEMA_VERSION
-from preflight.files import read_regular, refuse_special, regular
+from audit.run.store import AGAIN, ANY_DATABASE, Store
+from audit.run.synced_files import DRAFT, sync, write_synced
+from audit.run.tables import FINDINGS_TABLES, MEASUREMENT_TABLES, SCHEMA_VERSION
+from preflight.files import SpecialFileError, read_regular, refuse_special, regular
 from preflight.terminal import nearest_path
 
 if TYPE_CHECKING:
@@ -41,24 +43,26 @@ if TYPE_CHECKING:
 MEASUREMENTS = "measurements.duckdb"
 POINTER = "CURRENT"
 KEEP = "keep"
-KEPT = 2
+MIN_KEPT_VERSIONS = 2
 MAX_SPILL = "2GB"
-GENERATION = re.compile(r"gen-\d{4,}")
+VERSION = re.compile(r"gen-\d{4,}")
 FINDINGS = re.compile(r"findings-\d{4,}\.duckdb")
 BUILT = re.compile(FINDINGS.pattern + r"\.building(\.wal|\.tmp)?")
 MADE = re.compile(
-    rf"(measurements\.duckdb|{FINDINGS.pattern})(\.wal|\.tmp)?|{BUILT.pattern}|"
-    rf"generation\.json|\..*{digests.DRAFT}"
+    rf"(measurements\.duckdb|{FINDINGS.pattern})(\.wal|\.tmp)?|{BUILT.pattern}|\..*{DRAFT}"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RunVersion:
-    """A generation of a run: paths of its two databases, and whether CURRENT names them."""
+    """A version of a run: the paths of its folder and of its findings.
+
+    `notice`: why it is not the version that CURRENT names, in sentences; "" where it is.
+    """
 
     path: Path
     findings: Path
-    named: bool = field(default=True, compare=False)
+    notice: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -77,172 +81,271 @@ class RunVersion:
         return f"{self.findings}@{self.findings.stat().st_mtime_ns}"
 
 
-def current(run: Path) -> RunVersion | None:
-    """Return the published generation of a run, None if nothing was published yet.
+# ---- which version ----
 
-    Where CURRENT is missing, damaged or names what is not there, it is the newest generation that
-    is whole. Raises DamagedError where there is none, and RunError where another version wrote it.
+
+def current(run: Path) -> RunVersion | None:
+    """Return the version that CURRENT names, None if nothing was published yet.
+
+    Where CURRENT names none that opens, it is the newest version that opens, with a `notice`.
+    Raises DamagedError where no version opens, and RunError where another schema wrote it.
     """
+    named, fault = _read_named(run)
+    if not fault:
+        return named
+    for version in reversed(list_published(run)):
+        with contextlib.suppress(DamagedError):
+            require_opens(version)
+            said = (
+                f"{fault}. This is {version.name}, the newest version that opens. Scan the source "
+                "again into this run to publish a new version."
+            )
+            return replace(version, notice=said)
+    raise DamagedError(f"{run}: {fault}, and no version opens", AGAIN)
+
+
+def _read_named(run: Path) -> tuple[RunVersion | None, str]:
+    """Return what CURRENT names, and what is wrong with it: "" where it opens, or nothing is there.
+
+    Raises RunError where another schema wrote it or it cannot be read.
+    """
+    named = None
     try:
-        return read_pointer(run) or find_whole(run)
+        named = read_pointer(run)
+        if named is None:
+            return None, f"{POINTER} is missing" if list_versions(run) else ""
+        require_opens(named)
     except DamagedError as error:
-        found = find_whole(run)
-        if found is None:
-            raise DamagedError(f"{error.what}, and no generation is intact", AGAIN) from None
-        return found
+        return named, error.what.replace(f"{run}/", "")
+    return named, ""
 
 
 def read_pointer(run: Path) -> RunVersion | None:
-    """Return what CURRENT names, None without one.
+    """Return what CURRENT names, None without it; whether it opens is not looked at.
 
-    Raises DamagedError, and RunError where another version wrote it or it cannot be read.
+    Raises DamagedError, and RunError where another schema wrote it or it cannot be read.
     """
     pointer = run / POINTER
-    if not pointer.exists():
-        return None
     try:
-        said = digests.read_document(pointer)
-        version = int(said["schema"])
-        if version != SCHEMA_VERSION:
-            newer = version > SCHEMA_VERSION
-            cure = "upgrade dataset-preflight"
-            raise RunError(
-                f"{run} was written by {'a newer' if newer else 'an older'} version (schema "
-                f"{version}, this one reads {SCHEMA_VERSION}): "
-                f"{cure if newer else 'scan into a new run'}."
-            )
-        generation, findings = said["generation"], said["findings"]
-        if not (GENERATION.fullmatch(generation) and FINDINGS.fullmatch(findings)):
+        said = json.loads(read_regular(pointer))
+        _refuse_other_schema(run, int(said["schema"]))
+        name, findings = said["generation"], said["findings"]
+        if not (VERSION.fullmatch(name) and FINDINGS.fullmatch(findings)):
             raise ValueError
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise DamagedError(f"{pointer} is damaged (it names no generation)", AGAIN) from None
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, SpecialFileError) as error:
+        raise DamagedError(f"{pointer} is damaged ({error.strerror})", AGAIN) from None
     except OSError as error:
         raise RunError(
             f"{pointer} cannot be read ({error.strerror}): check its disk and permissions."
         ) from None
-    found = RunVersion(run / generation, run / generation / findings)
-    for path in (found.measurements, found.findings):
-        if not path.exists():
-            missing = path.relative_to(run)
-            raise DamagedError(f"{pointer} names {missing}, which does not exist", AGAIN)
-    return found
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise DamagedError(f"{pointer} is damaged (it names no version)", AGAIN) from None
+    return RunVersion(run / name, run / name / findings)
 
 
-def _read_if_whole(run: Path) -> RunVersion | None:
-    with contextlib.suppress(DamagedError):
-        return read_pointer(run)
-    return None
+def _refuse_other_schema(run: Path, schema: int) -> None:
+    reads = f"(schema {schema}, this one reads {SCHEMA_VERSION})"
+    if schema > SCHEMA_VERSION:
+        raise RunError(f"{run} was written by a newer version {reads}: upgrade dataset-preflight.")
+    if schema < SCHEMA_VERSION:
+        raise RunError(
+            f"{run} was written by an older version {reads}: scan into a new run; "
+            f"`audit scan --decisions-from {run}` carries its decisions."
+        )
 
 
-def find_whole(run: Path) -> RunVersion | None:
-    """Return the newest generation whose databases are whole, with its newest whole findings."""
-    for folder in reversed(list_versions(run)):
-        if digests.find_damage(folder / MEASUREMENTS):
-            continue
-        for findings in reversed(list_findings(folder)):
-            if not digests.find_damage(findings):
-                return RunVersion(folder, findings, named=False)
-    return None
+def require_opens(version: RunVersion) -> None:
+    """Raise DamagedError where a database of a version does not open or lacks a table.
+
+    Only lists the tables: a damaged block shows when it is read. Raises RunError where another
+    schema wrote it, or it may not be opened.
+    """
+    _require_opens(version.measurements, version.findings)
+
+
+def _require_opens(*paths: Path) -> None:
+    state = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise DamagedError(f"{path} is missing", AGAIN) from None
+        except OSError as error:
+            raise RunError(
+                f"{path} cannot be opened ({error.strerror}): check its disk and permissions."
+            ) from None
+        state += [status.st_mtime_ns, status.st_size]
+    _open_once(paths, *state)
+
+
+@lru_cache(maxsize=256)
+def _open_once(paths: tuple[Path, ...], *_state: int) -> None:
+    with Store.memory() as store:
+        for number, path in enumerate(paths):
+            store.attach(path, f"database{number}")
+            try:
+                names = store.table_names(f"database_name = 'database{number}'")
+                if "meta" in names:
+                    sql = f"SELECT value FROM database{number}.meta WHERE key = 'schema_version'"
+                    _refuse_other_schema(path.parents[1], int(store.scalar(sql) or SCHEMA_VERSION))
+            except DamagedError as error:
+                raise DamagedError(f"{path} {_damage(path, error)}", AGAIN) from None
+            _require_tables(path, names)
+
+
+def _damage(path: Path, error: DamagedError) -> str:
+    """Return what is wrong, without the name of the database."""
+    return error.what.removeprefix(f"{path} ").removeprefix(f"{ANY_DATABASE} ")
+
+
+def _require_tables(path: Path, names: Iterable[str]) -> None:
+    tables = MEASUREMENT_TABLES if path.name == MEASUREMENTS else FINDINGS_TABLES
+    if missing := sorted(set(tables) - set(names)):
+        raise DamagedError(f"{path} is damaged (it has no table {missing[0]})", AGAIN)
+
+
+def find_damage(path: Path) -> str:
+    """Return what is wrong with a database, "" where every table reads to its end.
+
+    Raises RunError where it may not be opened.
+    """
+    return _find_unreadable(path, whole=True)
+
+
+def _find_unreadable(path: Path, *, whole: bool) -> str:
+    try:
+        with Store.open(path) as store:
+            if whole:
+                _require_tables(path, store.table_names())
+            store.read_everything()
+    except DamagedError as error:
+        return _damage(path, error)
+    return ""
 
 
 def list_versions(run: Path) -> list[Path]:
-    """Return the folders of finished generations, oldest first."""
-    return sorted((p for p in run.glob("gen-*") if GENERATION.fullmatch(p.name)), key=_number)
+    """Return the folders of finished versions, oldest first."""
+    return sorted((p for p in run.glob("gen-*") if VERSION.fullmatch(p.name)), key=_number)
 
 
 def list_findings(folder: Path) -> list[Path]:
-    """Return the findings files of a generation, oldest first."""
+    """Return the findings files of a version, oldest first."""
     return sorted((p for p in folder.iterdir() if FINDINGS.fullmatch(p.name)), key=_number)
 
 
 def list_published(run: Path) -> list[RunVersion]:
-    """Return what is still there of a run, oldest first: each findings file of each generation."""
+    """Return what a run still holds, oldest first: each findings file of each version."""
     folders = list_versions(run)
     return [RunVersion(folder, file) for folder in folders for file in list_findings(folder)]
 
 
 def find_version(place: Path) -> tuple[Path, RunVersion]:
-    """Return the run and the generation that a path names: RUN the published one, RUN/gen-0003 that
-    with its newest findings, RUN/gen-0003/findings-0001.duckdb that with these.
+    """Return the run and the version that a path names: of RUN the published version, of
+    RUN/gen-0003 that with its newest findings, of RUN/gen-0003/findings-0001.duckdb these findings.
 
     Raises RunError where it is not there, or is there no more.
     """
-    named = GENERATION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)
-    if not named or (place / POINTER).exists():  # a run may have the name of a generation
+    named = VERSION.fullmatch(place.name) or FINDINGS.fullmatch(place.name)
+    if not named or (place / POINTER).exists():  # a run may have the name of a version
         return place, require(place)
-    run = place.parent if GENERATION.fullmatch(place.name) else place.parent.parent
-    kept = list_published(run)
-    found = [one for one in kept if place in (one.path, one.findings)]
+    run = place.parent if VERSION.fullmatch(place.name) else place.parent.parent
+    published = list_published(run)
+    found = [version for version in published if place in (version.path, version.findings)]
     if not found:
-        names = ", ".join(one.name for one in kept) or "none"
+        names = ", ".join(version.name for version in published) or "none"
         raise RunError(f"{run} has no {place.relative_to(run)}. Available: {names}.")
     return run, found[-1]
 
 
 def require(run: Path) -> RunVersion:
-    """Return the published generation for reading; raises RunError that says how to make one."""
+    """Return the published version for reading; raises RunError that says how to make one."""
     if not run.is_dir():
         refuse_special(run)
         raise RunError(
             f"There is no run at {run}: create it with `audit scan SOURCE --out "
             f"{run}`.{nearest_path(run)}"
         )
-    generation = current(run)
-    if generation is None:
+    version = current(run)
+    if version is None:
         raise RunError(f"{run} has no finished scan yet: run `audit scan SOURCE --out {run}`.")
-    return generation
+    return version
 
 
-def require_whole(run: Path) -> RunVersion:
-    """Return the generation to derive findings from, its measurements compared with their digest.
+def require_measured(run: Path) -> RunVersion:
+    """Return the version to derive findings from; its own findings may be damaged or gone.
 
-    Its own findings may be damaged or gone. Never an older one in place of damaged measurements:
-    its findings would be about another state of the dataset. Raises RunError as `require` does.
+    Never an older version in place of damaged measurements: its findings would be about another
+    state of the dataset. Raises RunError as `require` does.
     """
-    found, named = find_reusable(run), _read_if_whole(run)
-    if found is None or (named is not None and _number(named.path) > _number(found.path)):
-        named = require(run)
-        damage = digests.find_damage(named.measurements)
-        raise DamagedError(f"{named.measurements} is damaged ({damage})", AGAIN)
-    return found
+    folders = list_versions(run)
+    if not folders:
+        return require(run)
+    named, fault = _read_named(run)
+    _require_opens(folders[-1] / MEASUREMENTS)
+    version = _with_findings(folders[-1], None if fault else named)
+    return replace(version, notice=f"{fault}: continued from {version.path.name}." * bool(fault))
 
 
-def find_reusable(run: Path) -> RunVersion | None:
-    """Return the generation whose rows a new scan may take over, None if there is none.
+@dataclass(frozen=True, slots=True)
+class Reusable:
+    """What a scan finds of a run: the `version` whose rows it takes over, None without one.
 
-    The newest whose measurements are whole: its findings may be damaged or gone.
+    It is the newest whose measurements read to their end; its findings may be damaged or gone.
+    `damaged` are the folders after it, and `notice` says what does not open, "" where all does;
+    `is_current`: whether CURRENT names the version.
     """
-    named = _read_if_whole(run)
+
+    version: RunVersion | None
+    damaged: list[Path]
+    notice: str = ""
+    is_current: bool = False
+
+
+def find_reusable(run: Path) -> Reusable:
+    """Return what a new scan may take over; raises RunError where another schema wrote the run."""
+    named, fault = _read_named(run)
+    damaged = list[Path]()
     for folder in reversed(list_versions(run)):
-        if digests.find_damage(folder / MEASUREMENTS):
-            continue
-        if named is not None and named.path == folder:
-            return named
-        findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
-        return RunVersion(folder, findings[-1], named=False)
-    return None
+        damage = find_damage(folder / MEASUREMENTS)
+        if not damage:
+            version = _with_findings(folder, None if fault else named)
+            notice = f"{fault}: continued from {folder.name}." * bool(fault)
+            return Reusable(version, damaged, notice, not fault and version == named)
+        damaged.append(folder)
+        fault = fault or f"{folder.name}/{MEASUREMENTS} {damage}"
+    return Reusable(None, damaged, f"{fault}: every file is read again." * bool(fault))
+
+
+def _with_findings(folder: Path, named: RunVersion | None) -> RunVersion:
+    """Return a version with the findings that CURRENT names, or else its newest."""
+    if named is not None and named.path == folder:
+        return named
+    findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
+    return RunVersion(folder, findings[-1])
 
 
 def open_run(run: Path) -> Store:
-    """Open the current generation for reading: its tables, the `images` view and the findings."""
+    """Open the current version for reading: its tables, the `images` view and the findings."""
     return open_version(require(run))
 
 
-def open_version(generation: RunVersion) -> Store:
-    """Open one generation for reading, whatever is published meanwhile."""
-    paths = {"measurements": generation.measurements, "judged": generation.findings}
+def open_version(version: RunVersion) -> Store:
+    """Open one version for reading, whatever is published meanwhile."""
+    paths = {"measurements": version.measurements, "judged": version.findings}
     return _with_both(Store.memory(), paths)
 
 
-_held: dict[str, Store] = {}  # by the key of a generation
+_held: dict[str, Store] = {}  # by the key of a version
 _holding = threading.Lock()
 
 
-def hold(key: str, generation: RunVersion) -> Store:
-    """Open a generation whose databases others in this process use too (`open_beside`), until it is
+def hold(key: str, version: RunVersion) -> Store:
+    """Open a version whose databases others in this process use too (`open_beside`), until it is
     let go.
     """
-    store = open_version(generation)
+    store = open_version(version)
     with _holding:
         _held[key] = store
     return store
@@ -262,24 +365,24 @@ def open_held(key: str) -> Store | None:
     return _ready(store) if store else None
 
 
-def open_beside(generation: RunVersion) -> Store:
-    """Open a generation as `open_version` does: in a fiftieth of the time where it is held."""
+def open_beside(version: RunVersion) -> Store:
+    """Open a version as `open_version` does: in a fiftieth of the time where it is held."""
     with contextlib.suppress(OSError):
-        if store := open_held(generation.key):
+        if store := open_held(version.key):
             return store
-    return open_version(generation)
+    return open_version(version)
 
 
 def open_for_users(
-    generation: RunVersion, tags: pa.Table | None = None, threads: int | None = None
+    version: RunVersion, tags: pa.Table | None = None, threads: int | None = None
 ) -> Store:
-    """Open a generation for SQL that a user wrote: it reads the run and nothing else.
+    """Open a version for SQL that a user wrote: it reads the run and nothing else.
 
     The measurements are the connection's own database, opened read-only: in a database of memory
     a user could attach the same file again, for writing. `tags` can be read as a table; with
     `threads`, DuckDB uses so many, and `MAX_SPILL` of the disk.
     """
-    store = _with_both(Store.open(generation.measurements), {"judged": generation.findings})
+    store = _with_both(Store.open(version.measurements), {"judged": version.findings})
     if threads is not None:
         store.execute(f"SET threads = {threads}")
         store.execute(f"SET max_temp_directory_size = '{MAX_SPILL}'")
@@ -313,7 +416,7 @@ def _ready(store: Store) -> Store:
 
 
 def building_folder(run: Path) -> Path:
-    """Return the folder where the next generation is built, making it if absent."""
+    """Return the folder where the next version is built, making it if absent."""
     folder = run / "building"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -325,11 +428,11 @@ def building_folder(run: Path) -> Path:
 
 
 def discard_building(run: Path) -> None:
-    """Remove an unfinished generation."""
-    _remove_generation(run / "building")
+    """Remove an unfinished version."""
+    remove_version(run / "building")
 
 
-def _remove_generation(folder: Path) -> None:
+def remove_version(folder: Path) -> None:
     """Remove what a scan made in a folder, and the folder where nothing else is in it."""
     with contextlib.suppress(OSError):  # a file of a user's, or one that a reader holds open
         remove_files(p for p in folder.iterdir() if MADE.fullmatch(p.name))
@@ -345,6 +448,43 @@ def remove_files(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+def remove_rests(run: Path) -> None:
+    """Remove what a killed writer left half-written, and a build that cannot be read.
+
+    The caller holds the run. Raises RunError where it cannot be written, is locked or was written
+    by another schema.
+    """
+    try:
+        for folder in ("", "gen-*/", "signatures/", "vectors/*/"):
+            remove_files(run.glob(f"{folder}.*{DRAFT}"))
+        remove_files(p for p in run.glob("gen-*/*") if BUILT.fullmatch(p.name))
+        if find_building_damage(run):
+            if (run / "building").is_dir() and not (run / "building").is_symlink():
+                discard_building(run)
+            else:
+                (run / "building").unlink()
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise RunError(
+            f"{run} cannot be written ({error.strerror}): get write access to it, or work on a "
+            "copy of it."
+        ) from None
+
+
+def find_building_damage(run: Path) -> str:
+    """Return why a scan cannot continue the unfinished version, "" if it can or there is none.
+
+    Raises LockedError and RunError for what is no damage.
+    """
+    folder = run / "building"
+    if not folder.is_dir() or folder.is_symlink():
+        return "it is not a folder" if folder.exists() or folder.is_symlink() else ""
+    if not (folder / MEASUREMENTS).exists():
+        return ""
+    return _find_unreadable(folder / MEASUREMENTS, whole=False)
+
+
 def is_run_folder(run: Path) -> bool:
     """Return whether a folder holds a scan, finished or not, or a CURRENT that a scan wrote."""
     for folder in (run / "building", *list_versions(run)):
@@ -354,57 +494,53 @@ def is_run_folder(run: Path) -> bool:
         ):
             if file.read(12)[8:] == b"DUCK":
                 return True
-    with contextlib.suppress(OSError, DamagedError):
-        return "generation" in digests.read_document(run / POINTER)
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return "generation" in dict(json.loads(read_regular(run / POINTER)))
     return False
 
 
+# ---- publishing ----
+
+
 def publish(run: Path, findings: str) -> RunVersion:
-    """Make `building/` the current generation: sync, seal, rename, replace CURRENT, prune."""
+    """Make `building/` the current version: sync, rename, replace CURRENT, prune."""
     built = run / "building"
-    for path in built.iterdir():
-        digests.sync(path)
-    (built / digests.SEAL).unlink(missing_ok=True)
-    digests.write_seal(built)
-    return publish_sealed(run, findings)
-
-
-def publish_sealed(run: Path, findings: str) -> RunVersion:
-    """Publish a `building/` that is sealed: rename, replace CURRENT, prune."""
+    for path in (*built.iterdir(), built):
+        sync(path)
     target = run / f"gen-{1 + max(map(_number, run.glob('gen-*')), default=0):04d}"
-    (run / "building").rename(target)
-    found = RunVersion(target, target / findings)
-    make_current(run, found)
-    _prune(list_versions(run), keep=target, n=_kept(run))
-    return found
+    built.rename(target)
+    version = RunVersion(target, target / findings)
+    make_current(run, version)
+    _prune(list_versions(run), keep=target, n=count_kept(run))
+    return version
 
 
-def make_current(run: Path, generation: RunVersion) -> None:
+def make_current(run: Path, version: RunVersion) -> None:
     """Replace CURRENT, atomically and on disk."""
-    digests.sync(run)  # what it names, before it is named
-    named = {"generation": generation.path.name, "findings": generation.findings.name}
-    digests.write_document(run / POINTER, {"schema": SCHEMA_VERSION, **named})
+    sync(run)  # what it names, before it is named
+    pointer = run / POINTER
+    if pointer.is_dir() and not pointer.is_symlink():
+        remove_files([pointer])
+    named = {"generation": version.path.name, "findings": version.findings.name}
+    write_synced(pointer, (json.dumps({"schema": SCHEMA_VERSION, **named}) + "\n").encode())
 
 
-def next_findings(generation: RunVersion) -> str:
-    """Return the name of the generation's next findings file."""
-    taken = [_number(path) for path in generation.path.glob("findings-*.duckdb")]
+def next_findings(version: RunVersion) -> str:
+    """Return the name of the version's next findings file."""
+    taken = [_number(path) for path in version.path.glob("findings-*.duckdb")]
     return f"findings-{1 + max(taken, default=0):04d}.duckdb"
 
 
-def publish_findings(run: Path, generation: RunVersion, built: Path, name: str) -> RunVersion:
-    """Make a re-check's findings current: sync, rename, seal, replace CURRENT, prune."""
-    digests.sync(built)
-    target = generation.path / name
+def publish_findings(run: Path, version: RunVersion, built: Path, name: str) -> RunVersion:
+    """Make a re-check's findings current: sync, rename, replace CURRENT, prune."""
+    sync(built)
+    target = version.path / name
     built.rename(target)
-    digests.write_seal(generation.path)
-    found = RunVersion(generation.path, target)
-    make_current(run, found)
-    files, n = list_findings(generation.path), _kept(run)
-    # out of the seal first: what the seal names and is missing would count as damage
-    digests.write_seal(generation.path, without=[p.name for p in files[:-n]])
-    _prune(files, keep=target, n=n)
-    return found
+    sync(version.path)
+    published = RunVersion(version.path, target)
+    make_current(run, published)
+    _prune(list_findings(version.path), keep=target, n=count_kept(run))
+    return published
 
 
 def _number(path: Path) -> int:
@@ -413,16 +549,17 @@ def _number(path: Path) -> int:
 
 
 def keep_versions(run: Path, n: int) -> None:
-    """Say how many generations of a run, and findings of each, stay from now on."""
-    if n != _kept(run) and run.is_dir():
-        digests.write_synced(run / KEEP, f"{n}\n".encode())
+    """Say how many versions of a run, and findings of each, stay from now on."""
+    if n != count_kept(run) and run.is_dir():
+        write_synced(run / KEEP, f"{n}\n".encode())
 
 
-def _kept(run: Path) -> int:
+def count_kept(run: Path) -> int:
+    """Return how many versions of a run, and findings of each, stay."""
     try:
-        return max(2, int(read_regular(run / KEEP)))
+        return max(MIN_KEPT_VERSIONS, int(read_regular(run / KEEP)))
     except (OSError, ValueError):
-        return KEPT
+        return MIN_KEPT_VERSIONS
 
 
 def _prune(paths: list[Path], keep: Path, n: int) -> None:
@@ -430,7 +567,7 @@ def _prune(paths: list[Path], keep: Path, n: int) -> None:
         if path == keep:
             continue
         if path.is_dir():
-            _remove_generation(path)
+            remove_version(path)
         else:
             # Windows refuses to unlink a file that a reader holds open; the next scan tries again.
             with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ the `images` view takes about 0.1 s; the cost of a scan is elsewhere.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import tempfile
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ DAMAGE = re.compile(
     "Corrupt database file|not a valid DuckDB database|Could not read enough bytes|"
     "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
 )
+ANY_DATABASE = "A database of the run"
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 T = TypeVar("T")
 
@@ -332,10 +334,21 @@ class Store:
         return row[0][0] if row else None
 
     def read_everything(self) -> None:
-        """Read every table of the connection's own database; raises DamagedError."""
-        tables = self.rows("SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal")
-        for row in tables:
-            self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(row['name'])} t")
+        """Read every table of the connection's own database.
+
+        Raises DamagedError, and OSError where the machine cannot read it.
+        """
+        try:
+            for name in self.table_names("estimated_size > 0"):
+                self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(name)} t")
+        except duckdb.IOException as error:
+            raise OSError(errno.EIO, str(error).splitlines()[0]) from None
+
+    def table_names(self, condition: str = "true") -> list[str]:
+        """Return the names of the tables of every database of the connection."""
+        sql = f"SELECT table_name FROM duckdb_tables() WHERE NOT internal AND {condition}"
+        with _damage_explained():
+            return [row[0] for row in self._con.execute(sql).fetchall()]
 
     def lock_for_reading(self) -> None:
         """From now on no file, network or setting is reached through this connection."""
@@ -456,7 +469,7 @@ def _damage_explained() -> Iterator[None]:
         if not DAMAGE.search(str(error)):
             raise
         said = str(error).splitlines()[0][:200]
-        raise DamagedError(f"A database of the run is damaged ({said})", AGAIN) from None
+        raise DamagedError(f"{ANY_DATABASE} is damaged ({said})", AGAIN) from None
 
 
 def findings_table(

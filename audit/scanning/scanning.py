@@ -3,11 +3,11 @@
 A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
 not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
 Killed at any moment, the next scan goes on from the rows already stored, and nothing half-done is
-ever visible. Where nothing changed at all, the published generation is confirmed and stays. The
+ever visible. Where nothing changed at all, the published version is confirmed and stays. The
 library never prints: progress goes to a callback.
 
-The generation before is verified once, against its digest, and attached once, as `previous`: each
-step asks that one connection.
+The version before is read to its end once, and attached once, as `previous`: each step asks that
+one connection.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ from audit.picture.own_columns import lost_column
 from audit.picture.signatures import SIGNATURE_VERSION
 from audit.results.history import note_history
 from audit.run import run_version
-from audit.run.digests import find_damage
-from audit.run.healing import heal_run
 from audit.run.reuse import LISTED, PREVIOUS, keep_rows
-from audit.run.run_version import MEASUREMENTS, RunVersion
+from audit.run.run_version import MEASUREMENTS, Reusable, RunVersion
 from audit.run.store import Store
 from audit.run.tables import BOX_STATISTICS_VERSION, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
@@ -96,7 +94,7 @@ class ScanRequest:
     def carry_out(
         self, progress: ProgressCallback = ignore_progress, clock: Stopwatch | None = None
     ) -> ScanResult:
-        """Measure what is new, run the checks, publish a generation of the run.
+        """Measure what is new, run the checks, publish a version of the run.
 
         `clock` gets the laps of the stages.
 
@@ -115,6 +113,7 @@ class ScanResult:
 
     `moved` of those kept have another name than before. `edited_unseen` are the ids of those whose
     content changed although size and times did not: None where that was not asked for (`verify`).
+    `notice` says what of the run did not open, and what the scan continued from.
     """
 
     run: Path
@@ -126,6 +125,7 @@ class ScanResult:
     laps: Mapping[str, Lap] = field(default_factory=dict)
     moved: int = 0
     edited_unseen: Sequence[str] | None = None
+    notice: str = ""
 
 
 def scan(
@@ -143,8 +143,10 @@ def recheck(
     progress: ProgressCallback = ignore_progress,
     lock: bool = True,
     recall: bool = False,
-) -> None:
+) -> str:
     """Run the checks again over a run's measurements, reading no image; publishes new findings.
+
+    Returns what of the run did not open, and what was continued from; "" where all opens.
 
     With `recall` a few pictures are read after all, to measure what share of changed copies the
     search for near-duplicates finds.
@@ -152,13 +154,15 @@ def recheck(
     Raises LockedError when another writer holds the run, unless `lock` is False.
     """
     config = config or Config()
-    found = run_version.require_whole(run)  # said before a lock makes its folder
+    found = run_version.require_measured(run)  # said before a lock makes its folder
     own = load_own(config.plugins, _roots(found) if config.plugins else ())
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
-        heal_run(run)
+        run_version.remove_rests(run)
         # read again inside the lock: a scan may have published since
-        judge.publish(run, run_version.require_whole(run))
+        version = run_version.require_measured(run)
+        judge.publish(run, version)
+    return version.notice
 
 
 def _with_columns_of(previous: RunVersion, own: OwnCode) -> OwnCode:
@@ -171,8 +175,8 @@ def _with_columns_of(previous: RunVersion, own: OwnCode) -> OwnCode:
     return replace(own, columns=in_order((*own.columns, *lost)))
 
 
-def _roots(generation: RunVersion) -> Sequence[str]:
-    with Store.open(generation.measurements) as store:
+def _roots(version: RunVersion) -> Sequence[str]:
+    with Store.open(version.measurements) as store:
         return list(json.loads(store.meta().get("roots", "{}")).values())
 
 
@@ -194,13 +198,14 @@ class _Scan:
     """A scan at work, in a run that this process has locked: its request, and what it has found.
 
     `config` gets the memory that each worker may take when workers are chosen. `unchanged`: the
-    generation before, where nothing is to be made again. `kept` and `moved` are files whose rows
+    version before, where nothing is to be made again. `kept` and `moved` are files whose rows
     are those of before.
     """
 
     request: ScanRequest
     judges: _Judge
     config: Config
+    reusable: Reusable
     previous: RunVersion | None
     place: SharedPlace | None
     clock: Stopwatch
@@ -215,9 +220,10 @@ class _Scan:
 
     @classmethod
     def begin(cls, request: ScanRequest, judges: _Judge, clock: Stopwatch) -> _Scan:
-        """Heal the run, and find the generation whose rows can be taken over."""
-        heal_run(request.run)
-        previous = run_version.find_reusable(request.run)
+        """Remove what a killed scan left, and find the version whose rows can be taken over."""
+        run_version.remove_rests(request.run)
+        reusable = run_version.find_reusable(request.run)
+        previous = reusable.version
         if judges.own.broken and previous is not None:
             judges = replace(judges, own=_with_columns_of(previous, judges.own))
         place = request.parts
@@ -226,7 +232,7 @@ class _Scan:
             made = json.dumps([request.source.roots, request.run.name, as_now], sort_keys=True)
             digest = hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
             place = place.below(f"parts-{digest}")
-        return cls(request, judges, request.config, previous, place, clock)
+        return cls(request, judges, request.config, reusable, previous, place, clock)
 
     @property
     def run(self) -> Path:
@@ -248,7 +254,7 @@ class _Scan:
         return ScanResult(
             self.run, self.total, self.pending, self.kept + self.moved, self.resumed,
             self.unchanged is not None, self.clock.laps, self.moved,
-            self.edited if self.request.verify else None,
+            self.edited if self.request.verify else None, self.reusable.notice,
         )  # fmt: skip
 
     def list(self, store: Store) -> None:
@@ -387,13 +393,17 @@ class _Scan:
             self.judges.write(built / MEASUREMENTS, built / FIRST_FINDINGS)
         else:
             run_version.discard_building(self.run)
-            self.judges.publish_if_needed(self.run, self.unchanged)
+            self.judges.publish_if_needed(
+                self.run, self.unchanged, is_current=self.reusable.is_current
+            )
         self.clock.lap("checks")
 
     def publish(self) -> None:
-        """Make what was built the current generation; remove what nodes of a cluster left."""
+        """Make what was built the current version; remove damaged ones, and what a cluster left."""
         if self.unchanged is None:
             note_history(self.run, self.previous, run_version.publish(self.run, FIRST_FINDINGS))
+        for folder in self.reusable.damaged:
+            run_version.remove_version(folder)
         if self.place is not None:
             self.place.remove()
 
@@ -435,28 +445,31 @@ class _Judge:
                 store, target, self.checks, lambda *n: progress(Progress("judge", *n)), broken
             )
 
-    def publish_if_needed(self, run: Path, generation: RunVersion) -> None:
+    def publish_if_needed(self, run: Path, version: RunVersion, *, is_current: bool) -> None:
         """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
 
-        Findings that are damaged are made again too; the generation may be an older one, where the
-        published one is damaged: then it is published.
+        Findings that are damaged are made again too. Unless `is_current`, CURRENT is written.
         """
-        if not self.own.broken and not find_damage(generation.findings):
-            with Store.open(generation.findings) as store:
+        damage = run_version.find_damage(version.findings)
+        if not self.own.broken and not damage:
+            with Store.open(version.findings) as store:
                 same = store.scalar("SELECT key FROM checked_as") == checks_key(self.checks)
             if same:
-                if not generation.named:
-                    run_version.make_current(run, generation)
+                if not is_current:
+                    run_version.make_current(run, version)
                 return
-        self.publish(run, generation)
+        published = self.publish(run, version)
+        if damage and published != version:
+            run_version.remove_files([version.findings])
 
-    def publish(self, run: Path, generation: RunVersion) -> None:
-        """Write findings beside those that a generation has, and publish them."""
-        name = run_version.next_findings(generation)
-        built = generation.path / f"{name}.building"
-        self.write(generation.measurements, built)
-        published = run_version.publish_findings(run, generation, built, name)
-        note_history(run, generation, published)
+    def publish(self, run: Path, version: RunVersion) -> RunVersion:
+        """Write findings beside those that a version has, and publish them; return the version."""
+        name = run_version.next_findings(version)
+        built = version.path / f"{name}.building"
+        self.write(version.measurements, built)
+        published = run_version.publish_findings(run, version, built, name)
+        note_history(run, version, published)
+        return published
 
 
 def _measure_recall(store: Store, run: Path, config: Config) -> None:

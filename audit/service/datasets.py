@@ -27,7 +27,7 @@ import shutil
 import threading
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,8 @@ from audit.results.images import count_images
 from audit.results.overview import count_open_findings
 from audit.results.results import open_results
 from audit.run import run_version
-from audit.run.digests import write_synced
-from audit.run.run_version import KEPT
+from audit.run.run_version import MIN_KEPT_VERSIONS
+from audit.run.synced_files import write_synced
 from audit.service.jobs import JobQueue, ServedDataset
 from audit.service.people import LONGEST, People, Person
 from preflight.files import read_regular, real
@@ -66,7 +66,8 @@ class DatasetLine:
     """A dataset at home. `errors`, `warnings`: open ones; `*_change`: of all that were found, since
     the scan before, None for the first. `scanned`: when, UTC; `decided`: decisions by person, the
     most first. `trend`: errors and warnings found by each scan. `problem`: why nothing is known of
-    it, "" where all is well. Of a dataset that is scanned elsewhere all that were found are open.
+    it, `notice`: why it is not the version that CURRENT names; "" where all is well. Of a dataset
+    that is scanned elsewhere all that were found are open.
     """
 
     name: str
@@ -79,6 +80,7 @@ class DatasetLine:
     decided: Mapping[str, int] = field(default_factory=dict)
     trend: Sequence[int] = ()
     problem: str = ""
+    notice: str = ""
 
 
 # ---- the file ----
@@ -126,9 +128,9 @@ def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
     if every is None or ("every" in row and not row.get("source")):
         raise ValueError(f'every of {name!r} is a time such as "1d", "6h" or "30m", with a source')
     every_s = int(every[1]) * SECONDS[every[2]] if "every" in row else 0.0
-    keep = row.get("keep", KEPT)
-    if not KEPT <= keep <= 1000:
-        raise ValueError(f"keep of {name!r} is a number from {KEPT} to 1000")
+    keep = row.get("keep", MIN_KEPT_VERSIONS)
+    if not MIN_KEPT_VERSIONS <= keep <= 1000:
+        raise ValueError(f"keep of {name!r} is a number from {MIN_KEPT_VERSIONS} to 1000")
     run, source = folder / row.get("run", f"pushed-{name}"), row.get("source", "")
     if pushed and source:
         raise ValueError(f"{name!r} is pushed, and has no source here")
@@ -198,7 +200,7 @@ class Service:
         self.folder, self.people = folder, People(folder)
         self._finding, self._finders = threading.Lock(), dict[tuple[Path, str], Finder]()
         self.jobs: JobQueue | None = None
-        self._lines: dict[str, tuple[tuple[str, str], DatasetLine]] = {}
+        self._lines: dict[str, tuple[tuple[str, ...], DatasetLine]] = {}
         self._webhook = read_file(folder)[1]
 
     def begin(self, link: str = "") -> JobQueue:
@@ -228,9 +230,10 @@ class Service:
         try:
             if one.pushed:
                 return _pushed_line(one)
-            now = (run_version.require(one.run).key, Ledger(one.run).revision())
+            version = run_version.require(one.run)
+            now = (version.key, version.notice, Ledger(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
-                self._lines[one.name] = (now, _line(one))
+                self._lines[one.name] = (now, replace(_line(one), notice=version.notice))
             return self._lines[one.name][1]
         except (AuditError, OSError) as error:
             return DatasetLine(one.name, problem=str(error))

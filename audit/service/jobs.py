@@ -27,8 +27,7 @@ from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
 from audit.errors import AuditError, RunError, UsageError
 from audit.results.history import Moment, read_history
-from audit.run.run_version import KEPT as KEPT_GENERATIONS
-from audit.run.run_version import keep_versions
+from audit.run.run_version import MIN_KEPT_VERSIONS, keep_versions
 from audit.service.people import ADMIN, Person
 from audit.service.work import LOCKED, Job, Stage, start_job
 
@@ -62,7 +61,7 @@ class ServedDataset:
     source: str = ""
     people: tuple[str, ...] = ()
     every_s: float = 0.0
-    keep: int = KEPT_GENERATIONS
+    keep: int = MIN_KEPT_VERSIONS
     pushed: bool = False
 
     def is_open_to(self, person: Person) -> bool:

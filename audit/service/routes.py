@@ -362,7 +362,8 @@ ROUTES = (
     ApiRoute(
         "GET", "/datasets", VIEWER, get_datasets,
         "name, images, open errors and warnings with their change since the scan before, when it "
-        "was scanned, decisions by person, problem",
+        "was scanned, decisions by person, problem, notice (why another version than the published "
+        "is read)",
     ),
     ApiRoute(
         "GET", f"{ONE}/history", VIEWER, get_history,

@@ -162,8 +162,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(None)
         if action == "recheck":
-            scanning.recheck(Path(run), config=config, progress=report_progress)
-            tell(result="The checks ran again on the measurements of the scan.")
+            notice = scanning.recheck(Path(run), config=config, progress=report_progress)
+            tell(result=f"The checks ran again on the measurements of the scan. {notice}".strip())
             return 0
         if action == "apply":
             tell(result=make_folder(Path(run), Path(source[0]), source[1]))
@@ -205,10 +205,11 @@ def make_folder(run: Path, folder: Path, how: str) -> str:
 def said(done: scanning.ScanResult) -> str:
     """Return what a scan did, in words."""
     if done.unchanged:
-        return f"Nothing changed since the last scan: {done.total:,} files, none read again."
+        unchanged = f"Nothing changed since the last scan: {done.total:,} files, none read again."
+        return f"{unchanged} {done.notice}".strip()
     kept = f", {done.kept:,} unchanged" if done.kept else ""
     resumed = f", {done.resumed:,} resumed" if done.resumed else ""
-    return f"{done.measured:,} files read{kept}{resumed}."
+    return f"{done.measured:,} files read{kept}{resumed}. {done.notice}".strip()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _IN_MEMORY = re.compile(r"(?:fetch\+)?memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
+PART_FOLDER = ".preflight-part"
+"""Below a folder that is written: holds what is not whole yet (`audit apply`)."""
 
 
 def uri_of(path: str) -> str:

@@ -229,6 +229,11 @@ def open_source(
                 f"{spec.path} is a run of a scan, not a dataset: give the folder of the images, "
                 f"or print the run with `audit report {spec.path}`."
             )
+        if os.path.isdir(os.path.join(spec.path, paths.PART_FOLDER)):
+            raise UsageError(
+                f"{spec.path} is not whole: an `audit apply` into it was stopped, or is at work. "
+                "Run that command again first."
+            )
         if paths.is_remote(spec.path):
             readers.append(_stored(given))
         elif layout != "manifest" and (packs := find_packs(spec.path)):

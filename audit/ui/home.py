@@ -70,6 +70,8 @@ def page() -> None:
     for line in lines:
         if line.problem:
             html.notice(f"{line.name}: {line.problem}", "error")
+        if line.notice:
+            html.notice(f"{line.name}: {line.notice}", "error")
     _profiles(read_lines(service.folder / PROFILES)[-MOST_PROFILES:])
     if me().role == ADMIN and service.jobs is not None:
         _work(service.jobs, [one.name for one in shown if one.source])

@@ -9,6 +9,7 @@ bytes), so a scan that publishes while the app is open shows at the next click. 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -29,6 +30,7 @@ from audit.results import images
 from audit.results.overview import count_progress
 from audit.results.reader import is_open
 from audit.results.results import Results, open_results
+from audit.run.run_version import current
 from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import html, link
 from audit.ui.guard import served, serving
@@ -196,6 +198,7 @@ def guarded(page: Callable[P, None]) -> Callable[P, None]:
 def _or_a_way_out(page: Callable[[], None]) -> None:
     """Draw a page; without a run: what this app is, why nothing is shown, and where to begin."""
     try:
+        _show_notice()
         page()
     except NoRunError as error:
         st.title("No run is open")
@@ -204,6 +207,15 @@ def _or_a_way_out(page: Callable[[], None]) -> None:
         if st.button("Scan a folder, or open a run", type="primary", key="way out"):
             link.go("start")
             st.rerun()
+
+
+def _show_notice() -> None:
+    """Say where the chosen run is not read as CURRENT names it; what does not open says so."""
+    name = run_name()
+    with contextlib.suppress(AuditError, OSError):
+        version = current(known_runs()[name]) if name is not None else None
+        if version is not None and version.notice:
+            html.notice(version.notice, "error")
 
 
 def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -312,7 +312,7 @@ def damage_run(rng: Random, run: Path) -> None:
         if not files:
             return
         path = rng.choice(files)
-        documents = [p for p in files if p.name in ("CURRENT", "generation.json")]
+        documents = [p for p in files if p.name == "CURRENT"]
         if documents and rng.random() < 0.5:
             path = rng.choice(documents)
         rng.choice(DAMAGES if path in documents else (_damage_file,))(rng, path)

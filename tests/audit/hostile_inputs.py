@@ -145,7 +145,7 @@ def _ledger(rng: Random, place: Place) -> list[Call]:
 def _run(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
     files.damage_run(rng, run)
-    return [*rng.sample(_readers(run), 3), ["verify", str(run), "--repair"], ["report", str(run)]]
+    return [*rng.sample(_readers(run), 3), ["verify", str(run)], ["report", str(run)]]
 
 
 def _readers(run: Path) -> list[Call]:
@@ -166,7 +166,7 @@ def _readers(run: Path) -> list[Call]:
 def _writers(run: Path) -> list[Call]:
     one = str(run)
     return [
-        ["verify", one, "--repair"], ["decide", one, "--undo", "--anyone"],
+        ["recheck", one], ["decide", one, "--undo", "--anyone"],
         ["decide", one, "train/cat/0.jpg", "--as", "drop"],
         ["decide", one, "--code", "DUP001", "--rule", "largest", "--yes"],
     ]  # fmt: skip

@@ -9,9 +9,9 @@ would be copied with every generation.
 Written before the feature rows of the same files: a scan killed in between repeats some work and
 never lacks a signature. Reading 100,000 takes about 0.2 s.
 
-A part that is damaged is read by nobody, so
-its pictures count as having no signature, and the next scan reads them again. A repair moves such
-parts aside. 60,000 pictures take about 0.2 s.
+Every part is verified against the digest in its name. A part that is damaged is read by nobody, so
+its pictures count as having no signature, and the next scan reads them again and removes such
+parts. 60,000 pictures take about 0.2 s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from audit.errors import RunError
 from audit.picture.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, Signatures
 from audit.run import run_version
-from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
+from audit.run.checked_parts import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart
 from audit.run.parts import PARTS, is_whole, part_name, read_named_part, write_named_part
 from audit.run.reuse import PREVIOUS, UNSIGNED
 from audit.run.store import Store
@@ -128,8 +128,11 @@ def signed_pictures(store: Store, run: Path) -> pl.DataFrame | None:
     if PREVIOUS not in store.attached or store.scalar("SELECT count(*) FROM features"):
         return stored_hashes(run)  # an unfinished scan may have signed others
     published = store.scalar("SELECT value FROM previous.meta WHERE key = ?", [PUBLISHED_WITH])
-    if published == name_parts(run) and all(whole for _, whole in list_parts(run)):
-        return None
+    if published == name_parts(run):
+        damaged = [path for path, whole in list_parts(run) if not whole]
+        run_version.remove_files(damaged)
+        if not damaged:
+            return None
     return stored_hashes(run)
 
 
@@ -153,14 +156,5 @@ def _count_lacking(run: Path) -> int:
             run_version.with_own_tables(store)
             store.create_from("signed", stored_hashes(run))
             return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
-    except RunError:  # a damaged generation is a part of its own
+    except RunError:  # a damaged version is a part of its own
         return 0
-
-
-def repair_signatures(run: Path) -> list[str]:
-    """Move damaged parts aside; returns what was done. The caller holds the run."""
-    damaged = [path for path, whole in list_parts(run) if not whole]
-    if not damaged:
-        return []
-    aside = set_aside(run, *damaged)
-    return [f"{len(damaged):,} parts of {FOLDER} moved to {aside.name}/"]

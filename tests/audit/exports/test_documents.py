@@ -20,13 +20,13 @@ from audit.decisions.ledger import LEDGER, Entry, Ledger
 from audit.embeddings.vectors import _read_frame, _read_npy
 from audit.errors import AuditError
 from audit.exports import annotation_export
-from audit.exports.application import roll_back
 from audit.exports.export import export_tables
 from audit.exports.planning import PLAN_SCHEMA, read_plan
 from audit.exports.review_tasks import read_review
 from audit.records import Action
-from audit.run import digests, run_version
+from audit.run import run_version
 from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
 from audit.sources import open_source
 from audit.subset.draw import load_recipe
 from audit.subset.goal import session_throughput
@@ -45,15 +45,6 @@ def _plan(folder: Path, name: object) -> None:
     read_plan(path)
 
 
-def _receipt(folder: Path, name: object) -> None:
-    path = folder / ".preflight/receipt.jsonl"
-    path.parent.mkdir()
-    head = {"schema": "audit-receipt/1", "plan": "x", "how": "copy", "made_folder": False}
-    lines = [head, {"begun": [[name, BLAKE]]}, {"done": [[name, BLAKE]]}]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    roll_back(folder)
-
-
 def _exported(folder: Path, name: object) -> None:
     digest = hashlib.sha256(VICTIM).hexdigest()
     record = {"schema": annotation_export.SCHEMA, "sha256": {name: digest}}
@@ -62,22 +53,15 @@ def _exported(folder: Path, name: object) -> None:
     annotation_export._move_to_place(folder / "stage", folder, {}, replace=True)
 
 
-def _seal(folder: Path, name: object) -> None:
-    digests.write_document(folder / digests.SEAL, {"schema": 1, "files": {name: BLAKE}})
-    for one in digests.read_seal(folder) or {}:
-        assert (folder / one).parent == folder
-
-
 def _current(folder: Path, name: object) -> None:
-    digests.write_document(
-        folder / "CURRENT", {"schema": 2, "generation": name, "findings": "findings-0001.duckdb"}
-    )
-    run_version.read_pointer(folder)
+    named = {"generation": name, "findings": "findings-0001.duckdb"}
+    (folder / "CURRENT").write_text(json.dumps({"schema": SCHEMA_VERSION, **named}))
+    if (version := run_version.read_pointer(folder)) is not None:
+        assert version.path.parent == folder
 
 
 DOCUMENTS: dict[str, Callable[[Path, object], None]] = {
-    "plan": _plan, "receipt": _receipt, "record of an export": _exported, "seal": _seal,
-    "CURRENT": _current,
+    "plan": _plan, "record of an export": _exported, "CURRENT": _current,
 }  # fmt: skip
 NAMES = (
     "{outside}/victim.duckdb", "../victim.duckdb", "a/../../victim.duckdb", "link/victim.duckdb",
@@ -136,7 +120,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "vectors.csv": _read_frame,
     "reviewed.csv": _read,
     "answers.json": lambda path: read_review(path.parent, path),
-    "CURRENT": digests.read_document,
+    "CURRENT": lambda path: run_version.read_pointer(path.parent),
     "x.duckdb": Store.open,
     "decisions": _ledger,
 }

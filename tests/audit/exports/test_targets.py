@@ -74,7 +74,7 @@ def test_a_repeat_takes_no_name_that_another_has() -> None:
         ("/abs//x.jpg", "abs/x.jpg"),
         ("a\nb\x1b[31m.jpg", "a%0Ab%1B[31m.jpg"),
         ("caf\udce9.jpg", "caf%E9.jpg"),
-        (".preflight/receipt.jsonl", "_.preflight/receipt.jsonl"),
+        (".preflight/plan.json", "_.preflight/plan.json"),
         ("..", "unnamed"),
     ],
 )

@@ -97,3 +97,11 @@ def test_a_line_says_how_a_dataset_fares(served: Served) -> None:
     gone = service.line(pets)
     assert "There is no run at" in gone.problem
     assert gone == DatasetLine("pets", problem=gone.problem)
+
+
+def test_a_line_says_that_it_is_of_another_version_than_current(served: Served) -> None:
+    assert [one["notice"] for one in served.get("/datasets")["datasets"]] == [""]
+    (served.run / "CURRENT").unlink()
+    (one,) = served.get("/datasets")["datasets"]
+    assert one["notice"].startswith("CURRENT is missing. This is gen-0001/")
+    assert (one["problem"], one["pictures"] > 0) == ("", True)

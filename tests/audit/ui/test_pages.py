@@ -24,7 +24,6 @@ from audit.results.findings import FindingFilter
 from audit.results.overview import overlap_matrix
 from audit.results.results import open_results
 from audit.run import run_version
-from audit.run.digests import write_document
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.subset import Goal, make_plan
@@ -449,8 +448,16 @@ def test_what_a_newer_version_wrote_is_one_sentence(show: Show, run: Path) -> No
         ledger.execute("PRAGMA user_version = 99")
         ledger.commit()
     assert "newer version" in text(show("findings", run))
-    write_document(run / "CURRENT", {"schema": 99, "generation": "gen-0001", "findings": "x"})
+    (run / "CURRENT").write_text('{"schema": 99, "generation": "gen-0001", "findings": "x"}')
     assert "newer version" in text(show("overview", run))
+
+
+def test_every_page_says_that_it_shows_another_version_than_current(show: Show, run: Path) -> None:
+    at = show("overview", run)
+    assert "newest version that opens" not in text(at)
+    (run / "CURRENT").unlink()
+    for seen in (at.run(), *(show(page, run) for page in PAGES[:-1])):
+        assert "CURRENT is missing. This is gen-0001/" in text(seen)
 
 
 def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
@@ -465,7 +472,7 @@ def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
     assert found is not None
     findings_file = found.findings.name
     new = {"schema": 99, "generation": "gen-0002", "findings": findings_file}
-    write_document(run / "CURRENT", new)
+    (run / "CURRENT").write_text(json.dumps(new))
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     open_pages[1].button(key="keep").click()
     for at in open_pages:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from audit.errors import RunError, UsageError
-from audit.ui import saved_views as views
+from audit.results import saved_views as views
 from audit.ui.saved_views import FILE, link_of, load_views, remove_view, save_view
 
 WHERE = '[["label","in","<b>&\\u00e9"]]'
