@@ -65,7 +65,7 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
     head = {
         "schema": SCHEMA,
         "run": report.run,
-        "notice": report.generation.notice,
+        "notice": report.version.notice,
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
         "summary": report.summary | _wrong_labels(report),

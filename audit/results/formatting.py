@@ -183,7 +183,7 @@ def list_command(report: Report, code: str) -> str:
 
 def alarm(report: Report) -> str:
     """Return the sentence that stands above everything else; empty where there is none."""
-    wrong, said = report.wrong_labels, report.generation.notice
+    wrong, said = report.wrong_labels, report.version.notice
     if wrong is not None:
         said += (
             f" About {wrong.share:.0%} of the labels are wrong ({wrong.low:.0%} to "
