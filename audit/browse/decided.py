@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from audit.decisions.decisions import tagged_samples
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.store import Decision, DecisionStore
 from audit.decisions.waivers import LookedUp, apply_decisions
 from audit.run.generations import Generation
 
@@ -56,7 +56,7 @@ def summarise_ledger(
 
     `known`: what was looked up for this ledger and generation before.
     """
-    ledger = Ledger(run)
+    ledger = DecisionStore(run)
     # Before the decisions: one that arrives in between is read now and once more at the next call,
     # and none is ever missed.
     now = ledger.revision()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from audit.browse import findings
 from audit.browse.decided import LedgerSummary, summarise_ledger
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.decisions.waivers import LookedUp
 from audit.run import generations
 from audit.run.generations import Generation
@@ -93,12 +93,12 @@ class Look:
 
 def look(run: Path) -> Look:
     """Return a run as it is now; raises RunError where there is none, OSError where it vanishes."""
-    generation, wanted = generations.require(run), Ledger(run).revision()
+    generation, wanted = generations.require(run), DecisionStore(run).revision()
     key = generation.key
     with _taken(key) as opened, opened.reading:
         ledger = opened.ledger
         differs = ledger is not None and ledger.revision != wanted
-        if ledger and differs and not _reaches(Ledger(run).revision(), ledger.revision):
+        if ledger and differs and not _reaches(DecisionStore(run).revision(), ledger.revision):
             ledger, opened.known = None, LookedUp()  # another is in its place
         if ledger is None or not _reaches(ledger.revision, wanted):
             ledger = opened.ledger = summarise_ledger(run, generation, opened.known)

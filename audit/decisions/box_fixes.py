@@ -30,7 +30,7 @@ from audit.annotations.entries import (
     prepare_pictures,
 )
 from audit.annotations.geometry import clip_box, clip_ring, ring_area
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.store import Decision, DecisionStore, Entry
 from audit.decisions.waivers import (
     apply_decisions,
     load_findings,
@@ -144,7 +144,7 @@ def fix_open_faults(run: Path, note: str = "", by: str | None = None) -> list[De
             [[code for code in FIXABLE if code != "BOX003"]],
         )["fingerprint"].to_list()
     proposed = propose_fixes(run, found) if found else []
-    return Ledger(run).record(fix_entries(run, proposed, None, note, by))
+    return DecisionStore(run).record(fix_entries(run, proposed, None, note, by))
 
 
 def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
@@ -482,6 +482,6 @@ def count_fixes(run: Path) -> tuple[int, int]:
 
 def _decided_fixes(run: Path) -> dict[int, dict[str, Any]]:
     """Return what the decisions to fix keep, by the number of the decision."""
-    current = Ledger(run).current()
+    current = DecisionStore(run).current()
     rows = current.filter((pl.col("kind") == "finding") & (pl.col("verb") == Action.FIX.value))
     return {i: json.loads(text or "{}") for i, text in rows.select("id", "evidence").iter_rows()}

@@ -28,7 +28,7 @@ from typing import Any
 
 import polars as pl
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action, Severity
 from audit.run import generations
 from audit.run.store import Store
@@ -179,7 +179,7 @@ class LookedUp:
 def _still_applying(
     store: Store, decisions: pl.DataFrame, known: LookedUp
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return which decisions on findings (rows of `Ledger.current`) still apply, and to what.
+    """Return which decisions on findings (`DecisionStore.current`) still apply, and to what.
 
     In effect: fingerprint, decision, verb; lapsed: decision, fingerprint, reason.
     """
@@ -307,7 +307,7 @@ def apply_decisions(
 
     `known`: what was looked up for this ledger and generation before.
     """
-    current, known = Ledger(run).current(), known or LookedUp()
+    current, known = DecisionStore(run).current(), known or LookedUp()
     if current.is_empty():
         none = pl.DataFrame(
             schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,

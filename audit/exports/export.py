@@ -27,7 +27,7 @@ import polars as pl
 
 from audit.decisions.box_fixes import describe_open_faults
 from audit.decisions.decisions import SEPARATOR, tagged_samples
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.decisions.waivers import Applied, apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.exports.annotation_export import (
@@ -242,7 +242,7 @@ def _write(
     run: Path, tables: Mapping[Path, str], lists: Mapping[Path, str]
 ) -> tuple[ExportResult, dict[str, object]]:
     """Write tables and lists of one generation, with the decisions as they are now."""
-    generation, state = generations.require(run), Ledger(run).revision()
+    generation, state = generations.require(run), DecisionStore(run).revision()
     files: dict[Path, int] = {}
     neutralised = 0
     with open_tables(run, generation) as source:

@@ -30,7 +30,7 @@ import blake3
 import polars as pl
 
 from audit.checking.runner import configure_checks
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
 from audit.exports.export import open_tables
@@ -71,7 +71,7 @@ def plan_dataset(
     annotations go along, into the folder PATH.annotations. Raises UsageError where a file is in
     the way, and for splits that cannot be.
     """
-    generation, revision = generations.require(run), Ledger(run).revision()
+    generation, revision = generations.require(run), DecisionStore(run).revision()
     with open_tables(run, generation) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()

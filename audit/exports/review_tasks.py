@@ -25,7 +25,7 @@ import polars as pl
 
 from audit.annotations.voc import Node, XmlError, parse_xml
 from audit.decisions.decisions import finding_entries, known_names, sample_entries
-from audit.decisions.ledger import Entry
+from audit.decisions.store import Entry
 from audit.decisions.waivers import apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.exports.annotation_export import open_stage

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.browse.pictures import find_damaged_thumbnails
-from audit.decisions.ledger import LEDGER
-from audit.decisions.ledger_check import check_ledger, repair_ledger
+from audit.decisions.recovery import check_decisions
+from audit.decisions.store import DATABASE
 from audit.embeddings.vector_parts import VECTORS, list_vector_parts
 from audit.errors import RunError
 from audit.neighbors.pairs.signature_store import check_signatures, repair_signatures
@@ -58,13 +58,13 @@ def verify_run(run: Path) -> Verification:
     Raises RunError where there is no run or a newer version wrote it, OSError where the machine
     cannot read it.
     """
-    ours = any((run / name).is_file() for name in (MARKER, LEDGER)) or is_run_folder(run)
+    ours = any((run / name).is_file() for name in (MARKER, DATABASE)) or is_run_folder(run)
     if not ours or not any(True for pattern in PARTS for _ in run.glob(pattern)):
         raise RunError(f"There is no run at {run}: create it with `audit scan SOURCE --out {run}`.")
     n_thumbnails, bad = find_damaged_thumbnails(run)
     vectors = list_vector_parts(run)
     changed = sum(not whole for _, whole in vectors)
-    parts = [*check_scans(run), check_signatures(run), *check_ledger(run)]
+    parts = [*check_scans(run), check_signatures(run), *check_decisions(run)]
     if changed:
         said = f"{changed:,} of {len(vectors):,} parts changed since"
         again = "a scan with the same --embedder computes them again"
@@ -92,7 +92,7 @@ def repair_run(run: Path, *, lock: bool = True) -> Verification:
     if not found.damaged:
         return found
     with hold_run(run, "repair", enabled=lock):
-        done = [*repair_ledger(run), *repair_scans(run), *repair_signatures(run)]
+        done = [*repair_scans(run), *repair_signatures(run)]
         _, bad = find_damaged_thumbnails(run)
         if folders := [path for path in bad if path.is_dir()]:
             set_aside(run, *folders)

@@ -37,7 +37,7 @@ from audit.browse.people import LONGEST, People, Person
 from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.browse.stores import look
 from audit.compare.history import HISTORY, read_history, read_lines
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
 from audit.run import generations
@@ -227,7 +227,7 @@ class Service:
         try:
             if one.pushed:
                 return _pushed_line(one)
-            now = (generations.require(one.run).key, Ledger(one.run).revision())
+            now = (generations.require(one.run).key, DecisionStore(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 self._lines[one.name] = (now, _line(one))
             return self._lines[one.name][1]
@@ -242,7 +242,7 @@ def _line(one: ServedDataset) -> DatasetLine:
         scanned = store.meta().get("created", "")
     errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
     a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
-    by = Ledger(one.run).count_by_person()
+    by = DecisionStore(one.run).count_by_person()
     return DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
 
 

@@ -15,7 +15,7 @@ import streamlit as st
 from audit.browse.images import cards
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
 from audit.compare.history import Moment, last_change, read_history
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.report.wording import counted
 from audit.run import generations
 from audit.sources.tables import visible_frame
@@ -93,7 +93,7 @@ def _history(moments: Sequence[Moment]) -> None:
 def _state(place: Path) -> str:
     """Return what names a run or generation and all that was decided about it."""
     run, generation = generations.find_generation(place)
-    return f"{generation.key}{Ledger(run).revision()}"
+    return f"{generation.key}{DecisionStore(run).revision()}"
 
 
 @cached

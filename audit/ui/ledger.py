@@ -18,7 +18,7 @@ from audit.browse import findings as browse
 from audit.browse.agreement import PairAgreement, disagreements, measure_agreement
 from audit.browse.findings import FindingFilter
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
-from audit.decisions.ledger import DecidedBatch, Ledger
+from audit.decisions.store import DecidedBatch, DecisionStore
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.report.wording import counted
@@ -95,7 +95,7 @@ def page() -> None:
 
 def _own(run: Opened) -> None:
     person = me()
-    mine = Ledger(run.run).batches(person.name, OWN) if person.may_decide else []
+    mine = DecisionStore(run.run).batches(person.name, OWN) if person.may_decide else []
     if not mine:
         return
     st.header("Undo your decisions")
@@ -139,7 +139,7 @@ def _log(run: Opened) -> None:
 
 def _disagreements(run: Opened) -> None:
     """Show what people see differently; nothing where they agree."""
-    answers = Ledger(run.run).answers()
+    answers = DecisionStore(run.run).answers()
     otherwise = disagreements(answers)
     if otherwise.is_empty():
         return
@@ -303,7 +303,7 @@ def _summary(run: Opened) -> None:
     rests = at - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
     rests = rests and at - st.session_state.get(FOLLOWED, -FOLLOW_S) >= FOLLOW_S
     if now.run == run.run and now.ledger.revision != seen and rests:
-        news = Ledger(now.run).has_news(seen, me().name)
+        news = DecisionStore(now.run).has_news(seen, me().name)
         st.session_state[SEEN] = now.ledger.revision
         if news:
             st.session_state[FOLLOWED] = at

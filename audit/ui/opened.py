@@ -25,7 +25,7 @@ from audit.browse import images
 from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.browse.pictures import FOLDER, ThumbnailCache
 from audit.browse.stores import Look, is_open, look
-from audit.decisions.ledger import whoami
+from audit.decisions.store import whoami
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
 from audit.run.store import Store

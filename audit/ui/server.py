@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from audit.browse.people import REVIEWER, VIEWER, People
-from audit.decisions.ledger import whoami
+from audit.decisions.store import whoami
 from audit.errors import MissingExtraError, RunError
 from audit.ui.guard import PARAMETER, Guard
 

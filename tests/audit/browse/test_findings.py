@@ -13,7 +13,7 @@ from audit.browse import decided, findings, overview
 from audit.browse.distributions import class_by_split, label_table, shown_classes
 from audit.browse.findings import FindingFilter
 from audit.decisions import decisions, keeper_rules
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action
 from audit.report import collect_report
 from audit.run import generations
@@ -117,7 +117,7 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, store: Store) -> 
     assert findings.count_findings(store, FindingFilter(status="open")) == before - 1
     assert said.last is not None
     assert said.last.verb is Action.FALSE_POSITIVE
-    Ledger(run).undo(by="tester")
+    DecisionStore(run).undo(by="tester")
     again = decided.summarise_ledger(run, generation)
     findings.mark(store, again.statuses)
     assert findings.count_findings(store, FindingFilter(status="open")) == before
@@ -131,7 +131,7 @@ def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     said = decided.summarise_ledger(run, generations.require(run))
     assert dropped
     assert {name for name, words in said.by_sample.items() if words == "drop"} == dropped
-    Ledger(run).undo(by="tester")
+    DecisionStore(run).undo(by="tester")
 
 
 def test_first_steps_are_those_of_the_report_and_each_is_in_its_list(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import DamagedError, RunError
 from audit.run import digests, generations
 from audit.run.generations import MEASUREMENTS, open_run
@@ -227,7 +227,7 @@ def test_a_damaged_only_generation_is_measured_again(
     damage: Callable[[Path], None], undisturbed: Undisturbed, run: Path
 ) -> None:
     damage(run / "gen-0001" / MEASUREMENTS)
-    decisions = Ledger(run).log()
+    decisions = DecisionStore(run).log()
     # it may lie where no row is
     assert fix_of(lambda: assert_index(run, undisturbed.index)).endswith(FIX)
     with pytest.raises(RunError, match=FIX):
@@ -235,7 +235,7 @@ def test_a_damaged_only_generation_is_measured_again(
     assert len(scan_tree(undisturbed.tree, run)) == N_FILES
     assert_index(run, undisturbed.index)
     assert generations.require(run).path.name == "gen-0002"
-    assert Ledger(run).log() == decisions
+    assert DecisionStore(run).log() == decisions
     assert scan_tree(undisturbed.tree, run) == []
 
 

@@ -14,7 +14,8 @@ import pytest
 from audit.browse.images import Card
 from audit.browse.pictures import FOLDER, ThumbnailCache, read_stored
 from audit.compare.history import HISTORY
-from audit.decisions.ledger import LEDGER, Ledger
+from audit.decisions.recovery import restore_decisions
+from audit.decisions.store import COPY, DATABASE, DecisionStore
 from audit.errors import LockedError, RunError
 from audit.machine.executors import Serial
 from audit.run.digests import write_document
@@ -37,8 +38,8 @@ def complete(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory)
     run = tmp_path_factory.mktemp("complete") / "run"
     smaller = open_source([str(undisturbed.tree)], exclude=["train/dog/0.jpg"])
     scanning.scan(smaller, run, executor=Serial())
-    shutil.copy(undisturbed.run / LEDGER, run / LEDGER)
-    shutil.copy(undisturbed.run / "decisions.chain", run / "decisions.chain")
+    shutil.copy(undisturbed.run / DATABASE, run / DATABASE)
+    shutil.copy(undisturbed.run / COPY, run / COPY)
     scan_tree(undisturbed.tree, run)
     recheck_run(run)
     store_thumbnails(run)
@@ -76,14 +77,14 @@ FILES = (
     "CURRENT", "gen-0001/generation.json", "gen-0001/measurements.duckdb",
     "gen-0001/findings-0001.duckdb", "gen-0002/generation.json", "gen-0002/measurements.duckdb",
     "gen-0002/findings-0001.duckdb", "gen-0002/findings-0002.duckdb", "signatures",
-    "decisions.sqlite", "decisions.chain", FOLDER,
+    "decisions.sqlite", "decisions.jsonl", FOLDER,
 )  # fmt: skip
 NAMED = ("gen-0002/measurements.duckdb", "gen-0002/findings-0002.duckdb")  # by CURRENT
 # By their digest every change is alike, and so are both generations; what may be wrong with a
 # document's text has its own tests (test_healing.py). The last four are read, each in its way.
 CASES = [
     (damage, name) for name in FILES for damage in DAMAGES
-    if damage == "a bit" or (name in FILES[-4:] and (damage != "empty" or name == LEDGER))
+    if damage == "a bit" or (name in FILES[-4:] and (damage != "empty" or name == DATABASE))
     or (damage == "gone" and not name.startswith("gen-0001"))
     or (damage == "a folder" and name in ("CURRENT", "gen-0002/generation.json", NAMED[0]))
 ]  # fmt: skip
@@ -91,8 +92,8 @@ CASES = [
 WITHOUT_MEANING = {
     ("gen-0002/generation.json", "gone"): "every table is read instead",
     (FOLDER, "gone"): "a cache: the app removes them itself",
-    ("decisions.chain", "gone"): "of one decision: as after a crash, the next one adds it",
-    ("decisions.chain", "cut"): "of one decision: as after a crash, the next one adds it",
+    ("decisions.jsonl", "gone"): "as after a crash: the next decision writes it",
+    ("decisions.jsonl", "cut"): "as after a crash: the next decision writes it",
 }  # fmt: skip
 
 
@@ -118,13 +119,13 @@ def test_every_file_of_a_run_is_in_the_list(run: Path) -> None:
 def test_damage_is_reported_repaired_and_made_again(
     damage: str, name: str, run: Path, undisturbed: Undisturbed
 ) -> None:
-    log = Ledger(run).log()
+    log = DecisionStore(run).log()
     path = run / name
     path = path if path.is_file() else next(p for p in sorted(path.rglob("*")) if p.is_file())
     DAMAGES[damage](path)
     found = verify_run(run)
     reported = [part.name for part in found.damaged]
-    if (name, damage) in WITHOUT_MEANING or (name == LEDGER and not reported):
+    if (name, damage) in WITHOUT_MEANING or (name == DATABASE and not reported):
         assert reported == []
     else:
         pointer = ["CURRENT"] if damage == "gone" and name in NAMED else []
@@ -132,6 +133,10 @@ def test_damage_is_reported_repaired_and_made_again(
         part = found.damaged[-1]
         assert part.lost == ("nothing" if "json" not in name else part.lost)
         assert part.remade
+    if name == DATABASE and reported:
+        restore_decisions(run, run / COPY)
+    if name == COPY:
+        path.unlink(missing_ok=True)
     repaired = repair_run(run)
     assert [part.name for part in repaired.damaged if part.name != "signatures"] == []
     read = scan_tree(undisturbed.tree, run)
@@ -140,7 +145,7 @@ def test_damage_is_reported_repaired_and_made_again(
     else:
         assert len(read) == (name == NAMED[0]), "the older generation lacks one"
     assert_index(run, undisturbed.index)
-    assert Ledger(run).log() == log
+    assert DecisionStore(run).log() == log
     assert verify_run(run).damaged == []
 
 
@@ -150,7 +155,7 @@ def test_both_generations_damaged_are_measured_again(
 ) -> None:
     for number in (1, 2):
         DAMAGES[damage](run / f"gen-{number:04d}" / MEASUREMENTS)
-    log = Ledger(run).log()
+    log = DecisionStore(run).log()
     repaired = repair_run(run)
     assert repaired.damaged == []
     assert len(list(run.glob("damaged-*/gen-*"))) == 2
@@ -158,7 +163,7 @@ def test_both_generations_damaged_are_measured_again(
         open_run(run)
     assert len(scan_tree(undisturbed.tree, run)) == N_FILES
     assert_index(run, undisturbed.index)
-    assert Ledger(run).log() == log
+    assert DecisionStore(run).log() == log
 
 
 def test_a_damaged_build_is_reported_and_thrown_away_and_an_unfinished_one_is_no_damage(
