@@ -173,7 +173,8 @@ def _writers(run: Path) -> list[Call]:
 
 
 KINDS: dict[str, Callable[[Random, Place], list[Call]]] = {
-    "manifest": _manifest, "layout": _layout, "config": _config, "decisions": _decisions, "run": _run,
+    "manifest": _manifest, "layout": _layout, "config": _config, "decisions": _decisions,
+    "run": _run,
 }  # fmt: skip
 
 
