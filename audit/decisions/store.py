@@ -337,7 +337,7 @@ class DecisionStore:
         label called it right. `evidence`: of a waiver.
         """
         for row in self._read(f"{LOGGED} WHERE {DECIDED} AND ({TO_CHECK})", []):
-            self.check_values(row)
+            self._check_values(row)
         try:
             parts = [
                 pl.DataFrame(rows, CURRENT, orient="row") for rows in self._read_parts(HOLDS, [])
@@ -394,7 +394,7 @@ class DecisionStore:
             raise self._gone()
         last = last_copied(self.copy)  # first: a later commit is no loss
         if last is not None and not self.path.exists():
-            raise self.damaged(f"it is gone, and {_counted(last)} were recorded")
+            raise self.damaged("it is gone, and its copy has rows")
         return last
 
     def _has_tables(self, con: sqlite3.Connection, last: CopiedRow | None) -> bool:
@@ -403,7 +403,7 @@ class DecisionStore:
         if last is None:
             return has_tables
         if not has_tables:
-            raise self.damaged(f"it is empty, and {_counted(last)} were recorded")
+            raise self.damaged("it is empty, and its copy has rows")
         if rows_after(con, last.table, last.id - 1, 1) != [last.row]:
             raise self.damaged(
                 f"it lacks row {last.id} of {last.table}, which was recorded, or contains a "
@@ -517,18 +517,17 @@ class DecisionStore:
             remedy = f"`audit decide {run} --from {copy}` restores the decisions."
         return DamagedError(f"{self.path} is damaged ({why})", remedy)
 
-    def check_values(self, row: tuple[Any, ...]) -> None:
-        """Refuse a row of `LOGGED` with a value that no decision has, or an unknown verb."""
+    def _check_values(self, row: tuple[Any, ...]) -> None:
         if wrong := find_wrong_value(row):
             raise self.damaged(f"the {wrong} of decision {row[0]} was changed")
         if row[3] not in VERBS:
             raise RunError(
-                f"Decision {row[0]} of {self.path} has the unknown verb {str(row[3])!r}: a newer "
-                "version of dataset-preflight wrote it, or it is damaged (`audit verify RUN`)."
+                f"Decision {row[0]} of {self.path} has the unknown verb {str(row[3])!r}: upgrade "
+                "dataset-preflight, or check the file with `audit verify RUN`."
             )
 
     def _decision(self, row: tuple[Any, ...]) -> Decision:
-        self.check_values(row)
+        self._check_values(row)
         verb, undone, batch = Action(row[3]), bool(row[9]), str(row[10])
         return Decision(*(*row[:3], verb, *row[4:9], undone, batch, row[11]))
 
@@ -544,12 +543,6 @@ def whoami() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return "unknown"
-
-
-def _counted(last: CopiedRow) -> str:
-    """Return how many decisions there were, by the last row of the copy."""
-    number = last.ids[1]
-    return f"{number:,} decision{'s' * (number != 1)}"
 
 
 def digest_request(request: str) -> str:
