@@ -2,7 +2,7 @@
 
 A fix is what follows from the error itself: a box is cut at the edge of its picture (BOX001), a box
 without area and the later of two equal boxes go (BOX002, BOX004), a class gets its name (BOX003,
-BOX026), an entry the size of its picture (BOX005). The ledger keeps each with the annotation as it
+BOX026), an entry the size of its picture (BOX005). The store has each with the annotation as it
 was and as it is to be. The annotation files stay as they are: `audit export` writes new ones. A fix
 applies only while its annotation and its picture are those it was decided about; else it is counted
 as stale, with the reason.
@@ -335,7 +335,7 @@ def fix_entries(
     run: Path, proposed: Sequence[ProposedFix], name: str | None = None, note: str = "",
     by: str | None = None,
 ) -> list[Entry]:  # fmt: skip
-    """Return the entries of the ledger for the findings that have fixes."""
+    """Return the entries of the store for the findings that have fixes."""
     usable = {p.fingerprint: p for p in proposed if p.fixes}
     with open_for_deciding(run) as store:
         findings = load_findings(store, list(usable))

@@ -315,7 +315,7 @@ def _check(verb: Action, value: str | None) -> None:
 
 
 # ---- tags: words of a reviewer on samples, such as `night`; any number on each ----
-# They lie in the ledger beside the decisions, as rows of `tag` and `untag`, so undo, proof
+# They lie in the store beside the decisions, as rows of `tag` and `untag`, so undo, proof
 # against damage and the way they follow a file that moved are the same. A tag decides nothing:
 # what is kept, what is open and what is exported stay as they are. 100,000 take a second.
 
@@ -328,7 +328,7 @@ def tagged_samples(
 ) -> pl.DataFrame:
     """Return (id, tag), sorted: what holds for a generation of the run (default: the current).
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: what was looked up for these decisions and this generation before.
     """
     last = _last_said(_resolved_tags(run, generation, known or LookedUp()), "sample_id")
     return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")

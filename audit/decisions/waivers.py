@@ -13,7 +13,7 @@ A decision names a sample by id *and* content. It applies where both still match
 that moved if the old id is gone and exactly one sample carries the content; otherwise it is
 *stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
 picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the ledger and a generation; 100,000 decisions take a second. Who asks
+Everything is derived from the decisions and a generation; 100,000 decisions take a second. Who asks
 again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
 """
 
@@ -121,7 +121,7 @@ def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
 
 
 class LookedUp:
-    """What the ledger is about in one generation, which never changes: kept, so that each sample
+    """What decisions are about in one generation, which never changes: kept, so that each sample
     and each decision is looked up once.
     """
 
@@ -305,7 +305,7 @@ def apply_decisions(
 ) -> Applied:
     """Return what the decisions amount to for a generation of the run (default: the current).
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: what was looked up for these decisions and this generation before.
     """
     current, known = DecisionStore(run).current(), known or LookedUp()
     if current.is_empty():

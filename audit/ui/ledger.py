@@ -1,7 +1,7 @@
-"""Decisions: the log of the ledger, one's own to take back, what no longer applies, the export.
+"""Decisions: the log, one's own to take back, what no longer applies, the export.
 
 In the sidebar of every page stand who this is, what was decided, and Undo. That part looks at the
-ledger each second: what others decided draws the whole page anew, what one decided oneself this
+log each second: what others decided draws the whole page anew, what one decided oneself this
 part alone, as the page follows by itself.
 """
 
