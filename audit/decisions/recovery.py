@@ -158,7 +158,8 @@ def restore_decisions(run: Path, copy: Path) -> str:
     with store.writing():
         pass  # the end of a transaction writes the copy
     words = [f"Restored {count_rows(totals)}."]
-    words += [f"{left_out:,} damaged lines of {copy} were left out."] * bool(left_out)
+    lines_text = f"{left_out:,} damaged line{'s' * (left_out != 1)}"
+    words += [f"Left out {lines_text} of {copy}."] * bool(left_out)
     return " ".join([*words, *(f"The file before is now {path}." for path in moved if path)])
 
 

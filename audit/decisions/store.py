@@ -749,6 +749,7 @@ def parse_line(line: bytes) -> CopiedRow | None:
         numbers = (row[0], *ids)
         sound = len(row) == len(COLUMNS[table]) and len(ids) == len(COLUMNS)
         sound = sound and all(isinstance(value, str | int | None) for value in row)
+        "".join(value for value in row if isinstance(value, str)).encode()  # not half a character
         if sound and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
             return CopiedRow(table, tuple(row), tuple(ids))
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -782,4 +783,5 @@ def _lines_after(con: sqlite3.Connection, after: Sequence[int]) -> Iterator[byte
     for table in COLUMNS:
         for row in rows_after(con, table, last[table]):
             last[table] = row[0]
-            yield f"{json.dumps([table, row, list(last.values())])}\n".encode()
+            line = json.dumps([table, row, list(last.values())], ensure_ascii=False)
+            yield f"{line}\n".encode()

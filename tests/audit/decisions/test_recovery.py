@@ -85,7 +85,7 @@ def test_the_copy_has_each_row_in_the_order_of_the_commits(run: Path) -> None:
         *("batches", "decisions", "decisions", "decisions", "batches", "decisions"),
         *("undos", "batches", "decisions"),
     ]
-    assert lines[-1].endswith('"move", "test", "a n\\u00f6te", null], [3, 5, 1]]')
+    assert lines[-1].endswith('"move", "test", "a nöte", null], [3, 5, 1]]')
 
 
 def test_a_copy_that_a_crash_left_behind_is_completed(run: Path) -> None:
@@ -202,10 +202,31 @@ def test_a_damaged_line_is_left_out_with_its_batch(run: Path) -> None:
     assert states(run) == (SOUND, DAMAGED)
     (run / DATABASE).unlink()
     text = restore_decisions(run, run / COPY)
-    assert "Restored 2 decisions in 2 batches and 1 undo. 5 damaged lines" in text
+    assert "Restored 2 decisions in 2 batches and 1 undo. Left out 5 damaged lines of" in text
     assert [(d.id, d.undone) for d in DecisionStore(run).log()] == [(5, False), (4, True)]
     assert states(run) == (SOUND, SOUND)
     assert (run / f"{COPY}.damaged-1").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '["undos", [2, 3, "anna", "\\ud800"], [3, 5, 2]]', '["undos", [2, 3, "anna"], [3, 5, 2]]',
+        '["undos", [2, 3, [], "x"], [3, 5, 2]]', '["other", [2], [3, 5, 2]]', "[" * 100_000,
+        '["undos", [1e999, 3, "anna", "x"], [3, 5, 2]]', '{"undos": 1}', "7",
+        f'["undos", [{9**400}, 3, "anna", "x"], [3, 5, 2]]',
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_a_line_that_no_writer_writes_is_damaged(line: str, run: Path) -> None:
+    log = DecisionStore(run).log()
+    with (run / COPY).open("a") as file:
+        file.write(f"{line}\n")
+    assert states(run) == (SOUND, DAMAGED)
+    assert DecisionStore(run).log() == log
+    (run / DATABASE).unlink()
+    assert "Left out 1 damaged line of" in restore_decisions(run, run / COPY)
+    assert DecisionStore(run).log() == log
 
 
 def test_a_database_without_a_copy_names_its_remedy(run: Path) -> None:
