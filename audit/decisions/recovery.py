@@ -102,13 +102,15 @@ def _check_copy(copy: Path, con: sqlite3.Connection) -> CheckedPart:
     if not copy.is_file():
         return CheckedPart(COPY, DAMAGED, "it is not a file", "nothing", remade)
     stored = {table: con.execute(f"SELECT * FROM {table} ORDER BY id") for table in COLUMNS}
-    number = 0
+    number, last = 0, dict.fromkeys(COLUMNS, 0)
     with open(copy, "rb", opener=regular) as file:
         for number, line in enumerate(file, 1):
-            row = parse_line(line)
             if not line.endswith(b"\n"):
                 break  # the next decision cuts it off
-            if row is None or next(stored[row.table], None) != row.row:
+            row = parse_line(line)
+            last |= {row.table: row.id} if row else {}
+            same = row and next(stored[row.table], None) == row.row
+            if row is None or not same or row.ids != tuple(last.values()):
                 why = f"line {number:,} is damaged or differs from {DATABASE}"
                 return CheckedPart(COPY, DAMAGED, why, "nothing", remade)
     missing = sum(1 for rows in stored.values() for _ in rows)
