@@ -27,7 +27,7 @@ from audit.checking.config import Config
 from audit.compare.diff import RunDiff, compare_runs
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.store import Decision, DecisionStore
 from audit.errors import UsageError
 from audit.exports.application import ApplyResult, How, apply_plan
 from audit.exports.new_splits import SplitRequest, parse_shares
@@ -226,7 +226,9 @@ class Run:
     @property
     def decisions(self) -> pl.DataFrame:
         """All decisions, newest first; `undone` marks those that were undone."""
-        rows = [{name: getattr(d, name) for name in _DECISION} for d in Ledger(self.path).log()]
+        rows = [
+            {name: getattr(d, name) for name in _DECISION} for d in DecisionStore(self.path).log()
+        ]
         return pl.DataFrame(rows, schema=_DECISION)
 
     @property
@@ -339,11 +341,11 @@ class Run:
         findings = [word for word in words if _FINDING.match(word)]
         samples = find_samples(self._results(), [word for word in words if word not in findings])
         entries = decisions.named_entries(self.path, findings, samples, verb, value, note, by)
-        return Ledger(self.path).record(entries)
+        return DecisionStore(self.path).record(entries)
 
     def undo(self, n: int = 1, by: str | None = None) -> list[Decision]:
         """Undo your last `n` batches, and return the undone decisions."""
-        return Ledger(self.path).undo(n, by)
+        return DecisionStore(self.path).undo(n, by)
 
     def plan(
         self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,

@@ -1,6 +1,7 @@
 """Break things on purpose, and count what is lost.
 
     python benchmarks/faults.py strike [--repeats 3] [--only WORD] [--shard 0/2]
+    python benchmarks/faults.py decisions [--kills 30]
 
 Every fault strikes a real `audit` command on a small dataset: processes are killed, disks fill up,
 files of the run are damaged, two writers meet, the dataset changes under a scan. Each is repeated
@@ -10,6 +11,7 @@ equal those of an undisturbed run row for row, and that no command on the way en
 traceback. The last line has the number of tries and the share that failed. Where a fault needs
 root (a small disk of its own), it is left out without it. About 20 s a fault. `faulty` is what some
 faults start: a scan or recheck that kills itself at one of its events, in a process of its own.
+`decisions` kills `audit decide` at random moments of its run and of its writing.
 """
 
 from __future__ import annotations
@@ -36,8 +38,7 @@ from typing import Any
 import polars as pl
 from bench import AUDIT, ENVIRONMENT, ROOT, Document, hall, measures, shard_of
 
-from audit.decisions.ledger import LEDGER, Ledger
-from audit.decisions.ledger import NAME as COPY
+from audit.decisions.store import COPY, DATABASE, DecisionStore
 from audit.run import store as stores
 from audit.run.run_version import open_run
 from audit.scanning import measuring, scanning
@@ -296,7 +297,7 @@ def disk_full(scene: Scene, share: tuple[float, float], *, fresh: bool) -> bool:
         happened = done.code != 0 and ("full" in done.said or "space" in done.said.lower())
         shutil.copytree(scene.run, saved, ignore_dangling_symlinks=True)
     if fresh:
-        shutil.copy(kept / LEDGER, saved / LEDGER)
+        shutil.copy(kept / DATABASE, saved / DATABASE)
     shutil.rmtree(kept)
     scene.run = saved.rename(kept)
     return happened
@@ -441,6 +442,7 @@ def damaged(scene: Scene, find: Callable[[Scene], Path], how: str) -> bool:
     happened = overwrite(find(scene), scene.random, how)
     scene.audit("report", scene.run)
     scene.audit("verify", scene.run)
+    scene.audit("decide", scene.run, "--from", scene.run / COPY)  # refused without damage
     return happened
 
 
@@ -466,7 +468,7 @@ for _name, _find, _ways in (
     ("measurements.duckdb", measurements_file, "removed emptied truncated header middle"),
     ("the findings file", findings_file, "removed emptied truncated header"),
     ("a file of signatures", signature_part, "removed emptied truncated middle"),
-    ("the ledger", of_run(LEDGER), "removed emptied truncated header"),
+    ("the decisions", of_run(DATABASE), "removed emptied truncated header"),
 ):
     for _how in _ways.split():
         fault(f"{_name}: {_how}", damaged, _find, _how)
@@ -474,8 +476,8 @@ for _name, _find in (
     ("measurements.duckdb", measurements_file),
     ("the findings file", findings_file),
     ("a file of signatures", signature_part),
-    ("the ledger", of_run(LEDGER)),
-    ("the copy of the ledger", of_run(COPY)),
+    ("the decisions", of_run(DATABASE)),
+    ("the copy of the decisions", of_run(COPY)),
     ("CURRENT", of_run("CURRENT")),
 ):
     fault(f"a bit of {_name} is flipped", damaged, _find, "a bit")
@@ -671,7 +673,7 @@ def files_of(data: Path) -> dict[str, tuple[int, int]]:
 
 
 def decided(run: Path) -> Decisions:
-    return [(d.id, d.subject, d.verb.value) for d in Ledger(run).log()]
+    return [(d.id, d.subject, d.verb.value) for d in DecisionStore(run).log()]
 
 
 def index(run: Path) -> Index:
@@ -942,6 +944,48 @@ def kills(
             totals[verb] = {"killed": tally["killed"], "wrong": tally["wrong"],
                             "undisturbed_s": round(seconds[verb], 2)}  # fmt: skip
     return totals, not any(one["wrong"] for one in totals.values())
+
+
+@measures(app)
+def decisions(kills: int = 30, seed: int = 1) -> tuple[Document, bool]:
+    """Kill `audit decide` at so many moments: is a reported decision lost, or one there twice?
+
+    Every second kill strikes soon after the journal of a transaction appears.
+    """
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        run = Path(name) / "run"
+        scene = Scene(Path(name), ROOT / "sample_data", run, random.Random(seed))
+        assert scene.scan().code == 0, scene.commands[-1].said
+        words, reported, seconds, in_writing = (
+            ("--where", "true", "--as", "keep", "--yes"),
+            [],
+            0.0,
+            0,
+        )
+        for number in range(kills + 1):  # the first is not killed
+            began, process = time.monotonic(), scene.start("decide", run, *words, "--note", number)
+            if number % 2:
+                while process.poll() is None and not (run / f"{DATABASE}-journal").exists():
+                    pass
+                in_writing += process.poll() is None
+                time.sleep(scene.random.uniform(0, 0.02))
+            elif number:
+                time.sleep(scene.random.uniform(0, seconds))
+            if number:
+                process.send_signal(signal.SIGKILL)
+            reported += [str(number)] * ("Recorded" in scene.end(process).said)
+            seconds = seconds or time.monotonic() - began
+        log = json.loads(scene.audit("decide", run, "--log", "-n", 10**9, "--json").said)
+        rows = Counter(row["note"] for row in log)
+        subjects = Counter((row["note"], row["subject"]) for row in log)
+        facts = {
+            "kills": kills, "in_writing": in_writing, "reported": len(reported),
+            "recorded": len(rows), "lost": sum(note not in rows for note in reported),
+            "in_part": sum(n != rows["0"] for n in rows.values()),
+            "twice": sum(n > 1 for n in subjects.values()),
+            "verify": scene.audit("verify", run).code,
+        }  # fmt: skip
+    return facts, not any(facts[bad] for bad in ("lost", "in_part", "twice", "verify"))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from preflight.ending import ExitCode
 
 if TYPE_CHECKING:
     from audit.decisions.keeper_rules import Summary
-    from audit.decisions.ledger import Decision, Entry
+    from audit.decisions.store import Decision, Entry
 
 SHOWN = 5  # examples in a preview
 
@@ -85,7 +85,10 @@ def decide_command(
     ] = None,
     source: Annotated[
         Path | None,
-        select_option("--from", "Changes made in Label Studio (.json) or CVAT (.xml)."),
+        select_option(
+            "--from",
+            "Changes made in Label Studio (.json) or CVAT (.xml); .jsonl: a copy to restore.",
+        ),
     ] = None,
     overwrite: Annotated[
         bool,
@@ -189,9 +192,12 @@ def _decide_selected(
 
 
 def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> None:
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
     from audit.exports.review_tasks import read_review
 
+    if path.suffix == ".jsonl":
+        _restore(run, path)
+        return
     found = read_review(run, path, picked.note, picked.by, overwrite=overwrite)
     _refuse_new_name(run, found.entries, picked.new_name)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
@@ -206,7 +212,7 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
     )
     print_lines(lines + [f"  ignored, {n:,}: {why}" for why, n in found.ignored.items()])
     if _is_confirmed(picked.yes, len(found.entries)):
-        _say_recorded(run, Ledger(run).record(found.entries))
+        _say_recorded(run, DecisionStore(run).record(found.entries))
     if found.conflicts:
         print_lines(f"  conflict: {line}" for line in found.conflicts)
         write_note(
@@ -214,6 +220,15 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
             "since the export. Decide by hand, or add --overwrite to record the file's answers."
         )
         raise typer.Exit(ExitCode.USAGE)
+
+
+def _restore(run: Path, copy: Path) -> None:
+    from audit.decisions.recovery import restore_decisions
+
+    try:
+        write_note(restore_decisions(run, copy))
+    except OSError as error:
+        raise UsageError(f"{copy} cannot be read ({error.strerror or error}).") from None
 
 
 def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]) -> None:
@@ -231,7 +246,7 @@ def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]
 
 def _decide(run: Path, picked: _Picked, verdict: str) -> None:
     from audit.decisions import decisions
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
 
     verb, value = decisions.parse_verb(verdict)
     if verb == "fix":
@@ -252,7 +267,7 @@ def _decide(run: Path, picked: _Picked, verdict: str) -> None:
         print_lines(_preview(run, entries))
         if not _is_confirmed(picked.yes, len(entries)):
             return
-    _say_recorded(run, Ledger(run).record(entries))
+    _say_recorded(run, DecisionStore(run).record(entries))
 
 
 def _refuse_new_name(run: Path, entries: Sequence[Entry], allowed: bool) -> None:
@@ -265,7 +280,7 @@ def _refuse_new_name(run: Path, entries: Sequence[Entry], allowed: bool) -> None
 def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     """Show each annotation before and after; what was named by hand is recorded at once."""
     from audit.decisions import box_fixes, decisions
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
 
     codes = list(picked.codes)
     words, names = (codes, []) if codes else _split(run, picked.subjects)
@@ -284,14 +299,14 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     reasons = Counter(p.reason for p in proposed if not p.fixes)
     print_lines(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
     if not codes or _is_confirmed(picked.yes, len(usable)):
-        _say_recorded(run, Ledger(run).record(entries))
+        _say_recorded(run, DecisionStore(run).record(entries))
 
 
 def _undo(run: Path, n: int, by: str | None, *, anyone: bool) -> None:
     """Undo the last batches; they stay in the log, marked as undone."""
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
 
-    undone = Ledger(run).undo(n, by, anyone=anyone)
+    undone = DecisionStore(run).undo(n, by, anyone=anyone)
     for batch, count in Counter(decision.batch for decision in undone).items():
         first = next(d for d in reversed(undone) if d.batch == batch)
         print_lines([f"Undid batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
@@ -307,14 +322,14 @@ def print_decisions(
     import polars as pl
 
     from audit.decisions.decisions import stale_tags
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
     from audit.decisions.waivers import apply_decisions
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
     lapsed = pl.concat(
         [apply_decisions(run).stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")
-    shown = Ledger(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
+    shown = DecisionStore(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
     reasons = dict(lapsed.filter(pl.col("decision").is_in([d.id for d in shown])).iter_rows())
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
@@ -435,7 +450,7 @@ def _is_confirmed(yes: bool, n: int) -> bool:
 
 
 def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
-    from audit.decisions.ledger import whoami
+    from audit.decisions.store import whoami
 
     if decided:
         who = decided[0].by

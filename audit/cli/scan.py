@@ -69,6 +69,10 @@ def scan_command(
         Path | None,
         output_option("--out", "Run directory (default runs/<dataset name>)."),
     ] = None,
+    decisions_from: Annotated[
+        Path | None,
+        output_option("--decisions-from", "Earlier run whose decisions also apply to this run."),
+    ] = None,
     as_json: Annotated[
         bool,
         output_option("--json", "Print one JSON document on stdout."),
@@ -125,6 +129,10 @@ def scan_command(
     request = options.prepare(source, out)
     missing = [sentence] if (sentence := missing_sentence()) else []
     notes = [request.source.describe(), *request.config.notes, *missing]
+    if decisions_from is not None:
+        from audit.decisions.recovery import import_decisions
+
+        notes.append(import_decisions(decisions_from, request.run))
     terminal.write_message("\n".join(notes))
     clock.lap("start")
     result = _carry_out(request, source, jobs, clock)

@@ -2,7 +2,7 @@
 
 A fix is what follows from the error itself: a box is cut at the edge of its picture (BOX001), a box
 without area and the later of two equal boxes go (BOX002, BOX004), a class gets its name (BOX003,
-BOX026), an entry the size of its picture (BOX005). The ledger keeps each with the annotation as it
+BOX026), an entry the size of its picture (BOX005). The store has each with the annotation as it
 was and as it is to be. The annotation files stay as they are: `audit export` writes new ones. A fix
 applies only while its annotation and its picture are those it was decided about; else it is counted
 as stale, with the reason.
@@ -30,7 +30,7 @@ from audit.annotations.entries import (
     prepare_pictures,
 )
 from audit.annotations.geometry import clip_box, clip_ring, ring_area
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.store import Decision, DecisionStore, Entry
 from audit.decisions.waivers import (
     apply_decisions,
     load_findings,
@@ -144,7 +144,7 @@ def fix_open_faults(run: Path, note: str = "", by: str | None = None) -> list[De
             [[code for code in FIXABLE if code != "BOX003"]],
         )["fingerprint"].to_list()
     proposed = propose_fixes(run, found) if found else []
-    return Ledger(run).record(fix_entries(run, proposed, None, note, by))
+    return DecisionStore(run).record(fix_entries(run, proposed, None, note, by))
 
 
 def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
@@ -335,7 +335,7 @@ def fix_entries(
     run: Path, proposed: Sequence[ProposedFix], name: str | None = None, note: str = "",
     by: str | None = None,
 ) -> list[Entry]:  # fmt: skip
-    """Return the entries of the ledger for the findings that have fixes."""
+    """Return the entries of the store for the findings that have fixes."""
     usable = {p.fingerprint: p for p in proposed if p.fixes}
     with open_for_deciding(run) as store:
         findings = load_findings(store, list(usable))
@@ -482,6 +482,6 @@ def count_fixes(run: Path) -> tuple[int, int]:
 
 def _decided_fixes(run: Path) -> dict[int, dict[str, Any]]:
     """Return what the decisions to fix keep, by the number of the decision."""
-    current = Ledger(run).current()
+    current = DecisionStore(run).current()
     rows = current.filter((pl.col("kind") == "finding") & (pl.col("verb") == Action.FIX.value))
     return {i: json.loads(text or "{}") for i, text in rows.select("id", "evidence").iter_rows()}

@@ -1,10 +1,10 @@
 """Deciding: the verbs, on samples by id or by SQL, and on findings by fingerprint or code.
 
 Every call looks up what a decision is about (the content hash of a sample, the members of a
-finding), because a decision holds only while that stays true; `audit.decisions.ledger` stores it
+finding), because a decision holds only while that stays true; `audit.decisions.store` stores it
 and `audit.decisions.waivers` says what holds. Nothing here touches an image: `audit.exports.export`
 writes what follows. Deciding about 100,000 samples at once takes about two seconds, in one batch
-that one `Ledger.undo` takes back.
+that one `DecisionStore.undo` takes back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from audit.decisions.box_fixes import FIXABLE, ProposedFix, fix_entries, propose_fixes
-from audit.decisions.ledger import LABEL_RIGHT, Decision, Entry, Ledger
+from audit.decisions.store import LABEL_RIGHT, Decision, DecisionStore, Entry
 from audit.decisions.waivers import (
     LookedUp,
     apply_decisions,
@@ -80,7 +80,7 @@ def decide_samples(
 ) -> list[Decision]:  # fmt: skip
     """Decide about samples by id, as one batch; raises UsageError for an id the run lacks."""
     entries = sample_entries(run, ids, verb, value, note, by)
-    return Ledger(run).record([replace(entry, evidence=evidence) for entry in entries])
+    return DecisionStore(run).record([replace(entry, evidence=evidence) for entry in entries])
 
 
 def decide_findings(
@@ -92,7 +92,9 @@ def decide_findings(
     Raises UsageError for an unknown finding or code, and for a drop of every copy of a picture, or
     of a picture for one of its boxes.
     """
-    return Ledger(run).record(finding_entries(run, fingerprints_or_codes, verb, value, note, by))
+    return DecisionStore(run).record(
+        finding_entries(run, fingerprints_or_codes, verb, value, note, by)
+    )
 
 
 def select_samples(run: Path, predicate: str) -> list[str]:
@@ -313,7 +315,7 @@ def _check(verb: Action, value: str | None) -> None:
 
 
 # ---- tags: words of a reviewer on samples, such as `night`; any number on each ----
-# They lie in the ledger beside the decisions, as rows of `tag` and `untag`, so undo, proof
+# They lie in the store beside the decisions, as rows of `tag` and `untag`, so undo, proof
 # against damage and the way they follow a file that moved are the same. A tag decides nothing:
 # what is kept, what is open and what is exported stay as they are. 100,000 take a second.
 
@@ -326,7 +328,7 @@ def tagged_samples(
 ) -> pl.DataFrame:
     """Return (id, tag), sorted: what holds for a generation of the run (default: the current).
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: what was looked up for these decisions and this generation before.
     """
     last = _last_said(_resolved_tags(run, generation, known or LookedUp()), "sample_id")
     return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
@@ -346,7 +348,7 @@ def _resolved_tags(
     run: Path, generation: run_version.RunVersion | None, known: LookedUp
 ) -> pl.DataFrame:
     """Return what was tagged and untagged, oldest first, with the sample that each is about now."""
-    given = Ledger(run).tags()
+    given = DecisionStore(run).tags()
     if given.is_empty():
         nothing = {"sample_id": pl.String, "reason": pl.String}
         return pl.DataFrame(schema={**given.schema, **nothing})

@@ -13,7 +13,7 @@ A decision names a sample by id *and* content. It applies where both still match
 that moved if the old id is gone and exactly one sample carries the content; otherwise it is
 *stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
 picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the ledger and a generation; 100,000 decisions take a second. Who asks
+Everything is derived from the decisions and a generation; 100,000 decisions take a second. Who asks
 again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 
 import polars as pl
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action, Severity
 from audit.run import run_version
 from audit.run.store import Store
@@ -121,7 +121,7 @@ def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
 
 
 class LookedUp:
-    """What the ledger is about in one generation, which never changes: kept, so that each sample
+    """What decisions are about in one generation, which never changes: kept, so that each sample
     and each decision is looked up once.
     """
 
@@ -179,7 +179,7 @@ class LookedUp:
 def _still_applying(
     store: Store, decisions: pl.DataFrame, known: LookedUp
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return which decisions on findings (rows of `Ledger.current`) still apply, and to what.
+    """Return which decisions on findings (`DecisionStore.current`) still apply, and to what.
 
     In effect: fingerprint, decision, verb; lapsed: decision, fingerprint, reason.
     """
@@ -305,9 +305,9 @@ def apply_decisions(
 ) -> Applied:
     """Return what the decisions amount to for a generation of the run (default: the current).
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: what was looked up for these decisions and this generation before.
     """
-    current, known = Ledger(run).current(), known or LookedUp()
+    current, known = DecisionStore(run).current(), known or LookedUp()
     if current.is_empty():
         none = pl.DataFrame(
             schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,

@@ -39,7 +39,7 @@ from audit.annotations.entries import (
 )
 from audit.annotations.reading import READER_VERSION
 from audit.decisions.box_fixes import AppliedFixes, find_fixes
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.decisions.waivers import apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.exports.coco_writer import CocoWriter, open_original
@@ -401,7 +401,7 @@ def open_stage(run: Path, out: Path, form: str, *, replace: bool) -> Iterator[Ex
     """
     if real(out).is_relative_to(real(run)):
         raise UsageError(f"{out} is inside the run: choose a folder outside of it.")
-    generation, revision = run_version.require(run), Ledger(run).revision()
+    generation, revision = run_version.require(run), DecisionStore(run).revision()
     made = not out.exists()
     stage = ExportStage(out / f".annotations.{os.getpid()}.part", generation)
     try:

@@ -23,7 +23,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from audit.annotations.voc import Node, XmlError, parse_xml
 from audit.decisions.decisions import finding_entries, known_names, sample_entries
-from audit.decisions.ledger import Entry
+from audit.decisions.store import Entry
 from audit.errors import UsageError
 from audit.exports.annotation_export import open_stage
 from audit.records import Action

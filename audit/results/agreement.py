@@ -29,7 +29,7 @@ class PairAgreement:
 def disagreements(answers: pl.DataFrame) -> pl.DataFrame:
     """Return what several people decided otherwise: kind, subject, and who said what, in a list.
 
-    `answers` are those of the ledger (`Ledger.answers`).
+    `answers` are those of `DecisionStore.answers`.
     """
     each = pl.format("{} ({}, {})", "said", "by", pl.col("at").str.slice(0, 16))
     return (

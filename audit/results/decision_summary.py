@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from audit.decisions.decisions import tagged_samples
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.store import Decision, DecisionStore
 from audit.decisions.waivers import Applied, LookedUp, apply_decisions
 from audit.run.run_version import RunVersion
 
@@ -57,7 +57,7 @@ def summarise_decisions(
 
     `known`: subjects that were looked up before, for the same run and version.
     """
-    ledger = Ledger(run)
+    ledger = DecisionStore(run)
     # Before the decisions: one that arrives in between is read now and once more at the next call,
     # and none is ever missed.
     now = ledger.revision()

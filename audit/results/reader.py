@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.decisions.waivers import LookedUp
 from audit.results.decision_summary import DecisionSummary, summarise_decisions
 from audit.results.finding_index import index_findings, mark_statuses
@@ -101,12 +101,16 @@ def open_reader(run: Path, version: RunVersion | None = None) -> RunReader:
 
     Raises RunError where there is none, or it is damaged; OSError where it vanishes meanwhile.
     """
-    version, wanted = version or run_version.require(run), Ledger(run).revision()
+    version, wanted = version or run_version.require(run), DecisionStore(run).revision()
     key = version.key
     with _taken(key) as opened, opened.deciding:
         decisions = opened.decisions
         differs = decisions is not None and decisions.revision != wanted
-        if decisions and differs and not _reaches(Ledger(run).revision(), decisions.revision):
+        if (
+            decisions
+            and differs
+            and not _reaches(DecisionStore(run).revision(), decisions.revision)
+        ):
             decisions, opened.known = None, LookedUp()  # another file is in its place
         if decisions is None or not _reaches(decisions.revision, wanted):
             decisions = opened.decisions = summarise_decisions(run, version, opened.known)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from audit.decisions.ledger import LEDGER
-from audit.decisions.ledger_check import check_ledger
+from audit.decisions.recovery import check_decisions
+from audit.decisions.store import DATABASE
 from audit.embeddings.vector_parts import VECTORS, list_vector_parts
 from audit.errors import RunError
 from audit.neighbors.pairs.signature_store import check_signatures
@@ -64,11 +64,11 @@ def verify_run(run: Path) -> Verification:
     Raises RunError where there is no run or another schema wrote it, OSError where the machine
     cannot read it.
     """
-    ours = any((run / name).is_file() for name in (MARKER, LEDGER)) or is_run_folder(run)
+    ours = any((run / name).is_file() for name in (MARKER, DATABASE)) or is_run_folder(run)
     if not ours or not any(True for pattern in PARTS for _ in run.glob(pattern)):
         raise RunError(f"There is no run at {run}: create it with `audit scan SOURCE --out {run}`.")
     parts = [*check_versions(run), check_signatures(run), *_check_vectors(run)]
-    return Verification(run, [*parts, *_check_documents(run), *check_ledger(run)])
+    return Verification(run, [*parts, *_check_documents(run), *check_decisions(run)])
 
 
 def _check_vectors(run: Path) -> Iterator[CheckedPart]:

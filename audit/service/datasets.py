@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import AuditError, RunError, UsageError
 from audit.neighbors.pairs.overlap import Finder
 from audit.report.previews import FOLDER as THUMBNAILS
@@ -231,7 +231,7 @@ class Service:
             if one.pushed:
                 return _pushed_line(one)
             version = run_version.require(one.run)
-            now = (version.key, version.notice, Ledger(one.run).revision())
+            now = (version.key, version.notice, DecisionStore(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
                 self._lines[one.name] = (now, replace(_line(one), notice=version.notice))
             return self._lines[one.name][1]
@@ -243,7 +243,7 @@ def _line(one: ServedDataset) -> DatasetLine:
     results = open_results(one.run)
     open_now, facts = count_open_findings(results), run_facts(results)
     a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
-    by = Ledger(one.run).count_by_person()
+    by = DecisionStore(one.run).count_by_person()
     return DatasetLine(
         one.name, count_images(results), open_now.error, open_now.warning, a, b,
         facts.get("created", ""), by, trend,

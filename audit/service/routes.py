@@ -14,7 +14,7 @@ import polars as pl
 
 from audit.compare.diff import compare_runs
 from audit.decisions import decisions
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.store import Decision, DecisionStore, Entry
 from audit.errors import UsageError
 from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
@@ -302,7 +302,11 @@ def _queue(call: ApiCall) -> JobQueue:
 
 def get_decisions(call: ApiCall) -> Any:
     """Return decisions, the newest first."""
-    ledger, limit, before = Ledger(call.dataset.run), call.words["limit"], call.words["before"]
+    ledger, limit, before = (
+        DecisionStore(call.dataset.run),
+        call.words["limit"],
+        call.words["before"],
+    )
     ids = None if before is None else range(max(1, before - limit), before)
     found = ledger.log(limit, ids)
     following = found[-1].id if found and found[-1].id > 1 else None
@@ -325,14 +329,14 @@ def post_decision(call: ApiCall) -> Any:
         return made
 
     asked = json.dumps([things, words["verdict"], note])
-    done = Ledger(run).record_once(who, words["Idempotency-Key"], asked, entries)
+    done = DecisionStore(run).record_once(who, words["Idempotency-Key"], asked, entries)
     return {"decisions": [_facts(one) for one in done]}
 
 
 def delete_decision(call: ApiCall) -> Any:
     """Take back a batch of one's own."""
     batch, at = call.words["batch"], call.words["at"]
-    done = Ledger(call.dataset.run).undo_batch(str(batch), at, call.person.name)
+    done = DecisionStore(call.dataset.run).undo_batch(str(batch), at, call.person.name)
     if not done:
         raise RefusedError(404, "No active batch of yours has this id.")
     return {"decisions": [_facts(one) for one in done]}

@@ -13,7 +13,7 @@ import polars as pl
 import streamlit as st
 
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.results.formatting import counted
 from audit.results.history import Moment, last_change, read_history
 from audit.results.images import cards
@@ -93,7 +93,7 @@ def _history(moments: Sequence[Moment]) -> None:
 def _state(place: Path) -> str:
     """Return what names a run or generation and all that was decided about it."""
     run, generation = run_version.find_version(place)
-    return f"{generation.key}{Ledger(run).revision()}"
+    return f"{generation.key}{DecisionStore(run).revision()}"
 
 
 @cached

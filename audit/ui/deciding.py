@@ -18,7 +18,7 @@ import streamlit as st
 
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Entry, Ledger
+from audit.decisions.store import LABEL_RIGHT, DecidedBatch, Decision, DecisionStore, Entry
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
 from audit.results.decision_summary import DecisionSummary
@@ -185,7 +185,7 @@ def decide_keeper(
     def record(run: Path, by: str) -> list[Decision]:
         stays = sample_entries(run, [keeper], Action.KEEP, None, note(), by)
         goes = sample_entries(run, others, Action.DROP, None, why, by) if others else []
-        return Ledger(run).record(stays + goes)
+        return DecisionStore(run).record(stays + goes)
 
     record_here(opened.run, record)
     say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(others), 'copy')} dropped. "
@@ -210,7 +210,9 @@ def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> DecisionSumma
 
     Raises UsageError where somebody else settled one of these findings after the page was drawn.
     """
-    revision = Ledger(opened.run).revision()  # to sum the ledger up takes a hundred times as long
+    revision = DecisionStore(
+        opened.run
+    ).revision()  # to sum the ledger up takes a hundred times as long
     if revision == opened.decisions.revision or is_own(opened, revision):
         return opened.decisions
     now = open_chosen_run().decisions
@@ -243,7 +245,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     """Take back a batch that this person decided (default: the last that holds), name what it was
     about and what comes before it, and open its finding again.
     """
-    ledger, name = Ledger(opened.run), reviewer()
+    ledger, name = DecisionStore(opened.run), reviewer()
     done: list[Decision] = []
     mine = [batch] if batch else ledger.batches(name, 2)
     for one in mine:  # another tab of the same person may have taken back the first

@@ -1,7 +1,7 @@
-"""Decisions: the log of the ledger, one's own to take back, what no longer applies, the export.
+"""Decisions: the log, one's own to take back, what no longer applies, the export.
 
 In the sidebar of every page stand who this is, what was decided, and Undo. That part looks at the
-ledger each second: what others decided draws the whole page anew, what one decided oneself this
+log each second: what others decided draws the whole page anew, what one decided oneself this
 part alone, as the page follows by itself.
 """
 
@@ -15,7 +15,7 @@ import polars as pl
 import streamlit as st
 
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
-from audit.decisions.ledger import DecidedBatch, Ledger
+from audit.decisions.store import DecidedBatch, DecisionStore
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.results import findings as browse
@@ -95,7 +95,7 @@ def page() -> None:
 
 def _own(run: Opened) -> None:
     person = me()
-    mine = Ledger(run.run).batches(person.name, OWN) if person.may_decide else []
+    mine = DecisionStore(run.run).batches(person.name, OWN) if person.may_decide else []
     if not mine:
         return
     st.header("Undo your decisions")
@@ -139,7 +139,7 @@ def _log(run: Opened) -> None:
 
 def _disagreements(run: Opened) -> None:
     """Show what people see differently; nothing where they agree."""
-    answers = Ledger(run.run).answers()
+    answers = DecisionStore(run.run).answers()
     otherwise = disagreements(answers)
     if otherwise.is_empty():
         return
@@ -302,7 +302,7 @@ def _summary(run: Opened) -> None:
     rests = at - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
     rests = rests and at - st.session_state.get(FOLLOWED, -FOLLOW_S) >= FOLLOW_S
     if now.run == run.run and now.decisions.revision != seen and rests:
-        news = Ledger(now.run).has_news(seen, me().name)
+        news = DecisionStore(now.run).has_news(seen, me().name)
         st.session_state[SEEN] = now.decisions.revision
         if news:
             st.session_state[FOLLOWED] = at

@@ -22,7 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import streamlit as st
 
-from audit.decisions.ledger import whoami
+from audit.decisions.store import whoami
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
 from audit.report.previews import FOLDER, ThumbnailCache

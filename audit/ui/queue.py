@@ -28,7 +28,7 @@ import streamlit as st
 from audit.decisions import box_fixes, decisions
 from audit.decisions.box_fixes import FIXABLE
 from audit.decisions.decisions import COPIES, is_of_box
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.store import Decision, DecisionStore
 from audit.errors import UsageError
 from audit.records import Action
 from audit.report.previews import with_boxes
@@ -539,7 +539,7 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
     not recorded by then is not answered, so it is sent again; after what was, the page goes on
     then.
     """
-    known, ledger, stays, name = answered_of(run.run), Ledger(run.run), False, me().name
+    known, ledger, stays, name = answered_of(run.run), DecisionStore(run.run), False, me().name
     with known.lock:
         for entry in entries:
             if entry.id in known.recorded:
@@ -563,7 +563,7 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
     return stays
 
 
-def _has_recorded(ledger: Ledger, before: str, entry: QueuedDecision, name: str) -> bool:
+def _has_recorded(ledger: DecisionStore, before: str, entry: QueuedDecision, name: str) -> bool:
     """Say whether an entry of a person is in the ledger, which was at a revision `before` it.
 
     A command or another program may decide at the same moment, so that the revision says nothing.
@@ -623,14 +623,14 @@ def _decide_box(run: Opened, entry: QueuedDecision, then: Callable[[], None]) ->
             drops = decisions.named_entries(
                 path, [entry.finding], ids, Action.DROP, None, note(), by
             )
-            return Ledger(path).record(drops)
+            return DecisionStore(path).record(drops)
         if entry.verb == REMOVE:
             proposed = [box_fixes.propose_removal(path, entry.finding)]
         else:
             proposed = box_fixes.propose_fixes(path, [entry.finding])
         if not proposed[0].fixes:
             raise UsageError(f"Nothing was recorded: {proposed[0].reason}.")
-        return Ledger(path).record(box_fixes.fix_entries(path, proposed, None, note(), by))
+        return DecisionStore(path).record(box_fixes.fix_entries(path, proposed, None, note(), by))
 
     done = record_here(run.run, record)
     finish(done, Action.DROP if entry.verb == PICTURE else Action.FIX, None, then)

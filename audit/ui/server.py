@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from audit.decisions.ledger import whoami
+from audit.decisions.store import whoami
 from audit.errors import MissingExtraError, RunError
 from audit.service.people import REVIEWER, VIEWER, People
 from audit.ui.guard import PARAMETER, Guard

@@ -24,7 +24,7 @@ from random import Random
 from audit.cli.ending import exit_code_of
 from audit.cli.main import app
 from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action
 from preflight import terminal
 from tests.audit import hostile_files as files
@@ -63,7 +63,7 @@ def make_place(folder: Path) -> Place:
     decide_samples(run, ["test/dog/1.jpg"], Action.RELABEL, "cat")
     decide_findings(run, [next(iter(findings(run, "IMG001")))], Action.FALSE_POSITIVE)
     decide_samples(run, ["train/dog/1.jpg"], Action.KEEP)
-    Ledger(run).undo()
+    DecisionStore(run).undo()
     return Place(folder / "pets", run, folder / "case")
 
 
@@ -132,9 +132,9 @@ def _configure(path: Path) -> None:
     configure_checks(None, load_config(path).thresholds)
 
 
-def _ledger(rng: Random, place: Place) -> list[Call]:
+def _decisions(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
-    files.damage_ledger(rng, run)
+    files.damage_decisions(rng, run)
     return (
         rng.sample(_readers(run), 3)
         + rng.sample(_writers(run), 1)
@@ -173,7 +173,8 @@ def _writers(run: Path) -> list[Call]:
 
 
 KINDS: dict[str, Callable[[Random, Place], list[Call]]] = {
-    "manifest": _manifest, "layout": _layout, "config": _config, "ledger": _ledger, "run": _run,
+    "manifest": _manifest, "layout": _layout, "config": _config, "decisions": _decisions,
+    "run": _run,
 }  # fmt: skip
 
 

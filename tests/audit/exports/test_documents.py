@@ -16,7 +16,7 @@ import pytest
 from audit.annotations.box_doubts import holds_boxes, read_results
 from audit.checking.config import load_config
 from audit.decisions.label_sample import _read
-from audit.decisions.ledger import LEDGER, Entry, Ledger
+from audit.decisions.store import DATABASE, DecisionStore, Entry
 from audit.embeddings.vectors import _read_frame, _read_npy
 from audit.errors import AuditError
 from audit.exports import annotation_export
@@ -96,9 +96,9 @@ def test_a_loop_of_links_is_no_run_and_no_place(tmp_path: Path) -> None:
             pass
 
 
-def _ledger(path: Path) -> None:
-    (path.parent / LEDGER).symlink_to(path)
-    Ledger(path.parent).record([Entry("sample", "x", None, Action.KEEP)])
+def _decisions(path: Path) -> None:
+    (path.parent / DATABASE).symlink_to(path)
+    DecisionStore(path.parent).record([Entry("sample", "x", None, Action.KEEP)])
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -122,7 +122,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "answers.json": lambda path: read_review(path.parent, path),
     "CURRENT": lambda path: run_version.read_pointer(path.parent),
     "x.duckdb": Store.open,
-    "decisions": _ledger,
+    "decisions": _decisions,
 }
 
 

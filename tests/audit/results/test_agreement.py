@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from audit.decisions.ledger import Entry, Ledger
+from audit.decisions.store import DecisionStore, Entry
 from audit.errors import UsageError
 from audit.records import Action
 from audit.results.agreement import PairAgreement, disagreements, measure_agreement
@@ -19,15 +19,15 @@ from tests.audit.subset.frames import made_set
 
 def decide(run: Path, by: str, *said: tuple[str, Action, str | None]) -> None:
     entries = [Entry("sample", subject, None, verb, value, by=by) for subject, verb, value in said]
-    Ledger(run).record(entries)
+    DecisionStore(run).record(entries)
 
 
 def differing(run: Path) -> pl.DataFrame:
-    return disagreements(Ledger(run).answers())
+    return disagreements(DecisionStore(run).answers())
 
 
 def agreed(run: Path) -> list[PairAgreement]:
-    return measure_agreement(Ledger(run).answers())
+    return measure_agreement(DecisionStore(run).answers())
 
 
 def test_the_last_word_of_each_person_is_compared(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_last_word_of_each_person_is_compared(tmp_path: Path) -> None:
     ]  # fmt: skip
     pairs = {(p.first, p.second): (p.n, p.alike) for p in agreed(tmp_path)}
     assert pairs == {("Ada", "Bob"): (3, 1), ("Ada", "Eve"): (1, 1), ("Bob", "Eve"): (1, 1)}
-    Ledger(tmp_path).undo(by="Bob")
+    DecisionStore(tmp_path).undo(by="Bob")
     assert differing(tmp_path).is_empty()
 
 

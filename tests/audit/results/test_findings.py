@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from audit.decisions import decisions, keeper_rules
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action
 from audit.report import collect_report
 from audit.results import decision_summary, findings, overview
@@ -126,7 +126,7 @@ def test_the_ledger_moves_findings_between_statuses(run: Path, results: Results)
     assert findings.count_findings(results, FindingFilter(status="open")) == before - 1
     assert said.last is not None
     assert said.last.verb is Action.FALSE_POSITIVE
-    Ledger(run).undo(by="tester")
+    DecisionStore(run).undo(by="tester")
     again = open_results(run).decisions
     assert findings.count_findings(results, FindingFilter(status="open")) == before
     assert again.last is None
@@ -139,7 +139,7 @@ def test_what_a_rule_dropped_shows_beside_the_samples(run: Path) -> None:
     said = decision_summary.summarise_decisions(run, run_version.require(run))
     assert dropped
     assert {name for name, words in said.by_sample.items() if words == "drop"} == dropped
-    Ledger(run).undo(by="tester")
+    DecisionStore(run).undo(by="tester")
 
 
 def test_first_steps_are_those_of_the_report_and_each_is_in_its_list(

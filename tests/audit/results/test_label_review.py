@@ -13,7 +13,7 @@ from PIL import Image
 
 from audit.checking.label_facts import LabelFacts, wrong_among
 from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import LABEL_RIGHT
+from audit.decisions.store import LABEL_RIGHT
 from audit.errors import UsageError
 from audit.interface import Run
 from audit.records import Action

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import DamagedError, RunError
 from audit.run import run_version
 from audit.run.run_version import MEASUREMENTS, open_run, remove_rests
@@ -226,7 +226,7 @@ def test_a_damaged_only_generation_is_measured_again(
     damage: Callable[[Path], None], undisturbed: Undisturbed, run: Path
 ) -> None:
     damage(run / "gen-0001" / MEASUREMENTS)
-    decisions = Ledger(run).log()
+    decisions = DecisionStore(run).log()
     for use in (read_index, recheck_run):
         with pytest.raises(RunError, match=FIX):
             use(run)
@@ -235,7 +235,7 @@ def test_a_damaged_only_generation_is_measured_again(
     assert done.notice.endswith(": every file is read again.")
     assert_index(run, undisturbed.index)
     assert [path.name for path in run.glob("gen-*")] == ["gen-0002"]
-    assert Ledger(run).log() == decisions
+    assert DecisionStore(run).log() == decisions
     assert scan_tree(undisturbed.tree, run) == []
 
 

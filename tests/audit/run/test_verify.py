@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from audit.decisions.ledger import LEDGER, Ledger
+from audit.decisions.store import COPY, DATABASE, DecisionStore
 from audit.errors import RunError
 from audit.machine.executors import Serial
 from audit.results.history import HISTORY
@@ -38,8 +38,8 @@ def complete(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory)
     run = tmp_path_factory.mktemp("complete") / "run"
     smaller = open_source([str(undisturbed.tree)], exclude=["train/dog/0.jpg"])
     scanning.scan(smaller, run, executor=Serial())
-    shutil.copy(undisturbed.run / LEDGER, run / LEDGER)
-    shutil.copy(undisturbed.run / "decisions.chain", run / "decisions.chain")
+    shutil.copy(undisturbed.run / DATABASE, run / DATABASE)
+    shutil.copy(undisturbed.run / COPY, run / COPY)
     scan_tree(undisturbed.tree, run)
     recheck_run(run)
     (run / KEPT_NEEDS).write_text("{}")
@@ -75,7 +75,7 @@ FILES = (
     "CURRENT", "gen-0001/measurements.duckdb", "gen-0001/findings-0001.duckdb",
     "gen-0002/measurements.duckdb", "gen-0002/findings-0001.duckdb",
     "gen-0002/findings-0002.duckdb", "signatures", KEPT_NEEDS, VIEWS, "decisions.sqlite",
-    "decisions.chain",
+    "decisions.jsonl",
 )  # fmt: skip
 NAMED = ("gen-0002/measurements.duckdb", "gen-0002/findings-0002.duckdb")  # by CURRENT
 MADE_BY_A_SCAN = ("CURRENT", *NAMED, "signatures")
@@ -109,7 +109,7 @@ def test_every_file_of_a_run_is_in_the_list(run: Path) -> None:
 def test_damage_is_reported_and_made_again(
     damage: str, name: str, run: Path, undisturbed: Undisturbed
 ) -> None:
-    log, path = Ledger(run).log(), run / name
+    log, path = DecisionStore(run).log(), run / name
     path = path if path.is_file() else next(p for p in sorted(path.rglob("*")) if p.is_file())
     DAMAGES[damage](path)
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
@@ -131,7 +131,7 @@ def test_damage_is_reported_and_made_again(
     else:
         assert len(read) == (name == NAMED[0]), "the older version lacks one"
     assert_index(run, undisturbed.index)
-    assert Ledger(run).log() == log
+    assert DecisionStore(run).log() == log
     left = [part.name for part in verify_run(run).damaged]
     assert left == ([name] if is_older or name == KEPT_NEEDS else [])
 
@@ -153,12 +153,12 @@ def test_both_versions_damaged_are_measured_again(
 ) -> None:
     for number in (1, 2):
         DAMAGES[damage](run / f"gen-{number:04d}" / MEASUREMENTS)
-    log = Ledger(run).log()
+    log = DecisionStore(run).log()
     with pytest.raises(RunError, match="and no version opens"):
         open_run(run)
     assert len(scan_tree(undisturbed.tree, run)) == N_FILES
     assert_index(run, undisturbed.index)
-    assert Ledger(run).log() == log
+    assert DecisionStore(run).log() == log
     assert verify_run(run).damaged == []
     assert [path.name for path in run.glob("gen-*")] == ["gen-0003"]
 

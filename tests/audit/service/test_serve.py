@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import audit
 from audit.cli.main import app
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import UsageError
 from audit.report.previews import FOLDER as THUMBNAILS
 from audit.results.history import HISTORY
@@ -324,5 +324,5 @@ def test_the_lines_of_curl_work(service: Service, tmp_path: Path) -> None:
             assert json.loads(done.stdout)
     assert (tmp_path / "0.jpg").read_bytes()[:2] == b"\xff\xd8"
     assert "DUP001" in (tmp_path / "report.html").read_text()
-    (one,) = Ledger(service.folder / "runs/pets").log()
+    (one,) = DecisionStore(service.folder / "runs/pets").log()
     assert (one.by, one.verb, one.note) == ("Ada", "drop", "a test print")

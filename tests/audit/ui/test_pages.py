@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from audit.checking.check import all_checks
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action
 from audit.results import findings as browse
 from audit.results.findings import FindingFilter
@@ -113,7 +113,7 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(show: Show, run
     first = next(iter(findings(run, "FILE001")))
     at.text_input(key="note of the decision").set_value("<b>note</b>")
     at.button(key="drop").click().run()
-    done = Ledger(run).log()
+    done = DecisionStore(run).log()
     assert {d.subject for d in done} == {first, "train/cat/broken.jpg"}
     assert {d.note for d in done} == {"<b>note</b>"}
     assert "Dropped: 1 finding and 1 sample" in text(at)
@@ -132,7 +132,7 @@ def test_undo_reports_that_there_is_no_decision_to_undo(
 def test_a_false_positive_is_waived(show: Show, run: Path) -> None:
     at = show("findings", run, code="IMG001")
     at.button(key="waive").click().run()
-    assert [d.verb for d in Ledger(run).log()] == [Action.FALSE_POSITIVE]
+    assert [d.verb for d in DecisionStore(run).log()] == [Action.FALSE_POSITIVE]
     assert "waived" in text(show("findings", run, code="IMG001", status="waived"))
 
 
@@ -147,14 +147,14 @@ def test_relabelling_needs_a_class(show: Show, run: Path) -> None:
     assert at.button(key="do relabel").disabled
     at.selectbox(key="value of relabel").set_value("dog").run()
     at.button(key="do relabel").click().run()
-    assert {(d.verb, d.value) for d in Ledger(run).log()} == {(Action.RELABEL, "dog")}
+    assert {(d.verb, d.value) for d in DecisionStore(run).log()} == {(Action.RELABEL, "dog")}
 
 
 def test_a_keeper_rule_is_previewed_then_applied(show: Show, run: Path) -> None:
     at = show("duplicates", run, code="DUP003")
     assert "groups" in text(at)
     at.button(key="apply rule").click().run()
-    dropped = {d.subject for d in Ledger(run).log() if d.kind == "sample"}
+    dropped = {d.subject for d in DecisionStore(run).log() if d.kind == "sample"}
     assert dropped == {"train/dog/0.jpg", "train/dog/small.jpg"}  # the largest stays
     assert "2 samples" in text(at)
 
@@ -162,10 +162,10 @@ def test_a_keeper_rule_is_previewed_then_applied(show: Show, run: Path) -> None:
 def test_what_another_tab_decided_is_not_recorded_again(show: Show, run: Path) -> None:
     at = show("findings", run, code="IMG001")
     decisions.decide_findings(run, ["IMG001"], Action.DROP)
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     at.button(key="drop").click().run()
     assert "has decided this already" in text(at)
-    assert len(Ledger(run).log()) == before
+    assert len(DecisionStore(run).log()) == before
 
 
 def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run: Path) -> None:
@@ -177,7 +177,9 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run:
     )
     at.selectbox(key="choice from").set_value("train").run()
     at.button(key="apply rule").click().run()
-    assert {d.subject for d in Ledger(run).log() if d.kind == "sample"} == {"train/cat/1.jpg"}
+    assert {d.subject for d in DecisionStore(run).log() if d.kind == "sample"} == {
+        "train/cat/1.jpg"
+    }
 
 
 def test_the_split_that_gives_way_is_chosen_by_a_key(show: Show, scanned: Path) -> None:
@@ -278,9 +280,11 @@ def test_the_keys_belong_to_the_picture_in_front(show: Show, run: Path) -> None:
         assert all(name.startswith("image ") for name in keys), keys
         assert {v.lower() for v in keys.values()} == {"k", "d", "u", "z", "left", "right"}
     at.button(key="image Drop").click().run()
-    assert [(d.subject, d.verb) for d in Ledger(run).log()] == [("train/cat/dark.jpg", Action.DROP)]
+    assert [(d.subject, d.verb) for d in DecisionStore(run).log()] == [
+        ("train/cat/dark.jpg", Action.DROP)
+    ]
     at.button(key="image Undo").click().run()
-    assert all(d.undone for d in Ledger(run).log())
+    assert all(d.undone for d in DecisionStore(run).log())
 
 
 def test_recall_without_classes_is_one_sentence(show: Show, tmp_path: Path) -> None:
@@ -465,7 +469,7 @@ def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
 ) -> None:
     open_pages = [show("findings", run, code="IMG001") for _ in range(2)]
     open_pages[0].button(key="keep").click().run()
-    kept = Ledger(run).log()
+    kept = DecisionStore(run).log()
     assert kept
     shutil.copytree(run / "gen-0001", run / "gen-0002")
     found = run_version.read_pointer(run)
@@ -480,7 +484,7 @@ def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
     for page in PAGES[:-1]:
         assert "newer version (schema 99" in text(show(page, run)), page
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
-    assert Ledger(run).log() == kept
+    assert DecisionStore(run).log() == kept
 
 
 def test_a_scan_that_publishes_shows_at_the_next_click(
@@ -565,18 +569,18 @@ def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(show: Show, run
     at.button(key="act on all").click().run()
     assert "11 files: label: dog." in text(at)
     assert not [b.key for b in at.button if b.proto.shortcut]  # no key acts behind the dialogue
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
     assert not [b for b in at.button if b.key == "bulk"]  # nothing is chosen unasked
     at.segmented_control(key="verb for all that fit").set_value("Drop").run()
     at.text_input(key="note of the decision").set_value("all dogs")
     at.button(key="bulk").click().run()
-    done = Ledger(run).log()
+    done = DecisionStore(run).log()
     assert len(done) == 11
     assert len({d.batch for d in done}) == 1
     assert {(d.verb, d.note) for d in done} == {(Action.DROP, "all dogs")}
     assert "act" not in link_of(at)
-    Ledger(run).undo()
-    assert all(d.undone for d in Ledger(run).log())
+    DecisionStore(run).undo()
+    assert all(d.undone for d in DecisionStore(run).log())
 
 
 def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> None:
@@ -584,7 +588,7 @@ def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> Non
     at.segmented_control(key="verb for all that fit").set_value("Relabel").run()
     at.button(key="bulk").click().run()
     assert "is incomplete" in text(at)
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
 
 
 def test_a_new_class_is_named_with_the_nearest(show: Show, run: Path) -> None:
@@ -594,7 +598,7 @@ def test_a_new_class_is_named_with_the_nearest(show: Show, run: Path) -> None:
         at.text_input(key="value for all that fit").set_value(name).run()
         at.button(key="bulk").click().run()
         assert ("has the class 'dgo' (the nearest is 'dog')" in text(at)) is not sure
-        Ledger(run).undo()
+        DecisionStore(run).undo()
 
 
 def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(show: Show, run: Path) -> None:
@@ -624,6 +628,6 @@ def test_digits_are_classes_in_the_labelling_mode_alone(show: Show, run: Path) -
     assert keys == {"1": "Cat", "2": "cat", "3": "dog"}
     at.button(key="class 3").click().run()
     at.button(key="class 2").click().run()  # the class that the file has
-    done = [(d.subject, d.verb, d.value) for d in reversed(Ledger(run).log())]
+    done = [(d.subject, d.verb, d.value) for d in reversed(DecisionStore(run).log())]
     dark = "train/cat/dark.jpg"
     assert done == [(dark, Action.RELABEL, "dog"), (dark, Action.KEEP, None)]
