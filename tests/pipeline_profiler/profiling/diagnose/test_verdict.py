@@ -301,16 +301,14 @@ def test_a_start_that_no_window_holds_counts_over_the_epoch() -> None:
     assert found.stall.value == pytest.approx(10 / 30, abs=0.01)
     assert (found.causes[0].code, found.causes[0].change) == ("PIPE011", {"persistent": True})
     assert "33.6% of the step at epoch starts (1010 ms before each 100 steps)" in found.sentence
-
-
-def test_a_dear_start_of_an_epoch_without_a_known_end_is_no_all_clear() -> None:
-    found = diagnose_session(slow_start(1000.0))
-    assert (found.verdict, found.more_repeats) == ("inconclusive", 0)
-    assert "5% of an epoch of 960 steps (set it: --set measure.epoch_steps=N)" in found.sentence
+    unknown = diagnose_session(slow_start(1000.0))  # the end of an epoch is not known
+    assert (unknown.verdict, unknown.more_repeats) == ("inconclusive", 0)
+    said = "5% of an epoch of 960 steps (set it: --set measure.epoch_steps=N)"
+    assert said in unknown.sentence
     # no shorter than the 40 steps that were seen: 1010 ms before each 800 ms
-    assert (found.causes[0].code, found.causes[0].share.low) == ("PIPE011", 0.0)
-    assert found.causes[0].share.high == pytest.approx(1010 / 1810, abs=0.01)
-    assert "PIPE000" not in codes_of(found)
+    assert (unknown.causes[0].code, unknown.causes[0].share.low) == ("PIPE011", 0.0)
+    assert unknown.causes[0].share.high == near(1010 / 1810)
+    assert "PIPE000" not in codes_of(unknown)
 
 
 @pytest.mark.parametrize(
@@ -580,11 +578,6 @@ def with_step_stacks(**microseconds: int) -> Session:
 FSYNC = "train.py:9 keep: os.fsync(f.fileno()) < step"
 
 
-def test_a_stage_that_all_samples_named_is_sure() -> None:
-    labels = Labels({"read": 1.0000000000000002}, samples=300)
-    assert labels.error("read") == 0.0
-
-
 def test_a_stage_is_as_sure_as_the_stacks_that_could_name_it() -> None:
     """Nine of ten stacks lie in a stage that its hook has timed, and more in the trainer's wait."""
     session = session_of(lambda j: 60.0, stages={"transform": 0.9, "getitem": 0.1})
@@ -594,6 +587,7 @@ def test_a_stage_is_as_sure_as_the_stacks_that_could_name_it() -> None:
     labels = gather(session).labels
     assert labels.by_stage == {"decode": 0.5, "read": 0.5}
     assert labels.samples == pytest.approx(100)
+    assert Labels({"read": 1.0000000000000002}, samples=300).error("read") == 0.0
 
 
 def test_an_interval_holds_what_another_session_would_show() -> None:
@@ -718,20 +712,6 @@ def test_each_large_stage_of_the_loading_is_named() -> None:
     assert sum(c.share.value for c in found.causes) == pytest.approx(0.99 * 0.75, abs=0.01)
 
 
-def test_a_recorded_loop_without_arms_is_judged_by_what_it_waited() -> None:
-    session = session_of(lambda j: 60.0)
-    session.runs = session.arm(Arm.WARM)[:1]
-    found = diagnose_session(session)
-    assert found.evidence.observed
-    assert found.stall.value == pytest.approx(1 / 3, abs=0.01)
-    assert "observed in one loop" in found.sentence
-
-
-def test_a_session_without_steps_is_a_sentence() -> None:
-    with pytest.raises(ProfileError, match="record more"):
-        diagnose_session(Session())
-
-
 def test_the_stall_is_exact_and_results_follow_the_contract() -> None:
     found = diagnose_session(session_of(lambda j: 60.0))
     assert found.stall.value == pytest.approx(1 - 20 / 30, abs=0.01)
@@ -741,10 +721,15 @@ def test_the_stall_is_exact_and_results_follow_the_contract() -> None:
     assert {"share", "low", "high"} <= set(results["stall"])
     assert {"code", "cause", "share", "evidence", "next"} <= set(results["causes"][0])
     assert results["arms"]["H"] is None  # not measured is not 0
-
-
-def test_codes_are_unique_by_name() -> None:
-    assert len(set(NAMES.values())) == len(NAMES)
+    # a recorded loop without arms is judged by what it waited
+    session = session_of(lambda j: 60.0)
+    session.runs = session.arm(Arm.WARM)[:1]
+    loop = diagnose_session(session)
+    assert loop.evidence.observed
+    assert loop.stall.value == near(1 / 3)
+    assert "observed in one loop" in loop.sentence
+    with pytest.raises(ProfileError, match="record more"):
+        diagnose_session(Session())
 
 
 def test_work_that_is_the_same_every_epoch_is_priced() -> None:
@@ -765,10 +750,7 @@ def test_a_setting_that_was_tried_is_worth_what_was_measured() -> None:
     cause = first_cause(session, "PIPE006", near(1 - 25 / 38))
     assert "tried: 38.00 ms a step became 25.00, predicted 21.50" in cause.cause
     assert cause.tried
-
-
-def test_a_setting_that_made_it_slower_is_no_cause() -> None:
-    session = session_of(lambda j: 20.0, workers=0)
+    session = session_of(lambda j: 20.0, workers=0)  # a setting that made it slower is no cause
     for run in session_of(lambda j: 1.0, workers=1, step=60.0).arm(Arm.WARM)[:1]:
         run.arm = Arm.TRIAL
         session.runs.append(run)
@@ -790,12 +772,8 @@ def test_a_first_worker_is_predicted_with_what_its_hand_over_costs() -> None:
         run.totals |= {"hand_over_ns": 5 * MS, "pickling_ns": 0}
     codes = [[cause.code for cause in diagnose_session(s).causes] for s in (cheap, dear)]
     assert ["PIPE006" in found for found in codes] == [True, False]
-
-
-def test_more_workers_that_are_not_enough_are_not_said_to_deliver_in_time() -> None:
-    session = session_of(lambda j: 200.0, workers=1, cpu=200.0)
-    found = {c.code: c for c in diagnose_session(session).causes}
-    assert "would leave 80% of the step waiting" in found["PIPE006"].cause
+    cause = cause_of(session_of(lambda j: 200.0, workers=1, cpu=200.0), "PIPE006")
+    assert "would leave 80% of the step waiting" in cause.cause  # more workers are not enough
 
 
 def with_empty_loader(session: Session, wait: float) -> Session:
@@ -804,13 +782,22 @@ def with_empty_loader(session: Session, wait: float) -> Session:
     return session
 
 
-def test_around_the_threshold_what_is_beyond_an_empty_loader_decides() -> None:
+def test_what_is_beyond_an_empty_loader_decides_near_the_threshold_and_of_a_short_step() -> None:
     unsure = session_of(lambda j: 5.0, jitter=0.1, overhead=1.0)
     assert diagnose_session(unsure).verdict == "inconclusive"
     found = diagnose_session(with_empty_loader(unsure, 0.95))
     assert found.verdict == "not input-bound"
     assert found.stall.value == pytest.approx(1 / 21, abs=0.01)  # as it was measured
     assert "an empty loader costs 4.5% here by itself" in found.sentence
+    short = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
+    plain = diagnose_session(short)
+    assert plain.verdict == "input-bound moderate"
+    assert plain.as_results()["stall_with_null"] is None
+    found = diagnose_session(with_empty_loader(short, 1.0))
+    assert found.verdict == "not input-bound"
+    assert found.stall.value == near(0.0)
+    assert "an empty loader costs here (9.1% with it)" in found.sentence
+    assert found.as_results()["stall_with_null"]["share"] == near(1 / 11, 0.002)
 
 
 def test_a_hand_over_that_is_surely_above_the_threshold_is_no_fault_of_the_loader() -> None:
@@ -822,18 +809,6 @@ def test_a_hand_over_that_is_surely_above_the_threshold_is_no_fault_of_the_loade
     assert "an empty loader costs 4.6% here by itself" in found.sentence
     slow = diagnose_session(with_empty_loader(session_of(lambda j: 45.0), 0.98))
     assert slow.verdict == "input-bound moderate"  # the loader's own 11 %
-
-
-def test_a_short_step_is_judged_beyond_the_empty_loader() -> None:
-    session = session_of(lambda j: 5.0, step=10.0, overhead=1.0)
-    plain = diagnose_session(session)
-    assert plain.verdict == "input-bound moderate"
-    assert plain.as_results()["stall_with_null"] is None
-    found = diagnose_session(with_empty_loader(session, 1.0))
-    assert found.verdict == "not input-bound"
-    assert found.stall.value == pytest.approx(0.0, abs=0.01)
-    assert "an empty loader costs here (9.1% with it)" in found.sentence
-    assert found.as_results()["stall_with_null"]["share"] == pytest.approx(1 / 11, abs=0.002)
 
 
 def test_bytes_in_the_pipe_are_a_heavy_batch() -> None:
@@ -910,11 +885,8 @@ def test_where_no_stall_is_sure_no_unsure_cause_comes_first() -> None:
     assert found.verdict == "inconclusive"
     lows = [cause.share.low for cause in found.causes]
     assert lows == sorted(lows, key=lambda low: low <= 0)
-
-
-def test_no_cause_is_worth_more_than_the_step() -> None:
-    found = diagnose_session(session_of(lambda j: 300.0, n=60, jitter=40.0))
-    assert all(cause.share.high <= 1 for cause in found.causes)
+    wild = diagnose_session(session_of(lambda j: 300.0, n=60, jitter=40.0))
+    assert all(cause.share.high <= 1 for cause in wild.causes)  # none is worth more than the step
 
 
 def test_the_loader_keeps_up_only_where_no_stall_can_be() -> None:
@@ -941,11 +913,8 @@ def test_a_rule_that_raises_is_a_value_and_the_others_count(
     assert [f["rule"] for f in failed] == ["broken_rule", "broken_rule"]
     assert (failed[0]["error"], failed[0]["text"]) == ("ZeroDivisionError", "no batch at all")
     assert failed[0]["at"].startswith("fakes.py:")
-
-
-def test_a_failed_rule_is_placed_in_our_own_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = session_of(lambda j: 60.0)
     monkeypatch.setattr(verdicts.rare, "main_gc", None)  # what a rule of ours calls is broken
     failed = diagnose_session(session).as_results()["failed_rules"]
-    assert failed[0]["rule"] == "collector_pauses"
-    assert failed[0]["at"].startswith("profiling/diagnose/rules/rare.py:")
+    (ours,) = (row for row in failed if row["rule"] == "collector_pauses")
+    assert ours["at"].startswith("profiling/diagnose/rules/rare.py:")
+    assert len(set(NAMES.values())) == len(NAMES)  # codes are unique by name
