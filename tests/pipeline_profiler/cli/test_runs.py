@@ -71,8 +71,9 @@ def test_checks_add_rows_that_can_be_chosen_sorted_and_noted(
     out = capsys.readouterr().out
     assert "birds" in out
     assert "failed checks 1" in out
-    losses = "".join(f"{i},{loss}\n" for i, loss in enumerate((1, 0.2, 0.05, 0.5)))
-    (table.parent / "held.csv").write_text(f"step,val_loss\n{losses}")
+    losses = [1 / (i + 1) for i in range(20)] + [0.5]
+    lines = "".join(f"{i},{loss}\n" for i, loss in enumerate(losses))
+    (table.parent / "held.csv").write_text(f"step,val_loss\n{lines}")
     assert command_line(["check", "held.csv", "--only", "LOG005"]) == 0
     *_, held = listed(capsys)  # its best evaluation
     assert (held["metric"], held["value"]) == ("val_loss", 0.05)
