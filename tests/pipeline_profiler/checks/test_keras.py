@@ -19,6 +19,13 @@ pytestmark = pytest.mark.slow
 
 keras = import_late("keras")
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Keras is imported, as it is where a user's training is one of Keras."""
+    assert keras.layers
+
+
 K, SIDE = 4, 6
 
 
@@ -187,7 +194,7 @@ def test_one_output(last: str | None, logits: bool, wanted: str) -> None:
 
 tf = import_late("tensorflow")
 
-SIDE = 8
+WIDE = 8
 
 
 def pictures(count: int = 200, seed: int = 0) -> tuple[Any, Any]:
@@ -195,7 +202,7 @@ def pictures(count: int = 200, seed: int = 0) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, count)
     shades = 0.3 + 0.4 * labels[:, None, None, None]
-    return rng.normal(shades, 0.1, (count, SIDE, SIDE, 3)).astype("float32"), labels
+    return rng.normal(shades, 0.1, (count, WIDE, WIDE, 3)).astype("float32"), labels
 
 
 def slices(count: int = 200, seed: int = 0) -> Any:
