@@ -265,9 +265,6 @@ def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) ->
     assert compare_runs(named, run).counts()["persisting"] == len(here.findings)
 
 
-pytestmark = pytest.mark.slow
-
-
 def scanned(folder: Path, seed: int, labels: tuple[str, ...], light: float = 1.0) -> Path:
     """A run of 36 pictures a class, darkened by a factor."""
     for k, label in enumerate(labels):
