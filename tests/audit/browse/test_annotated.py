@@ -1,7 +1,5 @@
 """Annotated pictures of the Labels page: order, filters, pages, and where objects are drawn."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -111,16 +109,14 @@ def names(page: AnnotatedPage) -> list[str]:
     return [picture.card.id.rsplit("/", 1)[-1] for picture in page.pictures]
 
 
-def test_those_with_findings_come_first(store: Store) -> None:
+def test_filters_and_what_comes_first(store: Store) -> None:
     page = annotated_page(store, BoxFilter())
-    assert names(page)[:2] == ["2.jpg", "4.jpg"]
+    assert names(page)[:2] == ["2.jpg", "4.jpg"]  # those with findings come first
     assert page.pictures[0].severity is Severity.ERROR
     assert set(page.pictures[0].codes) >= {"BOX001", "BOX003"}
-    assert not page.before
-    assert not page.after
-
-
-def test_filters(store: Store) -> None:
+    assert (page.before, page.after) == (False, False)
+    with Store.memory() as empty:
+        assert load_boxes(empty, ["a"]) == {}
     choices = box_choices(store)
     assert choices.labels == ("cat", "dog", "(not in the list)")
     assert {"BOX001", "BOX003"} <= set(choices.codes)
@@ -142,9 +138,3 @@ def test_pages_turn_and_turn_back(store: Store) -> None:
     assert not back.before
     assert [page.total for page in (first, second, back)] == [6, 6, 6]
     assert annotated_page(store, BoxFilter(), start=99, size=4) == first  # no such place
-
-
-def test_a_run_without_boxes_has_none() -> None:
-    boxes = "a Python variable of this name is no table"
-    with Store.memory() as empty:
-        assert load_boxes(empty, ["a"]) == {}, boxes

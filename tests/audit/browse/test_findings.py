@@ -1,7 +1,5 @@
 """The list of findings: order, filters, pages, neighbours and statuses, on a scanned dataset."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from itertools import pairwise
@@ -42,7 +40,7 @@ def all_rows(store: Store, asked: FindingFilter, size: int = 3) -> list[findings
     return rows
 
 
-def test_pages_give_every_finding_once_the_gravest_first(store: Store) -> None:
+def test_pages_give_every_finding_once_the_gravest_first_and_go_back(store: Store) -> None:
     rows = all_rows(store, FindingFilter())
     assert (
         len(rows)
@@ -52,14 +50,17 @@ def test_pages_give_every_finding_once_the_gravest_first(store: Store) -> None:
     assert len({row.fingerprint for row in rows}) == len(rows)
     ranks = [row.severity.rank for row in rows]
     assert ranks == sorted(ranks)
-
-
-def test_pages_go_back_as_they_came(store: Store) -> None:
     first = findings.page(store, FindingFilter(), size=3)
     second = findings.page(store, FindingFilter(), start=first.rows[-1].place + 1, size=3)
     back = findings.page(store, FindingFilter(), start=second.rows[0].place, back=True, size=3)
     assert back.rows == first.rows
     assert (first.before, back.before, second.before, back.after) == (False, False, True, True)
+    asked = FindingFilter(codes=("DUP001",))  # neighbours walk the filtered list
+    rows = all_rows(store, asked)
+    for row, following in pairwise(rows):
+        assert findings.neighbour(store, asked, row.place) == following.fingerprint
+        assert findings.neighbour(store, asked, following.place, back=True) == row.fingerprint
+    assert findings.neighbour(store, asked, rows[-1].place) is None
 
 
 def test_filters_agree_with_their_counts(store: Store) -> None:
@@ -68,25 +69,11 @@ def test_filters_agree_with_their_counts(store: Store) -> None:
         for value, n in findings.facet(store, FindingFilter(), column).items():
             asked = FindingFilter(**{field: (value,) if field == "codes" else value})
             assert len(all_rows(store, asked)) == n, (column, value)
-
-
-def test_a_code_may_be_a_family(store: Store) -> None:
-    codes = {row.code for row in all_rows(store, FindingFilter(codes=("DUP", "SPLIT001")))}
-    assert codes == {"DUP001", "DUP003", "SPLIT001"}
-
-
-def test_search_looks_at_names_and_messages(store: Store) -> None:
+    families = all_rows(store, FindingFilter(codes=("DUP", "SPLIT001")))
+    assert {row.code for row in families} == {"DUP001", "DUP003", "SPLIT001"}
+    # a search looks at names and messages
     assert {row.code for row in all_rows(store, FindingFilter(text="DARK.jpg"))} == {"IMG001"}
     assert findings.count_findings(store, FindingFilter(text="no such thing")) == 0
-
-
-def test_neighbours_walk_the_filtered_list(store: Store) -> None:
-    asked = FindingFilter(codes=("DUP001",))
-    rows = all_rows(store, asked)
-    for row, following in pairwise(rows):
-        assert findings.neighbour(store, asked, row.place) == following.fingerprint
-        assert findings.neighbour(store, asked, following.place, back=True) == row.fingerprint
-    assert findings.neighbour(store, asked, rows[-1].place) is None
 
 
 def test_an_opened_finding_has_its_samples_in_order(store: Store) -> None:

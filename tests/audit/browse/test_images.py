@@ -1,7 +1,5 @@
 """Filters, keyset pages, exports, histograms, samples of points and lassos over made-up rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -119,7 +117,7 @@ def test_a_filter_names_columns_of_the_run_only(store: Store) -> None:
             images.page(store, (), Order(name))
 
 
-def test_columns_come_from_the_run_itself(store: Store) -> None:
+def test_columns_come_from_the_run_and_an_export_holds_them_all(store: Store) -> None:
     known = conditions.list_columns(store)
     assert known["brightness"].kind is Kind.NUMBER
     assert known["label"].kind is Kind.CHOICE
@@ -128,18 +126,12 @@ def test_columns_come_from_the_run_itself(store: Store) -> None:
     assert "content_hash" not in known
     assert known["brightness"].doc
     assert set(conditions.choices(store, known["label"])) == {None, "cat", "dog", "=owl"}
-
-
-def test_an_export_holds_every_column_and_no_formula(store: Store) -> None:
     lines = images.export_csv(store, (OneOf("label", ("=owl",)),)).decode().splitlines()
     assert len(lines) == 1 + sum(row["label"] == "=owl" for row in ROWS)
     assert "manifest.camera" in lines[0]
-    assert all("'=owl" in line for line in lines[1:])
-
-
-def test_facts_of_samples_by_id_or_path(store: Store) -> None:
+    assert all("'=owl" in line for line in lines[1:])  # no formula
     found = images.facts(store, ["test/00.jpg", "/pets/train/01.jpg", "nowhere"])
-    assert set(found) == {"test/00.jpg", "/pets/train/01.jpg"}
+    assert set(found) == {"test/00.jpg", "/pets/train/01.jpg"}  # by id or path
     assert found["test/00.jpg"]["width"] > 0
     assert images.facts(store, []) == {}
 
@@ -166,10 +158,7 @@ def test_bars_of_a_choice_of_one_value_and_of_none(store: Store) -> None:
     assert depths["low"][0] == 8
     assert distributions.histogram(store, "error_at").is_empty()
     assert distributions.extent(store, "error_at").low is None
-
-
-def test_extremes_leave_out_what_is_missing(store: Store) -> None:
-    least, greatest = distributions.extremes(store, "sharpness", n=5)
+    least, greatest = distributions.extremes(store, "sharpness", n=5)  # without what is missing
     assert [card.value for card in least] == [0.0] * 5
     assert [card.value for card in greatest] == pytest.approx([6 / 7] * 5)
 

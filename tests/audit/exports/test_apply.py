@@ -1,7 +1,5 @@
 """A decided dataset as a folder: whole, nothing lost, resumed after a kill, taken back."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -19,7 +17,7 @@ from audit.exports.application import apply_plan, open_receipt, roll_back
 from audit.exports.planning import read_plan
 from audit.run.digests import file_digest
 from tests.audit.conftest import Command
-from tests.audit.exports.test_planned_annotations import save, yolo
+from tests.audit.exports.test_planning import save, yolo
 from tests.audit.run.scanned import scan_tree
 from tests.audit.sources.packed_sets import pictures, write_tar
 from tests.conftest import make_tree
@@ -172,7 +170,9 @@ def test_an_edited_dataset_is_refused_by_its_content(
     assert not (tmp_path / "two").exists()
 
 
-def test_folders_that_cannot_be_are_refused(own: audit.Run, scanned: Path, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_and_a_full_disk_are_refused(
+    own: audit.Run, scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = own.plan()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine.txt").touch()
@@ -187,16 +187,11 @@ def test_folders_that_cannot_be_are_refused(own: audit.Run, scanned: Path, tmp_p
         apply_plan(plan, tmp_path / "new")
     with pytest.raises(UsageError, match="no receipt"):
         roll_back(tmp_path / "full")
-
-
-def test_a_full_disk_is_a_sentence_before_anything_is_made(
-    own: audit.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     free = shutil.disk_usage(tmp_path)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: free)
     with pytest.raises(MachineError, match="10 free"):
-        apply_plan(own.plan(), tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+        apply_plan(plan, tmp_path / "later")
+    assert not (tmp_path / "later").exists()
 
 
 def test_a_link_in_the_new_folder_leads_nowhere(own: audit.Run, tmp_path: Path) -> None:
@@ -248,23 +243,20 @@ def test_a_receipt_that_names_other_places_removes_and_makes_nothing(
         assert tree_of(tmp_path) == before, line
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"schema": "audit-plan/1"}', "\0", '{"files": ' + "[" * 100_000],
-    ids=["empty", "list", "object", "bare", "NUL", "deep"],
-)  # fmt: skip
-def test_what_is_no_plan_is_a_sentence(text: str, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(UsageError, match="is not a plan"):
-        read_plan(tmp_path / "plan.json")
-
-
-def test_a_plan_whose_targets_lead_out_is_refused(own: audit.Run, tmp_path: Path) -> None:
-    plan = own.plan()
-    for target in ("../x", "/etc/x", "a/../../x", "a//b", ".preflight/x"):
-        broken = replace(plan, files=(replace(plan.files[0], target=target),))
-        broken.write(tmp_path / "plan.json")
+def test_what_is_no_plan_and_targets_that_lead_out_are_refused(
+    own: audit.Run, tmp_path: Path
+) -> None:
+    path, plan = tmp_path / "plan.json", own.plan()
+    bare, deep = '{"schema": "audit-plan/1"}', '{"files": ' + "[" * 100_000
+    for text in ("", "[]", "{}", bare, "\0", deep):
+        path.write_text(text)
         with pytest.raises(UsageError, match="is not a plan"):
-            read_plan(tmp_path / "plan.json")
+            read_plan(path)
+    for target in ("../x", "/etc/x", "a/../../x", "a//b", ".preflight/x"):
+        led_out = replace(plan, files=(replace(plan.files[0], target=target),))
+        led_out.write(tmp_path / "led_out.json")
+        with pytest.raises(UsageError, match="is not a plan"):
+            read_plan(tmp_path / "led_out.json")
 
 
 def test_the_command_line_makes_and_takes_back(
