@@ -49,7 +49,7 @@ LONGEST = (
     "pipeline_profiler/profiling/watching/test_watch.py", "audit/checks/test_cases.py",
     "pipeline_profiler/cli/test_check_frameworks.py", "audit/subset/test_score.py",
     "pipeline_profiler/cli/test_hanging.py", "audit/test_real_data.py",
-    "pipeline_profiler/cli/test_newcomer.py", "test_supply.py", "audit/ui/test_queue.py",
+    "test_supply.py", "audit/ui/test_queue.py",
     "pipeline_profiler/checks/test_examples.py", "audit/subset/test_objects.py",
     "audit/compare/test_diff.py", "audit/annotations/test_annotation_forms.py",
     "audit/machine/test_executors.py", "audit/annotations/test_annotation_coco.py",
@@ -58,8 +58,7 @@ LONGEST = (
 )  # fmt: skip
 # Only one process imports TensorFlow: that takes as long as importing all that is tested.
 TENSORFLOW = (
-    "pipeline_profiler/checks/test_examples.py", "pipeline_profiler/checks/test_indexed.py",
-    "pipeline_profiler/checks/test_keras_subject.py",
+    "pipeline_profiler/checks/test_examples.py", "pipeline_profiler/checks/test_keras.py",
     "pipeline_profiler/profiling/adapters/test_tf.py", "audit/sources/test_packs.py",
     "audit/sources/test_python_objects.py",
 )  # fmt: skip

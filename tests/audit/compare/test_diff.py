@@ -1,7 +1,5 @@
 """Runs compared and their history: each planted change is named with its reason, and no other."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -21,6 +19,7 @@ from audit.records import Action, Severity
 from audit.results.history import HISTORY, Moment, arrival, last_change, read_history
 from audit.run.run_version import keep_versions, list_published, list_versions
 from tests.audit.conftest import Command
+from tests.audit.reviewed import made_run
 from tests.audit.run.scanned import recheck_run, scan_tree
 from tests.conftest import make_tree, picture
 from tests.warm import warm_audit
@@ -129,19 +128,6 @@ def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
     assert set(found["why"]) == {"the check did not run in the later run"}
 
 
-def test_another_class_or_split_is_said(tmp_path: Path) -> None:
-    files = sorted(make_tree(tmp_path / "pets").rglob("*.jpg"))
-    rows = [{"path": str(f), "label": f.parent.name, "split": f.parent.parent.name} for f in files]
-    for run in ("before", "after"):
-        pl.DataFrame(rows).write_csv(tmp_path / "list.csv")
-        scan_tree(tmp_path / "list.csv", tmp_path / run, checks=CHECKS)
-        rows[0]["label"], rows[1]["split"] = "lynx", "train"
-    found = compare_runs(tmp_path / "before", tmp_path / "after").files
-    assert found["change"].to_list() == ["reclassified"] * 2
-    assert found["class_after"].to_list() == ["lynx", "cat"]
-    assert found["split_after"].to_list() == ["test", "train"]
-
-
 def test_decisions_are_told_and_settle_what_is_new(
     changed: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -230,6 +216,16 @@ def test_a_group_with_another_representative_is_the_one_that_shares_most() -> No
     assert changes == {"larger": "persisting", "other": "persisting", "none": "new"}
 
 
+def test_another_class_or_split_is_said(tmp_path: Path) -> None:
+    images = [{"label": "cat", "split": "test"} for _ in range(3)]
+    before = made_run(tmp_path / "before", images)
+    images[0], images[1] = images[0] | {"label": "lynx"}, images[1] | {"split": "train"}
+    found = compare_runs(before, made_run(tmp_path / "after", images)).files
+    assert found["change"].to_list() == ["reclassified"] * 2
+    assert found["class_after"].to_list() == ["lynx", "cat"]
+    assert found["split_after"].to_list() == ["test", "train"]
+
+
 def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
     files, code = samples(("a", "1")), pl.lit("LABEL006")
     some = snapshot(files, groups(one=["a"]).with_columns(code=code))
@@ -269,9 +265,6 @@ def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) ->
     assert compare_runs(named, run).counts()["persisting"] == len(here.findings)
 
 
-pytestmark = pytest.mark.slow
-
-
 def scanned(folder: Path, seed: int, labels: tuple[str, ...], light: float = 1.0) -> Path:
     """A run of 36 pictures a class, darkened by a factor."""
     for k, label in enumerate(labels):
@@ -283,8 +276,13 @@ def scanned(folder: Path, seed: int, labels: tuple[str, ...], light: float = 1.0
     return folder / "run"
 
 
-def test_drift_between_runs(tmp_path: Path, command: Command) -> None:
-    first = scanned(tmp_path / "a", 1, ("cat", "dog"))
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scanned(tmp_path_factory.mktemp("drift"), 1, ("cat", "dog"))
+
+
+def test_drift_between_runs(pets: Path, tmp_path: Path, command: Command) -> None:
+    first = pets
     alike = scanned(tmp_path / "b", 2, ("cat", "dog"))
     darker = scanned(tmp_path / "c", 3, ("cat", "owl"), 0.6)
     assert find_drift(alike, first).findings == []
@@ -305,9 +303,11 @@ def test_drift_between_runs(tmp_path: Path, command: Command) -> None:
     assert "No difference found between" in out
 
 
-def test_two_datasets_are_compared_by_their_distributions(tmp_path: Path, command: Command) -> None:
+def test_two_datasets_are_compared_by_their_distributions(
+    pets: Path, tmp_path: Path, command: Command
+) -> None:
     """Without an option; and a new finding is one of the same dataset only."""
-    first = scanned(tmp_path / "a", 1, ("cat", "dog"))
+    first = pets
     other = scanned(tmp_path / "c", 3, ("owl", "fox"), 0.6)
     code, out, _ = command("diff", first, other)
     assert code == 0

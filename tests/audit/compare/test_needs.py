@@ -1,7 +1,5 @@
 """What pictures need, on classes of which it is known: fine detail, colour, position, nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Annotations out and in again: the same boxes, outlines, masks and keypoints, or a sentence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -16,7 +16,7 @@ from audit.exports import application
 from audit.exports.application import apply_plan
 from audit.exports.planning import DatasetPlan, file_digest, read_plan
 from tests.audit.conftest import Command
-from tests.audit.exports.test_planned_annotations import save, yolo
+from tests.audit.exports.test_planning import save, yolo
 from tests.audit.run.scanned import scan_tree
 from tests.audit.sources.packed_sets import pictures, write_tar
 from tests.conftest import make_tree

@@ -1,7 +1,5 @@
 """Documents that name places: whatever they say, nothing outside of their folder is touched."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

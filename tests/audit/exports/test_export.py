@@ -1,7 +1,5 @@
 """Exports: the kept set and its reasons as tables, read again by a scan, nobody's file touched."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -181,6 +179,8 @@ def test_formulas_are_neutralised_in_csv_and_kept_in_parquet(tmp_path: Path) -> 
     assert result.neutralised > 0
     exact = export_tables(run, tmp_path / "exact", "parquet")
     assert exact.neutralised == 0
+    lines = (tmp_path / "out/kept.txt").read_text().splitlines()
+    assert (len(lines), path_of(lines[1])) == (3, "/pets/two\nlines.jpg")  # stays one line
     manifest = pl.read_parquet(tmp_path / "exact/manifest.parquet")
     assert manifest["label"].to_list() == ["=cmd|' /C calc'!A1", "+1.5e3", "\tcat"]
     assert manifest["@who"].to_list() == ["+49 30", "x", "-"]
@@ -228,25 +228,15 @@ def test_every_text_and_header_is_read_back_to_the_letter(
         assert metadata.rows() == [(row[0], *row[5:]) for row in rows]
 
 
-def test_a_class_of_the_users_own_table_keeps_its_apostrophe(tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text("path,label\na.jpg,'=x\nb.jpg,'\n")
-    (batch,) = open_source([str(tmp_path / "own.csv")]).batches()
-    assert [sample.label for sample in batch] == ["'=x", "'"]
-
-
 def test_a_column_of_the_users_that_is_called_like_one_of_ours_is_kept(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("path,Split,split,split_2\na.jpg,train,mine,other\n")
     scanning.scan(open_source([str(tmp_path / "own.csv")]), tmp_path / "run", jobs=1, checks=[])
     export_files(tmp_path / "run", {"manifest": tmp_path / "m.csv"})
     (row,) = table(tmp_path / "m.csv")
     assert (row["split"], row["split_3"], row["split_2"]) == ("train", "mine", "other")
-
-
-def test_a_path_with_a_line_break_stays_one_line(tmp_path: Path) -> None:
-    export_files(stranger(tmp_path), {"manifest": tmp_path / "kept.txt"})
-    lines = (tmp_path / "kept.txt").read_text().splitlines()
-    assert len(lines) == 4
-    assert path_of(lines[2]) == "/pets/two\nlines.jpg"
+    (tmp_path / "own.csv").write_text("path,label\na.jpg,'=x\nb.jpg,'\n")
+    (batch,) = open_source([str(tmp_path / "own.csv")]).batches()
+    assert [sample.label for sample in batch] == ["'=x", "'"]  # classes keep their apostrophe
 
 
 # ---- stale decisions, and files in the way ----
@@ -309,16 +299,12 @@ def test_the_runs_own_files_are_safe_even_from_replace(tmp_path: Path) -> None:
     ("name", "says"),
     [("x.xlsx", r"\.csv or \.parquet"), ("x", r"\.csv or \.parquet"), ("x.txt", r"\.csv or")],
 )
-def test_other_extensions_are_refused(name: str, says: str, tmp_path: Path) -> None:
+def test_other_extensions_and_places_are_refused(name: str, says: str, tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [{}])
     with pytest.raises(UsageError, match=says):
         export_files(run, {"scores": tmp_path / name})
     with pytest.raises(UsageError, match="csv or parquet"):
         export_tables(run, tmp_path / "out", "xlsx")
-
-
-def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "run", [{}])
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         export_tables(run, tmp_path / "file" / "out")

@@ -1,12 +1,11 @@
 """New splits: units are never torn, classes keep their shares, the seed decides."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
@@ -17,12 +16,14 @@ from audit.exports.new_splits import (
     SplitRequest,
     assign_splits,
     assign_without_tearing,
+    evenness,
     join_units,
     parse_shares,
 )
 from audit.exports.planning import plan_dataset
+from audit.exports.stratified import as_matrix, stratify
 from tests.audit.annotations.datasets import coco, coco_tree
-from tests.audit.exports.test_planned_annotations import read_boxes, save, voc, voc_beside, yolo
+from tests.audit.exports.test_planning import read_boxes, save, voc, voc_beside, yolo
 from tests.audit.run.scanned import scan_tree
 from tests.conftest import picture
 
@@ -73,12 +74,9 @@ def test_what_splits_would_tear_is_joined_until_nothing_is_torn() -> None:
     made, facts = assign_without_tearing(samples(), SplitRequest(SHARES, seed=1), PAIRS, torn)
     assert torn(made) == []
     assert 1 <= facts["sequences"] <= 3
-
-
-def test_what_given_splits_tear_ends_the_search() -> None:
-    frame = samples(splits=["train", "test", *[None] * 398])
-    clip = ["0.jpg", "1.jpg"]
-    _, facts = assign_without_tearing(frame, SplitRequest(SHARES), PAIRS, lambda made: [clip])
+    frame = samples(splits=["train", "test", *[None] * 398])  # what given splits tear ends it
+    request = SplitRequest(SHARES)
+    _, facts = assign_without_tearing(frame, request, PAIRS, lambda made: [["0.jpg", "1.jpg"]])
     assert (facts["sequences"], facts["torn"]) == (1, 1)
 
 
@@ -109,6 +107,8 @@ def test_given_splits_stay_and_their_units_follow() -> None:
     assert by_id["0.jpg"] == by_id["1.jpg"] == by_id["399.jpg"] == "holdout"
     assert (by_id["4.jpg"], by_id["5.jpg"]) == ("train", "test")
     assert facts["torn"] == 1
+    with pytest.raises(UsageError, match="--resplit"):
+        assign_splits(samples(splits=["train"] * 400), SplitRequest(SHARES))
     again, facts = assign_splits(frame, SplitRequest(SHARES, resplit=True), PAIRS)
     assert set(again["split"]) == set(SHARES)
     assert facts["torn"] == 0
@@ -126,18 +126,10 @@ def test_classes_without_a_sample_in_a_split_are_named() -> None:
     assert list(missing.values()) == [["car"]]
 
 
-def test_all_given_is_said() -> None:
-    with pytest.raises(UsageError, match="--resplit"):
-        assign_splits(samples(splits=["train"] * 400), SplitRequest(SHARES))
-
-
 @pytest.mark.parametrize("text", ["", "train", "train=2", "train=.5,val=.4", "a=.5,a=.5", "a=x"])
 def test_shares_that_cannot_be(text: str) -> None:
     with pytest.raises(UsageError):
         parse_shares(text)
-
-
-def test_shares_are_read() -> None:
     assert parse_shares("train=.8, val=.1,test=0.1") == SHARES
 
 
@@ -203,3 +195,66 @@ def test_a_dataset_with_new_splits_has_its_labels_and_boxes(
     for file in plan.samples:
         folders = [name for name in (file.split, file.label) if name]
         assert file.target.split("/")[: len(folders)] == folders
+
+
+# ---- units of many classes dealt out ----
+
+
+def pictures(n: int, classes: int, seed: int) -> list[dict[tuple[str, str], int]]:
+    rng = np.random.default_rng(seed)
+    share = 0.6 / np.arange(1, classes + 1) ** 0.7
+    return [
+        {("", ""): 1}
+        | {("objects", f"{k:02d}"): 1 + int(rng.poisson(2)) for k in np.flatnonzero(drawn < share)}
+        for drawn in rng.random((n, classes))
+    ]
+
+
+@pytest.mark.parametrize(("n", "classes"), [(60, 3), (400, 12), (900, 30)])
+def test_every_class_is_within_one_picture_of_its_share(n: int, classes: int) -> None:
+    matrix, names = as_matrix(pictures(n, classes, n))
+    shares = np.array([0.7, 0.2, 0.1])
+    made = stratify(matrix, shares, np.full(n, -1), 0)
+    assert names[0] == ("", "")
+    for s, share in enumerate(shares):
+        mine = np.asarray(matrix[np.flatnonzero(made.split == s)].sum(0)).ravel()
+        lack = share * np.asarray(matrix.sum(0)).ravel() - mine
+        most = np.asarray(matrix.max(0).todense()).ravel()
+        assert made.off[s] == pytest.approx(lack / most)
+        assert np.abs(made.off[s]).max() <= 1
+        assert abs(made.off[s, 0]) <= 0.5
+    assert (stratify(matrix, shares, np.full(n, -1), 0).split == made.split).all()
+    assert (stratify(matrix, shares, np.full(n, -1), 1).split != made.split).any()
+
+
+def test_units_that_have_a_split_keep_it_and_count() -> None:
+    matrix, _ = as_matrix(pictures(200, 6, 5))
+    fixed = np.full(200, -1)
+    fixed[:40], fixed[40:50] = 1, -2
+    made = stratify(matrix, np.array([0.5, 0.5]), fixed, 0)
+    assert (made.split[:50] == fixed[:50]).all()
+    assert set(made.split[50:].tolist()) == {0, 1}
+    assert np.abs(made.off).max() <= 1
+
+
+def test_samples_of_many_classes_stay_with_their_unit_and_the_facts_say_how_even() -> None:
+    frame = samples()
+    held = {
+        name: row | {("pictures", label): 1}
+        for name, label, row in zip(frame["id"], frame["label"], pictures(400, 8, 1), strict=True)
+    }
+    for row in held.values():
+        row.pop(("", ""))
+    made, facts = assign_splits(frame, SplitRequest(SHARES, seed=1), held=held)
+    whole = made.group_by("group").agg(pl.col("split").n_unique()).drop_nulls("group")
+    assert whole["split"].max() == 1
+    assert facts["torn"] == 0
+    assert {c["of"] for c in facts["classes"]} == {"pictures", "objects"}
+    assert facts["classes"][0]["off_by_pictures"] <= 1
+    assert evenness(facts).startswith("10 of 10 classes have their share")
+    counts = Counter(made["split"])
+    assert all(abs(counts[s] - 400 * share) <= 4 for s, share in SHARES.items())
+    given = samples(splits=["holdout", "val", *[None] * 398])
+    kept = assign_splits(given, SplitRequest(SHARES), held=held)[0]["split"].to_list()
+    assert (kept[0], kept[1], kept[2]) == ("holdout", "val", kept[3])
+    assert evenness({}) == ""

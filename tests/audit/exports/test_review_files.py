@@ -1,7 +1,5 @@
 """Tasks of labelling tools: out, changed by a person, and back as decisions."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable

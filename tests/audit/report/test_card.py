@@ -1,7 +1,5 @@
 """The data card and Croissant: what they say of a run, and that the forms are those of others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`show`: which file is meant, and that its card says what the run knows."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from audit.report.file_card import FileCard, Rank, card_text, make_file_card
 from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
+from tests.audit.reviewed import made_run
 
 pytestmark = pytest.mark.slow
 
@@ -58,22 +57,20 @@ def test_a_file_is_found_by_id_path_and_end(folder: Path, monkeypatch: pytest.Mo
     for words in (wanted, str(folder / "data" / wanted), "./train/cat/3.png", "cat/3.png", "3.png"):
         assert make_file_card(run, words).sample.id == wanted
     assert make_file_card(run, "2.png").sample.id == "train/cat/2.png", "a whole name"
+    with pytest.raises(UsageError, match=r"no file 'train/cat/03\.png'.*train/cat/3\.png"):
+        make_file_card(run, "train/cat/03.png")
+    with pytest.raises(UsageError, match=r"Similar: .*leak\.png"):
+        make_file_card(run, "laek.png")
 
 
-def test_several_files_are_named(tmp_path: Path) -> None:
-    for i in range(7):
-        picture(tmp_path / "data" / f"c{i}" / "a.png", 50 + i)
-    run = scan([str(tmp_path / "data")], tmp_path / "run")
+def test_several_files_are_named_and_manifest_columns_shown(tmp_path: Path) -> None:
+    rows = [{"id": f"c{i}/a.png", "label": f"c{i}", "camera": f"{i}"} for i in range(7)]
+    run = made_run(tmp_path / "run", rows)
     with pytest.raises(UsageError, match=r"matches 7 files: c0/a\.png.* and 2 more"):
         make_file_card(run, "a.png")
-    assert make_file_card(run, "c3/a.png").sample.label == "c3"
-
-
-def test_nothing_found_names_the_nearest(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"no file 'train/cat/03\.png'.*train/cat/3\.png"):
-        make_file_card(folder / "run", "train/cat/03.png")
-    with pytest.raises(UsageError, match=r"Similar: .*leak\.png"):
-        make_file_card(folder / "run", "laek.png")
+    card = make_file_card(run, "c3/a.png")
+    assert (card.sample.label, dict(card.metadata)) == ("c3", {"camera": "3"})
+    assert "camera" in card_text(card)
 
 
 def test_several_roots_are_found_without_their_name(tmp_path: Path) -> None:
@@ -98,11 +95,8 @@ def test_ranks_equal_a_plain_count(folder: Path, card: FileCard) -> None:
             values = values[~np.isnan(values.astype(float))]
             below, equal = int((values < m.value).sum()), int((values == m.value).sum())
             assert rank == Rank(below, equal, len(values))
-
-
-def test_percentile_counts_half_of_the_equal_ones() -> None:
-    assert Rank(0, 1, 1).percentile == 50
-    assert Rank(3, 4, 10).percentile == 50
+    # half of the equal ones count
+    assert [Rank(0, 1, 1).percentile, Rank(3, 4, 10).percentile] == [50, 50]
     assert Rank(9, 1, 10).percentile == 95
 
 
@@ -114,20 +108,19 @@ def test_every_measurement_has_its_meaning(card: FileCard) -> None:
     assert (card.class_size, card.dataset_size) == (12, 23)
 
 
-def test_twins_by_bytes_and_by_pixels(folder: Path, card: FileCard) -> None:
+def test_twins_by_bytes_and_by_pixels_and_the_findings_that_concern_it(
+    folder: Path, card: FileCard
+) -> None:
     assert [(t.id, t.same_bytes) for t in card.twins] == [
         ("test/cat/leak.png", True),
         ("train/dog/same.bmp", False),
     ]
-    assert make_file_card(folder / "run", "train/cat/4.png").n_twins == 0
-
-
-def test_findings_that_concern_it(folder: Path, card: FileCard) -> None:
     assert {f.code for f in card.findings} == {"DUP001", "DUP002"}
     assert card.n_findings == len(card.findings)
     leak = next(f for f in card.findings if f.code == "DUP001")
     assert leak.sample_ids == ("test/cat/leak.png", "train/cat/3.png")
-    assert make_file_card(folder / "run", "train/cat/4.png").findings == ()
+    other = make_file_card(folder / "run", "train/cat/4.png")
+    assert (other.n_twins, other.findings) == (0, ())
 
 
 def test_text_says_it_all(card: FileCard) -> None:
@@ -160,12 +153,3 @@ def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     assert "scan again" in card_text(make_file_card(run, "1.png"))
     path.unlink()
     assert make_file_card(run, "1.png").on_disk == "absent"
-
-
-def test_manifest_columns_are_shown(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png", 50)
-    manifest = tmp_path / "list.csv"
-    manifest.write_text("path,label,camera,iso\na.png,cat,Leica M,400\n")
-    card = make_file_card(scan([str(manifest)], tmp_path / "run"), "a.png")
-    assert dict(card.metadata) == {"camera": "Leica M", "iso": 400}
-    assert "Leica M" in card_text(card)

@@ -5,8 +5,6 @@ after the elements that Jenkins' junit plugin and Ant's task read, and after OAS
 sections 3.13 to 3.58; an element, an attribute or a property that is in neither is refused.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Documents made of a dataset whose names are attacks: each parses, and none runs or fetches."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

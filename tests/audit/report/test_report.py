@@ -1,12 +1,11 @@
 """Reports: what is collected from a run, and that every renderer says it, safely and whole."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -79,16 +78,12 @@ def make_dataset(root: Path) -> Path:
     return root
 
 
-def scanned(folder: Path, checks: Sequence[str] = CHECKS) -> Path:
-    """Scan a fresh dataset into a run."""
-    source = open_source([str(make_dataset(folder / "data"))])
-    scanning.scan(source, folder / "run", jobs=1, checks=checks)
-    return folder / "run"
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return scanned(tmp_path_factory.mktemp("report"))
+    folder = tmp_path_factory.mktemp("report")
+    source = open_source([str(make_dataset(folder / "data"))])
+    scanning.scan(source, folder / "run", jobs=1, checks=CHECKS)
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
@@ -175,13 +170,12 @@ def test_counts_are_those_of_the_store(run: Path, report: Report) -> None:
     assert stored
     assert {k: v for k, v in report.summary.items() if v} == stored
     assert report.counts.total == sum(c.counts.total for c in report.checks)
-
-
-def test_the_worst_check_comes_first_and_only_asked_for_examples(run: Path) -> None:
     few = collect_report(run, worst=1)
     ranks = [c.counts.worst.rank for c in few.checks if c.counts.worst]
-    assert ranks == sorted(ranks)
+    assert ranks == sorted(ranks)  # the worst check comes first
     assert all(len(c.worst) == min(1, c.counts.total) for c in few.checks)
+    with pytest.raises(RunError, match="audit scan"):
+        collect_report(run / "none")
 
 
 def test_worst_example_is_the_gravest_then_the_largest(tmp_path: Path) -> None:
@@ -212,18 +206,12 @@ def test_completeness_names_silent_and_missing_checks(report: Report) -> None:
     assert any(entry.startswith("IMG001") for entry in report.not_run)
 
 
-def test_an_absent_run_is_said_with_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="audit scan"):
-        collect_report(tmp_path / "none")
-
-
-@pytest.mark.slow
-def test_a_report_keeps_to_its_generation(tmp_path: Path) -> None:
-    run = scanned(tmp_path)
-    before = collect_report(run)
-    scanning.recheck(run, checks=["FILE001"])
+def test_a_report_keeps_to_its_generation(run: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    before = collect_report(copied)
+    scanning.recheck(copied, checks=["FILE001"])
     assert sum(1 for _ in stream_findings(before)) == before.counts.total
-    assert collect_report(run).counts.total < before.counts.total
+    assert collect_report(copied).counts.total < before.counts.total
 
 
 # ---- text ----
@@ -291,18 +279,15 @@ def test_html_has_a_section_a_code_with_its_page_folded(html: str, report: Repor
     assert "Why is this bad" in page.text
 
 
-def test_html_says_when_it_draws_fewer_pictures_than_there_are(report: Report) -> None:
+def test_pictures_go_to_the_worst_example_of_every_code_first(report: Report) -> None:
+    firsts = [e.members for c in report.checks for e in c.worst[:1]]
+    wanted = {m.id for members in firsts for m in members}
+    assert set(make_thumbnails(report, limit=len(wanted)).by_id) == wanted
     some = make_thumbnails(report, limit=1)
     assert len(some.by_id) == 1 < some.wanted
     text = Page(to_html(report, some)).text
     assert f"Thumbnails of 1 of {some.wanted} example images." in text
     assert text.count("over this page's limit") >= some.wanted - 1
-
-
-def test_pictures_go_to_the_worst_example_of_every_code_first(report: Report) -> None:
-    firsts = [e.members for c in report.checks for e in c.worst[:1]]
-    wanted = {m.id for members in firsts for m in members}
-    assert set(make_thumbnails(report, limit=len(wanted)).by_id) == wanted
 
 
 @pytest.mark.slow
@@ -339,11 +324,9 @@ def test_class_bars_draw_the_extremes_and_mark_empty_classes(tmp_path: Path) -> 
     assert len(bars.tags("rect")) == MOST + FEWEST
     assert f"{60 - MOST - FEWEST} more classes" in bars.text
     assert "c00" in bars.text
-
-
-def test_a_class_that_a_split_lacks_is_marked(tmp_path: Path) -> None:
     samples = [sample(0, label="cat", split="train"), sample(1, label="dog", split="test")]
-    bars = Page(class_bars(collect_report(built_run(tmp_path, samples, [])).dataset))
+    lacks = built_run(tmp_path / "lacks", samples, [])
+    bars = Page(class_bars(collect_report(lacks).dataset))
     assert len(bars.tags("rect")) == 2
     assert len([a for a in bars.tags("text") if a["class"] == "count zero"]) == 2
 
@@ -519,10 +502,9 @@ def test_write_takes_known_extensions_and_never_the_place_of_another_file(
     assert write_report(report, Path(report.run) / "report.html").exists()
 
 
-@pytest.mark.slow
-def test_a_report_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
-    run, path = scanned(tmp_path), tmp_path / "x.json"
-    report = collect_report(run)
+def test_a_report_that_fails_leaves_the_older_one(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    report = collect_report(shutil.copytree(run, tmp_path / "run"))
     write_report(report, path)
     before = path.read_bytes()
     report.generation.findings.unlink()

@@ -1,7 +1,5 @@
 """What a page asks of labels to review, and what the review tells of the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,14 +123,9 @@ def test_no_number_is_said_where_it_is_not_known_closely() -> None:
     assert wrong_among(1200, 267, 63, 521).startswith("between 63 and 521 are wrong (5.2% to 43.4%")
 
 
-def test_a_run_without_judged_labels(tmp_path: Path) -> None:
-    (tmp_path / "few").mkdir()
-    Image.fromarray(picture(1, 32, 32)).save(tmp_path / "few" / "1.png")
-    ScanOptions(jobs=1).prepare([str(tmp_path / "few")], tmp_path / "run").carry_out(
-        lambda *_: None
-    )
+def test_a_run_without_judged_labels(reviewed_run: Path) -> None:
     with pytest.raises(UsageError, match="were judged"):
-        Run(tmp_path / "run").review_labels()
+        Run(reviewed_run).review_labels()
 
 
 @pytest.mark.parametrize("factor", [0.4, 1.0, 2.0])

@@ -1,7 +1,5 @@
 """The stores that are open: one a generation, with the ledger, closed when others were used."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Saved views: kept by name beside the run, and links that say no more than a person could type."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 

@@ -1,7 +1,5 @@
 """What the tests of checks share: one thread of torch, one check asked."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

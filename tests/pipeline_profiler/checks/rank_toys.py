@@ -3,8 +3,6 @@
 Apart from the other toys: a check reads whether the file of a factory speaks of ranks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipeline_profiler.checks.lazy import nn, torch

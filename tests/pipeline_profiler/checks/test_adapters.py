@@ -1,7 +1,5 @@
 """The documented adapters, as they stand in docs/check.md, on real libraries."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

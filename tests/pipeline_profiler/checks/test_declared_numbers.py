@@ -1,7 +1,5 @@
 """Where checkpoints declare the mean and deviation of their inputs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,14 +63,11 @@ def test_nothing_is_declared(thing: Any) -> None:
     assert declared_by(thing) is None
 
 
-def test_a_file_without_numbers_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(ProfileError, match="declares no mean"):
-        read_declaration(str(tmp_path / "a.json"))
-
-
-def test_a_model_that_cannot_be_made_declares_nothing() -> None:
+def test_what_cannot_be_made_or_read_declares_nothing(tmp_path: Path) -> None:
     def make() -> Any:
         raise RuntimeError("no GPU")
 
     assert LoaderSubject(make, make_model=make).declared is None
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(ProfileError, match="declares no mean"):
+        read_declaration(str(tmp_path / "a.json"))

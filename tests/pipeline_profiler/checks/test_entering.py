@@ -1,7 +1,5 @@
 """What enters the model beside what the loader gives; facts of a training; a script with both."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -260,23 +258,30 @@ def write_script(folder: Path, first: str, weight: str, step: str) -> str:
     return text
 
 
-CODES = ["LOAD008", "LOAD020", "TRAIN041"]
+CODES = ["LOAD008", "LOAD013", "LOAD020", "TRAIN041"]
 
 
 @pytest.mark.parametrize(
-    ("words", "failed"),
+    ("words", "trained", "failed"),
     [
-        (("300", "counts / counts.sum()", "(x - 0.5) / 0.25"), CODES),
-        (("320", "counts.sum() / (3 * counts)", "x * 1.01"), []),
+        (("300", "counts / counts.sum()", "x - 9"), "x * 99", CODES),
+        (("320", "counts.sum() / (3 * counts)", "x * 1.01"), "x * 1.01", []),
     ],
     ids=["planted", "healthy"],
 )
-def test_an_unmodified_script(tmp_path: Path, words: tuple[str, ...], failed: list[str]) -> None:
-    write_script(tmp_path, *words)
+def test_an_unmodified_script(
+    tmp_path: Path, words: tuple[str, ...], trained: str, failed: list[str]
+) -> None:
+    text = write_script(tmp_path, *words)
+    text = text.replace(f"model({words[2]}), y)", f"model({trained}), y)")
+    (tmp_path / "train.py").write_text(text)
     checks = ("--only", ",".join(CODES), "--yes", "--", "train.py")
     found = command(tmp_path, "check", *checks)
     assert sorted(found["failed"]) == failed, found["checks"]
     assert {c["verdict"] for c in found["checks"]} == ({"failed"} if failed else {"passed"})
+    places = {check["code"]: check["place"] for check in found["checks"]}
+    lines = [line_of(text, part) for part in ("loss = loss_function(", "print(sum(")]
+    assert not failed or [places["LOAD008"], places["LOAD013"]] == lines
 
 
 SPLIT = """
@@ -375,18 +380,6 @@ def test_the_line_is_that_of_the_evaluation_and_of_the_call_of_the_model(
     assert found["checks"][0]["place"] == line_of(SPLIT, "value = loss(model(x)")
 
 
-def test_the_line_at_the_model_of_a_script(tmp_path: Path) -> None:
-    text = write_script(tmp_path, "320", "None", "x - 9")
-    text = text.replace("model(x - 9), y)", "model(x * 99), y)")
-    (tmp_path / "train.py").write_text(text)
-    checks = ("--only", "LOAD008,LOAD013", "--yes", "--", "train.py")
-    found = command(tmp_path, "check", *checks)
-    assert sorted(found["failed"]) == ["LOAD008", "LOAD013"], found["checks"]
-    places = {check["code"]: check["place"] for check in found["checks"]}
-    lines = [line_of(text, part) for part in ("loss = loss_function(", "print(sum(")]
-    assert [places["LOAD008"], places["LOAD013"]] == lines
-
-
 GREEN = "torch.stack([0 * x[:, 0], 0 * x[:, 0] + 1, 0 * x[:, 0]], 1)"
 
 
@@ -403,7 +396,8 @@ def test_the_grid_shows_what_enters_the_model(
         write_script(functions, "320", "None", GREEN)
         words += ["--yes", "--", "train.py"]
     code = "LOAD007" if ran == "check" else "TRAIN005"
-    for output in ("x.json", "x.html", "x.md"):
+    pages = () if ran == "a script" else ("x.html", "x.md")  # written by the same code
+    for output in ("x.json", *pages):
         options = ("--only", code, "-o", output, "--images", "x.png")
         if ran == "a script":
             command(functions, words[0], *options, *words[1:])
@@ -415,7 +409,7 @@ def test_the_grid_shows_what_enters_the_model(
         caption = grid.convert("L").crop((0, 94, 96, 110))
         assert min(caption.tobytes()) < 99  # the label is written below
     assert parse_checks((functions / "x.json").read_bytes(), "x.json").grid is not None
-    for page in ("x.html", "x.md"):
+    for page in pages:
         shown = (functions / page).read_text()
         encoded = shown.partition("data:image/png;base64,")[2].rstrip(")\n").partition('"')[0]
         assert base64.b64decode(encoded).startswith(png[:8])

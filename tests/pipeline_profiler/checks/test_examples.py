@@ -3,8 +3,6 @@
 Nor does it fail any of the plain toys of its family.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Known values of checks on a training, and losses that users have: right ones are never failed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,24 +20,24 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training
 from tests.pipeline_profiler.checks.conftest import judged
 from tests.pipeline_profiler.checks.examples import all_examples
-from tests.pipeline_profiler.checks.examples.loader.contents import last_held_out
+from tests.pipeline_profiler.checks.examples.loader.data import last_held_out
 from tests.pipeline_profiler.checks.toys import ToyRows, descent, toy_loader, toy_training
 
 pytestmark = pytest.mark.slow
 
 
-def test_ranks_are_those_of_scipy() -> None:
+def test_ranks_coins_and_shares_have_their_known_values() -> None:
     values = np.random.default_rng(0).integers(0, 9, 40).astype(np.float64)
-    assert np.array_equal(_ranks(values), rankdata(values))  # with ties
-
-
-def test_examples_on_which_two_models_differ_are_coins() -> None:
+    assert np.array_equal(_ranks(values), rankdata(values))  # of scipy, with ties
     ours, theirs = np.zeros(10), np.ones(10)
-    assert behind(ours, theirs) == pytest.approx(2**-10)
+    assert behind(ours, theirs) == pytest.approx(2**-10)  # examples that differ are coins
     assert behind(theirs, ours) == 1
     assert behind(ours, ours) == 1
     mean, low, high = share_interval(np.array([1.0] * 8 + [0.0] * 2))
     assert (mean, low, high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-3)  # Wilson
+    answer = EvaluationOfOthers().run(last_held_out(False, kept=1))
+    assert answer.sentence.startswith("The class shares of training and evaluation overlap by ")
+    assert "classes in common" not in answer.sentence
 
 
 def test_equal_models_are_not_told_apart_by_chance() -> None:
@@ -68,12 +66,6 @@ def test_what_a_resumed_run_has_lost_is_named() -> None:
     assert "model.level" in beside.sentence
     schedule = judged("TRAIN032", TrainingSubject(planted["a schedule without state"])).answer
     assert "schedule.number" in schedule.sentence
-
-
-def test_the_overlap_is_one_of_shares() -> None:
-    answer = EvaluationOfOthers().run(last_held_out(False, kept=1))
-    assert answer.sentence.startswith("The class shares of training and evaluation overlap by ")
-    assert "classes in common" not in answer.sentence
 
 
 class Stateful:

@@ -1,7 +1,5 @@
 """Two ranks: as processes with a group between them, what each reads, writes and averages."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os
@@ -60,21 +58,18 @@ def test_a_rank_that_is_read_at_import_is_its_own(
     assert capfd.readouterr().out == ""  # what a rank prints goes nowhere
 
 
-def test_ranks_speak_to_each_other() -> None:
+def test_ranks_speak_to_each_other_and_are_seeded_apart() -> None:
     import torch.distributed as dist
 
-    def job(rank: int) -> float:
+    def job(rank: int) -> tuple[float, float]:
         number = torch.full((1,), float(rank + 1))
         grouped(lambda: dist.all_reduce(number))
-        return float(number)
+        return float(number), float(torch.rand(1))
 
-    assert ask_ranks(job) == [3.0, 3.0]
+    (one, first), (two, second) = ask_ranks(job)
+    assert (one, two) == (3.0, 3.0)
+    assert first != second
     assert not dist.is_initialized()
-
-
-def test_ranks_are_seeded_apart() -> None:
-    one, two = ask_ranks(lambda rank: float(torch.rand(1)))
-    assert one != two
 
 
 def raising(rank: int) -> None:
@@ -154,9 +149,6 @@ def test_what_speaks_of_ranks(make_loader: Callable[..., Any]) -> None:
     assert not has_ranks([alone])
     assert launches_itself([lightning])
     assert not launches_itself([make_loader])
-
-
-def test_a_factory_says_how_it_takes_its_rank() -> None:
     assert rank_words(lambda rank=0, world_size=1: 0) == ("rank", "world_size")
     assert rank_words(lambda shard_index, num_shards: 0) == ("shard_index", "num_shards")
     assert rank_words(lambda rank=0: 0) is None

@@ -1,7 +1,5 @@
 """What is known of a training: losses, tasks, odd ones, sentences for what cannot be one."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -4,8 +4,6 @@
 learns it in some steps, and nothing learns it without looking. All of it takes milliseconds.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loaders of a user's file, as text: sound ones, ones that raise, and ones that hang."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`check -- train.py` on unmodified scripts of Lightning, transformers and accelerate."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The commands check and explain, as a user calls them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A whole training given for a factory is refused before anything runs; real factories are not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A training whose Python is another than ours is measured there, and nothing there changes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The command end to end, on a model and a loader of the user's own; structure only, no times."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`profiler.toml` and `--set`: typed, complete, and refused with the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The report of a sweep: table, sentences and chart in every format, from the saved session."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -51,6 +49,11 @@ def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
     assert "a CPU has no TF32" in text
     assert "4 interleaved" not in text
     assert "3 interleaved repeats on CPU" in text
+    assert "| model | batch | precision |" in render.to_markdown(session)
+    assert '"verdict": "precision"' in render.to_json(session)
+    assert precision.precision_sections(Session()) == []
+    unfit = replace(session, environment={"torch": {"architecture_problem": "this torch has none"}})
+    assert "Careful: this torch has none" in render.to_text(unfit)
 
 
 def test_tables_and_chart_stand_before_the_sentences(session: Session) -> None:
@@ -72,17 +75,6 @@ def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
     assert part.rows[1][3:] == ("2 / -", "n/a")
 
 
-def test_memory_of_a_gpu_has_three_figures() -> None:
-    of_gpu = probed("fp32", reserved_bytes=2_000_000_000, occupied_bytes=3_500_000_000)
-    row = summarise(measurement([of_gpu], [], 900.0)).rows[0]
-    assert precision.format_memory(row) == "0.00 / 2.00 / 3.50 GB"
-
-
-def test_a_build_without_code_for_the_gpu_is_said_with_the_verdict(session: Session) -> None:
-    unfit = replace(session, environment={"torch": {"architecture_problem": "this torch has none"}})
-    assert "Careful: this torch has none" in render.to_text(unfit)
-
-
 def test_every_line_of_the_table_has_every_column(session: Session) -> None:
     rows = read_table(session).rows
     assert [row.status for row in rows] == ["ok", "ok", "refused"]
@@ -90,9 +82,6 @@ def test_every_line_of_the_table_has_every_column(session: Session) -> None:
     refused = precision.format_row(rows[2])
     assert refused[3] == "refused"
     assert set(refused[4:]) == {"n/a"}
-
-
-def test_out_of_memory_reads_so_in_the_table() -> None:
     full = probed("fp32", status="oom", sentence="out of memory at batch 100: less.", losses=[])
     row = summarise(measurement([full], [], 900.0)).rows[0]
     assert precision.format_row(row)[3] == "out of memory"
@@ -115,15 +104,6 @@ def test_the_longer_bar_is_the_faster_arm_and_the_limit_is_drawn() -> None:
     assert "loader alone: 900 samples/s" in titles
 
 
-def test_markdown_and_json_carry_the_rows(session: Session) -> None:
-    assert "| model | batch | precision |" in render.to_markdown(session)
-    assert '"verdict": "precision"' in render.to_json(session)
-
-
-def test_other_sessions_have_no_such_section() -> None:
-    assert precision.precision_sections(Session()) == []
-
-
 def test_the_saved_sample_session_renders() -> None:
     saved = Session.load(SAVED)
     assert SAVED.stat().st_size < 200_000
@@ -139,6 +119,9 @@ def test_the_saved_sample_session_renders() -> None:
 )
 def test_memory_is_written_with_its_unit(value: int | None, text: str) -> None:
     assert precision.format_bytes(value) == text
+    of_gpu = probed("fp32", reserved_bytes=2_000_000_000, occupied_bytes=3_500_000_000)
+    row = summarise(measurement([of_gpu], [], 900.0)).rows[0]
+    assert precision.format_memory(row) == "0.00 / 2.00 / 3.50 GB"
 
 
 @pytest.mark.parametrize(

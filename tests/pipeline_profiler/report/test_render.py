@@ -34,6 +34,10 @@ def test_text_says_verdict_cause_and_next(session: Session) -> None:
     assert re.search(r"^host batches +not measured +-$", text, re.MULTILINE)
     assert "GPU starvation" not in text
     assert "A perfect loader would make it 1.50 times as fast (95%: 1.45 to 1.56)" in text
+    assert "partial" in render.to_text(Session(partial=True))
+    document = json.loads(render.to_json(session))
+    assert (document["schema"], document["arms"]["H"]) == ("profile/1", None)
+    assert document["causes"][0]["code"] == "PIPE002"
 
 
 def test_markdown_tables_have_one_width(session: Session) -> None:
@@ -53,27 +57,8 @@ def test_html_is_escaped_and_self_contained(session: Session) -> None:
     assert "<script" not in html
     assert "<link" not in html
     assert "default-src &#39;none&#39;" in html
-
-
-def test_a_command_in_a_cell_of_a_page_is_code() -> None:
     page = render._page([Section("Causes", (), ("next",), (("run `a <b>`",),))])
-    assert "<td>run <code>a &lt;b&gt;</code></td>" in page
-
-
-def test_json_carries_the_contract(session: Session) -> None:
-    document = json.loads(render.to_json(session))
-    assert document["schema"] == "profile/1"
-    assert document["causes"][0]["code"] == "PIPE002"
-    assert document["arms"]["H"] is None
-
-
-def test_an_interval_without_ends_is_not_printed_as_numbers() -> None:
-    assert share_text({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
-    assert share_text({"share": None}) == "n/a"
-
-
-def test_a_partial_session_says_so() -> None:
-    assert "partial" in render.to_text(Session(partial=True))
+    assert "<td>run <code>a &lt;b&gt;</code></td>" in page  # a command in a cell
 
 
 def test_charts_carry_their_numbers_as_text() -> None:
@@ -156,31 +141,25 @@ def test_causes_keep_the_order_of_the_diagnosis() -> None:
     assert ([c["code"] for c in shown], [c["code"] for c in unsure]) == (["A", "B"], ["C", "D"])
 
 
-def test_what_every_loader_costs_needs_no_explanation(session: Session) -> None:
-    session = copy.deepcopy(session)
-    session.results["causes"] = []
-    assert "not explained" in to_screen(session)
-    session.results["verdict"] = "not input-bound"
-    assert "not explained" not in to_screen(session)
-
-
-def test_a_cause_that_may_cost_nothing_stands_apart(session: Session) -> None:
-    text = to_screen(having(session, causes=[cause("A", 0.1, -0.02, 0.2)]))
-    assert "not shown to cost time: a" in text
-    assert "mend A" not in text
-
-
 def test_what_no_cause_explains_is_told(session: Session) -> None:
     stall = {"share": 0.33, "low": 0.31, "high": 0.36}
     some = having(session, stall=stall, causes=[cause("A", 0.1, 0.08, 0.12)])
     assert "not explained: at least 21.0% of the step" in to_screen(some)
     every = having(session, stall=stall, causes=[cause("A", 0.3, 0.28, 0.32)])
     assert "not explained" not in to_screen(every)
+    assert "not explained" in to_screen(having(session, causes=[]))
+    healthy = having(session, causes=[], verdict="not input-bound")
+    assert "not explained" not in to_screen(healthy)  # it is what every loader costs
+    text = to_screen(having(session, causes=[cause("A", 0.1, -0.02, 0.2)]))
+    assert "not shown to cost time: a" in text
+    assert "mend A" not in text
 
 
 def test_an_interval_that_says_nothing_is_cannot_tell(session: Session) -> None:
     wild = {"share": -4.684, "low": -1075.7, "high": 0.97}
     assert share_text(wild) == "inconclusive: the repeats differ too much"
+    assert share_text({"share": 0.5, "low": None, "high": None}) == "50.0% (interval unknown)"
+    assert share_text({"share": None}) == "n/a"
     text = to_screen(having(session, stall=wild, causes=[]))
     assert text.startswith("inconclusive: the repeats differ too much")
     assert "--seconds 240" in " ".join(text.split())

@@ -51,77 +51,57 @@ def document(n: int = 40, **kwargs: Any) -> dict[str, Any]:
     return trace.build(Session(runs=[run]), **kwargs)
 
 
-def slices(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[tuple[float, float]]]:
-    tracks = defaultdict(list)
+def test_events_have_what_the_importer_reads_nest_and_are_paired(tmp_path: Path) -> None:
+    session = Session(runs=[made_run(rows(), workers=2, prefetch=2)])
+    path = render.write(session, str(tmp_path / "x.trace.json.gz"))
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    tracks = defaultdict[Any, list[tuple[float, float]]](list)
+    queued = defaultdict[Any, int](int)
     for e in events:
+        assert REQUIRED[e["ph"]] <= set(e), e
+        assert e.get("ts", 0) >= 0
         if e["ph"] == "X":
             tracks[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
-    return tracks
-
-
-def test_every_event_has_what_the_importer_reads() -> None:
-    for event in document()["traceEvents"]:
-        assert REQUIRED[event["ph"]] <= set(event), event
-        assert event.get("ts", 0) >= 0
-
-
-def test_slices_nest_on_every_track() -> None:
-    for track in slices(document()["traceEvents"]).values():
+        elif e["ph"] in "be":
+            queued[e["id"], e["name"]] += 1 if e["ph"] == "b" else -1
+    assert set(queued.values()) == {0}
+    for track in tracks.values():
         open_ends: list[float] = []
         for start, end in sorted(track, key=lambda s: (s[0], -s[1])):
             while open_ends and open_ends[-1] <= start + 1e-6:
                 open_ends.pop()
             assert not open_ends or end <= open_ends[-1] + 1e-3
             open_ends.append(end)
+    for e in events:  # every joint of a flow lies in a slice
+        if e["ph"] in "stf":
+            assert any(a - 1e-6 <= e["ts"] <= b + 1e-6 for a, b in tracks[e["pid"], e["tid"]]), e
+    counts = [e["args"]["ready"] for e in events if e["ph"] == "C"]
+    assert min(counts) == counts[-1] == 0
+    assert max(counts) >= 1
 
 
-def test_each_batch_is_one_flow_from_dispatch_to_step() -> None:
+def flows_of(trace_document: dict[str, Any]) -> list[list[dict[str, Any]]]:
     flows = defaultdict(list)
-    for e in document()["traceEvents"]:
+    for e in trace_document["traceEvents"]:
         if e["ph"] in "stf":
             flows[e["id"]].append(e)
+    return list(flows.values())
+
+
+def test_each_batch_is_one_flow_from_dispatch_to_step_and_none_goes_back_in_time() -> None:
+    flows = flows_of(document())
     assert len(flows) == 40
-    for joints in flows.values():
+    for joints in flows:
         assert [j["ph"] for j in joints] == ["s", "t", "t", "t", "t", "f"]
-        assert [j["ts"] for j in joints] == sorted(j["ts"] for j in joints)
         assert joints[-1]["bp"] == "e"
         assert len({j["pid"] for j in joints}) == 2  # trainer and worker
-
-
-def test_no_flow_goes_back_in_time() -> None:
-    """An index leaves while next() still runs: its worker begins before next() returns."""
+    # an index leaves while next() still runs: its worker begins before next() returns
     early = schedule(40, 2, 1, 20.0, lambda j: 15.0, overhead=0.5)
     for row in early[2:]:
         row["start"] -= 0.3
     run = made_run(early, workers=2, prefetch=1)
-    flows = defaultdict(list)
-    for e in trace.build(Session(runs=[run]))["traceEvents"]:
-        if e["ph"] in "stf":
-            flows[e["id"]].append(e["ts"])
-    assert all(moments == sorted(moments) for moments in flows.values())
-
-
-def test_every_joint_lies_in_a_slice() -> None:
-    events = document()["traceEvents"]
-    tracks = slices(events)
-    for e in events:
-        if e["ph"] in "stf":
-            assert any(a - 1e-6 <= e["ts"] <= b + 1e-6 for a, b in tracks[e["pid"], e["tid"]]), e
-
-
-def test_queue_slices_are_paired() -> None:
-    open_slices: dict[tuple[Any, ...], int] = defaultdict(int)
-    for e in document()["traceEvents"]:
-        if e["ph"] in "be":
-            open_slices[e["id"], e["name"]] += 1 if e["ph"] == "b" else -1
-    assert set(open_slices.values()) == {0}
-
-
-def test_the_counter_never_goes_below_zero_and_ends_empty() -> None:
-    counts = [e["args"]["ready"] for e in document()["traceEvents"] if e["ph"] == "C"]
-    assert min(counts) == 0
-    assert counts[-1] == 0
-    assert max(counts) >= 1
+    for joints in [*flows, *flows_of(trace.build(Session(runs=[run])))]:
+        assert [j["ts"] for j in joints] == sorted(j["ts"] for j in joints)
 
 
 def test_the_trace_is_bounded_and_says_what_it_left_out() -> None:
@@ -165,12 +145,6 @@ def test_causes_and_arms_are_slices_with_names() -> None:
     (cause,) = [e for e in found if e["name"] == "PIPE004 decode"]
     assert cause["args"]["next"] == "cache"
     assert {"warm, block 0", "resident, block 0"} <= {e["name"] for e in found}
-
-
-def test_it_is_written_gzipped(tmp_path: Path) -> None:
-    session = Session(runs=[made_run(rows(), workers=2, prefetch=2)])
-    path = render.write(session, str(tmp_path / "x.trace.json.gz"))
-    assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
 
 
 def test_a_session_without_a_loop_is_a_sentence() -> None:

@@ -54,11 +54,7 @@ def test_a_dataset_is_recognised_and_described() -> None:
     config = tf_data.describe(ds)
     assert config["operations"] == ["Range", "Map", "Shuffle", "Interleave", "Batch", "Prefetch"]
     assert "ram_budget" in config["options"]
-
-
-def test_a_dataset_that_is_made_without_a_batch_size_is_taken_as_it_is() -> None:
-    ds = graph()
-    assert make_sized_loader(lambda: ds, 4) is ds
+    assert make_sized_loader(lambda: ds, 4) is ds  # made without a batch size: as it is
 
 
 def test_the_empty_loader_of_a_dataset_gives_its_batch_again_beside_the_step() -> None:
@@ -81,6 +77,12 @@ def test_a_python_generator_is_known_from_a_function_in_python() -> None:
     assert tf_graph.calls_python(made)
     assert tf_graph.calls_python(called)
     assert not tf_graph.calls_python(graph())
+
+    def file(i: Any) -> Any:
+        slow = lambda x: tf.py_function(lambda v: v, [x], tf.int64)  # noqa: E731
+        return tf.data.Dataset.range(8).map(slow)
+
+    assert tf_graph.calls_python(tf.data.Dataset.range(4).interleave(file).batch(2))
     with pytest.raises(ProfileError, match="does not apply"):  # one source
         tf_graph.apply(made, "parallel interleave")
 
@@ -115,6 +117,11 @@ def test_interventions_change_one_operation_and_no_element(name: str, gone: str,
     assert new in names(changed)
     assert gone not in names(changed)
     assert elements(changed) == list(range(64))
+    fewer = tf_graph.drop_fields(("unused",))(graph())
+    assert set(fewer.element_spec) == {"x"}
+    assert names(fewer)[:3] == ["Range", "Map", "Map"]  # before what follows
+    assert elements(fewer) == list(range(64))
+    assert elements(tf_graph.apply(graph(), "tf.data service")) == list(range(64))  # in process
 
 
 def test_an_interleave_is_tried_with_more_sources_than_the_user_has_open() -> None:
@@ -134,18 +141,6 @@ def test_prefetch_is_added_where_it_is_missing_only() -> None:
     assert names(tf_graph.apply(ds, "prefetch"))[-1] == "Prefetch"
     with pytest.raises(ProfileError, match="does not apply"):
         tf_graph.apply(graph(), "prefetch")
-
-
-def test_unused_fields_are_dropped_before_what_follows() -> None:
-    changed = tf_graph.drop_fields(("unused",))(graph())
-    assert set(changed.element_spec) == {"x"}
-    assert names(changed)[:3] == ["Range", "Map", "Map"]
-    assert elements(changed) == list(range(64))
-
-
-def test_the_service_serves_the_users_dataset_in_process() -> None:
-    changed = tf_graph.apply(graph(), "tf.data service")
-    assert elements(changed) == list(range(64))
 
 
 def test_an_unknown_operation_is_a_sentence() -> None:
@@ -232,16 +227,6 @@ def test_keras_fit_is_recorded_by_a_callback() -> None:
     run: Run = real.session().runs[0]
     assert len(Window.of(run).steps.batch) == 8
     assert len(Window.of(run).first_batch_ns) == 2
-
-
-def test_python_within_an_interleave_is_found_too() -> None:
-    def file(i: Any) -> Any:
-        slow = lambda x: tf.py_function(lambda v: v, [x], tf.int64)  # noqa: E731
-        return tf.data.Dataset.range(8).map(slow)
-
-    assert tf_graph.calls_python(tf.data.Dataset.range(4).interleave(file).batch(2))
-    plain = tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.range(8))
-    assert not tf_graph.calls_python(plain)
 
 
 def test_interventions_end_with_their_time(monkeypatch: pytest.MonkeyPatch) -> None:

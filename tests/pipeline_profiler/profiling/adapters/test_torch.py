@@ -142,16 +142,13 @@ def test_persistent_workers_are_kept_over_epochs() -> None:
     assert len(Window.of(run).first_batch_ns) == 3
 
 
-def test_out_of_order_delivery_is_tagged() -> None:
+def test_out_of_order_delivery_is_tagged_and_single_samples_are_batches() -> None:
     loader = DataLoader(Plain(40), 4, num_workers=2, in_order=False)
     batches, run = watched(loader)
     assert sorted(values(batches)) == [2.0 * i for i in range(40)]
     assert sorted(run.batches["tag"]) == list(range(10))
     first = [float(b[0]) for b in batches]
     assert [8.0 * tag for tag in run.batches["tag"]] == first
-
-
-def test_without_automatic_batching() -> None:
     batches, run = watched(DataLoader(Plain(), batch_size=None, num_workers=2))
     assert values(batches) == [2.0 * i for i in range(24)]
     assert len(run) == 24
@@ -204,13 +201,12 @@ def test_rebuilding_changes_one_setting_and_keeps_the_rest() -> None:
     assert new.batch_sampler is loader.batch_sampler
     assert torch_loader.rebuild(loader, {"batch_size": 8}).batch_size == 8
     assert torch_loader.rebuild(loader, {"workers": 0}).prefetch_factor is None
-
-
-def test_a_batch_size_of_the_users_own_sampler_is_refused() -> None:
-    sampler = ByHand(SequentialSampler(range(24)), 3, False)
-    loader = DataLoader(Plain(), batch_sampler=sampler)
+    own = DataLoader(Plain(), batch_sampler=ByHand(SequentialSampler(range(24)), 3, False))
     with pytest.raises(ProfileError, match="your own batch_sampler"):
-        torch_loader.rebuild(loader, {"batch_size": 8})
+        torch_loader.rebuild(own, {"batch_size": 8})
+    batches = [torch.zeros(2, 3), torch.ones(2, 3)]  # one worker hands out what lies ready
+    handed = list(torch_loader.kept_loader(DataLoader(range(4)), batches, 5))  # type: ignore[arg-type]
+    assert [float(batch[0, 0]) for batch in handed] == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -229,12 +225,6 @@ def test_a_loader_in_order_begins_anywhere_once() -> None:
     assert [int(batch[0]) // 2 for batch in loader] == [0, 4, 8, 12, 16, 20]
     assert len(moved) == len(loader)
     assert torch_loader.from_batch(DataLoader(Plain(), 4, shuffle=True), 2) is None
-
-
-def test_one_worker_hands_out_whole_batches_that_lie_ready() -> None:
-    batches = [torch.zeros(2, 3), torch.ones(2, 3)]
-    handed = list(torch_loader.kept_loader(DataLoader(range(4)), batches, 5))  # type: ignore[arg-type]
-    assert [float(batch[0, 0]) for batch in handed] == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from pipeline_profiler import ProfileError
 from pipeline_profiler.profiling.diagnose import verdict
@@ -48,23 +49,17 @@ def quick(**more: Any) -> Options:
     return Options(quick=True, steps=60, repeats=3, **more)
 
 
-@pytest.fixture(scope="module")
-def exact() -> Session:
-    return measure_arms(bench(FakeClock()), quick())
-
-
-def test_all_arms_are_interleaved_and_exact(exact: Session) -> None:
-    session = exact
+def test_all_arms_are_interleaved_and_exact_and_so_is_the_verdict() -> None:
+    session = measure_arms(bench(FakeClock()), quick())
     assert session.plan.arms == (Arm.RESIDENT, Arm.WARM)
-    assert [len(session.arm(a)) for a in (Arm.RESIDENT, Arm.WARM)] == [3, 3]
     assert [Window.of(run).period_ns for run in session.arm(Arm.RESIDENT)] == [20 * MS] * 3
     assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
     order = [run.arm for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
     assert {Arm.RESIDENT, Arm.WARM} == set(order[:2]) == set(order[2:4])
-
-
-def test_the_verdict_of_an_exact_session_is_exact(exact: Session) -> None:
-    found = verdict.diagnose_session(exact)
+    text = schedule.announcement(session.plan)
+    assert "Host-to-device copy: not measured (no GPU)" in text
+    assert "GPU starvation" not in text
+    found = verdict.diagnose_session(session)
     assert found.stall.value == pytest.approx(1 / 3)
     assert found.verdict == "input-bound high"
 
@@ -76,12 +71,6 @@ def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
     ]
     assert orders[0] == orders[1]
     assert len({tuple(o) for o in orders}) > 1
-
-
-def test_the_plan_says_why(exact: Session) -> None:
-    text = schedule.announcement(exact.plan)
-    assert "Host-to-device copy: not measured (no GPU)" in text
-    assert "GPU starvation" not in text
 
 
 def test_a_slow_pipeline_gets_fewer_steps_and_says_so() -> None:
@@ -202,8 +191,30 @@ def test_a_step_that_keeps_memory_is_told_of() -> None:
     assert told == [False, True]
 
 
-def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(tmp_path: Path) -> None:
-    from PIL import Image
+class Pictures(list[str]):
+    """Files of 640 x 480 as a dataset: opened, read in grey, after `before(picture)`."""
+
+    before: Callable[[Any], object] = staticmethod(lambda picture: None)
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        with Image.open(super().__getitem__(index)) as picture:
+            self.before(picture)
+            return picture.convert("L")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Pictures:
+    made = Pictures(str(tmp_path / f"{i}.jpg") for i in range(3))
+    for name in made.paths:
+        Image.new("RGB", (640, 480)).save(name)
+    return made
+
+
+def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(pictures: Pictures) -> None:
     from torch import zeros
     from torch.utils.data import DataLoader
 
@@ -218,21 +229,8 @@ def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(tmp_path: Path) -> 
             return self.now
 
     late, clock = [5_000.0], Growing()
-
-    class Pictures(list[str]):
-        @property
-        def paths(self) -> list[str]:
-            return list(self)
-
-        def __getitem__(self, index: Any) -> Any:
-            clock.advance(late.pop() if late else 1.0)
-            with Image.open(super().__getitem__(index)) as picture:
-                return picture.convert("L")
-
-    names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
-    for name in names:
-        Image.new("RGB", (640, 480)).save(name)
-    bench = Bench(lambda: DataLoader(Pictures(names)), lambda batch: None, clock)
+    pictures.before = lambda picture: clock.advance(late.pop() if late else 1.0)
+    bench = Bench(lambda: DataLoader(pictures), lambda batch: None, clock)
     found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
     assert found is not None
     assert found["sample_ms"] == pytest.approx(1.0, abs=0.01)
@@ -240,28 +238,14 @@ def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(tmp_path: Path) -> 
 
 
 def test_decoding_is_tried_at_the_size_that_training_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pictures: Pictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from PIL import Image
     from torch import zeros
     from torch.utils.data import DataLoader
 
     seen = set[tuple[int, int]]()
-
-    class Pictures(list[str]):
-        @property
-        def paths(self) -> list[str]:
-            return list(self)
-
-        def __getitem__(self, index: Any) -> Any:
-            with Image.open(super().__getitem__(index)) as picture:
-                seen.add(picture.size)
-                return picture.convert("L")
-
-    names = [str(tmp_path / f"{i}.jpg") for i in range(3)]
-    for name in names:
-        Image.new("RGB", (640, 480)).save(name)
-    bench = Bench(lambda: DataLoader(Pictures(names)), lambda batch: None)
+    pictures.before = lambda picture: seen.add(picture.size)
+    bench = Bench(lambda: DataLoader(pictures), lambda batch: None)
     found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
     assert found is not None
     assert found["side"] == 120
@@ -269,7 +253,7 @@ def test_decoding_is_tried_at_the_size_that_training_gets(
     ways = {"full_ms", "reduced_ms", "copy_ms", "read_ms", "packed_ms"}
     assert set(found) == ways | {"sample_ms", "copied_ms", "copied_error", "side"}
     assert seen == {(640, 480), (341, 256)}  # the dataset's own code got the copies
-    with Image.open(names[0]) as picture:
+    with Image.open(pictures.paths[0]) as picture:
         assert picture.size == (640, 480)  # and the file again afterwards
     monkeypatch.setattr(Pictures, "__getitem__", list.__getitem__)  # opens nothing
     found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
@@ -302,10 +286,8 @@ def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
     assert (Arm.SHADOW in plan.arms) != lean
     decided = {r.included for r in plan.reasons if Arm.SHADOW in r.arms}
     assert decided == {not lean}
-
-
-def test_where_the_step_ends_when_it_returns_the_warm_loader_tells_what_it_costs() -> None:
-    first = Window.of(made_run(rows_of(60, 2, 2, 20.0, lambda j: 10.0), Arm.PILOT, workers=2))
+    # where the step ends when it returns, the warm loader tells what it costs
+    monkeypatch.setattr(environment, "has_cuda", lambda: False)
     assert Arm.SHADOW not in schedule.make_plan(first, Options(quick=True), []).arms
 
 
@@ -331,7 +313,7 @@ def test_a_loader_without_enough_batches_is_a_sentence(loader: Any, words: str) 
         measure_arms(Bench(lambda: loader, lambda batch: clock.advance(20), clock), quick())
 
 
-def test_a_generator_function_is_made_anew_for_each_arm() -> None:
+def test_a_generator_function_is_made_anew_for_each_arm_and_nan_is_noted() -> None:
     clock = FakeClock()
 
     def make() -> Iterator[int]:
@@ -339,23 +321,15 @@ def test_a_generator_function_is_made_anew_for_each_arm() -> None:
             clock.advance(10)
             yield i
 
-    session = measure_arms(Bench(make, lambda b: clock.advance(20), clock), quick())
-    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
-
-
-def test_nan_from_the_step_is_noted_once_and_the_timings_kept() -> None:
-    clock = FakeClock()
-
     def step(batch: Any) -> float:
         clock.advance(20)
         return float("nan")
 
-    loader = SlowList(clock, [10.0] * 400)
-    session = measure_arms(Bench(lambda: loader, step, clock), quick())
+    session = measure_arms(Bench(make, step, clock), quick())
+    assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
     notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]
-    assert Window.of(session.arm(Arm.WARM)[0]).period_ns == 30 * MS
 
 
 @pytest.mark.parametrize(
@@ -432,9 +406,6 @@ def test_eviction_is_proved() -> None:
         assert cold_cache.resident([file.name]) == 1.0
         assert cold_cache.refuse([file.name]) == ""
         assert cold_cache.resident([file.name]) == 0.0
-
-
-def test_a_missing_file_is_counted() -> None:
     assert cold_cache.evict(["/nonexistent"]) == ["1 of 1 files could not be put out of the cache."]
 
 
@@ -443,6 +414,15 @@ def test_the_window_holds_whole_epochs() -> None:
     assert session.plan.steps == 64  # of 60 asked for
     steps = [Window.of(run).steps for run in session.arm(Arm.WARM)]
     assert [(len(s.batch), int(s.first.sum())) for s in steps] == [(64, 4)] * 3
+
+    class Sized(SlowList):
+        def __len__(self) -> int:
+            return len(self.waits)
+
+    clock = FakeClock()
+    loader = Sized(clock, [2.0] * 250)
+    session = measure_arms(Bench(lambda: loader, lambda batch: clock.advance(3), clock), quick())
+    assert session.plan.steps == 250  # a whole epoch fits: its start and its end are in the window
 
 
 @pytest.mark.slow
@@ -463,17 +443,6 @@ def test_windows_of_a_loader_in_order_lie_anywhere_in_the_epoch() -> None:
     assert len(set(begins)) == 3
     assert max(seen) > 1000
     assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
-
-
-def test_a_whole_epoch_is_measured_where_it_fits() -> None:
-    class Sized(SlowList):
-        def __len__(self) -> int:
-            return len(self.waits)
-
-    clock = FakeClock()
-    loader = Sized(clock, [2.0] * 250)
-    session = measure_arms(Bench(lambda: loader, lambda batch: clock.advance(3), clock), quick())
-    assert session.plan.steps == 250  # of 60 asked for: its start and its end are in the window
 
 
 @pytest.mark.parametrize("every", [3, 4, 7])

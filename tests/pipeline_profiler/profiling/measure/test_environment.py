@@ -1,7 +1,5 @@
 """What the environment says of a card, from the strings that torch and the driver give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -21,29 +21,24 @@ def run_of(cost: Any, workers: int, prefetch: int, step: float = 20.0) -> Any:
     return run
 
 
-def test_the_smallest_sufficient_number_of_workers_is_recommended() -> None:
-    offers = tune.recommend(Window.of(run_of(lambda j: 50.0, 1, 2)), cores=2)
-    change, gain = offers[0]
-    assert change == {"workers": 3}
-    assert gain == pytest.approx(2.5, rel=0.03)
-
-
-def test_settings_are_recommended_together() -> None:
-    run = run_of(lambda j: 50.0, 1, 2)
-    run.config["batches"] = 200
-    run.spans.columns["start"][run.spans.stages.index("iter")] -= 10_000 * MS
-    change, gain = tune.recommend(Window.of(run), cores=2)[0]
-    assert change == {"workers": 3, "persistent": True}
-    assert gain == pytest.approx(100 / 20, rel=0.03)
-
-
-def test_workers_that_start_in_each_epoch_are_told_to_persist() -> None:
-    run = run_of(lambda j: 30.0, 2, 2)
-    run.config["batches"] = 200
-    run.spans.columns["start"][run.spans.stages.index("iter")] -= 4_000 * MS
-    change, gain = tune.recommend(Window.of(run), cores=2)[0]
-    assert change == {"persistent": True}
-    assert gain == pytest.approx(2.0, rel=0.03)
+@pytest.mark.parametrize(
+    ("cost", "workers", "start_ms", "change", "gain"),
+    [
+        (50.0, 1, 0, {"workers": 3}, 2.5),
+        (50.0, 1, 10_000, {"workers": 3, "persistent": True}, 100 / 20),
+        (30.0, 2, 4_000, {"persistent": True}, 2.0),
+    ],
+    ids=["the smallest sufficient number", "two settings together", "a start in each epoch"],
+)
+def test_settings_are_recommended(
+    cost: float, workers: int, start_ms: int, change: dict[str, Any], gain: float
+) -> None:
+    run = run_of(lambda j: cost, workers, 2)
+    if start_ms:
+        run.config["batches"] = 200
+        run.spans.columns["start"][run.spans.stages.index("iter")] -= start_ms * MS
+    found = tune.recommend(Window.of(run), cores=2)[0]
+    assert found == (change, pytest.approx(gain, rel=0.03))
 
 
 def test_cpu_bound_loading_is_not_sent_beyond_the_cores() -> None:

@@ -6,8 +6,6 @@ infinite and deeply nested values, columns of unequal lengths) or its bytes (cut
 encodings).
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json
@@ -112,58 +110,42 @@ def _place(draw: Any, document: Document) -> tuple[Any, Any]:
         at = inner
 
 
-def _delete(draw: Any, at: Any, key: Any) -> None:
-    del at[key]
+def _change(draw: Any, at: Any, key: Any) -> None:
+    """Delete, replace, nudge, lengthen, shorten, turn round or exchange a value."""
+    value = at[key]
+    is_list, is_dict = isinstance(value, list), isinstance(value, dict)
+    match draw(st.integers(0, 6)):
+        case 0:
+            del at[key]
+        case 1 if isinstance(value, (int, float)):
+            by = draw(st.sampled_from((-1, 0, 1e-9, 1e9, 1e18)))
+            at[key] = type(value)(value * by)
+        case 1 if isinstance(value, str):
+            at[key] = value[::-1]
+        case 2 if is_list:
+            at[key] += draw(st.sampled_from(([0], [None], value[:5], [-1] * 3)))
+        case 2 if is_dict:
+            value[draw(st.sampled_from(("x", "W", "load", "")))] = copy.deepcopy(
+                draw(st.sampled_from(WRONG))
+            )
+        case 3 if is_list:
+            del value[draw(st.integers(0, len(value))) :]
+        case 4 if is_list:
+            value.reverse()
+        case 4 if isinstance(at, dict):
+            other = draw(st.sampled_from(list(at)))
+            at[key], at[other] = at[other], value
+        case _:
+            at[key] = copy.deepcopy(draw(st.sampled_from(WRONG)))  # later changes go into it
 
 
-def _replace(draw: Any, at: Any, key: Any) -> None:
-    at[key] = copy.deepcopy(draw(st.sampled_from(WRONG)))  # later changes go into it
-
-
-def _nudge(draw: Any, at: Any, key: Any) -> None:
-    if isinstance(at[key], (int, float)):
-        by = draw(st.sampled_from((-1, 0, 1e-9, 1e9, 1e18)))
-        at[key] = type(at[key])(at[key] * by)
-    elif isinstance(at[key], str):
-        at[key] = at[key][::-1]
-
-
-def _lengthen(draw: Any, at: Any, key: Any) -> None:
-    if isinstance(at[key], list):
-        at[key] += draw(st.sampled_from(([0], [None], at[key][:5], [-1] * 3)))
-    elif isinstance(at[key], dict):
-        name = draw(st.sampled_from(("x", "W", "load", "")))
-        _replace(draw, at[key], name)
-
-
-def _shorten(draw: Any, at: Any, key: Any) -> None:
-    if isinstance(at[key], list):
-        del at[key][draw(st.integers(0, len(at[key]))) :]
-
-
-def _mix(draw: Any, at: Any, key: Any) -> None:
-    if isinstance(at[key], list):
-        at[key].reverse()
-    elif isinstance(at, dict):
-        other = draw(st.sampled_from(list(at)))
-        at[key], at[other] = at[other], at[key]
-
-
-CHANGES: tuple[Callable[[Any, Any, Any], None], ...] = (
-    _delete, _replace, _replace, _nudge, _lengthen, _shorten, _mix,
-)  # fmt: skip
-
-
-def _spoil_bytes(draw: Any, blob: bytes) -> bytes:
-    kind = draw(st.integers(0, 5))
-    at = draw(st.integers(0, max(len(blob) - 1, 0)))
-    if kind == 0:
-        return blob[:at]
-    if kind == 1:
-        return blob[:at] + bytes([blob[at] ^ (1 << draw(st.integers(0, 7)))]) + blob[at + 1 :]
-    if kind == 2:
-        return blob[:at] + b"\xff\xfe\x00" + blob[at:]
-    return blob
+def _spoiled(draw: Any, blob: bytes) -> bytes:
+    """The bytes, one time in ten cut, with a bit turned, or with bytes put in."""
+    at = draw(st.integers(0, len(blob) - 1))
+    turned = bytes([blob[at] ^ (1 << draw(st.integers(0, 7)))])
+    cut, flipped = blob[:at], blob[:at] + turned + blob[at + 1 :]
+    ways = (cut, flipped, cut + b"\xff\xfe\x00" + blob[at:])
+    return draw(st.sampled_from((*ways, *[blob] * 27)))
 
 
 @st.composite
@@ -171,17 +153,10 @@ def damaged_files(draw: Any) -> bytes:
     """The bytes of a session file with something wrong in it."""
     document = copy.deepcopy(draw(st.sampled_from(documents())))
     for _ in range(draw(st.integers(1, 3))):
-        at, key = _place(draw, document)
-        draw(st.sampled_from(CHANGES))(draw, at, key)
-        if not document:
-            break
-    blob = json.dumps(document).encode()
-    if draw(st.integers(0, 9)) == 0:
-        blob = _spoil_bytes(draw, blob)
-    if draw(st.booleans()):
-        blob = gzip.compress(blob, 1)
-        blob = _spoil_bytes(draw, blob) if draw(st.integers(0, 9)) == 0 else blob
-    return blob
+        if document:
+            _change(draw, *_place(draw, document))
+    blob = _spoiled(draw, json.dumps(document).encode())
+    return _spoiled(draw, gzip.compress(blob, 1)) if draw(st.booleans()) else blob
 
 
 # ---- readers ----

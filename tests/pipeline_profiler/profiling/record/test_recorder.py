@@ -55,25 +55,36 @@ def test_the_marked_step_is_told_from_the_work_beside_it(clock: FakeClock, rec: 
     assert window.period.tolist() == [7 * MS] * 5
 
 
-def test_a_break_keeps_the_step_in_which_it_happened(clock: FakeClock, rec: Recorder) -> None:
-    for batch in rec.watch(SlowList(clock, [1, 1, 1])):
-        clock.advance(2)
-        if batch == 1:
-            break
-    gc.collect()
-    assert [s.wall_ns for s in spans_of(rec, "loop")] == [2 * MS, 2 * MS]
-
-
-def test_epochs_count_on_and_keep_their_start_up(clock: FakeClock, rec: Recorder) -> None:
+@pytest.mark.parametrize("validation_ms", [0.0, 500.0])
+def test_epochs_count_on_and_what_is_between_them_is_no_waiting(
+    clock: FakeClock, rec: Recorder, validation_ms: float
+) -> None:
     loader = SlowList(clock, [1, 1], open_ms=20)
     for _ in range(2):
         for _ in rec.watch(loader):
             clock.advance(3)
-    run = rec.session().runs[0]
-    assert Window.of(run).steps.batch.tolist() == [0, 1, 2, 3]
-    assert Window.of(run).first_batch_ns == [21 * MS, 21 * MS]
+        clock.advance(validation_ms)
+    window = Window.of(rec.session().runs[0])
+    assert window.steps.batch.tolist() == [0, 1, 2, 3]
+    assert window.first_batch_ns == [21 * MS, 21 * MS]
     # the second iter() falls into the period of the last step of the first epoch
-    assert Window.of(run).steps.period.tolist() == [4 * MS, 24 * MS, 4 * MS, 4 * MS]
+    assert window.steps.period.tolist() == [4 * MS, 24 * MS, 4 * MS, 4 * MS]
+    assert window.exposed.sum() == (4 + 20) * MS
+
+
+def test_a_break_keeps_its_step_ends_the_epoch_and_the_next_one_begins_anew(
+    clock: FakeClock, rec: Recorder
+) -> None:
+    watched = rec.watch(SlowList(clock, [1, 1, 1]))
+    for _ in range(2):
+        for batch in watched:
+            clock.advance(2)
+            if batch == 1:
+                break
+    gc.collect()
+    assert rec.steps == 4
+    assert [s.wall_ns for s in spans_of(rec, "loop")] == [2 * MS] * 4
+    assert len(Window.of(rec.session().runs[0]).first_batch_ns) == 2
 
 
 def test_stages_nest_and_keep_self_time(clock: FakeClock) -> None:
@@ -149,37 +160,17 @@ def test_an_object_that_cannot_be_iterated_is_refused_with_the_cure() -> None:
         Recorder().watch(lambda: [1])
 
 
-def test_a_validation_between_epochs_is_no_waiting(clock: FakeClock, rec: Recorder) -> None:
-    loader = SlowList(clock, [1, 1, 1], open_ms=2)
-    for _ in range(2):
-        for _ in rec.watch(loader):
-            clock.advance(3)
-        clock.advance(500)
-    window = Window.of(rec.session().runs[0])
-    # the iter() call of the second epoch is waiting, the validation before it is not
-    assert window.steps.period.tolist() == [4 * MS, 4 * MS, 6 * MS, 4 * MS, 4 * MS, 4 * MS]
-    assert window.exposed.sum() == (6 + 2) * MS
-
-
 # ---- the timeline ----
 
 
-def test_readings_move_forward_by_what_was_left_out() -> None:
+def test_readings_move_forward_by_what_was_left_out_once() -> None:
     line = Timeline()
     assert line.at(7) == 7
-    line.leave_out(10, 30)
-    line.leave_out(50, 60)
-    readings = {5: 5, 10: 10, 20: 10, 30: 10, 40: 20, 50: 30, 55: 30, 60: 30, 61: 31}
+    for stretch in ((10, 30), (20, 40), (15, 25), (50, 60)):
+        line.leave_out(*stretch)
+    assert line.left_out == 40
+    readings = {5: 5, 10: 10, 30: 10, 40: 10, 45: 15, 50: 20, 55: 20, 60: 20, 61: 21}
     assert {reading: line.at(reading) for reading in readings} == readings
-
-
-def test_a_stretch_that_overlaps_the_one_before_counts_once() -> None:
-    line = Timeline()
-    line.leave_out(10, 30)
-    line.leave_out(20, 40)
-    line.leave_out(15, 25)
-    assert line.left_out == 30
-    assert line.at(45) == 15
 
 
 def test_a_stage_that_ends_while_the_sums_are_handed_out_is_of_the_next_ones() -> None:
@@ -273,18 +264,6 @@ def test_what_is_watched_can_be_iterated_again_and_has_the_loaders_length() -> N
     assert loader.sampler == "another"
     assert [*watched, *watched] == [0, 1, 2, 3] * 2
     assert rec.steps == 8
-
-
-def test_a_break_ends_the_epoch_and_the_next_one_begins_anew(
-    clock: FakeClock, rec: Recorder
-) -> None:
-    watched = rec.watch(SlowList(clock, [1, 1, 1]))
-    for _ in range(2):
-        for batch in watched:
-            if batch == 1:
-                break
-    assert rec.steps == 4
-    assert len(Window.of(rec.session().runs[0]).first_batch_ns) == 2
 
 
 def places(recorder: Recorder) -> list[str]:

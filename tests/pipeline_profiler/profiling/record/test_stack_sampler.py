@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,47 +56,46 @@ def test_lines_tell_waiting_from_side_work(place: str, kind: str) -> None:
     assert compute._kind(place) == kind
 
 
-def here() -> FrameType:
-    return sys._getframe()
-
-
-PLACES: list[str] = []
-
-
-def step(batch: int) -> None:
-    PLACES.append(stack_sampler.describe(here()))
-
-
 def decode_everything(step: Callable[[int], None]) -> None:
     """Its name would give the step's time to decoding."""
     drive(Bench(lambda: [1], step), [1], Recorder(arm=Arm.STACKS), 1)
 
 
+def place_here(*_: object) -> str:
+    return stack_sampler.describe(sys._getframe())
+
+
 def test_who_calls_the_measurement_is_no_part_of_a_place() -> None:
+    places: list[str] = []
+
+    def step(batch: int) -> None:
+        places.append(place_here())
+
     decode_everything(step)
-    assert PLACES[0].startswith("|test_stack_sampler.py:")
-    assert "decode_everything" not in PLACES[0]
+    assert places[0].startswith("|test_stack_sampler.py:")
+    assert "decode_everything" not in places[0]
 
 
-def test_compiled_code_is_named_by_the_line_that_calls_it() -> None:
+def test_a_place_names_file_line_source_and_callers() -> None:
     base = SimpleNamespace(execute=operator.call)  # as a database's is: no frame of its own
+
+    def load_image() -> str:
+        return place_here()
+
+    text = load_image()
+    assert text.startswith("read|test_stack_sampler.py:")
+    assert "place_here: return stack_sampler.describe(sys._getframe())" in text
+    assert " < " in text
+    assert "load_image" in text
 
     def row() -> str:
         place: str = base.execute(stack_sampler.describe, sys._getframe())
         return place
 
-    assert row().startswith("read|test_stack_sampler.py:")
-
-
-def test_a_place_names_file_line_source_and_callers() -> None:
-    def load_image() -> FrameType:
-        return here()
-
-    text = stack_sampler.describe(load_image())
-    assert text.startswith("read|test_stack_sampler.py:")
-    assert "here: return sys._getframe()" in text
-    assert " < " in text
-    assert "load_image" in text
+    assert row().startswith("read|test_stack_sampler.py:")  # the line that calls it
+    joined: list[str] = []
+    CollateProxy(lambda rows: joined.append(place_here()))([1])  # known by where it runs
+    assert joined[0].startswith("collate|test_stack_sampler.py:")
 
 
 def test_a_thread_is_sampled_from_outside_and_stopping_restores_the_switch_interval() -> None:
@@ -222,14 +221,3 @@ def test_looking_at_the_threads_keeps_no_caller_alive() -> None:
         assert caller()() is None
     finally:
         gc.enable()
-
-
-def test_what_joins_samples_is_known_by_where_it_runs() -> None:
-    seen: list[str] = []
-
-    def pad(rows: list[int]) -> list[int]:
-        seen.append(stack_sampler.describe(sys._getframe()))
-        return rows
-
-    CollateProxy(pad)([1])
-    assert seen[0].startswith("collate|test_stack_sampler.py:")

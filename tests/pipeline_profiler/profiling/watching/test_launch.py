@@ -18,25 +18,19 @@ def test_a_program_beside_this_python_is_found_without_the_shells_path(
     assert command_of(["torchrun", "--nproc-per-node", "2"]) == [program, "--nproc-per-node", "2"]
 
 
-def test_a_script_and_a_module_run_with_this_python(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+def test_a_python_runs_scripts_and_modules_and_brings_its_programs(tmp_path: Path) -> None:
+    script, other = tmp_path / "train.py", str(tmp_path / "bin" / "python")
     script.write_text("")
-    assert command_of([str(script), "--lr", "1"]) == [sys.executable, str(script), "--lr", "1"]
-    assert command_of(["-m", "job", "x"]) == [sys.executable, "-m", "job", "x"]
-
-
-def test_another_python_runs_scripts_and_modules_and_brings_its_programs(tmp_path: Path) -> None:
-    script, python = tmp_path / "train.py", str(tmp_path / "bin" / "python")
-    script.write_text("")
+    (tmp_path / "bin").mkdir()
     for program in ("python", "torchrun"):
-        (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / program).touch(0o755)
-    assert command_of([str(script), "x"], python=python) == [python, str(script), "x"]
-    assert command_of(["-m", "job", "x"], python=python) == [python, "-m", "job", "x"]
-    assert command_of(["python", str(script)], python=python) == [python, str(script)]
+    for named, python in (("", sys.executable), (other, other)):
+        assert command_of([str(script), "x"], python=named) == [python, str(script), "x"]
+        assert command_of(["-m", "job", "x"], python=named) == [python, "-m", "job", "x"]
+    assert command_of(["python", str(script)], python=other) == [other, str(script)]
     beside = str(tmp_path / "bin" / "torchrun")
-    assert command_of(["torchrun", "train.py"], python=python) == [beside, "train.py"]
-    assert Path(command_of(["sh"], python=python)[0]).name == "sh"  # of the shell
+    assert command_of(["torchrun", "train.py"], python=other) == [beside, "train.py"]
+    assert Path(command_of(["sh"], python=other)[0]).name == "sh"  # of the shell
 
 
 def test_a_python_that_is_too_old_is_told_and_the_script_goes_on(

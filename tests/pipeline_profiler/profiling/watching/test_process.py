@@ -1,16 +1,20 @@
-"""Loops in one process: evaluation in the middle of a step, two loaders that feed one, `break`."""
+"""Loops in one process: evaluation in the middle of a step, two loaders, `break`, a queue."""
 
 import mmap
+import queue
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import step_phases
+from pipeline_profiler.profiling.watching import queues
+from pipeline_profiler.profiling.watching.conclusion import judge_watched, step_phases
 from pipeline_profiler.profiling.watching.loop import Looks, Loop
 from pipeline_profiler.profiling.watching.process import WatchedProcess, live_text
 
@@ -156,23 +160,20 @@ def test_parts_of_short_steps_are_timed_now_and_then_and_told_of_all(
     assert process.looking
 
 
-def test_an_error_of_the_loader_is_noted_and_passed_on(process: WatchedProcess) -> None:
-    loop = begin(process, "train")
-
+def test_an_error_of_the_loader_is_noted_and_the_session_of_a_rank_has_its_number(
+    process: WatchedProcess,
+) -> None:
     def broken(iterator: object) -> int:
         raise OSError("disk gone")
 
-    with pytest.raises(OSError, match="disk gone"):
-        process.ask(loop, broken, None, trains=True)
-    assert saved(process).runs[0].notes == ["step 0: OSError: disk gone"]
-
-
-def test_the_session_of_a_rank_has_its_number_in_its_name(process: WatchedProcess) -> None:
     process.rank = 2
     loop = begin(process, "train")
     process.ask(loop, after(0), None, trains=True)
+    with pytest.raises(OSError, match="disk gone"):
+        process.ask(loop, broken, None, trains=True)
     process.save()
-    assert Path(process.order.output).with_name("p-rank2.json").is_file()
+    path = Path(process.order.output).with_name("p-rank2.json")
+    assert Session.load(path).runs[0].notes == ["step 1: OSError: disk gone"]
 
 
 # ---- which steps have their CPU time read, and what the others are given ----
@@ -217,15 +218,16 @@ def run_loop(wait: int, step: int) -> tuple[Machine, float, float]:
     return machine, machine.reads / STEPS, told / (wait * STEPS)
 
 
-def test_short_steps_are_looked_at_now_and_then_and_their_sum_is_right() -> None:
-    _, reads, total = run_loop(100_000, 100_000)  # waits of 0.1, 0.2, 0.3 ms, half of it on a core
-    assert reads < 0.5
-    assert total == pytest.approx(1.0, rel=0.01)
-
-
-def test_steps_of_some_milliseconds_are_all_looked_at() -> None:
-    _, reads, total = run_loop(2_000_000, 8_000_000)
-    assert reads == 3
+@pytest.mark.parametrize(
+    ("wait", "step", "least", "most"),
+    [(100_000, 100_000, 0.0, 0.5), (2_000_000, 8_000_000, 3.0, 3.0)],
+    ids=["now and then", "steps of some milliseconds: all"],
+)
+def test_short_steps_are_looked_at_and_their_sum_is_right(
+    wait: int, step: int, least: float, most: float
+) -> None:
+    _, reads, total = run_loop(wait, step)  # waits of once to thrice, half of it on a core
+    assert least <= reads <= most
     assert total == pytest.approx(1.0, rel=0.01)
 
 
@@ -239,3 +241,65 @@ def test_a_training_that_keeps_memory_in_each_step_is_told_of(process: WatchedPr
             train(process)
         loop.recorder.snapshot()
     assert any("grows by 0.3" in note for note in process.session().notes)
+
+
+# ---- batches drawn in a thread of the script's own: the wait is at get() of its queue ----
+
+
+TAKEN, LOAD_S = 30, 0.01
+Take = Callable[["queue.Queue[Any]"], Any]
+
+
+def train_from_queue(process: WatchedProcess, take: Take) -> None:
+    """Batches come through a queue, each 10 ms after the training has begun to wait for it."""
+    handed, other = queue.Queue[Any](2), queue.Queue[Any]()  # from which no training takes
+
+    def load(iterator: object) -> int:
+        while not handed.not_empty._waiters:  # type: ignore[attr-defined]
+            time.sleep(0.001)
+        time.sleep(LOAD_S)
+        return 1
+
+    def draw() -> None:
+        loop = process.loop_of("loader", Source((), {"kind": "torch", "workers": 0}))
+        now = time.perf_counter_ns()
+        process.open(loop, now, now)
+        queues.hook_queues(process, loop, lambda: True)
+        for number in range(TAKEN):
+            handed.put(process.ask(loop, load, None, trains=True))
+            other.put(number)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    for _ in range(TAKEN):
+        take(handed)
+        process.trains()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("take", "told"),
+    [
+        (lambda handed: handed.get(), True),
+        (lambda handed: handed.get(timeout=60), False),  # which may end for another reason
+    ],
+)
+def test_the_wait_is_told_where_the_training_takes_its_batches(
+    process: WatchedProcess, take: Take, told: bool
+) -> None:
+    plain = queue.Queue.get, queue.Queue.put
+    train_from_queue(process, take)
+    (session,) = process.sessions()
+    judge_watched(session)
+    (run,) = session.runs
+    assert (queues.AT_GET in run.notes) == told
+    assert (session.results["stall"] is not None) == told
+    said = "another thread than the one that trains"
+    assert (said in session.results["sentence"]) != told
+    if told:
+        # one step more than was taken after the queue was known, of those that trained
+        assert TAKEN - 3 <= run.totals["trained_steps"] < TAKEN
+        assert (Window.of(run).steps.wait >= 0.9 * LOAD_S * 1e9).all()
+        assert session.environment["loop_at"].startswith("test_process.py:")
+    process.end()
+    assert (queue.Queue.get, queue.Queue.put) == plain

@@ -1,7 +1,6 @@
-"""Planted faults and healthy twins for `loader/order.py`."""
+"""The order of a loader and its random numbers."""
 
-from __future__ import annotations
-
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
-from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
     toy_loader,
@@ -72,56 +71,104 @@ def _stream(split: bool, noise: bool = False) -> Any:
     )
 
 
-EXAMPLES = {
-    "LOAD002": Examples(
-        planted=(
-            ("a loop that never tells the epoch", _never_told),
-            ("a stream with a buffer of ten", lambda: _buffered_stream(10)),
-            ("not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
-            ("batches shuffled, not samples", _batches_only),
-            ("a stream class by class", lambda: _plain_stream(True)),
-        ),
-        healthy=(
-            ("a stream in random order", lambda: _plain_stream(False)),
-            ("a stream with a large buffer", lambda: _buffered_stream(200)),
-            ("32 samples", lambda: toy_loader(ToyImages(32))),
-            ("an epoch that somebody tells", toy_told),
+def _augmented(**options: Any) -> Any:
+    return toy_loader(ToyImages(augment=True), num_workers=2, **options)
+
+
+def _held() -> Any:
+    class Held(ToyImages):
+        def __init__(self) -> None:
+            super().__init__()
+            self.noise = np.random.default_rng(3)
+
+        def __getitem__(self, index: int) -> Any:
+            pixels, label = super().__getitem__(index)
+            return pixels + self.noise.normal(), label
+
+    return toy_loader(Held(), num_workers=2)
+
+
+def _reseeded(by_index: bool) -> Any:
+    class Reseeded(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            random.seed(index if by_index else 42)
+            pixels, label = super().__getitem__(index)
+            return pixels * random.uniform(0.9, 1.1), label
+
+    return toy_loader(Reseeded())
+
+
+def _parallel_map() -> Any:
+    import tensorflow as tf
+
+    pictures = tf.data.Dataset.from_tensor_slices(
+        (np.zeros((256, 4, 4, 3), np.float32), np.arange(256) % 10)
+    )
+    noisy = pictures.map(lambda x, y: (x + tf.random.uniform(tf.shape(x)), y), num_parallel_calls=4)
+    return noisy.batch(16)
+
+
+EXAMPLES: Rows = [
+    ("LOAD002", FAULT, "a loop that never tells the epoch", _never_told),
+    ("LOAD002", FAULT, "a stream with a buffer of ten", lambda: _buffered_stream(10)),
+    ("LOAD002", FAULT, "not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
+    ("LOAD002", FAULT, "batches shuffled, not samples", _batches_only),
+    ("LOAD002", FAULT, "a stream class by class", lambda: _plain_stream(True)),
+    ("LOAD002", TWIN, "a stream in random order", lambda: _plain_stream(False)),
+    ("LOAD002", TWIN, "a stream with a large buffer", lambda: _buffered_stream(200)),
+    ("LOAD002", TWIN, "32 samples", lambda: toy_loader(ToyImages(32))),
+    ("LOAD002", TWIN, "an epoch that somebody tells", toy_told),
+    (
+        "LOAD003",
+        FAULT,
+        "a used-up generator",
+        lambda: LoaderSubject(lambda: iter(list(toy_pictures()))),
+    ),
+    ("LOAD003", FAULT, "a stream read whole by each worker", lambda: _stream(False)),
+    ("LOAD003", FAULT, "read whole, with noise on each sample", lambda: _stream(False, True)),
+    (
+        "LOAD003",
+        FAULT,
+        "one index twice",
+        lambda: toy_loader(ToyImages(), sampler=[*range(255), 7]),
+    ),
+    ("LOAD003", TWIN, "a stream divided among workers", lambda: _stream(True)),
+    ("LOAD003", TWIN, "divided, with equal labels", lambda: _stream(True, True)),
+    ("LOAD003", TWIN, "drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
+    ("LOAD005", FAULT, "one sample is left", lambda: toy_loader(ToyImages(257))),
+    (
+        "LOAD005",
+        FAULT,
+        "an evaluation that drops",
+        lambda: LoaderSubject(
+            lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
+            evaluation=True,
         ),
     ),
-    "LOAD003": Examples(
-        planted=(
-            (
-                "a generator that is used up",
-                lambda: LoaderSubject(lambda: iter(list(toy_pictures()))),
-            ),
-            ("a stream read whole by each worker", lambda: _stream(False)),
-            ("read whole, with noise on each sample", lambda: _stream(False, True)),
-            (
-                "an index missing, one twice",
-                lambda: toy_loader(ToyImages(), sampler=[*range(255), 7]),
-            ),
-        ),
-        healthy=(
-            ("a stream divided among workers", lambda: _stream(True)),
-            ("divided, with equal labels", lambda: _stream(True, True)),
-            ("drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
-        ),
+    (
+        "LOAD005",
+        FAULT,
+        "the same dropped",
+        lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
     ),
-    "LOAD005": Examples(
-        planted=(
-            ("one sample is left", lambda: toy_loader(ToyImages(257))),
-            (
-                "an evaluation that drops",
-                lambda: LoaderSubject(
-                    lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
-                    evaluation=True,
-                ),
-            ),
-            (
-                "the same dropped each epoch",
-                lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
-            ),
-        ),
-        healthy=(("shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),),
+    ("LOAD005", TWIN, "shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),
+    (
+        "LOAD001",
+        FAULT,
+        "workers seeded alike",
+        lambda: _augmented(worker_init_fn=lambda worker: np.random.seed(0)),
     ),
-}
+    ("LOAD001", FAULT, "a generator held by the dataset", lambda: _held()),
+    ("LOAD001", FAULT, "a seed in each sample", lambda: _reseeded(False)),
+    ("LOAD001", TWIN, "torch seeds its workers", lambda: _augmented()),
+    ("LOAD001", TWIN, "seeded from the index", lambda: _reseeded(True)),
+    (
+        "LOAD006",
+        FAULT,
+        "seeded by the system",
+        lambda: toy_loader(ToyImages(), sampler=np.random.default_rng().permutation(256).tolist()),
+    ),
+    ("LOAD006", TWIN, "shuffled, augmented, workers", _augmented),
+    ("LOAD006", TWIN, "in order", lambda: toy_loader(ToyImages(), shuffle=False)),
+    ("LOAD006", TWIN, "noise in a parallel map", lambda: _parallel_map()),
+]

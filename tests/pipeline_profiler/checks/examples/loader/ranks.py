@@ -1,7 +1,5 @@
 """Planted faults and healthy twins for `loader/ranks.py`."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from pathlib import Path
@@ -12,7 +10,7 @@ import numpy as np
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.user_code import seed_everything
-from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.rank_toys import ranked_images
 from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
 
@@ -90,31 +88,17 @@ def _files(after: bool) -> LoaderSubject:
     return LoaderSubject(make)
 
 
-EXAMPLES = {
-    "LOAD004": Examples(
-        planted=(
-            ("each rank reads all", _own),
-            ("a stream that ignores its rank", lambda: _by_rank(False)),
-            ("each rank shuffles for itself", lambda: _by_rank(True, False)),
-        ),
-        healthy=(
-            ("DistributedSampler with padding", _distributed),
-            ("a stream split by rank", lambda: _by_rank(True)),
-        ),
-    ),
-    "LOAD017": Examples(
-        planted=(("one seed of the shuffling", lambda: _fixed(False)),),
-        healthy=(("each rank shuffles all for itself", lambda: _fixed(True)),),
-    ),
-    "LOAD016": Examples(
-        planted=(
-            ("everything seeded alike", lambda: _seeded(False, True)),
-            ("one generator for the workers", lambda: _seeded(False)),
-        ),
-        healthy=(("a generator by rank", lambda: _seeded(True)),),
-    ),
-    "LOAD025": Examples(
-        planted=(("dealt after reading", lambda: _files(True)),),
-        healthy=(("a list of files by rank", lambda: _files(False)),),
-    ),
-}
+EXAMPLES: Rows = [
+    ("LOAD004", FAULT, "each rank reads all", _own),
+    ("LOAD004", FAULT, "a stream that ignores its rank", lambda: _by_rank(False)),
+    ("LOAD004", FAULT, "each rank shuffles for itself", lambda: _by_rank(True, False)),
+    ("LOAD004", TWIN, "DistributedSampler with padding", _distributed),
+    ("LOAD004", TWIN, "a stream split by rank", lambda: _by_rank(True)),
+    ("LOAD017", FAULT, "one seed of the shuffling", lambda: _fixed(False)),
+    ("LOAD017", TWIN, "each rank shuffles all for itself", lambda: _fixed(True)),
+    ("LOAD016", FAULT, "everything seeded alike", lambda: _seeded(False, True)),
+    ("LOAD016", FAULT, "one generator for the workers", lambda: _seeded(False)),
+    ("LOAD016", TWIN, "a generator by rank", lambda: _seeded(True)),
+    ("LOAD025", FAULT, "dealt after reading", lambda: _files(True)),
+    ("LOAD025", TWIN, "a list of files by rank", lambda: _files(False)),
+]

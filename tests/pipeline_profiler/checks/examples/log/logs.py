@@ -1,13 +1,11 @@
 """Planted faults and healthy twins for the checks in `log/`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.checks.log_subject import LogSubject, Series, Values
-from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 
 
 def _swinging(
@@ -99,88 +97,49 @@ def _rising_again(back: float, score: float | None = None, decay: float = 0.0) -
     return LogSubject([Series(name, at, values) for name, values in made.items()])
 
 
-EXAMPLES = {
-    "LOG001": Examples(
-        planted=(("with the epoch", lambda: _swinging(0.2)),),
-        healthy=(
-            ("noise on a curve", lambda: _swinging(0.0)),
-            ("few rows", lambda: LogSubject([Series("loss", np.arange(9.0), np.ones(9))])),
-            ("a learning rate", lambda: _swinging(0.0, "lr", np.cos(np.arange(600) / 25))),
-            ("a setting without a name", lambda: _swinging(0.0, "b", np.cos(np.arange(600) / 25))),
-            ("a swing that is nothing", lambda: _swinging(0.02, rows=30_000)),
-        ),
+EXAMPLES: Rows = [
+    ("LOG001", FAULT, "with the epoch", lambda: _swinging(0.2)),
+    ("LOG001", TWIN, "noise on a curve", lambda: _swinging(0.0)),
+    ("LOG001", TWIN, "few rows", lambda: LogSubject([Series("loss", np.arange(9.0), np.ones(9))])),
+    ("LOG001", TWIN, "a learning rate", lambda: _swinging(0.0, "lr", np.cos(np.arange(600) / 25))),
+    (
+        "LOG001",
+        TWIN,
+        "a nameless setting",
+        lambda: _swinging(0.0, "b", np.cos(np.arange(600) / 25)),
     ),
-    "LOG002": Examples(
-        planted=(("rises at the end", lambda: _ending("train/loss", 4.0)),),
-        healthy=(
-            ("falls", lambda: _ending("train/loss", 0.0)),
-            ("overfitting", lambda: _ending("val_loss", 4.0)),
-        ),
-    ),
-    "LOG003": Examples(
-        planted=(
-            ("uneven", lambda: _jittered(20.0)),
-            ("by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
-        ),
-        healthy=(("steps of one that was resumed", lambda: _jittered(0.0)),),
-    ),
-    "LOG004": Examples(
-        planted=(
-            ("flat from a tenth on", lambda: _flattening(20, 0.03)),
-            ("flat and without noise", lambda: _flattening(20, 0.0)),
-        ),
-        healthy=(
-            ("falls to the end", lambda: _flattening(200)),
-            ("few rows", lambda: _flattening(4, count=40)),
-            ("nothing but noise", lambda: _flattening(0.01)),
-        ),
-    ),
-    "LOG008": Examples(
-        planted=(("the accuracy rises later", lambda: _falling(6.0, "train/acc")),),
-        healthy=(
-            ("a slow fall", lambda: _falling(0.0, "train/acc")),
-            ("an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
-            ("no score", lambda: _falling(6.0)),
-        ),
-    ),
-    "LOG005": Examples(
-        planted=(("noisy evaluations", lambda: _noisy_curve(0.06)),),
-        healthy=(
-            ("quiet evaluations", lambda: _noisy_curve(0.003)),
-            ("eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
-            ("nothing but noise", lambda: _noisy_curve(0.03, 60, 1e9)),
-        ),
-    ),
-    "LOG006": Examples(
-        planted=(
-            ("slower but longer", lambda: _two_runs(30, 40, (30, 90))),
-            ("the same but longer", lambda: _two_runs(40, 40, (40, 80))),
-        ),
-        healthy=(
-            ("faster and longer", lambda: _two_runs(60, 20, (40, 60))),
-            ("longer for nothing", lambda: _two_runs(5, 5, (60, 90))),
-        ),
-    ),
-    "LOG009": Examples(
-        planted=(("noise as large as the gain", lambda: _with_subset(0.5)),),
-        healthy=(
-            ("a large subset", lambda: _with_subset(0.01)),
-            ("nothing to choose", lambda: _with_subset(0.3, 0.0)),
-        ),
-    ),
-    "LOG010": Examples(
-        planted=(("forty steps' time, every twenty", lambda: _costly(40.0)),),
-        healthy=(("two steps' time", lambda: _costly(2.0)),),
-    ),
-    "LOG011": Examples(
-        planted=(
-            ("the loss alone", lambda: _rising_again(0.8)),
-            ("loss and score", lambda: _rising_again(0.8, 0.7)),
-        ),
-        healthy=(
-            ("both fall", lambda: _rising_again(0.0)),
-            ("a little back", lambda: _rising_again(0.3)),
-            ("surer, not worse", lambda: _rising_again(0.8, 0.0)),
-        ),
-    ),
-}
+    ("LOG001", TWIN, "a swing that is nothing", lambda: _swinging(0.02, rows=30_000)),
+    ("LOG002", FAULT, "rises at the end", lambda: _ending("train/loss", 4.0)),
+    ("LOG002", TWIN, "falls", lambda: _ending("train/loss", 0.0)),
+    ("LOG002", TWIN, "overfitting", lambda: _ending("val_loss", 4.0)),
+    ("LOG003", FAULT, "uneven", lambda: _jittered(20.0)),
+    ("LOG003", FAULT, "by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
+    ("LOG003", TWIN, "steps of one that was resumed", lambda: _jittered(0.0)),
+    ("LOG004", FAULT, "flat from a tenth on", lambda: _flattening(20, 0.03)),
+    ("LOG004", FAULT, "flat and without noise", lambda: _flattening(20, 0.0)),
+    ("LOG004", TWIN, "falls to the end", lambda: _flattening(200)),
+    ("LOG004", TWIN, "few rows", lambda: _flattening(4, count=40)),
+    ("LOG004", TWIN, "nothing but noise", lambda: _flattening(0.01)),
+    ("LOG008", FAULT, "the accuracy rises later", lambda: _falling(6.0, "train/acc")),
+    ("LOG008", TWIN, "a slow fall", lambda: _falling(0.0, "train/acc")),
+    ("LOG008", TWIN, "an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
+    ("LOG008", TWIN, "no score", lambda: _falling(6.0)),
+    ("LOG005", FAULT, "noisy evaluations", lambda: _noisy_curve(0.06)),
+    ("LOG005", TWIN, "quiet evaluations", lambda: _noisy_curve(0.003)),
+    ("LOG005", TWIN, "eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
+    ("LOG005", TWIN, "nothing but noise", lambda: _noisy_curve(0.03, 60, 1e9)),
+    ("LOG006", FAULT, "slower but longer", lambda: _two_runs(30, 40, (30, 90))),
+    ("LOG006", FAULT, "the same but longer", lambda: _two_runs(40, 40, (40, 80))),
+    ("LOG006", TWIN, "faster and longer", lambda: _two_runs(60, 20, (40, 60))),
+    ("LOG006", TWIN, "longer for nothing", lambda: _two_runs(5, 5, (60, 90))),
+    ("LOG009", FAULT, "noise as large as the gain", lambda: _with_subset(0.5)),
+    ("LOG009", TWIN, "a large subset", lambda: _with_subset(0.01)),
+    ("LOG009", TWIN, "nothing to choose", lambda: _with_subset(0.3, 0.0)),
+    ("LOG010", FAULT, "forty steps' time, every twenty", lambda: _costly(40.0)),
+    ("LOG010", TWIN, "two steps' time", lambda: _costly(2.0)),
+    ("LOG011", FAULT, "the loss alone", lambda: _rising_again(0.8)),
+    ("LOG011", FAULT, "loss and score", lambda: _rising_again(0.8, 0.7)),
+    ("LOG011", TWIN, "both fall", lambda: _rising_again(0.0)),
+    ("LOG011", TWIN, "a little back", lambda: _rising_again(0.3)),
+    ("LOG011", TWIN, "surer, not worse", lambda: _rising_again(0.8, 0.0)),
+]

@@ -1,47 +1,258 @@
-"""Planted faults and healthy twins for `training/loop.py`."""
+"""The loop of a training: its step, its evaluation, its settings."""
 
-from __future__ import annotations
+from typing import Any
 
-from tests.pipeline_profiler.checks.examples import Examples
-from tests.pipeline_profiler.checks.toys import loop_seen
+from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
+from tests.pipeline_profiler.checks.toys import (
+    ToyImages,
+    loop_seen,
+    toy_around,
+    toy_loader,
+    toy_net,
+    toy_step,
+    toy_training,
+    toy_weighted,
+)
 
-EXAMPLES = {
-    "TRAIN038": Examples(
-        planted=(("never told", loop_seen(told=[0, 0])),),
-        healthy=(("told", loop_seen(told=[0, 1])), ("one process", loop_seen())),
+
+def _mode_kept(right: bool) -> Any:
+    def evaluate(model: Any, loader: Any) -> float:
+        if right:
+            model.eval()
+        with torch.no_grad():
+            hits = [float((model(x).argmax(1) == y).float().mean()) for x, y in loader]
+        model.train()
+        return sum(hits) / len(hits)
+
+    return toy_training(evaluate=evaluate)
+
+
+def _trained() -> Any:
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        model.eval()
+        return toy_step(model, batch, loss, optimizer)
+
+    return toy_training(train_step=train_step)
+
+
+def _frozen_norm() -> Any:
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        model.train()
+        model[1].eval()
+        return toy_step(model, batch, loss, optimizer)
+
+    return toy_training(train_step=train_step)
+
+
+def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
+    calls = {"n": 0}
+
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        if early:
+            optimizer.zero_grad()
+        value = loss(model(batch[0]), batch[1]) / every
+        value.backward()
+        calls["n"] += 1
+        if calls["n"] % every == 0:
+            optimizer.step()
+            if clear:
+                optimizer.zero_grad()
+        return value
+
+    return toy_training(train_step=train_step)
+
+
+def _own_metric(whole: bool, axis: int = 1) -> Any:
+    def evaluate(model: Any, loader: Any) -> float:
+        model.eval()
+        hits, count, means = 0.0, 0, []
+        with torch.no_grad():
+            for x, y in loader:
+                best = model(x).argmax(axis)
+                right = (best == y[: len(best)]).float()
+                hits, count = hits + float(right.sum()), count + len(y)
+                means.append(float(right.mean()))
+        model.train()
+        return hits / count if whole else sum(means) / len(means)
+
+    return toy_training(evaluate=evaluate, eval_loader=toy_loader(ToyImages(90)))
+
+
+def _evaluated_by(**options: Any) -> Any:
+    return toy_training(eval_loader=toy_loader(ToyImages(90), **options))
+
+
+def _optimized(kind: str) -> Any:
+    model, other = toy_net(), toy_net()
+    frozen = {"frozen": model[-1:], "body": model[:3]}.get(kind, model[:0])
+    frozen.requires_grad_(False)
+    chosen = {"part": model[:3], "other": other, "body": model[-1]}.get(kind, model)
+    return toy_training(model, optimizer=lambda m: torch.optim.SGD(chosen.parameters(), lr=0.1))
+
+
+def _loose() -> Any:
+    class Loose(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = toy_net()
+            self.shift = torch.zeros(4).requires_grad_()
+
+        def forward(self, pixels: Any) -> Any:
+            return self.net(pixels) + self.shift
+
+    return toy_training(Loose())
+
+
+def _seeded() -> Any:
+    torch.manual_seed(1)
+    return _optimized("body")
+
+
+def _weights_decayed(kind: str, decay: float, split: bool = False) -> Any:
+    def make(model: Any) -> Any:
+        weights = [p for p in model.parameters() if p.ndim > 1]
+        flat = [p for p in model.parameters() if p.ndim <= 1]
+        groups: Any = [{"params": weights}, {"params": flat, "weight_decay": 0.0}]
+        chosen = groups if split else model.parameters()
+        return getattr(torch.optim, kind)(chosen, lr=1e-3, weight_decay=decay)
+
+    return toy_training(optimizer=make)
+
+
+def _lambda(function: Any) -> Any:
+    return toy_training(schedule=lambda o: lr_scheduler.LambdaLR(o, function))
+
+
+def _restarted(place: int | None) -> Any:
+    class Restarts(lr_scheduler.CosineAnnealingWarmRestarts):
+        def step(self, epoch: Any = place) -> None:
+            super().step(epoch)
+
+    return toy_training(schedule=lambda o: Restarts(o, 10))
+
+
+def _hidden(batches: int) -> Any:
+    """A schedule in the user's own step, moved on after so many batches."""
+    training, done = toy_training(), [0]
+    schedule = lr_scheduler.StepLR(training.optimizer, 3, gamma=0.1)
+
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        value = toy_step(model, batch, loss, optimizer)
+        done[0] += 1
+        if done[0] % batches == 0:
+            schedule.step()
+        return value
+
+    training.train_step = train_step
+    return training
+
+
+def _norm(**attributes: float) -> Any:
+    model = toy_net()
+    vars(model[1]).update(attributes)
+    return toy_training(model)
+
+
+def _of_ranks() -> Any:
+    made: Any = ToyImages()
+    return toy_training(
+        loader=toy_loader(made, sampler=torch.utils.data.DistributedSampler(made, 2, 0))
+    )
+
+
+def _dropping(rate: float, last: bool) -> Any:
+    model = toy_net(nn.Dropout(rate)) if last else nn.Sequential(nn.Dropout(rate), toy_net())
+    return toy_training(model)
+
+
+def _function(follows: bool) -> Any:
+    def forward(net: Any, pixels: Any) -> Any:
+        return net(functional.dropout(pixels, 0.2, net.training if follows else True))
+
+    return toy_training(toy_around(forward))
+
+
+EXAMPLES: Rows = [
+    ("TRAIN038", FAULT, "never told", loop_seen(told=[0, 0])),
+    ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
+    ("TRAIN038", TWIN, "one process", loop_seen()),
+    ("TRAIN039", FAULT, "after the step", loop_seen(clipped=(0, 5))),
+    ("TRAIN039", TWIN, "before it", loop_seen(clipped=(5, 0))),
+    ("TRAIN039", TWIN, "never", loop_seen()),
+    ("TRAIN042", FAULT, "a prefix", loop_seen(loaded=(0, 12, 10))),
+    ("TRAIN042", FAULT, "another model", loop_seen(loaded=(0, 12, 0))),
+    ("TRAIN042", TWIN, "a new head", loop_seen(loaded=(10, 12, 0))),
+    ("TRAIN042", TWIN, "nothing to load", loop_seen()),
+    ("TRAIN043", FAULT, "kept without a copy", loop_seen(weights_kept=(1, 1))),
+    ("TRAIN043", TWIN, "saved", loop_seen(weights_kept=(2, 0))),
+    ("TRAIN043", TWIN, "never", loop_seen()),
+    ("TRAIN044", FAULT, "accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),
+    ("TRAIN044", TWIN, "accuracy in mode max", loop_seen(plateau=("max", 0.8, True))),
+    ("TRAIN044", TWIN, "a loss", loop_seen(plateau=("min", 0.4, False))),
+    ("TRAIN047", FAULT, "0.9999 for 200 steps", loop_seen(average=(8, 4e-4), run_steps=200)),
+    ("TRAIN047", TWIN, "0.9999 for 100,000 steps", loop_seen(average=(8, 4e-4), run_steps=100_000)),
+    ("TRAIN047", TWIN, "a reference", loop_seen(average=(8, 0.0), run_steps=200)),
+    ("TRAIN047", TWIN, "one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
+    ("TRAIN048", FAULT, "the first step overflows", loop_seen(overflowed=True)),
+    ("TRAIN048", TWIN, "it does not", loop_seen(overflowed=False)),
+    ("TRAIN009", FAULT, "evaluated in train mode", lambda: _mode_kept(False)),
+    ("TRAIN009", FAULT, "trained in eval mode", lambda: _trained()),
+    ("TRAIN009", FAULT, "trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),
+    ("TRAIN009", FAULT, "eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
+    ("TRAIN009", TWIN, "evaluated in eval mode", lambda: _mode_kept(True)),
+    ("TRAIN009", TWIN, "a frozen batch norm", lambda: _frozen_norm()),
+    ("TRAIN009", TWIN, "a loop with both", loop_seen(modes=2)),
+    ("TRAIN009", TWIN, "a loop without evaluation", loop_seen(evaluations=0)),
+    ("TRAIN016", FAULT, "no zero_grad", lambda: _step(False)),
+    ("TRAIN016", FAULT, "cleared before all are gathered", lambda: _step(True, 4, True)),
+    ("TRAIN016", FAULT, "the same in a loop", loop_seen(lost=18, optimizers=1)),
+    ("TRAIN016", FAULT, "never cleared in a loop", loop_seen(kept=5)),
+    ("TRAIN016", TWIN, "accumulated over four", lambda: _step(True, 4)),
+    ("TRAIN016", TWIN, "two optimizers by turns", loop_seen(lost=18, optimizers=2)),
+    ("TRAIN016", TWIN, "gathered at first", loop_seen(kept=1)),
+    ("TRAIN024", FAULT, "a mean over batches", lambda: _own_metric(False)),
+    ("TRAIN024", FAULT, "the best of the batch", lambda: _own_metric(True, 0)),
+    ("TRAIN024", TWIN, "a sum over the dataset", lambda: _own_metric(True)),
+    ("TRAIN029", FAULT, "drop_last", lambda: _evaluated_by(drop_last=True)),
+    ("TRAIN029", FAULT, "drawn with replacement", lambda: toy_training(eval_loader=toy_weighted())),
+    ("TRAIN029", TWIN, "all of them, shuffled", lambda: _evaluated_by()),
+    ("TRAIN006", FAULT, "the head is missing", lambda: _optimized("part")),
+    ("TRAIN006", FAULT, "another model", lambda: _optimized("other")),
+    ("TRAIN006", FAULT, "a plain tensor", lambda: _loose()),
+    ("TRAIN006", FAULT, "a frozen head", lambda: _optimized("frozen")),
+    ("TRAIN006", TWIN, "a frozen body on purpose", lambda: _optimized("body")),
+    ("TRAIN006", TWIN, "a frozen body, by a seed of its own", lambda: _seeded()),
+    ("TRAIN007", FAULT, "AdamW at 0.3 on all", lambda: _weights_decayed("AdamW", 0.3)),
+    ("TRAIN007", FAULT, "Adam with 0.1", lambda: _weights_decayed("Adam", 0.1)),
+    ("TRAIN007", TWIN, "AdamW as it comes", lambda: _weights_decayed("AdamW", 0.01)),
+    ("TRAIN007", TWIN, "AdamW at 0.05 on all", lambda: _weights_decayed("AdamW", 0.05)),
+    ("TRAIN007", TWIN, "SGD with 5e-4", lambda: _weights_decayed("SGD", 5e-4)),
+    ("TRAIN007", TWIN, "0.3 with exceptions", lambda: _weights_decayed("AdamW", 0.3, True)),
+    ("TRAIN014", FAULT, "an epoch's stairs by the batch", lambda: _hidden(1)),
+    ("TRAIN014", FAULT, "restarts that stand still", lambda: _restarted(0)),
+    ("TRAIN014", FAULT, "zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
+    ("TRAIN014", FAULT, "gone at once", lambda: _lambda(lambda step: 0.1**step)),
+    ("TRAIN014", FAULT, "rates for factors", lambda: _lambda(lambda step: 3e-3 * 0.99**step)),
+    ("TRAIN014", TWIN, "a warm-up", lambda: _lambda(lambda step: min(1, step / 500))),
+    ("TRAIN014", TWIN, "an epoch's stairs", lambda: _hidden(16)),
+    ("TRAIN014", TWIN, "stairs that count epochs", lambda: _lambda(lambda step: 0.7**step)),
+    ("TRAIN014", TWIN, "stairs of seven epochs", lambda: _lambda(lambda step: 0.1 ** (step // 7))),
+    ("TRAIN014", TWIN, "restarts", lambda: _restarted(None)),
+    ("TRAIN014", TWIN, "a rate for long", lambda: _lambda(lambda step: 1.0)),
+    ("TRAIN025", FAULT, "a ghost batch of 64", lambda: _norm(virtual_batch_size=64)),
+    ("TRAIN025", FAULT, "momentum 0.99", lambda: _norm(momentum=0.99)),
+    (
+        "TRAIN025",
+        FAULT,
+        "two examples",
+        lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2)),
     ),
-    "TRAIN039": Examples(
-        planted=(("after the step", loop_seen(clipped=(0, 5))),),
-        healthy=(("before it", loop_seen(clipped=(5, 0))), ("never", loop_seen())),
-    ),
-    "TRAIN042": Examples(
-        planted=(
-            ("a prefix", loop_seen(loaded=(0, 12, 10))),
-            ("another model", loop_seen(loaded=(0, 12, 0))),
-        ),
-        healthy=(("a new head", loop_seen(loaded=(10, 12, 0))), ("nothing to load", loop_seen())),
-    ),
-    "TRAIN043": Examples(
-        planted=(("kept without a copy", loop_seen(weights_kept=(1, 1))),),
-        healthy=(("saved", loop_seen(weights_kept=(2, 0))), ("never", loop_seen())),
-    ),
-    "TRAIN044": Examples(
-        planted=(("accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),),
-        healthy=(
-            ("accuracy in mode max", loop_seen(plateau=("max", 0.8, True))),
-            ("a loss", loop_seen(plateau=("min", 0.4, False))),
-        ),
-    ),
-    "TRAIN047": Examples(
-        planted=(("0.9999 for 200 steps", loop_seen(average=(8, 4e-4), run_steps=200)),),
-        healthy=(
-            ("0.9999 for 100,000 steps", loop_seen(average=(8, 4e-4), run_steps=100_000)),
-            ("a reference", loop_seen(average=(8, 0.0), run_steps=200)),
-            ("one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
-        ),
-    ),
-    "TRAIN048": Examples(
-        planted=(("the first step overflows", loop_seen(overflowed=True)),),
-        healthy=(("it does not", loop_seen(overflowed=False)),),
-    ),
-}
+    ("TRAIN025", TWIN, "a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
+    ("TRAIN025", TWIN, "two ranks", lambda: _of_ranks()),
+    ("TRAIN027", FAULT, "a function that is always on", lambda: _function(False)),
+    ("TRAIN027", FAULT, "0.9", lambda: _dropping(0.9, False)),
+    ("TRAIN027", FAULT, "on the outputs", lambda: _dropping(0.3, True)),
+    ("TRAIN027", TWIN, "a function that follows the mode", lambda: _function(True)),
+    ("TRAIN027", TWIN, "0.3", lambda: _dropping(0.3, False)),
+]

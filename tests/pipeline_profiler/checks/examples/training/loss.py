@@ -1,14 +1,12 @@
 """Planted faults and healthy twins for `training/loss.py`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.checks.lazy import functional, nn, torch
-from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ChangedImages,
     ToyImages,
@@ -148,80 +146,59 @@ def _overlap(wanted: bool) -> Any:
     return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
 
 
-EXAMPLES = {
-    "TRAIN001": Examples(
-        planted=(
-            ("large last weights", lambda: _loud(60)),
-            ("targets far from zero", lambda: toy_regression(mean=20.0)),
-            ("large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
-            ("NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
-        ),
-        healthy=(
-            ("counts that start at their mean", lambda: _counts_at_their_mean()),
-            ("a sum over the batch", lambda: _loud(4, reduction="sum")),
-        ),
+EXAMPLES: Rows = [
+    ("TRAIN001", FAULT, "large last weights", lambda: _loud(60)),
+    ("TRAIN001", FAULT, "targets far from zero", lambda: toy_regression(mean=20.0)),
+    ("TRAIN001", FAULT, "large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
+    ("TRAIN001", FAULT, "NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
+    ("TRAIN001", TWIN, "counts that start at their mean", lambda: _counts_at_their_mean()),
+    ("TRAIN001", TWIN, "a sum over the batch", lambda: _loud(4, reduction="sum")),
+    ("TRAIN010", FAULT, "probabilities into kl_div", lambda: _distilled("softmax")),
+    ("TRAIN010", FAULT, "over the batch", lambda: _made("LogSoftmax", "NLLLoss", 0)),
+    ("TRAIN010", FAULT, "over the batch, twice", lambda: _made("Softmax", "CrossEntropyLoss", 0)),
+    ("TRAIN010", FAULT, "softmax, cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
+    ("TRAIN010", FAULT, "logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
+    ("TRAIN010", FAULT, "sigmoid of pixels", lambda: toy_regression(mean=80.0, model=_bounded())),
+    ("TRAIN010", FAULT, "a softmax over one output", lambda: single_output()),
+    (
+        "TRAIN010",
+        FAULT,
+        "two sigmoids",
+        lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss()),
     ),
-    "TRAIN010": Examples(
-        planted=(
-            ("probabilities into kl_div", lambda: _distilled("softmax")),
-            ("over the batch", lambda: _made("LogSoftmax", "NLLLoss", 0)),
-            ("over the batch, twice", lambda: _made("Softmax", "CrossEntropyLoss", 0)),
-            ("softmax, then cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
-            ("logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
-            ("pixels after a sigmoid", lambda: toy_regression(mean=80.0, model=_bounded())),
-            ("a softmax over one output", lambda: single_output()),
-            ("two sigmoids", lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
-        ),
-        healthy=(
-            ("a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
-            ("a student of logits", lambda: _distilled("log_softmax")),
-            (
-                "log-softmax, then cross-entropy",
-                lambda: _made("LogSoftmax", "CrossEntropyLoss"),
-            ),
-            (
-                "shares after a sigmoid",
-                lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded()),
-            ),
-        ),
+    ("TRAIN010", TWIN, "a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
+    ("TRAIN010", TWIN, "a student of logits", lambda: _distilled("log_softmax")),
+    (
+        "TRAIN010",
+        TWIN,
+        "log-softmax, cross-entropy",
+        lambda: _made("LogSoftmax", "CrossEntropyLoss"),
     ),
-    "TRAIN013": Examples(
-        planted=(
-            ("a mean of 20 deviations", lambda: toy_regression(mean=20.0)),
-            ("one class of a hundred times", lambda: _rare(40)),
-        ),
-        healthy=(
-            ("labels of one class", lambda: _one_class()),
-            ("a bias at the base rates", lambda: _rare(40, bias=True)),
-            ("weights against counts", lambda: _rare(20, weights=True)),
-        ),
+    (
+        "TRAIN010",
+        TWIN,
+        "sigmoid of shares",
+        lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded()),
     ),
-    "TRAIN041": Examples(
-        planted=(
-            ("counts", lambda: _weighted(1.0)),
-            ("roots of counts", lambda: _weighted(0.7)),
-            ("pos_weight turned round", lambda: _weighted(1.0, True)),
-        ),
-        healthy=(
-            ("their inverse", lambda: _weighted(-1.0)),
-            ("none", lambda: _weighted(0.0)),
-            ("pos_weight", lambda: _weighted(-1.0, True)),
-        ),
-    ),
-    "TRAIN018": Examples(planted=(("(B, 1) minus (B,)", lambda: _flat()),)),
-    "TRAIN020": Examples(
-        planted=(
-            ("the sign turned round", lambda: _loss(-1, 0)),
-            ("overlap that is to fall", lambda: _overlap(False)),
-            ("shifted by one", lambda: _loss(1, 1)),
-            ("width and height for corners", lambda: _boxes(True, False)),
-        ),
-        healthy=(
-            ("numbers, half of which do not count", lambda: _masked()),
-            ("overlap that is to rise", lambda: _overlap(True)),
-            ("corners", lambda: _boxes(True, True)),
-            ("width and height", lambda: _boxes(False, False)),
-        ),
-    ),
-    "TRAIN021": Examples(planted=(("no ignore_index", lambda: toy_language(ignore=False)),)),
-}
+    ("TRAIN013", FAULT, "a mean of 20 deviations", lambda: toy_regression(mean=20.0)),
+    ("TRAIN013", FAULT, "one class of a hundred times", lambda: _rare(40)),
+    ("TRAIN013", TWIN, "labels of one class", lambda: _one_class()),
+    ("TRAIN013", TWIN, "a bias at the base rates", lambda: _rare(40, bias=True)),
+    ("TRAIN013", TWIN, "weights against counts", lambda: _rare(20, weights=True)),
+    ("TRAIN041", FAULT, "counts", lambda: _weighted(1.0)),
+    ("TRAIN041", FAULT, "roots of counts", lambda: _weighted(0.7)),
+    ("TRAIN041", FAULT, "pos_weight turned round", lambda: _weighted(1.0, True)),
+    ("TRAIN041", TWIN, "their inverse", lambda: _weighted(-1.0)),
+    ("TRAIN041", TWIN, "none", lambda: _weighted(0.0)),
+    ("TRAIN041", TWIN, "pos_weight", lambda: _weighted(-1.0, True)),
+    ("TRAIN018", FAULT, "(B, 1) minus (B,)", lambda: _flat()),
+    ("TRAIN020", FAULT, "the sign turned round", lambda: _loss(-1, 0)),
+    ("TRAIN020", FAULT, "overlap that is to fall", lambda: _overlap(False)),
+    ("TRAIN020", FAULT, "shifted by one", lambda: _loss(1, 1)),
+    ("TRAIN020", FAULT, "width and height for corners", lambda: _boxes(True, False)),
+    ("TRAIN020", TWIN, "numbers, half of which do not count", lambda: _masked()),
+    ("TRAIN020", TWIN, "overlap that is to rise", lambda: _overlap(True)),
+    ("TRAIN020", TWIN, "corners", lambda: _boxes(True, True)),
+    ("TRAIN020", TWIN, "width and height", lambda: _boxes(False, False)),
+    ("TRAIN021", FAULT, "no ignore_index", lambda: toy_language(ignore=False)),
+]

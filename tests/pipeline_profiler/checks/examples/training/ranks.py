@@ -1,14 +1,12 @@
 """Planted faults and healthy twins for `training/ranks.py`."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.checks.lazy import dist, nn, torch
-from tests.pipeline_profiler.checks.examples import Examples
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.rank_toys import ranked_training
 from tests.pipeline_profiler.checks.toys import toy_step
 
@@ -127,28 +125,16 @@ class RankWritesMade:
         return RankWritesMade._saving(only=True)
 
 
-EXAMPLES = {
-    "TRAIN033": Examples(
-        planted=(
-            ("one seed and dropout", RankSeedsMade._one_seed),
-            ("model.module is called", RankSeedsMade._bypassed),
-            ("weights of their own", RankSeedsMade._averaged),
-        ),
-        healthy=(
-            ("a seed by rank", RankSeedsMade._own_seed),
-            ("wrapped where a group is open", RankSeedsMade._wrapped_where_open),
-            ("averaged by hand", RankSeedsMade._broadcast),
-        ),
-    ),
-    "TRAIN034": Examples(
-        planted=(("statistics of rank 0", RankStatisticsMade._rank_by_rank),),
-        healthy=(
-            ("averaged over the ranks", RankStatisticsMade._averaged),
-            ("SyncBatchNorm", RankStatisticsMade._synchronised),
-        ),
-    ),
-    "TRAIN035": Examples(
-        planted=(("each rank saves", RankWritesMade._all),),
-        healthy=(("rank 0 saves", RankWritesMade._first),),
-    ),
-}
+EXAMPLES: Rows = [
+    ("TRAIN033", FAULT, "one seed and dropout", RankSeedsMade._one_seed),
+    ("TRAIN033", FAULT, "model.module is called", RankSeedsMade._bypassed),
+    ("TRAIN033", FAULT, "weights of their own", RankSeedsMade._averaged),
+    ("TRAIN033", TWIN, "a seed by rank", RankSeedsMade._own_seed),
+    ("TRAIN033", TWIN, "wrapped where a group is open", RankSeedsMade._wrapped_where_open),
+    ("TRAIN033", TWIN, "averaged by hand", RankSeedsMade._broadcast),
+    ("TRAIN034", FAULT, "statistics of rank 0", RankStatisticsMade._rank_by_rank),
+    ("TRAIN034", TWIN, "averaged over the ranks", RankStatisticsMade._averaged),
+    ("TRAIN034", TWIN, "SyncBatchNorm", RankStatisticsMade._synchronised),
+    ("TRAIN035", FAULT, "each rank saves", RankWritesMade._all),
+    ("TRAIN035", TWIN, "rank 0 saves", RankWritesMade._first),
+]

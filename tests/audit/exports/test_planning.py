@@ -1,6 +1,4 @@
-"""Annotations go along with an applied plan: the same boxes on the same pictures, read back."""
-
-from __future__ import annotations
+"""Plans: paths stay where they can and never lead out; annotations go along with their pictures."""
 
 import json
 from collections import Counter
@@ -12,9 +10,95 @@ import pytest
 from PIL import Image
 
 import audit
+from audit.exports.planning import Placed, case_clash, choose_targets, safe_path
 from tests.audit.annotations.datasets import annotated, voc_xml
 from tests.audit.run.scanned import scan_tree
 from tests.conftest import picture
+
+
+def place(path: str, before: str | None, kind: str | None, **now: str) -> Placed:
+    return Placed(path, before, kind, now.get("split", before), now.get("label", kind))
+
+
+def test_folders_follow_what_was_decided() -> None:
+    samples = [
+        place("data/training/Cat/a/1.jpg", "train", "Cat"),
+        place("data/training/Cat/2.jpg", "train", "Cat", label="dog"),
+        place("data/valid/Cat/3.jpg", "val", "Cat", split="train"),
+        place("data/valid/Cat/4.jpg", "val", "Cat", split="test", label="owl"),
+    ]
+    assert choose_targets(samples, by_folders=True) == (
+        ["data/training/Cat/a/1.jpg", "data/training/dog/2.jpg", "data/training/Cat/3.jpg",
+         "data/test/owl/4.jpg"],
+        "keep",
+    )  # fmt: skip
+    # what folders cannot say is filed
+    samples = [place("a/1.jpg", None, None, label="cat"), place("b/1.jpg", None, None, label="cat")]
+    assert choose_targets(samples, by_folders=True) == (["cat/1.jpg", "cat/1~2.jpg"], "folders")
+    filed = choose_targets([place("x/1.jpg", "train", "a/b")], by_folders=False)
+    assert filed == (["train/a%2Fb/1.jpg"], "folders")
+
+
+@pytest.mark.parametrize(
+    ("files", "by_folders", "expected"),
+    [
+        ([("cat/1.jpg", None, "cat")], True, ["train/cat/1.jpg"]),
+        ([("cat/a/1.jpg", None, "cat"), ("cat/b/1.jpg", None, "cat")], True,
+         ["train/cat/a/1.jpg", "train/cat/b/1.jpg"]),
+        ([("1.jpg", None, None)], True, ["train/1.jpg"]),
+        ([("images/1.jpg", None, None)], True, ["train/images/1.jpg"]),
+        ([("valid/cat/1.jpg", "val", "cat")], True, ["train/cat/1.jpg"]),
+        ([("val/cat/1.jpg", "val", "cat"), ("more/cat/1.jpg", None, "cat")], True,
+         ["train/cat/1.jpg", "train/cat/more/1.jpg"]),
+        ([("cat/a/1.jpg", None, "cat"), ("cat/b/1.jpg", None, "cat")], False,
+         ["train/cat/a/1.jpg", "train/cat/b/1.jpg"]),
+        ([("a/1.jpg", None, "cat"), ("b/1.jpg", None, "cat")], False,
+         ["train/cat/1.jpg", "train/cat/1~2.jpg"]),
+        ([("a/1.jpg", None, None), ("b/1.jpg", None, None)], False,
+         ["train/1.jpg", "train/1~2.jpg"]),
+    ],
+)  # fmt: skip
+def test_a_new_split_keeps_the_other_folders(
+    files: list[tuple[str, str | None, str | None]], by_folders: bool, expected: list[str]
+) -> None:
+    samples = [place(*file, split="train") for file in files]
+    assert choose_targets(samples, by_folders=by_folders)[0] == expected
+
+
+def test_a_repeat_takes_no_name_that_another_has() -> None:
+    samples = [place(path, None, None) for path in ("a.jpg", "a.jpg", "a~2.jpg", "a.jpg/b")]
+    targets, _ = choose_targets(samples, by_folders=True)
+    assert targets[:3] == ["a.jpg", "a~3.jpg", "a~2.jpg"]
+    assert len(set(targets)) == 4
+    assert not any(t.startswith("a.jpg/") for t in targets)
+
+
+@pytest.mark.parametrize(
+    ("given", "safe"),
+    [
+        ("../../etc/passwd", "etc/passwd"),
+        ("/abs//x.jpg", "abs/x.jpg"),
+        ("a\nb\x1b[31m.jpg", "a%0Ab%1B[31m.jpg"),
+        ("caf\udce9.jpg", "caf%E9.jpg"),
+        (".preflight/receipt.jsonl", "_.preflight/receipt.jsonl"),
+        ("..", "unnamed"),
+    ],
+)
+def test_hostile_names(given: str, safe: str) -> None:
+    assert safe_path(given) == safe
+
+
+def test_long_names_keep_their_extension_and_names_that_differ_by_case_are_found() -> None:
+    name = safe_path("é" * 200 + ".jpg")
+    assert len(name.encode()) <= 255
+    assert name.endswith(".jpg")
+    assert case_clash(["Cat/1.jpg", "dog/1.jpg"]) is None
+    assert case_clash(["Cat/1.jpg", "cat/2.jpg"]) == ("Cat", "cat")
+    assert case_clash(["caf\u00e9.jpg", "cafe\u0301.jpg"]) is not None
+
+
+# ---- the same boxes on the same pictures, read back ----
+
 
 NAMES = ("train/a", "train/b", "train/c", "val/a", "val/d")
 CLASSES = ("cat", "dog")

@@ -1,31 +1,40 @@
-"""The page of profiler sessions, and what it draws, without a browser."""
+"""The pages of sessions, checks and runs, and what they draw, without a browser."""
 
-from __future__ import annotations
-
+import base64
 import gzip
+import io
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
+from pipeline_profiler.checks.document import parse_checks
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
-from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.errors import ProfileError
+from pipeline_profiler.runs.row import RunRow
+from pipeline_profiler.runs.table_file import append_row
 from pipeline_profiler.ui import frames, sessions
+from pipeline_profiler.ui.checks import answers_frame
+from pipeline_profiler.ui.runs import runs_frame
 from tests.audit.ui.pages import PATIENCE_S, html, text
 from tests.browser.recorded import session
 from tests.pipeline_profiler.fakes import broken_rule
 
 pytestmark = pytest.mark.slow
 
-PAGE = "from pipeline_profiler.ui.profiles import page\npage()"
 
-
-def opened(monkeypatch: pytest.MonkeyPatch, *paths: Path, name: str = "") -> AppTest:
+def opened(
+    monkeypatch: pytest.MonkeyPatch, *paths: Path, page: str = "profiles", name: str = ""
+) -> AppTest:
     monkeypatch.setattr(sys, "argv", ["app.py", *map(str, paths)])
-    at = AppTest.from_string(PAGE, default_timeout=PATIENCE_S)
+    script = f"from pipeline_profiler.ui.{page} import page\npage()"
+    at = AppTest.from_string(script, default_timeout=PATIENCE_S)
     if name:
         at.query_params["session"] = name
     return at.run()
@@ -89,14 +98,10 @@ def test_the_time_line_has_stalls_and_ready_depth() -> None:
     short = frames.time_line(session(True), most=10)
     assert short is not None
     assert short.seconds < drawn.seconds == pytest.approx(drawn.total)
-
-
-def test_a_healthy_loader_has_batches_ready() -> None:
-    slow, healthy = (frames.time_line(session(s)) for s in (True, False))
-    assert slow is not None
+    healthy = frames.time_line(session(False))
     assert healthy is not None
-    assert healthy.stalls["ms"].sum() < slow.stalls["ms"].sum()
-    assert healthy.depth["ready"].mean() > slow.depth["ready"].mean()
+    assert healthy.stalls["ms"].sum() < drawn.stalls["ms"].sum()
+    assert healthy.depth["ready"].mean() > drawn.depth["ready"].mean()
 
 
 def test_arms_and_stages_are_drawn_as_the_report_draws_them(
@@ -178,6 +183,9 @@ def test_an_uploaded_session_opens_and_can_be_compared(
     at.selectbox(key="before").set_value("ok (uploaded)").run()
     assert "times slower than A" in text(at)
     assert at.query_params["before"] == "ok (uploaded)"  # a reload opens the same comparison
+    assert frames.other_step(session(True), session(False)) == ""
+    said = frames.other_step(session(True), session(False, step_ms=290.0))
+    assert "takes 10.0 ms in A and 290.0 ms in B" in said
 
 
 @pytest.mark.parametrize("asked", ["Compare", "no such tab"])
@@ -189,13 +197,6 @@ def test_a_link_opens_its_tab_and_draws_that_alone(
     at.query_params["profile"] = asked
     at.run()
     assert ("There is no second session" in text(at)) == (asked == "Compare")
-
-
-def test_sessions_of_different_steps_are_not_compared_without_a_word() -> None:
-    slow, mended = session(True), session(False)
-    assert frames.other_step(slow, mended) == ""
-    said = frames.other_step(slow, session(False, step_ms=290.0))
-    assert "takes 10.0 ms in A and 290.0 ms in B" in said
 
 
 def test_the_latest_session_of_the_folder_comes_first(
@@ -223,3 +224,93 @@ def test_a_step_is_split_into_parts_that_add_up() -> None:
     assert parts["end_low"][1] < parts["end"][1] < parts["end_high"][1]
     assert frames.stall_text(made) == "48.9% of the step is stall (40.9% to 56.8%)"
     assert "smaller or faster-decoding files" in frames.next_text(made)
+
+
+# ---- checks and runs ----
+
+
+BAD = "<b>nowhere</b> [x](http://y) \x1b[31m\u202e"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    def entry(code: str, verdict: str, **more: Any) -> dict[str, Any]:
+        plain = {"name": "a-check", "sentence": f"{code} says {BAD}.", "causes": [BAD], "next": BAD}
+        return {"code": code, "verdict": verdict, "evidence": {BAD: BAD}} | plain | more
+
+    checks = [
+        entry("TRAIN001", "passed"),
+        entry("TRAIN002", "passed"),
+        entry("TRAIN012", "failed"),
+        entry("TRAIN010", "failed"),
+        entry("TRAIN020", "inconclusive"),
+    ]
+    made = {"schema": "checks/1", "subject": BAD, "checks": checks, "ended": ""}
+    return made | {"failed": ["TRAIN012", "TRAIN010"]} | changes
+
+
+def test_checks_are_a_table_first_and_failed_ones_in_detail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "check" in text(opened(monkeypatch, page="checks"))
+    path = tmp_path / "checks.json"
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    grid = base64.b64encode(picture.getvalue()).decode()
+    path.write_text(json.dumps(document(grid=grid)))
+    at = opened(monkeypatch, page="checks")
+    assert not at.exception
+    assert "Images as the model gets them" in [h.value for h in at.header]
+    assert "2 failed, 2 passed, 1 inconclusive, 0 not applicable" in text(at)
+    shown = text(at)
+    assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
+    assert "Likely:" in shown
+    assert "Next:" in shown
+    assert "<b>nowhere" not in html(at)
+    assert "\x1b" not in html(at)
+    assert "\u202e" not in html(at)
+
+
+def test_a_document_is_read_as_what_it_can_be() -> None:
+    odd = document(checks=[1, {"code": 3, "verdict": "x", "evidence": [1], "causes": "y"}], grid=4)
+    made = parse_checks(json.dumps(odd).encode(), "x.json")
+    assert [a.verdict for a in made.answers] == ["inconclusive"]
+    assert made.grid is None
+    made = parse_checks(json.dumps(document()).encode(), "x.json")
+    assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]
+    assert answers_frame(made).height == 5
+    assert "\x1b" not in "".join(answers_frame(made)["sentence"])
+    page = base64.b64encode(b"<script>").decode()
+    assert parse_checks(json.dumps(document(grid=page)).encode(), "x").grid is None
+    for blob in (b"{", b"[]", b'{"schema": "profile/1"}'):
+        with pytest.raises(ProfileError, match="document"):
+            parse_checks(blob, "x.json")
+
+
+def test_runs_are_a_table_with_all_of_one_run_below(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = tmp_path / "runs.sqlite"
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(table))
+    assert "No run is recorded yet" in text(opened(monkeypatch, page="runs"))
+    for number in range(2):
+        diff = f"-a\n+{BAD} {number}\n"
+        append_row(
+            table, RunRow("2026-01-02T03:04:05Z", "run", note=BAD, verdict="v", git_diff=diff)
+        )
+    at = opened(monkeypatch, page="runs")
+    assert not at.exception
+    assert at.selectbox(key="run number").options == ["2", "1"]
+    assert "Uncommitted changes" in "".join(h.value for h in at.header)
+    at.text_input(key="word").set_value("nowhere</b> [x](http://y) ").run()
+    assert "\x1b" not in runs_frame([RunRow("t", "run", note=BAD)])["note"][0]
+    # One that lies in the run of the app, or beside it, is found too.
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", "off")
+    for place in (tmp_path / "run", tmp_path / "beside"):
+        place.mkdir()
+        append_row(place / "runs.sqlite", RunRow("2026-01-02T03:04:05Z", "run", note=place.name))
+        assert place.name in str(opened(monkeypatch, place, page="runs").dataframe[0].value)
+    assert opened(monkeypatch, tmp_path / "run" / "x.json", page="runs").dataframe
+    monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(table))
+    table.write_text("no table")
+    assert "no table of runs" in text(opened(monkeypatch, page="runs"))

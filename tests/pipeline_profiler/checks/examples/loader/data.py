@@ -1,0 +1,458 @@
+"""The data that a loader gives: pictures, labels, files, two loaders."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.loader.contents import BLOCK, _as_text
+from pipeline_profiler.checks.loader.files import NUMBERS
+from pipeline_profiler.checks.loader_subject import LoaderSubject
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
+from tests.pipeline_profiler.checks.toys import (
+    ChangedImages,
+    ColourFiles,
+    ToyImages,
+    changed_images,
+    colour_folder,
+    toy_loader,
+    toy_pictures,
+)
+
+
+def _one_nan() -> Any:
+    dataset = ToyImages()
+    dataset.pixels[10, 0, 0, 0] = np.nan
+    return toy_loader(dataset)
+
+
+def _unit(pixels: Any) -> Any:
+    return (pixels - pixels.min()) / (pixels.max() - pixels.min())
+
+
+def _scaled(factor: float, shift: float) -> Any:
+    return toy_loader(changed_images(lambda p: (_unit(p) * factor + shift).astype(np.float32)))
+
+
+def _stepped(factor: float, shift: float, mean: float, deviation: float) -> LoaderSubject:
+    """Pictures scaled by the loader, and by the user's step as they enter the model."""
+    loader = _scaled(factor, shift)
+    steps = [(batch, (batch[0] - mean) / deviation, batch[1]) for batch in loader]
+    return LoaderSubject(lambda: loader, entered=lambda: (steps, []))
+
+
+def _coloured(reshape: bool) -> Any:
+    rng = np.random.default_rng(0)
+    dataset = ToyImages(64)
+    slope = rng.uniform(-1, 1, (64, 16, 1, 3)).cumsum(axis=1).repeat(16, axis=2)
+    pictures = slope + rng.uniform(-3, 3, (64, 1, 1, 3)) + rng.normal(0, 0.1, slope.shape)
+    pictures += rng.uniform(-1, 1, (64, 1, 16, 1)).cumsum(axis=2)
+    chw = pictures.reshape(64, 3, 16, 16) if reshape else pictures.transpose(0, 3, 1, 2)
+    dataset.pixels = chw.astype(np.float32)
+    return toy_loader(dataset)
+
+
+def _filled(every: int, value: Any) -> Any:
+    dataset = ToyImages()
+    dataset.pixels[::every] = value
+    return toy_loader(dataset)
+
+
+def _buffered(labels_go_on: bool) -> Any:
+    rows = np.arange(64)
+    pictures = ToyImages(16).pixels[rows * 0 if labels_go_on else rows % 16]
+    labels = rows % (4 if labels_go_on else 16)
+    return list(zip(np.split(pictures, 8), np.split(labels, 8), strict=True))
+
+
+def _declared(mean: float, deviation: float = 0.22, levels: bool = False) -> LoaderSubject:
+    """Normalised with 0.45 and 0.22; declared are other numbers, by a model of timm's form."""
+
+    class Model:
+        pretrained_cfg = {"mean": (mean,) * 3, "std": (deviation,) * 3}  # noqa: RUF012
+
+    def change(pixels: Any) -> Any:
+        made = np.round(_unit(pixels) * 255) / 255 if levels else _unit(pixels)
+        return ((made - 0.45) / 0.22).astype(np.float32)
+
+    return LoaderSubject(lambda: toy_loader(changed_images(change)), make_model=Model)
+
+
+def _shifted(classes: int | None, shift: int) -> Any:
+    dataset = changed_images(labels=lambda labels: labels + shift)
+    return LoaderSubject(lambda: toy_loader(dataset), classes=classes)
+
+
+def _targets(make: Callable[[int], Any]) -> Any:
+    placed = ChangedImages(lambda pixels, label: (pixels, make(label)))
+    if isinstance(make(1), np.ndarray):
+        return toy_loader(placed)
+    return LoaderSubject(lambda: toy_loader(placed, collate_fn=list), split=lambda rows: (
+        np.stack([x for x, _ in rows]), [y for _, y in rows]))  # fmt: skip
+
+
+def _mask(label: int) -> NDArray[Any]:
+    return np.pad(np.full((3, 3), label), ((1, 4), (2, 3)))
+
+
+def _boxes(count: int) -> dict[str, NDArray[Any]]:
+    return {"boxes": np.ones((count, 4), np.float32), "labels": np.arange(count)}
+
+
+def _resized(how: str, border: bool = False) -> Any:
+    from PIL import Image
+
+    rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
+    masks = []
+    for _ in range(32):
+        mask = np.zeros((48, 48), np.uint8)
+        for number in (1, 2):
+            top, left = rng.integers(12, 36, 2)
+            far = np.hypot(rows - top, cols - left)
+            mask[far < 9] = 1 if border else number
+            mask[far < 7.5] = 2 if border else number
+        small = Image.fromarray(mask).resize((32, 32), Image.Resampling[how])
+        masks.append(mask[:32, :32] if border else np.asarray(small))
+    pictures = np.zeros((32, 3, 8, 8), np.float32)
+    return list(zip(np.split(pictures, 4), np.split(np.array(masks), 4), strict=True))
+
+
+def _nested() -> Any:
+    rng, (rows, cols) = np.random.default_rng(0), np.mgrid[:48, :48]
+    masks = np.zeros((256, 48, 48), np.int64)
+    for mask in masks:
+        for top, left, radius in rng.uniform((8, 8, 5), (40, 40, 9), (4, 3)):
+            far = np.hypot(rows - top, cols - left)
+            mask[far < radius], mask[far < 0.45 * radius] = 1, 2
+    pictures = np.zeros((256, 3, 8, 8), np.float32)
+    return list(zip(np.split(pictures, 4), np.split(masks, 4), strict=True))
+
+
+def _scenes(smooth: bool) -> Any:
+    """Rectangles of five classes, 72 pixels made 48; else with thin lines of any class."""
+    import torch
+
+    rng, masks = np.random.default_rng(0), np.zeros((48, 72, 72), np.float32)
+    for mask in masks:
+        for number in rng.permutation(5):
+            (y, x), (height, width) = rng.integers(0, 50, 2), rng.integers(12, 40, 2)
+            mask[y : y + height, x : x + width] = number
+        for number in range(0 if smooth else 5):
+            at = int(rng.integers(0, 70))
+            mask[at : at + 2] = number
+    small = torch.nn.functional.interpolate(
+        torch.from_numpy(masks)[:, None], (48, 48), mode="bilinear" if smooth else "nearest"
+    )
+    pictures = np.zeros((48, 3, 8, 8), np.float32)
+    found = small[:, 0].long().numpy()
+    return list(zip(np.split(pictures, 4), np.split(found, 4), strict=True))
+
+
+def _masked(follow: bool) -> Any:
+    def change(pixels: Any, label: int) -> Any:
+        mask = np.zeros((8, 8), np.int64)
+        mask[label : label + 3, label : label + 2] = 1
+        if np.random.random() < 0.5:
+            pixels = pixels[..., ::-1].copy()
+            mask = mask[..., ::-1].copy() if follow else mask
+        return pixels, mask
+
+    return toy_loader(ChangedImages(change))
+
+
+def _boxed(follow: bool) -> Any:
+    def change(pixels: Any, label: int) -> Any:
+        box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
+        if np.random.random() < 0.5:
+            pixels = pixels[..., ::-1].copy()
+            box = box[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [8, 0, 8, 0] if follow else box
+        return pixels, {"boxes": box, "labels": np.array([label])}
+
+    return toy_loader(ChangedImages(change))
+
+
+def _pair(evaluated: Any) -> LoaderSubject:
+    return LoaderSubject(
+        lambda: toy_loader(ToyImages()), lambda: toy_loader(evaluated, shuffle=False)
+    )
+
+
+def _drawn() -> Any:
+    class Drawn(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            label = int(self.labels[index])
+            return self.pixels[np.random.choice(np.flatnonzero(self.labels == label))], label
+
+    return _pair(Drawn())
+
+
+def _cropped() -> Any:
+    dataset = ToyImages(seed=1)
+
+    def change(pixels: Any) -> Any:
+        moved = np.roll(pixels, np.random.randint(-1, 2, 2), axis=(1, 2))
+        return _flipped(moved) * np.float32(np.random.uniform(0.8, 1.2))
+
+    class Changed(ToyImages):
+        transform = staticmethod(change)
+
+        def __getitem__(self, index: int) -> Any:
+            return change(dataset.pixels[index]), int(dataset.labels[index])
+
+    return _pair(Changed())
+
+
+def _shared_places(shared: int, anew: bool = False, augment: bool = False) -> LoaderSubject:
+    from torch.utils.data import Subset
+
+    whole: Any = ToyImages()
+    other: Any = ToyImages(augment=augment) if anew else whole
+    one, two = Subset(other, range(200)), Subset(whole, range(200 - shared, 256))
+    return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two))
+
+
+def _copied(shared: int) -> LoaderSubject:
+    one, two = ToyImages(), ToyImages(64, seed=1)
+    two.pixels[:shared] = one.pixels[:shared]
+    return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two))
+
+
+def _cached(transform: Callable[[Any], Any] | None, behind: bool) -> Any:
+    class Cached(ToyImages):
+        def __init__(self) -> None:
+            super().__init__()
+            self.transform, self.cache = transform, dict[int, Any]()
+
+        def __getitem__(self, index: int) -> Any:
+            change = self.transform or _flipped
+            if index not in self.cache:
+                pixels = super().__getitem__(index)[0]
+                self.cache[index] = change(pixels) if behind else pixels
+            pixels = self.cache[index]
+            return pixels if behind else change(pixels), int(self.labels[index])
+
+    return toy_loader(Cached())
+
+
+def _flipped(pixels: Any) -> Any:
+    return pixels[..., ::-1].copy() if np.random.random() < 0.5 else pixels
+
+
+def _normalised(in_place: bool) -> Any:
+    class Cached(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            pixels = self.pixels[index] if in_place else self.pixels[index].copy()
+            pixels /= 2
+            return pixels, int(self.labels[index])
+
+    rows: Any = Cached()
+    return toy_loader(rows)
+
+
+def last_held_out(ordered: bool, kept: int = 8) -> LoaderSubject:
+    """The last part held out; of the evaluation every `kept`-th sample of the first class."""
+    from torch.utils.data import Subset
+
+    whole: Any = ToyImages(800, ordered=ordered)
+    held = [i for i in range(640, 800) if whole.labels[i] or not i % kept]
+    one, two = Subset(whole, range(640)), Subset(whole, held)
+    return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two, shuffle=False))
+
+
+def _ordered(change: Callable[[Any], Any], both: bool = True) -> LoaderSubject:
+    sets = [ToyImages(240, seed=seed) for seed in range(2)]
+    for dataset in sets[: 2 if both else 1]:
+        dataset.labels = change(dataset.labels)
+    return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
+
+
+def _mixup(one_order: bool) -> LoaderSubject:
+    loader, rng = toy_loader(ToyImages(128)), np.random.default_rng(0)
+    steps = []
+    for x, y in itertools.islice(loader, 4):
+        first, second = rng.permutation(len(x)), rng.permutation(len(x))
+        mixed = 0.7 * x + 0.3 * x[first]
+        steps.append(((x, y), mixed, (y, y[first if one_order else second])))
+    return LoaderSubject(lambda: loader, entered=lambda: (steps, []))
+
+
+def _sorted() -> LoaderSubject:
+    """Stored by class, of which the first samples hold two that look alike."""
+    sets = [ToyImages(2 * BLOCK, seed=0), ToyImages(240, seed=1)]
+    first, rng = sets[0], np.random.default_rng(0)
+    first.pixels[:BLOCK] = rng.normal(0, 1, first.pixels[:BLOCK].shape)
+    first.labels[:BLOCK] = rng.integers(0, 2, BLOCK)
+    return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
+
+
+def _coloured_files(order: tuple[int, ...], *steps: str) -> LoaderSubject:
+    """Files of random colours, with these channels, normalised by these numbers in turn."""
+
+    def change(picture: Any) -> Any:
+        pixels = (np.asarray(picture, np.float32) / 255)[:, ::-1, list(order)].transpose(2, 0, 1)
+        for step in steps:
+            mean, deviation = (np.array(n, np.float32)[:, None, None] for n in NUMBERS[step])
+            pixels = (pixels - mean) / deviation
+        return np.ascontiguousarray(pixels)
+
+    folder = colour_folder()
+    return LoaderSubject(lambda: toy_loader(ColourFiles(folder, change)))
+
+
+def _changed_pair(change: Any) -> LoaderSubject:
+    def evaluation() -> Any:
+        dataset = changed_images(lambda p: change(p).astype(np.float32), seed=1)
+        return toy_loader(dataset, shuffle=False)
+
+    return LoaderSubject(toy_pictures, evaluation)
+
+
+def _files_of_two(order: tuple[int, ...], shift: float = 0.0) -> LoaderSubject:
+    folder = colour_folder()
+
+    def plain(picture: Any) -> Any:
+        pixels = np.array(picture, np.float32).transpose(2, 0, 1) / 255
+        return pixels[:, :, ::-1].copy() if np.random.random() < 0.5 else pixels
+
+    def other(picture: Any) -> Any:
+        return plain(picture)[list(order)] + np.float32(shift)
+
+    sets = [ColourFiles(folder, change) for change in (plain, other)]
+    return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1], shuffle=False))
+
+
+def _numbered_pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:
+    made = [ToyImages(), ToyImages(seed=1)]
+    for dataset, names in zip(made, (ours, theirs), strict=True):
+        key = "class_to_idx" if isinstance(names, dict) else "classes"
+        vars(dataset)[key] = names
+    vars(made[1]).update(more)
+    return LoaderSubject(lambda: toy_loader(made[0]), lambda: toy_loader(made[1]))
+
+
+EXAMPLES: Rows = [
+    ("LOAD007", FAULT, "one NaN", lambda: _one_nan()),
+    ("LOAD008", FAULT, "0..255", lambda: _scaled(255, 0)),
+    ("LOAD008", FAULT, "divided twice", lambda: _scaled(1 / 255, 0)),
+    ("LOAD008", FAULT, "normalised twice", lambda: _scaled(1 / 0.22**2, -11.3)),
+    ("LOAD008", FAULT, "a sixtieth of a normalised image", lambda: _scaled(0.08, -0.03)),
+    ("LOAD008", FAULT, "normalised in the step again", lambda: _stepped(2.0, -1.0, 0.5, 0.5)),
+    ("LOAD008", FAULT, "scaled to nothing in the step", lambda: _stepped(1.0, 0.0, 0.0, 255.0)),
+    ("LOAD008", TWIN, "0..1", lambda: _scaled(1, 0)),
+    ("LOAD008", TWIN, "normalised in the step", lambda: _stepped(255.0, 0.0, 120.0, 58.0)),
+    ("LOAD008", TWIN, "centred, then moved to 0..1", lambda: _stepped(2.0, -1.0, -1.0, 2.0)),
+    (
+        "LOAD009",
+        FAULT,
+        "channels last",
+        lambda: toy_loader(changed_images(lambda p: p.transpose(0, 2, 3, 1))),
+    ),
+    ("LOAD009", FAULT, "reshaped", lambda: _coloured(True)),
+    ("LOAD009", TWIN, "transposed", lambda: _coloured(False)),
+    ("LOAD010", FAULT, "every second is zeros", lambda: _filled(2, 0)),
+    ("LOAD010", FAULT, "one image for all", lambda: _filled(1, np.eye(8))),
+    ("LOAD010", FAULT, "a stream with one buffer", lambda: _buffered(True)),
+    ("LOAD010", TWIN, "a stream that repeats a small set", lambda: _buffered(False)),
+    ("LOAD014", FAULT, "another mean", lambda: _declared(0.0)),
+    ("LOAD014", FAULT, "another deviation", lambda: _declared(0.45, 0.225, True)),
+    ("LOAD014", FAULT, "half a level off", lambda: _declared(0.452, 0.22, True)),
+    ("LOAD014", TWIN, "as declared", lambda: _declared(0.45)),
+    ("LOAD014", TWIN, "as declared, bytes", lambda: _declared(0.45, 0.22, True)),
+    ("LOAD011", FAULT, "1 to K", lambda: _shifted(4, 1)),
+    ("LOAD011", FAULT, "negative", lambda: _shifted(None, -3)),
+    ("LOAD011", TWIN, "0 to K-1", lambda: _shifted(4, 0)),
+    ("LOAD011", TWIN, "K is not known", lambda: _shifted(None, 1)),
+    ("LOAD012", FAULT, "one label", lambda: toy_loader(changed_images(labels=lambda y: 0 * y + 2))),
+    ("LOAD012", FAULT, "masks of zeros", lambda: _targets(lambda y: np.zeros((8, 8), np.int64))),
+    ("LOAD012", FAULT, "masks like pixels", lambda: _targets(lambda y: _mask(y) / np.float32(255))),
+    ("LOAD012", FAULT, "no boxes", lambda: _targets(lambda y: _boxes(0))),
+    ("LOAD012", TWIN, "few samples", lambda: toy_loader(ToyImages(16))),
+    ("LOAD012", TWIN, "masks", lambda: _targets(_mask)),
+    ("LOAD012", TWIN, "masks of 0 and 1", lambda: _targets(lambda y: np.float32(_mask(y) > 0))),
+    ("LOAD012", TWIN, "boxes", lambda: _targets(_boxes)),
+    ("LOAD023", FAULT, "bilinear", lambda: _resized("BILINEAR")),
+    ("LOAD023", FAULT, "bilinear, to two thirds", lambda: _scenes(True)),
+    ("LOAD023", TWIN, "nearest", lambda: _resized("NEAREST")),
+    ("LOAD023", TWIN, "a border of its own", lambda: _resized("NEAREST", True)),
+    ("LOAD023", TWIN, "a cell around its nucleus", lambda: _nested()),
+    ("LOAD023", TWIN, "thin lines", lambda: _scenes(False)),
+    ("LOAD015", FAULT, "only the image", lambda: _masked(False)),
+    ("LOAD015", FAULT, "boxes stay", lambda: _boxed(False)),
+    ("LOAD015", TWIN, "both", lambda: _masked(True)),
+    ("LOAD015", TWIN, "boxes follow", lambda: _boxed(True)),
+    ("LOAD019", FAULT, "noise", lambda: _pair(ToyImages(augment=True, seed=1))),
+    ("LOAD019", FAULT, "moved, flipped, brighter", lambda: _cropped()),
+    ("LOAD019", TWIN, "as they are", lambda: _pair(ToyImages(seed=1))),
+    ("LOAD019", TWIN, "drawn anew for each label", lambda: _drawn()),
+    ("LOAD020", FAULT, "places of one dataset", lambda: _shared_places(20)),
+    ("LOAD020", FAULT, "two datasets of equal arrays", lambda: _shared_places(20, True, True)),
+    ("LOAD020", FAULT, "copies", lambda: _copied(16)),
+    ("LOAD020", TWIN, "disjoint", lambda: _shared_places(0)),
+    ("LOAD020", TWIN, "disjoint, of two datasets", lambda: _shared_places(0, True, True)),
+    ("LOAD020", TWIN, "a copy or two", lambda: _copied(2)),
+    ("LOAD021", FAULT, "behind the transform", lambda: _cached(_flipped, True)),
+    ("LOAD021", TWIN, "before it", lambda: _cached(_flipped, False)),
+    ("LOAD021", TWIN, "made data", lambda: _cached(None, True)),
+    ("LOAD027", FAULT, "divided in place", lambda: _normalised(True)),
+    ("LOAD027", TWIN, "a copy", lambda: _normalised(False)),
+    ("LOAD026", FAULT, "stored by class", lambda: last_held_out(True)),
+    ("LOAD026", TWIN, "shuffled before", lambda: last_held_out(False)),
+    ("LOAD022", FAULT, "mixed by two orders", lambda: _mixup(False)),
+    ("LOAD022", FAULT, "one place off", lambda: _ordered(lambda y: np.roll(y, 1))),
+    ("LOAD022", FAULT, "turned round", lambda: _ordered(lambda y: y[::-1])),
+    ("LOAD022", FAULT, "sorted as text", lambda: _ordered(lambda y: y[_as_text(len(y))])),
+    (
+        "LOAD022",
+        FAULT,
+        "shuffled in training",
+        lambda: _ordered(np.random.default_rng(0).permutation, False),
+    ),
+    ("LOAD022", TWIN, "mixed by one order", lambda: _mixup(True)),
+    ("LOAD022", TWIN, "their own", lambda: _ordered(lambda y: y)),
+    ("LOAD022", TWIN, "not to be learned", lambda: _ordered(np.random.default_rng(0).permutation)),
+    ("LOAD022", TWIN, "two classes of noise before the others", lambda: _sorted()),
+    ("LOAD024", FAULT, "BGR for ImageNet", lambda: _coloured_files((2, 1, 0), "ImageNet's")),
+    (
+        "LOAD024",
+        FAULT,
+        "twice by a half",
+        lambda: _coloured_files((0, 1, 2), "0.5, 0.5", "0.5, 0.5"),
+    ),
+    ("LOAD024", TWIN, "RGB", lambda: _coloured_files((0, 1, 2), "ImageNet's")),
+    ("LOAD024", TWIN, "by a half", lambda: _coloured_files((0, 1, 2), "0.5, 0.5")),
+    ("LOAD024", TWIN, "BGR from scratch", lambda: _coloured_files((2, 1, 0), "0.5, 0.5")),
+    ("LOAD024", TWIN, "grey files", lambda: _coloured_files((0, 0, 0), "0.5, 0.5")),
+    ("LOAD013", FAULT, "one file, another mean", lambda: _files_of_two((0, 1, 2), 0.1)),
+    ("LOAD013", FAULT, "one file, BGR", lambda: _files_of_two((2, 1, 0))),
+    ("LOAD013", FAULT, "not normalised", lambda: _changed_pair(lambda p: p * 0.25 + 0.45)),
+    ("LOAD013", FAULT, "another scale", lambda: _changed_pair(lambda p: p * 2)),
+    ("LOAD013", TWIN, "one file, flipped at random", lambda: _files_of_two((0, 1, 2))),
+    ("LOAD013", TWIN, "flipped", lambda: _changed_pair(lambda p: p[..., ::-1])),
+    (
+        "LOAD018",
+        FAULT,
+        "a folder is missing",
+        lambda: _numbered_pair({"ant": 0, "bee": 1, "cat": 2}, {"ant": 0, "cat": 1}),
+    ),
+    (
+        "LOAD018",
+        TWIN,
+        "the last class is empty",
+        lambda: _numbered_pair(["ant", "bee"], {"ant": 0}),
+    ),
+    ("LOAD018", TWIN, "other names", lambda: _numbered_pair(["n01", "n02"], ["cat", "dog"])),
+    (
+        "LOAD018",
+        TWIN,
+        "numbered anew by a transform",
+        lambda: _numbered_pair(["a", "b"], ["b", "a"], target_transform=lambda t: 1 - t),
+    ),
+    (
+        "LOAD018",
+        TWIN,
+        "a name for each sample, not for each class",
+        lambda: _numbered_pair(*([f"{n * f % 257}" for n in range(256)] for f in (1, 2))),
+    ),
+]

@@ -1,0 +1,224 @@
+"""The model of a training: its structure, weights and activations, and what outputs depend on."""
+
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.lazy import nn, torch
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
+from tests.pipeline_profiler.checks.toys import (
+    ToyImages,
+    ToyRows,
+    descent,
+    toy_around,
+    toy_language,
+    toy_loader,
+    toy_net,
+    toy_training,
+)
+
+
+def _stack(shared: bool, parallel: bool = False) -> Any:
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            block = nn.Linear(32, 32)
+            self.body = toy_net(classes=32)
+            more = [block] * 3 if shared else [nn.Linear(32, 32) for _ in range(3)]
+            self.blocks, self.head = nn.ModuleList(more), nn.Linear(32, 4)
+
+        def forward(self, pixels: Any) -> Any:
+            hidden = self.body(pixels)
+            if parallel:
+                return self.head(sum(b(hidden * n) for n, b in enumerate(self.blocks, 1)))
+            for block in self.blocks:
+                hidden = block(hidden).relu()
+            return self.head(hidden)
+
+    return toy_training(Stack())
+
+
+def _misspelt(name: str, of_module: bool = False) -> Any:
+    training = toy_training()
+    for part in [training.model[0]] if of_module else training.model[0].parameters():
+        setattr(part, name, False)
+    return training
+
+
+def _net(cut: bool) -> Any:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = toy_net(classes=16)
+            self.head = nn.Linear(16, 4)
+            self.scale = nn.Parameter(self.head.weight.new_zeros(1))
+
+        def forward(self, pixels: Any) -> Any:
+            features = self.body(pixels)
+            features = features.detach() if cut else features
+            return self.head(features) + self.scale * self.head(features.tanh())
+
+    return toy_training(Cut())
+
+
+def _no_step() -> Any:
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        value = loss(model(batch[0]), batch[1])
+        value.backward()
+        optimizer.zero_grad()
+        optimizer.step()
+        return value
+
+    return toy_training(toy_net(), train_step=train_step)
+
+
+def _constant(layers: list[int], value: float) -> Any:
+    model = toy_net()
+    for number in layers:
+        model[number].weight.data.fill_(value)
+    return toy_training(model)
+
+
+def _biased() -> Any:
+    model: Any = toy_net()
+    model[1].bias.data.fill_(-20.0)
+    return toy_training(model)
+
+
+def _saturated() -> Any:
+    model: Any = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.Tanh(), nn.Linear(32, 4))
+    model[1].weight.data *= 500
+    return toy_training(model)
+
+
+def _overflowing(factor: float, hide: bool = True, kind: str = "float16") -> Any:
+    dataset = ToyImages(64)
+    dataset.pixels = dataset.pixels * factor
+
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", getattr(torch, kind)):
+            outputs = model(batch[0])
+        value = loss(outputs.float(), batch[1])
+        if hide:
+            value = torch.nan_to_num(value)
+        value.backward()
+        optimizer.step()
+        return value
+
+    loader = toy_loader(dataset, batch_size=8)
+    return toy_training(toy_net(width=4), loader=loader, train_step=train_step)
+
+
+def _scaled(scale: float) -> Any:
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        optimizer.zero_grad()
+        value = loss(model(batch[0]), batch[1])
+        (value * scale).backward()
+        found = [p.grad for p in model.parameters()]
+        if all(bool(torch.isfinite(gradient).all()) for gradient in found):
+            for gradient in found:
+                gradient /= scale
+            optimizer.step()
+        return value
+
+    return toy_training(toy_net(width=4), train_step=train_step)
+
+
+def _padding_masked(turned: bool) -> Any:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.attend = nn.Embedding(30, 16), nn.MultiheadAttention(16, 2, 0.0)
+            self.first, self.head = nn.Parameter(torch.zeros(1, 1, 16)), nn.Linear(16, 3)
+
+        def forward(self, tokens: Any) -> Any:
+            row = torch.cat([tokens.new_zeros(len(tokens), 1), tokens], 1)
+            hidden = torch.cat([self.first.expand(len(row), -1, -1), self.embed(tokens)], 1)
+            mask = (row != 0) if turned else (row == 0)
+            mask[:, 0], hidden = False, hidden.transpose(0, 1)
+            return self.head(self.attend(hidden, hidden, hidden, key_padding_mask=mask)[0][0])
+
+    rng = np.random.default_rng(0)
+    tokens = np.where(
+        np.arange(12) < rng.integers(4, 12, 256)[:, None], rng.integers(1, 30, (256, 12)), 0
+    )
+    rows = ToyRows(tokens, tokens[:, 0] % 3)
+    return toy_training(Net(), loader=toy_loader(rows))
+
+
+def _over_batch() -> Any:
+    def forward(net: Any, pixels: Any) -> Any:
+        outputs = net(pixels)
+        return outputs - outputs.mean(0, keepdim=True)
+
+    return toy_training(toy_around(forward))
+
+
+def _recurrent(batch_first: bool) -> Any:
+    """Rows of pixels, one after the other; an example takes the place of time where wrong."""
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(24, 16, batch_first=batch_first)
+            self.head = nn.Linear(16, 4)
+
+        def forward(self, pixels: Any) -> Any:
+            rows = pixels.permute(0, 2, 1, 3).flatten(2)
+            return self.head(self.lstm(rows)[0][:, -1])
+
+    return toy_training(Rows())
+
+
+def _sampling() -> Any:
+    def forward(net: Any, pixels: Any) -> Any:
+        found = net(pixels)
+        return found + 0.1 * found.new_empty(found.shape).normal_()
+
+    return toy_training(toy_around(forward))
+
+
+EXAMPLES: Rows = [
+    ("TRAIN045", FAULT, "[layer] * 3", lambda: _stack(True)),
+    ("TRAIN045", TWIN, "three layers", lambda: _stack(False)),
+    ("TRAIN045", TWIN, "one head on several inputs", lambda: _stack(True, parallel=True)),
+    ("TRAIN046", FAULT, "param.require_grad", lambda: _misspelt("require_grad")),
+    ("TRAIN046", FAULT, "module.requires_grad", lambda: _misspelt("requires_grad", of_module=True)),
+    ("TRAIN046", TWIN, "param.requires_grad", lambda: _misspelt("requires_grad")),
+    ("TRAIN005", FAULT, "detach in forward", lambda: _net(True)),
+    ("TRAIN005", TWIN, "a branch that starts at zero", lambda: _net(False)),
+    ("TRAIN012", FAULT, "cleared before the step", lambda: _no_step()),
+    ("TRAIN012", FAULT, "Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
+    ("TRAIN012", FAULT, "SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
+    ("TRAIN019", FAULT, "constants", lambda: _constant([0, 5], 0.1)),
+    ("TRAIN019", TWIN, "a last layer of zeros", lambda: _constant([5], 0.0)),
+    ("TRAIN023", FAULT, "a bias of -20", lambda: _biased()),
+    ("TRAIN023", FAULT, "saturated", lambda: _saturated()),
+    ("TRAIN028", FAULT, "nan_to_num around the loss", lambda: _overflowing(1e5)),
+    ("TRAIN028", FAULT, "a scale that never falls", lambda: _scaled(1e41)),
+    ("TRAIN028", TWIN, "a scale of 1,024", lambda: _scaled(1024.0)),
+    ("TRAIN028", TWIN, "bfloat16", lambda: _overflowing(1.0, False, "bfloat16")),
+    ("TRAIN002", FAULT, "a mask turned round", lambda: _padding_masked(True)),
+    (
+        "TRAIN002",
+        FAULT,
+        "multiplied by zero",
+        lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
+    ),
+    ("TRAIN002", TWIN, "a mask of the padding", lambda: _padding_masked(False)),
+    ("TRAIN004", FAULT, "a mean over the batch", lambda: _over_batch()),
+    ("TRAIN004", FAULT, "an LSTM without batch_first", lambda: _recurrent(False)),
+    ("TRAIN004", TWIN, "an LSTM with batch_first", lambda: _recurrent(True)),
+    (
+        "TRAIN011",
+        FAULT,
+        "squeeze()",
+        lambda: toy_training(toy_around(lambda net, pixels: net(pixels).squeeze())),
+    ),
+    ("TRAIN011", TWIN, "a model that samples", lambda: _sampling()),
+    ("TRAIN022", FAULT, "no mask", lambda: toy_language(causal=False)),
+    ("TRAIN022", FAULT, "labels shifted twice", lambda: toy_language(ahead=2)),
+    ("TRAIN022", FAULT, "labels not shifted", lambda: toy_language(ahead=0)),
+    ("TRAIN022", TWIN, "a class for each place", lambda: toy_language(False, ahead=0)),
+]

@@ -1,0 +1,171 @@
+"""Trainings that are run: short ones, repeated ones, beside baselines."""
+
+from typing import Any
+
+import numpy as np
+
+from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn
+from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
+from tests.pipeline_profiler.checks.toys import (
+    ToyImages,
+    descent,
+    toy_around,
+    toy_loader,
+    toy_net,
+    toy_regression,
+    toy_training,
+    warm_up_and_decay,
+)
+
+
+def _linear_bottleneck() -> Any:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
+    return toy_training(model, optimizer=descent("SGD", 1e-6))
+
+
+def _decayed() -> Any:
+    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
+
+
+def _signed(sign: float) -> Any:
+    """Cross-entropy and, by sign, a penalty or a reward of large outputs."""
+    return lambda o, t: functional.cross_entropy(o, t) + sign * 0.05 * (o**2).sum(1).mean()
+
+
+def _density() -> Any:
+    """The mean and logarithmic spread of numbers that spread by a hundredth."""
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        mean, spread = outputs[:, :1], outputs[:, 1:]
+        return (spread + ((targets / 100 - mean) / spread.exp()) ** 2 / 2).mean()
+
+    return toy_regression(model=nn.Linear(8, 2), loss=loss)
+
+
+def _warmed() -> Any:
+    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
+
+
+def _noisy() -> Any:
+    def forward(net: Any, pixels: Any) -> Any:
+        return net(pixels) * float(np.random.default_rng().uniform(0.5, 1.5))
+
+    return toy_training(toy_around(forward))
+
+
+def _dropout() -> Any:
+    return toy_training(nn.Sequential(nn.Dropout(0.3), toy_net()))
+
+
+def _counting() -> Any:
+    class Counting(nn.Module):
+        """Scales its outputs by a running mean that no state_dict() holds."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.level = toy_net(), 1.0
+
+        def forward(self, pixels: Any) -> Any:
+            if self.training:
+                self.level = 0.8 * self.level + 0.4
+            return self.net(pixels) * self.level
+
+    return toy_training(Counting())
+
+
+def _own_schedule() -> Any:
+    class Halved:
+        """A schedule whose step number is nowhere saved."""
+
+        def __init__(self, optimizer: Any) -> None:
+            self.optimizer, self.number = optimizer, 0
+
+        def step(self) -> None:
+            self.number += 1
+            for group in self.optimizer.param_groups:
+                group["lr"] = 3e-3 / (1 + self.number)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    return toy_training(schedule=Halved)
+
+
+def _scheduled() -> Any:
+    return toy_training(
+        nn.Sequential(nn.Dropout(0.2), toy_net()),
+        optimizer=descent("SGD", 0.1, momentum=0.9),
+        schedule=lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+    )
+
+
+def _accumulated() -> Any:
+    count = [0]
+
+    def step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        value = loss(model(batch[0]), batch[1]) / 4
+        value.backward()
+        count[0] += 1
+        if count[0] % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        return value * 4
+
+    return toy_training(train_step=step)
+
+
+def _mixed() -> Any:
+    """Labels as shares of classes, slowly learned: logits that are far from them."""
+    dataset = ToyImages()
+    dataset.labels = np.eye(4, dtype=np.float32)[dataset.labels] * 0.8 + 0.05
+
+    class Rows(ToyImages):
+        def __getitem__(self, index: int) -> Any:
+            return dataset.pixels[index], dataset.labels[index]
+
+    loud = toy_around(lambda net, pixels: 3 * net(pixels) + 4)
+    rows: Any = Rows()
+    return toy_training(loud, loader=toy_loader(rows), optimizer=descent("SGD", 1e-7))
+
+
+EXAMPLES: Rows = [
+    ("TRAIN003", FAULT, "hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
+    ("TRAIN003", FAULT, "one unit", lambda: _linear_bottleneck()),
+    ("TRAIN003", TWIN, "slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
+    ("TRAIN003", TWIN, "a decay to nothing within 100 steps", lambda: _decayed()),
+    (
+        "TRAIN015",
+        FAULT,
+        "upwards",
+        lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True)),
+    ),
+    ("TRAIN015", FAULT, "hardly at all", lambda: toy_training(optimizer=descent("SGD", 1e-7))),
+    ("TRAIN015", FAULT, "a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
+    ("TRAIN015", TWIN, "a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
+    ("TRAIN015", TWIN, "a density above one", lambda: _density()),
+    ("TRAIN026", FAULT, "too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
+    ("TRAIN026", FAULT, "too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
+    ("TRAIN026", TWIN, "a warm-up and a decay", lambda: _warmed()),
+    ("TRAIN008", FAULT, "a generator without a seed", lambda: _noisy()),
+    ("TRAIN008", TWIN, "dropout", lambda: _dropout()),
+    ("TRAIN032", FAULT, "a value beside the state", lambda: _counting()),
+    ("TRAIN032", FAULT, "a schedule without state", lambda: _own_schedule()),
+    ("TRAIN032", TWIN, "dropout, momentum and a schedule", lambda: _scheduled()),
+    ("TRAIN032", TWIN, "gradients of four steps", lambda: _accumulated()),
+    (
+        "TRAIN030",
+        FAULT,
+        "upwards",
+        lambda: toy_training(optimizer=descent("SGD", 0.02, maximize=True)),
+    ),
+    ("TRAIN030", TWIN, "mixed labels", lambda: _mixed()),
+    (
+        "TRAIN030",
+        TWIN,
+        "a network that is slow",
+        lambda: toy_training(toy_net(width=64), optimizer=descent("SGD", 1e-4)),
+    ),
+]
