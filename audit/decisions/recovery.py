@@ -30,8 +30,8 @@ from audit.decisions.store import (
     parse_line,
 )
 from audit.errors import DamagedError, RunError, UsageError
-from audit.run.digests import DRAFT, sync
-from audit.run.healing import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart
+from audit.run.checked_parts import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart
+from audit.run.synced_files import DRAFT, sync
 from audit.run.writer_lock import claim_run
 from preflight.files import read_regular, regular
 

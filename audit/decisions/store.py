@@ -27,7 +27,7 @@ import polars as pl
 
 from audit.errors import AuditError, DamagedError, LockedError, RunError, UsageError
 from audit.records import DECISIONS, TAGGING, Action, Severity
-from audit.run.digests import sync
+from audit.run.synced_files import sync
 from preflight.files import refuse_special, regular
 
 DATABASE = "decisions.sqlite"

@@ -11,7 +11,7 @@ import audit
 from audit.compare.diff import compare_runs
 from audit.decisions.recovery import check_decisions
 from audit.decisions.store import DecisionStore
-from audit.run.healing import SOUND
+from audit.run.checked_parts import SOUND
 from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from audit.errors import DamagedError, RunError, UsageError
 from audit.exports.export import export_tables
 from audit.records import Action
 from audit.report import collect_report
-from audit.run.healing import ABSENT, DAMAGED, SOUND, UNFINISHED
+from audit.run.checked_parts import ABSENT, DAMAGED, SOUND, UNFINISHED
 from audit.run.run_version import open_run
 from tests.audit.conftest import Command
 from tests.audit.reviewed import made_run
