@@ -165,6 +165,15 @@ def tally(values: Sequence[str]) -> str:
     return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)
 
 
+def one_of_each_first(ids: Sequence[str], groups: Sequence[str]) -> tuple[str, ...]:
+    """Return ids by turns: the first of each group, then the second of each, each turn by id."""
+    turns, ranked = Counter[str](), list[tuple[int, str]]()
+    for sample, group in sorted(zip(ids, groups, strict=True)):
+        ranked.append((turns[group], sample))
+        turns[group] += 1
+    return tuple(sample for _, sample in sorted(ranked))
+
+
 def page(check: Check) -> str:
     """Return the check's documentation page as Markdown, thresholds included."""
     params = "".join(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import duckdb
 import pytest
 
-from audit.checking.check import Check, all_checks, make_params
+from audit.checking.check import Check, all_checks, make_params, one_of_each_first
 from audit.decisions.decisions import is_of_box
 from audit.picture.features import FEATURES
 from audit.records import Action, Finding, Severity
@@ -106,7 +106,10 @@ def check_form(check: Check, finding: Finding, hashes: dict[str, str | None]) ->
     assert finding.code == check.code
     assert isinstance(finding.severity, Severity)
     assert isinstance(finding.action, Action)
-    assert list(finding.sample_ids) == sorted(set(finding.sample_ids))
+    ids = list(finding.sample_ids)
+    assert len(set(ids)) == len(ids)
+    # Those of a group are in the order of `one_of_each_first`, which has its own test.
+    assert ids == sorted(ids) or finding.subject.startswith("group:")
     assert set(finding.sample_ids) <= hashes.keys() or check.code == "FILE008"
     assert finding.evidence
     kinds = {type(value) for value in finding.evidence.values()}
@@ -176,3 +179,10 @@ def test_unreadable_samples_have_no_features_and_break_nothing() -> None:
     for code, findings, _ in of_every_check(Case("broken", rows * 8)):
         if code.startswith(("IMG", "DUP")):
             assert findings == [], code
+
+
+def test_a_group_shows_one_image_of_each_split_before_the_second_of_any() -> None:
+    ids, splits = ["a", "b", "c", "d", "e"], ["train", "train", "train", "test", "test"]
+    assert one_of_each_first(ids, splits) == ("a", "d", "b", "e", "c")
+    assert one_of_each_first(ids[::-1], splits[::-1]) == ("a", "d", "b", "e", "c")
+    assert one_of_each_first(ids, ["train"] * 5) == tuple(ids)
