@@ -119,7 +119,7 @@ def test_the_document_is_strict_json() -> None:
     assert document == checks_document(report, "train.py")
     assert document["schema"] == "checks/1"
     assert document["summary"] == {
-        "failed": 2, "passed": 1, "inconclusive": 0, "not applicable": 0
+        "failed": 2, "passed": 1, "inconclusive": 0, "not applicable": 0, "skipped": 0
     }  # fmt: skip
     assert document["failed"] == ["TRAIN902", "TRAIN900"]
     assert document["checks"][0]["evidence"] == {"count": 3}
@@ -132,7 +132,7 @@ def test_the_text_names_cause_and_next_step() -> None:
     assert "Likely cause: this." in text
     assert "Next: Do that." in text
     assert text.endswith(
-        "1 failed, 1 passed, 0 inconclusive, 0 not applicable (--full lists all checks)"
+        "1 failed, 1 passed, 0 inconclusive, 0 not applicable, 0 skipped (--full lists all checks)"
     )
 
 
