@@ -45,6 +45,7 @@ OBJECTS = """
     GROUP BY label ORDER BY label
 """
 RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
+SAME_DATASET = 0.5  # least share of samples that two scans of one dataset have in common
 BY_VECTORS = ("LABEL006", "LABEL007", "LABEL008")
 
 
@@ -148,10 +149,15 @@ def compare_runs(before: Path, after: Path) -> RunDiff:
     return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
 
 
-def shared_share(before: Snapshot, after: Snapshot) -> float:
+def samples_of(place: Path) -> pl.DataFrame:
+    """Return the samples of a run or generation; raises RunError where there is none."""
+    with generations.open_beside(generations.find_generation(place)[1]) as store:
+        return store.query(SAMPLES)
+
+
+def shared_share(before: pl.DataFrame, after: pl.DataFrame) -> float:
     """Return the share of the smaller run's samples that are in the other, by id or by content."""
-    old, new = before.samples, after.samples
-    small, large = (old, new) if old.height <= new.height else (new, old)
+    small, large = (before, after) if before.height <= after.height else (after, before)
     if not small.height:
         return 1.0
     known = pl.col("id").is_in(large["id"].implode()) | (
