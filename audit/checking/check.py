@@ -26,6 +26,7 @@ from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
+from preflight.text import agreed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,7 +87,8 @@ class Check:
     ) -> Finding:
         """Return a finding of this check; of its own severity where none is given."""
         grade = self.severity if severity is None else severity
-        return Finding(self.code, grade, tuple(sample_ids), message, evidence, action, subject)
+        text = agreed(message)
+        return Finding(self.code, grade, tuple(sample_ids), text, evidence, action, subject)
 
     def about(
         self,

@@ -15,6 +15,7 @@ from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.run.tables import IMAGES_VIEW
 from audit.testing import Case, case_store
+from preflight.text import agreed
 from tests.audit.checks.cases import CASES, FILES
 
 HASH = re.compile(r"@[0-9a-f]{1,16}$")
@@ -104,6 +105,7 @@ def test_dirty_case_is_found(check: Check, case: Case):
 
 def check_form(check: Check, finding: Finding, hashes: dict[str, str | None]) -> None:
     assert finding.code == check.code
+    assert agreed(finding.message) == finding.message
     assert isinstance(finding.severity, Severity)
     assert isinstance(finding.action, Action)
     ids = list(finding.sample_ids)

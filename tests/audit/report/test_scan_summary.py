@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from audit.browse import findings as browse
 from audit.report import Report, collect_report, to_text
@@ -13,7 +15,8 @@ from audit.report.screen import to_screen
 from audit.run import generations
 from audit.scanning import scanning
 from audit.sources import open_source
-from tests.conftest import make_tree
+from preflight.text import agreed
+from tests.conftest import make_tree, picture
 
 
 def scanned(root: Path, run: Path, codes: list[str]) -> Report:
@@ -40,3 +43,83 @@ def test_the_example_of_a_leak_shows_an_image_of_each_split(tmp_path: Path, othe
         browse.index(store)
         (cards,) = browse.members_of(store, [leaked.fingerprint], most=2).values()
     assert {card.id for card in cards} == both
+
+
+def detection_set(root: Path) -> Path:
+    """Write six images in train and val, one of them in both, each with two boxes of COCO."""
+    (root / "annotations").mkdir(parents=True)
+    for split, seeds in (("train", range(6)), ("val", (0, 10, 11, 12, 13, 14))):
+        (root / "images" / split).mkdir(parents=True)
+        images, boxes = [], []
+        for number, seed in enumerate(seeds, 1):
+            name = f"{split}{number}.jpg"
+            Image.fromarray(picture(seed, 96, 72)).save(root / "images" / split / name, quality=90)
+            images.append({"id": number, "file_name": name, "width": 96, "height": 72})
+            boxes += [
+                {"id": 2 * number + k, "image_id": number, "category_id": k + 1, "iscrowd": 0,
+                 "bbox": [8 + 20 * k, 9, 30, 31], "area": 930}
+                for k in (0, 1)
+            ]  # fmt: skip
+        document = {"images": images, "annotations": boxes,
+                    "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]}  # fmt: skip
+        (root / f"annotations/instances_{split}.json").write_text(json.dumps(document))
+    return root
+
+
+def test_a_leak_of_a_detection_dataset_is_about_map(tmp_path: Path) -> None:
+    root = detection_set(tmp_path / "data")
+    shutil.copy(root / "images/val/val2.jpg", root / "images/val/val3.jpg")
+    report = scanned(root, tmp_path / "run", ["SPLIT001", "DUP001"])
+    (leaked, *_) = report.first
+    assert leaked.message.startswith(
+        "1 image of val is also in training data (1 duplicate group): mAP on val is up to about "
+    )
+    told = [cost.message for cost in report.costs]
+    assert {cost.metric for cost in report.costs} == {"mAP"}
+    assert "1 of 6 images of val" in told[0]
+    assert "is also in train: an mAP on val" in told[0]
+    assert "Every CI of an mAP is" in told[1]
+    assert "accuracy" not in " ".join([leaked.message, *told])
+
+
+def test_a_truncated_file_says_what_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "data/cat"
+    folder.mkdir(parents=True)
+    for name, cut in (("half.jpg", 0.5), ("end.jpg", 0.985)):
+        Image.fromarray(picture(3, 256, 192)).save(folder / name, quality=90)
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[: int(len(whole) * cut)])
+    report = scanned(tmp_path / "data", tmp_path / "run", ["FILE002"])
+    (check,) = report.checks
+    said = {e.members[0].id: e.finding.message for e in check.worst}
+    assert (
+        "% of its rows were decoded before the error, the rest is missing" in said["cat/half.jpg"]
+    )
+    assert "its last bytes are missing, so its lowest rows may be wrong" in said["cat/end.jpg"]
+    assert not any("100%" in message for message in said.values())
+
+
+def test_a_count_of_1_agrees_with_its_noun(tmp_path: Path) -> None:
+    root = tmp_path / "data/train/cat"
+    root.mkdir(parents=True)
+    Image.fromarray(picture(3)).save(root / "a.jpg")
+    report = scanned(tmp_path / "data", tmp_path / "run", ["FILE", "DUP", "LABEL", "DIST", "IMG"])
+    said = [check.completeness for check in report.checks]
+    assert [agreed(sentence) for sentence in said] == said
+    assert "The 1 labelled sample was counted, split by split." in said
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("1 files are here.", "1 file is here."),
+        ("1 of 12 boxes have the flag.", "1 of 12 boxes has the flag."),
+        ("The keypoints of 1 objects were checked.", "The keypoints of 1 object were checked."),
+        ("2 files and 1 images are here.", "2 files and 1 image are here."),
+        ("All 1 decodable images were compared.", "The 1 decodable image was compared."),
+        ("21 files, 0.1 points, 1 classes", "21 files, 0.1 points, 1 class"),
+        ("in part 1 images.json and 1 images/x.jpg", "in part 1 images.json and 1 images/x.jpg"),
+    ],
+)
+def test_agreement(text: str, right: str) -> None:
+    assert agreed(text) == right == agreed(right)
