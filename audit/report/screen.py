@@ -15,6 +15,7 @@ from itertools import islice, takewhile
 from rich.console import Group
 from rich.text import Text
 
+from audit.checking.check import all_checks
 from audit.records import Severity
 from audit.report.collect import stream_findings, total_counts
 from audit.report.contents import FirstThing, Report
@@ -163,6 +164,9 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
     run = shlex.quote(report.run)
     shown = {code for thing in report.first for code in thing.codes}
     rest = [check for check in report.checks if check.code not in shown and check.counts.total]
+    custom = [f"{c.code} {c.name} {c.counts.total:,}" for c in rest if c.code not in all_checks()]
+    yield "Custom checks:", ", ".join(custom) + f": audit report {run}" if custom else ""
+    rest = [check for check in rest if check.code in all_checks()]
     if rest:
         codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
         more = f", and {counted(len(rest) - 5, 'more check')}" if len(rest) > 5 else ""

@@ -10,12 +10,14 @@ import pytest
 from PIL import Image
 
 from audit.browse import findings as browse
+from audit.records import Severity
 from audit.report import Report, collect_report, to_text
 from audit.report.screen import to_screen
 from audit.run import generations
 from audit.scanning import scanning
 from audit.sources import open_source
 from preflight.text import agreed
+from tests.audit.report.test_screen import finding, report_of, rows
 from tests.conftest import make_tree, picture
 
 
@@ -123,3 +125,18 @@ def test_a_count_of_1_agrees_with_its_noun(tmp_path: Path) -> None:
 )
 def test_agreement(text: str, right: str) -> None:
     assert agreed(text) == right == agreed(right)
+
+
+def test_findings_of_custom_checks_are_named_whatever_else_is_found(tmp_path: Path) -> None:
+    codes = ("SPLIT002", "IMG001", "IMG003", "IMG005", "FILE004", "FILE006", "DUP003", "BOX001",
+             "LABEL006", "DIST004", "FILE002")  # fmt: skip
+    found = [finding(code, Severity.WARNING, f"train/{i}.jpg") for i, code in enumerate(codes)]
+    found += [finding("ZZZ001", Severity.INFO, f"train/{i}.jpg") for i in range(3)]
+    found += [finding("ACME002", Severity.INFO, "train/3.jpg")]
+    screen = to_screen(report_of(tmp_path, rows("train", 100), found), width=200)
+    (line,) = (line for line in screen.splitlines() if line.startswith("Custom checks: "))
+    assert "ACME002 check ACME002 1, ZZZ001 check ZZZ001 3" in line
+    others = next(line for line in screen.splitlines() if line.startswith("Other findings: "))
+    assert "info" not in others
+    plain = to_screen(report_of(tmp_path / "plain", rows("train", 100), found[:11]))
+    assert "Custom checks" not in plain
