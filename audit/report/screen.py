@@ -28,6 +28,7 @@ from audit.report.wording import (
     list_command,
     severity_counts,
 )
+from audit.sources.listed_splits import NOT_USED
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
@@ -176,6 +177,7 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
         )
     elif not report.counts.total:
         yield "Passed:", f"{counted(len(report.checks), 'check')}: audit report {run}"
+    yield "Note:", next((n for n in report.dataset.notes if n.startswith(NOT_USED)), "")
     yield "Skipped:", "; ".join(not_examined(report))
     yield "Labels:", _judged_by(report)
     yield "Exit code 1:", ends

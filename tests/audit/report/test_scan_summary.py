@@ -140,3 +140,47 @@ def test_findings_of_custom_checks_are_named_whatever_else_is_found(tmp_path: Pa
     assert "info" not in others
     plain = to_screen(report_of(tmp_path / "plain", rows("train", 100), found[:11]))
     assert "Custom checks" not in plain
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        ("data/train_labels.csv", "data/test_labels.csv"),
+        ("ImageSets/Main/train.txt",),
+        ("splits/train.tsv", "splits/val.tsv"),
+    ],
+)
+def test_split_lists_that_no_reader_used_are_named(tmp_path: Path, lists: tuple[str, ...]) -> None:
+    root = tmp_path / "data"
+    for number, name in enumerate(("images/a.jpg", "images/b.jpg")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(number)).save(root / name)
+    for name in lists:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("filename,xmin,ymin,xmax,ymax\nother.jpg,1,1,5,5\n")
+    report = scanned(root, tmp_path / "run", ["FILE001"])
+    (note,) = (note for note in report.dataset.notes if "Split lists not used" in note)
+    assert all(name in note for name in lists)
+    assert "columns path and split" in note
+    for shown in (to_screen(report, width=300), to_text(report, width=300)):
+        assert note in shown
+    # what it advises works
+    (root / "images/splits.csv").write_text("path,split\na.jpg,train\nb.jpg,test\n")
+    report = scanned(root / "images/splits.csv", tmp_path / "again", ["FILE001"])
+    assert set(report.dataset.by_split()) == {"train", "test"}
+    assert "not used" not in to_text(report)
+
+
+@pytest.mark.parametrize("told", ["folders", "lists", "no lists"])
+def test_no_split_list_is_named_where_all_were_used(tmp_path: Path, told: str) -> None:
+    root, texts = tmp_path / "data", {"lists": ("a\n", "b\n"), "folders": ("x", "x")}
+    under = ("train", "test") if told == "folders" else ("images", "images")
+    for number, folder in enumerate(under):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(number)).save(root / folder / f"{'ab'[number]}.jpg")
+    for name, text in zip(("train.txt", "test.txt"), texts.get(told, ()), strict=False):
+        (root / name).write_text(text)
+    (root / "notes.txt").write_text("none")
+    report = scanned(root, tmp_path / "run", ["FILE001"])
+    assert (set(report.dataset.by_split()) == {"train", "test"}) is (told != "no lists")
+    assert "not used" not in to_screen(report, width=300) + to_text(report, width=300)
