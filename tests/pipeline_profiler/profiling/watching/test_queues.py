@@ -11,7 +11,7 @@ import pytest
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.watching import queues
-from pipeline_profiler.profiling.watching.conclusion import judge_watched
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.profiling.watching.process import WatchedProcess
 
 STEPS, LOAD_S = 30, 0.01
@@ -58,7 +58,7 @@ def test_the_wait_is_told_where_the_training_takes_its_batches(
     plain = queue.Queue.get, queue.Queue.put
     train(process, take)
     (session,) = process.sessions()
-    judge_watched(session)
+    judge_session(session)
     (run,) = session.runs
     assert (queues.AT_GET in run.notes) == told
     assert (session.results["stall"] is not None) == told
