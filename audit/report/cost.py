@@ -101,7 +101,7 @@ def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tupl
             continue
         others = trained or [other for other in sizes if other != split]
         costs += leaked_cost(split, leaked.get(split, 0), n, others, metric)
-        costs += repeated_cost(split, n, *units[split], metric)
+        costs += repeated_cost(split, n, *units[split], metric=metric)
         costs += mislabelled_cost(split, suspected.get(split, 0), wrong.get(split), run)
     return tuple(costs)
 
@@ -145,7 +145,7 @@ def leaked_cost(
 
 
 def repeated_cost(
-    split: str, n: int, units: int, squares: int, metric: str = "accuracy"
+    split: str, n: int, units: int, squares: int, *, metric: str = "accuracy"
 ) -> Iterator[Cost]:
     """Yield what copies within a split cost; `squares`: the sum of the squared sizes of units."""
     if units >= n:

@@ -23,7 +23,7 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.draw import PLAN_SCHEMA, Recipe
 from audit.subset.estimate import FEW_DEGREES
-from audit.subset.goal import ESTIMANDS, Estimand, Goal, document_of, in_points
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points, document_of
 from audit.subset.population import (
     LIKELY_SHARE,
     MEAN,
@@ -415,7 +415,6 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
             "The plan takes every unit: the metric of this set is then known."
         )
     needed = {e: None if goal.is_budget else allocation.units_needed(e) for e in ESTIMANDS}
-    assumed = _cost_of_worst_case(allocation, recipe.allocation)
     effect, files = population.domain().cluster_effect, float(population.M.sum())
     weight_effect = unequal_weights(n_h, population)
     warned = cautions(population, n_h, weight_effect)
@@ -447,7 +446,12 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
             "effective_set_size": files / effect,
         },
         assumptions=_assumptions(population),
-        reasons=[*assumed, *population.reasons, *warned, *price_of_looks(allocation)],
+        reasons=[
+            *_cost_of_worst_case(allocation, recipe.allocation),
+            *population.reasons,
+            *warned,
+            *price_of_looks(allocation),
+        ],
     )
 
 
@@ -516,10 +520,14 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         figures = allocation.figures(domain, n_h, goal.estimand)
         reached = figures.detectable_difference if goal.detect else figures.half_width
         needs = max(needs, step) if too_fine else needs
-        why = f" (one unit alone changes the metric by {in_points(1 / units)})" if too_fine else ""
-        gets = f"it gets {in_points(reached)}"
+        why = (
+            f" (one unit alone changes the metric by {counted_points(1 / units)})"
+            if too_fine
+            else ""
+        )
+        gets = f"it gets {counted_points(reached)}"
         sentence = (
-            f"{'the set' if name == 'all' else name}: {kind} {in_points(target)} is "
+            f"{'the set' if name == 'all' else name}: {kind} {counted_points(target)} is "
             f"unreachable with {units} units{why}; "
             f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
             f"units ({needs} in all) would reach it."

@@ -13,17 +13,8 @@ import polars as pl
 import streamlit as st
 
 from audit.browse.images import cards
-from audit.compare.diff import (
-    FIXED,
-    NEW,
-    PERSISTING,
-    SAME_DATASET,
-    UNCHECKED,
-    RunDiff,
-    compare_runs,
-    samples_of,
-    shared_share,
-)
+from audit.compare import diff
+from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
 from audit.compare.history import Moment, last_change, read_history
 from audit.decisions.ledger import Ledger
 from audit.errors import AuditError
@@ -57,8 +48,8 @@ def page() -> None:
     for name, path in known_runs().items():
         if name != run.name:
             places[name], shares[name] = path, _shared(path, run)
-    same = [name for name in places if shares[name] >= SAME_DATASET]
-    others = [name for name in places if shares[name] < SAME_DATASET]
+    same = [name for name in places if shares[name] >= diff.SAME_DATASET]
+    others = [name for name in places if name not in same]
     if not same:
         html.empty(
             "No other scan of this dataset to compare with.",
@@ -139,7 +130,7 @@ def _shared(place: Path, run: Opened) -> float:
 
 @cached
 def _share(before: str, after: str, _before: Path, _after: Path) -> float:
-    return shared_share(samples_of(_before), samples_of(_after))
+    return diff.shared_share(diff.samples_of(_before), diff.samples_of(_after))
 
 
 def _side(found: RunDiff, change: str, of: str) -> None:
