@@ -26,6 +26,7 @@ from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
+from preflight.text import agreed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,7 +87,8 @@ class Check:
     ) -> Finding:
         """Return a finding of this check; of its own severity where none is given."""
         grade = self.severity if severity is None else severity
-        return Finding(self.code, grade, tuple(sample_ids), message, evidence, action, subject)
+        text = agreed(message)
+        return Finding(self.code, grade, tuple(sample_ids), text, evidence, action, subject)
 
     def about(
         self,
@@ -163,6 +165,15 @@ def tally(values: Sequence[str]) -> str:
     """Return how often each value occurs, in words: `cat 2, dog 1`; the empty one is `(none)`."""
     counts = sorted(Counter(values).items())
     return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)
+
+
+def one_of_each_first(ids: Sequence[str], groups: Sequence[str]) -> tuple[str, ...]:
+    """Return ids by turns: the first of each group, then the second of each, each turn by id."""
+    turns, ranked = Counter[str](), list[tuple[int, str]]()
+    for sample, group in sorted(zip(ids, groups, strict=True)):
+        ranked.append((turns[group], sample))
+        turns[group] += 1
+    return tuple(sample for _, sample in sorted(ranked))
 
 
 def page(check: Check) -> str:

@@ -29,6 +29,7 @@ from audit.errors import error_place, error_text, error_trace
 from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import FailedPart, Finding
 from audit.run.store import Store, findings_table, identifier
+from preflight.text import agreed
 
 BATCH = 10_000
 
@@ -185,7 +186,7 @@ def _run_check(
         "completeness": (
             f"Not applicable: no {empty[0].replace('_', ' ')}."
             if empty
-            else check.completeness(measurements, config.params) + left
+            else agreed(check.completeness(measurements, config.params) + left)
         ),
         "params": json.dumps(asdict(config.params), default=str),
         "page": "" if check.code in all_checks() else page(check),

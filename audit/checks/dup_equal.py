@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from audit.checking.check import Check, NoParams, tally
+from audit.checking.check import Check, NoParams, one_of_each_first, tally
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
 
@@ -83,6 +83,12 @@ def _differing(sets: Sequence[str]) -> str:
     return ", ".join(label for label, n in counts.most_common() if n < len(sets))
 
 
+def _members(row: Row) -> tuple[str, ...]:
+    """Return the ids of a group: first an image of each split and label."""
+    kinds = [f"{split}/{label}" for split, label in zip(row["splits"], row["labels"], strict=True)]
+    return one_of_each_first(row["ids"], kinds)
+
+
 def _spans(row: Row) -> list[str]:
     return [what for what in ("splits", "labels") if len({v for v in row[what] if v}) > 1]
 
@@ -138,7 +144,7 @@ class ByteIdentical(_Equal):
                     "n_bytes": row["n_bytes"],
                     "blank": int(row["blank"]),
                 },
-                row["ids"],
+                _members(row),
                 action=Action.REVIEW if "labels" in spans else Action.DROP,
                 severity=Severity.ERROR if spans else None,
             )
@@ -209,7 +215,7 @@ class PixelIdentical(_Equal):
                 "labels": tally(row["labels"]),
                 "formats": row["formats"],
             },
-            row["ids"],
+            _members(row),
             action=Action.REVIEW if "labels" in spans else Action.DROP,
             severity=Severity.ERROR if spans else None,
         )
@@ -276,7 +282,7 @@ class ConflictingLabel(_Equal):
                 ),
                 "splits": ", ".join(sorted({split for split in row["splits"] if split})),
             },
-            tuple(row["ids"]),
+            one_of_each_first(row["ids"], row["labels"]),
             action=Action.RELABEL,
         )
 

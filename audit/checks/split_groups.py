@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from audit.checking.check import Check, asked
+from audit.checking.check import Check, asked, one_of_each_first
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.statistics.likeness import LOOK_COLUMNS, Chain, ChainRule, Verdict, judge_chains
@@ -144,7 +144,7 @@ class GroupLeakage(Check):
             f"{name} is in {len(counts)} splits ({splits}){alike}: the model is tested on samples "
             "that are similar to its training data.",
             {"kind": kind, **evidence, "members": len(row["ids"]), "splits": splits},
-            tuple(sorted(row["ids"])),
+            one_of_each_first(row["ids"], row["splits"]),
             action=Action.MOVE,
             severity=severity,
         )

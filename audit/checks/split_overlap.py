@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.check import DOUBT, SURE, Check, tally
+from audit.checking.check import DOUBT, SURE, Check, one_of_each_first, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import wilson
@@ -91,7 +91,7 @@ class SplitOverlap(Check):
             + (f", with different labels ({labels})." if conflict else ".")
             + DOUBT * (not sure),
             evidence,
-            tuple(row["ids"]),
+            one_of_each_first(row["ids"], row["splits"]),
             action=Action.REVIEW
             if conflict or not sure
             else Action.MOVE

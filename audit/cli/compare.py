@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 WORDS = {True: "met", False: "NOT MET", None: "INCONCLUSIVE"}
 SHOWN = 10  # changes of each kind, without --all
-SAME_DATASET = 0.5  # least share of samples that two scans of one dataset have in common
 
 
 class FailOn(StrEnum):
@@ -79,11 +78,11 @@ def diff_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs: new and fixed findings and files, or distributions; reads no image."""
-    from audit.compare.diff import compare_snapshots, shared_share
+    from audit.compare.diff import SAME_DATASET, compare_snapshots, shared_share
     from audit.results.run_findings import RunFindings
 
     before, after = RunFindings.of(old), RunFindings.of(new)
-    share = shared_share(before, after)
+    share = shared_share(before.samples, after.samples)
     if distributions or share < SAME_DATASET:
         _diff_distributions(old, new, share, fail_on, as_json)
         return

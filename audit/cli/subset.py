@@ -31,6 +31,7 @@ from audit.cli.help import TextTyper
 from audit.cli.options import JsonOption, SeedOption, read_config, run_argument
 from audit.errors import UsageError
 from preflight import terminal
+from preflight.ending import ExitCode
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
@@ -78,7 +79,10 @@ def plan_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute how many examples an evaluation needs, or what each number of examples gives."""
+    """Compute how many examples an evaluation needs, or what each number of examples gives.
+
+    Exit code 1: all examples together do not reach the target.
+    """
     from audit.subset.text import plan_text
 
     if sizes is not None:
@@ -96,6 +100,8 @@ def plan_command(
     if output is not None:
         plan.save(output)
     print_result(as_json, plan.document, lambda: plan_text(plan))
+    if plan.unreachable:
+        raise typer.Exit(ExitCode.FINDINGS)
 
 
 def _print_sizes(

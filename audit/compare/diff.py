@@ -26,6 +26,7 @@ from audit.results.run_findings import RunFindings
 SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
 ADDED, REMOVED, EDITED, MOVED, RENAMED = "added", "removed", "edited", "moved", "reclassified"
+SAME_DATASET = 0.5  # least share of samples that two scans of one dataset have in common
 BY_VECTORS = ("LABEL006", "LABEL007", "LABEL008")
 
 
@@ -86,10 +87,9 @@ def compare_runs(before: Path, after: Path) -> RunDiff:
     return compare_snapshots(RunFindings.of(before), RunFindings.of(after))
 
 
-def shared_share(before: RunFindings, after: RunFindings) -> float:
+def shared_share(before: pl.DataFrame, after: pl.DataFrame) -> float:
     """Return the share of the smaller run's samples that are in the other, by id or by content."""
-    old, new = before.samples, after.samples
-    small, large = (old, new) if old.height <= new.height else (new, old)
+    small, large = (before, after) if before.height <= after.height else (after, before)
     if not small.height:
         return 1.0
     known = pl.col("id").is_in(large["id"].implode()) | (

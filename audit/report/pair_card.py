@@ -26,14 +26,26 @@ def evidence_lines(card: PairCard) -> list[tuple[str, str]]:
     if card.score is None:
         lines.append(("match score", "none: a thumbnail is missing or blank"))
     else:
-        bound = "" if card.threshold is None else f" (threshold {card.threshold:.1f})"
-        lines.append(("match score", f"{card.score:.1f}{bound}"))
+        bound = "" if card.threshold is None else f" (threshold {card.threshold:+.2f})"
+        source = "stored by the scan, decides" if card.stored else "of the thumbnails, computed now"
+        lines.append(("match score", f"{card.score:+.2f}{bound}, {source}"))
+        if card.stored and card.thumbnail_score is not None:
+            rest = card.score - card.thumbnail_score
+            lines.append(
+                ("its parts", f"thumbnails {card.thumbnail_score:+.2f}, other checks {rest:+.2f}")
+            )
         lines.append(("similarity", f"{card.similarity:.3f} (correlation of gradients, -1..1)"))
         lines.append(("overlap", f"{card.overlap:.0%} of one image"))
         if card.kind != "different":
             lines.append(("change", f"{card.transformation} (first to second)"))
     if card.looked:
         lines.append(("verified", "at full resolution"))
+    elif card.rechecked:
+        decides = "" if card.stored else ", decides"
+        lines.append(("full-resolution check", f"{card.rechecked}{decides}"))
+    if card.group_scores and not card.stored:
+        scores = " and ".join(f"{score:+.2f}" for score in card.group_scores)
+        lines.append(("decided by", f"the scores against {card.representative}: {scores}"))
     if card.grouped:
         lines.append(("duplicate group", f"of {card.representative}"))
     return lines

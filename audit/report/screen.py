@@ -15,6 +15,7 @@ from itertools import islice, takewhile
 from rich.console import Group
 from rich.text import Text
 
+from audit.checking.check import all_checks
 from audit.records import Severity
 from audit.report.text import STYLES, alarm_line, heading, rendered
 from audit.results.formatting import (
@@ -27,6 +28,7 @@ from audit.results.formatting import (
 )
 from audit.results.report_data import FirstThing, Report, total_counts
 from audit.results.run_report import stream_findings
+from audit.sources.listed_splits import NOT_USED
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
@@ -163,6 +165,9 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
     run = shlex.quote(report.run)
     shown = {code for thing in report.first for code in thing.codes}
     rest = [check for check in report.checks if check.code not in shown and check.counts.total]
+    custom = [f"{c.code} {c.name} {c.counts.total:,}" for c in rest if c.code not in all_checks()]
+    yield "Custom checks:", ", ".join(custom) + f": audit report {run}" if custom else ""
+    rest = [check for check in rest if check.code in all_checks()]
     if rest:
         codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
         more = f", and {counted(len(rest) - 5, 'more check')}" if len(rest) > 5 else ""
@@ -172,6 +177,7 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
         )
     elif not report.counts.total:
         yield "Passed:", f"{counted(len(report.checks), 'check')}: audit report {run}"
+    yield "Note:", next((n for n in report.dataset.notes if n.startswith(NOT_USED)), "")
     yield "Skipped:", "; ".join(not_examined(report))
     yield "Labels:", _judged_by(report)
     yield "Exit code 1:", ends

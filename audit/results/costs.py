@@ -30,6 +30,10 @@ from audit.statistics.intervals import wilson, wilson_share
 REPORTED_ACCURACY = 0.9
 """An accuracy that a paper may report, for the example in a sentence."""
 TRAIN_SPLITS = ("train", "training")  # where SPLIT001 did not run, so that none are stored
+_OF_OBJECTS = """
+    SELECT EXISTS (FROM object_labels) AND NOT EXISTS (FROM samples WHERE label IS NOT NULL)
+        AND NOT EXISTS (FROM several_labels)
+"""
 DRAWN = 200  # labels to draw: 3 % wrong would be known to about 2.5 points
 _SPLITS = "SELECT split, count(*) AS n FROM pictures WHERE {} GROUP BY split ORDER BY split"
 _PICTURED = "split IS NOT NULL AND pixel_hash IS NOT NULL"
@@ -69,12 +73,14 @@ class Cost:
     """What one kind of finding costs one split: in words, and the numbers of that sentence.
 
     `kind`: leaked, repeated or mislabelled; shares are 0..1, `docs/findings.md` names the numbers.
+    `metric`: accuracy, or mAP where only objects are labelled.
     """
 
     kind: str
     split: str
     message: str
     numbers: Mapping[str, float | None]
+    metric: str = "accuracy"
 
 
 def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tuple[Cost, ...]:
@@ -90,12 +96,13 @@ def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tupl
     suspected = dict(store.query(_SUSPECTED).iter_rows())
     wrong = {} if reviewed is None else estimate_by_split(run, reviewed)
     costs: list[Cost] = []
+    metric = "mAP" if store.scalar(_OF_OBJECTS) else "accuracy"
     for split, n in sizes.items():
         if split in trained:
             continue
         others = trained or [other for other in sizes if other != split]
-        costs += leaked_cost(split, leaked.get(split, 0), n, others)
-        costs += repeated_cost(split, n, *units[split])
+        costs += leaked_cost(split, leaked.get(split, 0), n, others, metric)
+        costs += repeated_cost(split, n, *units[split], metric=metric)
         costs += mislabelled_cost(split, suspected.get(split, 0), wrong.get(split), run)
     return tuple(costs)
 
@@ -111,8 +118,13 @@ def overstatement(share: float, accuracy: float) -> float:
     return accuracy - max((accuracy - share) / (1 - share), 0.0)
 
 
-def leaked_cost(split: str, leaked: int, n: int, others: Sequence[str]) -> Iterator[Cost]:
-    """Yield what `leaked` of the `n` pictures of a split cost its accuracy; nothing without any."""
+def leaked_cost(
+    split: str, leaked: int, n: int, others: Sequence[str], metric: str = "accuracy"
+) -> Iterator[Cost]:
+    """Yield what `leaked` of the `n` pictures of a split cost its metric; nothing without any.
+
+    For mAP, which is no mean over images, the size is an approximation.
+    """
     if not leaked:
         return
     share, (low, high) = leaked / n, wilson(leaked, n)
@@ -121,33 +133,44 @@ def leaked_cost(split: str, leaked: int, n: int, others: Sequence[str]) -> Itera
         "leaked",
         split,
         f"{leaked:,} of {n:,} images of {split} ({share:.1%}, 95% CI {100 * low:.1f} to "
-        f"{100 * high:.1f}) are also in {' or '.join(others)}: an accuracy on {split} may be "
-        f"overstated by up to {100 * share:.1f} points, an accuracy of {REPORTED_ACCURACY:.0%} "
-        f"by up to {100 * example:.1f}.",
+        f"{100 * high:.1f}) {'is' if leaked == 1 else 'are'} also in {' or '.join(others)}: an "
+        f"{metric} on {split} may be overstated by up to {'about ' if metric == 'mAP' else ''}"
+        f"{100 * share:.1f} points, an {metric} of {REPORTED_ACCURACY:.0%} by up to "
+        f"{100 * example:.1f}.",
         {
             "n": n, "leaked": leaked, "share": share, "low": float(low), "high": float(high),
             "overstated": share, "overstated_at_90": example,
         },
+        metric,
     )  # fmt: skip
 
 
-def repeated_cost(split: str, n: int, units: int, squares: int) -> Iterator[Cost]:
+def repeated_cost(
+    split: str, n: int, units: int, squares: int, *, metric: str = "accuracy"
+) -> Iterator[Cost]:
     """Yield what copies within a split cost; `squares`: the sum of the squared sizes of units."""
     if units >= n:
         return
     effective = n * n / squares
     plain, wide = (_half_width(size) for size in (n, effective))
+    wider = f"{(n / effective) ** 0.5:.2f} times as wide"
+    widths = f"Every CI of an {metric} is {wider}."
+    if metric == "accuracy":
+        widths = (
+            f"The 95% CI of an accuracy of 50% is ± {100 * wide:.3g} points, not ± "
+            f"{100 * plain:.3g}; every other CI is also {wider}."
+        )
     yield Cost(
         "repeated",
         split,
         f"The {n:,} images of {split} contain {units:,} distinct images. A model is right or "
-        f"wrong on all copies of an image, so {split} has {effective:,.0f} effective images. The "
-        f"95% CI of an accuracy of 50% is ± {100 * wide:.3g} points, not ± {100 * plain:.3g}; "
-        f"every other CI is also {(n / effective) ** 0.5:.2f} times as wide.",
+        f"wrong on all copies of an image, so {split} has {effective:,.0f} effective images. "
+        f"{widths}",
         {
             "n": n, "different": units, "effective": effective, "half_width": wide,
             "half_width_of_n": plain, "wider": (n / effective) ** 0.5,
         },
+        metric,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """The evidence between two files: what they share, how they align, and how sure that is.
 
-Two files of one run are compared by what the scan stored: bytes, pixels, perceptual hashes, and
-their thumbnails, which are aligned here and now, so the answer is there for any two files and not
-only for verified pairs. Opens no image.
+Two files of one run are compared by what the scan stored: bytes, pixels, perceptual hashes, scores
+and full-resolution checks. Their thumbnails are aligned here and now, so any two files have a
+score. Where the scan stored one, that score decided. Opens no image.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from audit.run.store import Store
 class PairCard:
     """Two samples of a run and what they share.
 
-    `kind`: bytes | pixels | near | different. `score`: log odds that they are one picture (None
-    where thumbnails are missing or blank), to be read against `threshold`. `transformation` turns
-    the first into the second. `looked`: a second look at the files decided. `grouped`: both are in
-    one group, whose representative is `representative`.
+    `kind`: bytes | pixels | near | different. `score`: log odds that they are one picture, to be
+    read against `threshold`: that of the scan where it stored one, else `thumbnail_score`, computed
+    now (None where thumbnails are missing or blank). `rechecked`: the result of a full-resolution
+    check of the scan; "" without one. `transformation` turns the first into the second. `looked`:
+    that check decided. `grouped`: both are in one group, whose representative is `representative`;
+    `group_scores`: of each against it, where neither is it, so that these scores decided.
     """
 
     first: str
@@ -46,6 +48,10 @@ class PairCard:
     looked: bool
     grouped: bool
     representative: str | None
+    thumbnail_score: float | None = None
+    stored: bool = False
+    rechecked: str = ""
+    group_scores: tuple[float, ...] = ()
 
 
 def show_pair(results: RunReader, first: str, second: str) -> PairCard:
@@ -56,8 +62,10 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
     with results.reader() as store:
         rows = [_row(store, find_sample(store, words)) for words in (first, second)]
         said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
-        stored = _stored(store, *(row["pixel_hash"] for row in rows))
-        aligned = _aligned(results.run, *rows) | stored
+        pair = sorted(row["pixel_hash"] or "" for row in rows)
+        stored = _stored(store, *pair)
+        computed = _aligned(results.run, *rows)
+        aligned = computed | stored
         same = rows[0]["representative"]
         grouped = same is not None and same == rows[1]["representative"]
         phashes = [row["phash"] for row in rows]
@@ -74,6 +82,10 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
             looked=bool(aligned.get("verified_full_size", False)),
             grouped=grouped,
             representative=_name(store, same) if grouped else None,
+            thumbnail_score=computed.get("score"),
+            stored=bool(stored),
+            rechecked=_rechecked(store, *pair),
+            group_scores=_group_scores(store, *pair) if grouped else (),
         )
 
 
@@ -96,13 +108,25 @@ def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> st
     return "near" if near else "different"
 
 
-def _stored(store: Store, a: str | None, b: str | None) -> dict[str, Any]:
+def _stored(store: Store, a: str, b: str) -> dict[str, Any]:
     """Return what the scan verified of this pair: a second look overrules the thumbnails."""
-    if a is None or b is None:
-        return {}
     sql = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
-    found = store.rows(sql, sorted((a, b)))
+    found = store.rows(sql, [a, b])
     return found[0] if found else {}
+
+
+def _rechecked(store: Store, a: str, b: str) -> str:
+    """Return the result of the full-resolution check of this pair; "" where there was none."""
+    words = {True: "the same image", False: "different images", None: "inconclusive"}
+    found = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", [a, b])
+    return words[found[0]["same"]] if found else ""
+
+
+def _group_scores(store: Store, a: str, b: str) -> tuple[float, ...]:
+    """Return the scores of two members against their representative; () where one is it."""
+    sql = "SELECT score FROM groups WHERE pixel_hash IN (?, ?) AND position > 0 ORDER BY pixel_hash"
+    scores = tuple(row["score"] for row in store.rows(sql, [a, b]))
+    return scores if len(scores) == 2 else ()
 
 
 def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -210,8 +210,9 @@ def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
     are = "are" if leaked > 1 else "is"
     return (
         f"{counted(leaked, 'image')} of {splits} {are} also in training data "
-        f"({counted(groups, 'duplicate group')}): accuracy on {worst.split} is up to {share:.1f} "
-        f"points too high (95% CI {low:.1f} to {high:.1f})."
+        f"({counted(groups, 'duplicate group')}): {worst.metric} on {worst.split} is up to "
+        f"{'about ' if worst.metric == 'mAP' else ''}{share:.1f} points too high "
+        f"(95% CI {low:.1f} to {high:.1f})."
     )
 
 

@@ -73,3 +73,9 @@ def _vectors(meta: Mapping[str, str]) -> str:
     used = json.loads(meta.get("related_as") or "{}").get("labels") or {}
     given = {name: used[name] for name in ("embedder", "embeddings", "predictions") if name in used}
     return json.dumps(given, sort_keys=True) if given else ""
+
+
+def samples_of(place: Path) -> pl.DataFrame:
+    """Return the samples of a run or of a version; raises RunError where there is none."""
+    with open_reader(*run_version.find_version(place)).reader() as store:
+        return store.query(SAMPLES)

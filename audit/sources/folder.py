@@ -106,6 +106,8 @@ class FolderReader:
         for split in sorted(entered - filled):
             what = f"folder of split {split}" if names.split_word(split) else f"folder {split}"
             log.note("empty-split", None, f"The {what} contains no images.")
+        if self._split is None and self._folders.unused:
+            log.note("lists-not-used", None, self._folders.unused)
         exclusion.report(log)
 
     def _walk(self, log: ReadLog, exclusion: Exclusion, entered: set[str]) -> Walk[Place]:

@@ -23,7 +23,7 @@ from audit.records import Layout, sample_id
 from audit.sources import names
 from audit.sources.beside import NOT_CLASS_WORDS, NOTHING, TablesBeside, find_tables_beside
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
-from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
+from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits, unused_lists
 from audit.sources.listed_tree import ListedTree
 
 # ---- how trees are annotated: what the text of a file must be to show it ----
@@ -124,6 +124,7 @@ class FolderLayout:
     saw_images: bool = False
     listed: ListedSplits = NO_SPLITS
     beside: TablesBeside = NOTHING
+    unused: str = ""
 
 
 def option_of(convention: str) -> str:
@@ -171,7 +172,15 @@ def infer_layout(
         chosen = _with_tables(tree, chosen)
     if wanted is None and (why := _why_no_classes(tree, chosen)):
         chosen = _without_classes(chosen, why)
+    if listed is None and not _tells_splits(chosen):
+        chosen = replace(chosen, unused=unused_lists(tree))
     return replace(chosen, saw_images=tree.saw_images())
+
+
+def _tells_splits(chosen: FolderLayout) -> bool:
+    """Return whether folders, lists, names or tables tell the split of an image."""
+    by_table = any(row.split for table in chosen.beside.tables for row in table.rows.values())
+    return bool(chosen.splits or chosen.listed.said or by_table)
 
 
 def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:

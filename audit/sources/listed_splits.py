@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+from audit.records import sample_id
 from audit.sources import names
 from audit.sources.folder_listing import FolderListing
 from audit.sources.formats import named_as_images
@@ -28,6 +29,9 @@ _FOLDERS = ("", "ImageSets", "ImageSets/Main", "ImageSets/Segmentation", "ImageS
             "splits", "lists", "annotations", "labels", "data")  # fmt: skip
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 CHUNK, LONGEST_NAME = 1 << 20, 4096
+LISTS = ("csv", "tsv", "txt", "jsonl")
+NOT_USED = "Split lists not used"  # how the note on them starts
+MOST_SHOWN = 4
 NEARLY_ALL = 0.95
 PROBED, LEAST_PROBED = 400, 0.9
 """Names of pictures that are looked at first, and the share of them with a split to look on."""
@@ -89,6 +93,27 @@ def find_listed_splits(tree: FolderListing) -> ListedSplits:
         return _by_name(tree)
     joined = {end: split for one in reversed(found) for end, split in one.split_of.items()}
     return ListedSplits(joined, "; ".join(one.said for one in found))
+
+
+def unused_lists(tree: FolderListing) -> str:
+    """Return a sentence on files named like lists of splits, for a tree without any split; ""
+    without such files.
+    """
+    start = tree.outer_folders()[-1]
+    found = dict[str, None]()
+    for below in _FOLDERS:
+        files = tree.files(os.path.normpath(os.path.join(start, below)), *LISTS, limit=64)
+        named = names.split_values({_last_words(path) for path in files})
+        lists = [path for path in files if "ImageSets" in below or _last_words(path) in named]
+        found |= dict.fromkeys(lists)
+    if not found:
+        return ""
+    shown = [sample_id(os.path.relpath(path, tree.root)) for path in found]
+    more = f" and {len(shown) - MOST_SHOWN:,} more" if len(shown) > MOST_SHOWN else ""
+    return (
+        f"{NOT_USED}: {', '.join(shown[:MOST_SHOWN])}{more}. To use them, write a CSV with the "
+        "columns path and split into the folder of the images, and scan that CSV."
+    )
 
 
 def _listed(

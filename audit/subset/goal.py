@@ -162,6 +162,12 @@ def level_text(level: float) -> str:
     return f"{level:.{max(4, 1 - math.floor(math.log10(1 - level)))}g}"
 
 
+def counted_points(share: float) -> str:
+    """Return a share as percentage points: `1 point`, `12.5 points`."""
+    number = f"{100 * share:.3g}"
+    return f"{number} point{'' if number == '1' else 's'}"
+
+
 # ---- files per second, from a saved session ----
 
 

@@ -23,9 +23,11 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.draw import PLAN_SCHEMA, Recipe
 from audit.subset.estimate import FEW_DEGREES
-from audit.subset.goal import ESTIMANDS, Estimand, Goal, document_of
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points, document_of
 from audit.subset.population import (
+    LIKELY_SHARE,
     MEAN,
+    WORST_SHARE,
     Domain,
     Figures,
     Population,
@@ -43,6 +45,7 @@ LEAST_DEVIATION = 0.3
 """Of the largest S_h: between 0.2 and 0.35 costs the planned model little and protects the next."""
 # From this loss to unequal weights on, a plan for the whole says so.
 UNEQUAL_WEIGHTS = 1.5
+NO_PREDICTIONS = "Without predictions"  # how the sentence on the worst case starts
 # The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
 
@@ -118,6 +121,11 @@ class Plan:
     def hash(self) -> str:
         """Name of the plan, written into every row drawn from it."""
         return self.recipe.hash
+
+    @property
+    def assumed(self) -> str:
+        """The sentence on what planning without predictions costs, "" where it costs nothing."""
+        return next((one for one in self.reasons if one.startswith(NO_PREDICTIONS)), "")
 
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
@@ -438,8 +446,35 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
             "effective_set_size": files / effect,
         },
         assumptions=_assumptions(population),
-        reasons=[*population.reasons, *warned, *price_of_looks(allocation)],
+        reasons=[
+            *_cost_of_worst_case(allocation, recipe.allocation),
+            *population.reasons,
+            *warned,
+            *price_of_looks(allocation),
+        ],
     )
+
+
+def _cost_of_worst_case(allocation: Allocation, kind: str) -> list[str]:
+    """Return how much smaller the plan is where a model is right more often than p = 0.5 says."""
+    population = allocation.population
+    goal = population.goal
+    if goal.is_budget or population.prior.first is not None or goal.planning_value is not None:
+        return []
+    likely = replace(population, goal=replace(goal, planning_value=LIKELY_SHARE), reasons=[])
+    needed, units = (
+        one.units_needed(goal.estimand)
+        if len(population.domains) == 1
+        else sum(one.population.units_for(d, goal.estimand) for _, d in one.population.domains)
+        for one in (allocation, Allocation.of(likely, kind))
+    )
+    if units >= needed:
+        return []
+    return [
+        f"{NO_PREDICTIONS}, p = {WORST_SHARE:g} makes n {needed / units:.1f} times too large if "
+        f"{goal.metric} is {LIKELY_SHARE:.0%} ({units:,} instead of {needed:,} units): give "
+        "--predictions FILE."
+    ]
 
 
 def _class_plan(allocation: Allocation, label: str, n_h: Ints) -> ClassPlan:
@@ -486,11 +521,13 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         reached = figures.detectable_difference if goal.detect else figures.half_width
         needs = max(needs, step) if too_fine else needs
         why = (
-            f" (one unit alone changes the metric by {100 / units:.2g} points)" if too_fine else ""
+            f" (one unit alone changes the metric by {counted_points(1 / units)})"
+            if too_fine
+            else ""
         )
-        gets = f"it gets {100 * reached:.3g} points"
+        gets = f"it gets {counted_points(reached)}"
         sentence = (
-            f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
+            f"{'the set' if name == 'all' else name}: {kind} {counted_points(target)} is "
             f"unreachable with {units} units{why}; "
             f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
             f"units ({needs} in all) would reach it."

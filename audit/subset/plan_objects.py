@@ -36,7 +36,7 @@ from audit.subset.detect import (
     score_classes,
 )
 from audit.subset.draw import Recipe, draw_subset
-from audit.subset.goal import ESTIMANDS, Estimand, Goal
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points
 from audit.subset.metrics import estimate_linear
 from audit.subset.objects import ObjectSet
 from audit.subset.plan import ClassPlan, Plan, Unreachable, make_plan
@@ -355,8 +355,8 @@ def _unreachable(
     reached = one.detectable_difference if goal.detect else one.half_width
     kind = "a difference of" if goal.detect else "a margin of error of"
     sentence = (
-        f"the set: {kind} {100 * target:.3g} points is unreachable with {plan.n_units} units; it "
-        f"gets {100 * reached:.3g} points, and about {needs - plan.n_units} more units ({needs} in "
+        f"the set: {kind} {counted_points(target)} is unreachable with {plan.n_units} units; it "
+        f"gets {counted_points(reached)}, and about {needs - plan.n_units} more units ({needs} in "
         "all) would reach it."
     )
     return [Unreachable("all", target, reached, needs, needs - plan.n_units, sentence)]

@@ -55,6 +55,7 @@ from audit.subset.strata import (
 
 
 WORST_SHARE = 0.5
+LIKELY_SHARE = 0.9  # what many models reach: shows what the worst case costs
 # Weight of the overall share in each stratum's: two imaginary examples keep S_h above 0.
 PSEUDO_EXAMPLES = 2.0
 

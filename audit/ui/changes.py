@@ -1,7 +1,7 @@
 """Changes: the scans of a run over time, and two runs side by side, what `audit diff` says.
 
-The later one is the chosen run; the earlier any other that this app knows, or an earlier generation
-of the run that is still kept."""
+The later one is the chosen run. The earlier one is an earlier version of it, another scan of its
+dataset or, where a person chooses it, a run of another dataset."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
+from audit.compare import diff
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
 from audit.decisions.store import DecisionStore
+from audit.errors import AuditError
 from audit.results.formatting import counted
 from audit.results.history import Moment, last_change, read_history
 from audit.results.images import cards
+from audit.results.run_findings import samples_of
 from audit.run import run_version
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
@@ -41,17 +44,34 @@ def page() -> None:
     st.title("Changes")
     _history(read_history(run.run))
     kept = reversed(run_version.list_published(run.run))
-    own = {one.name: one.findings for one in kept if one != run.version}
-    others = {**own, **{name: path for name, path in known_runs().items() if name != run.name}}
-    if not others:
+    places = {one.name: one.findings for one in kept if one != run.version}
+    shares = dict.fromkeys(places, 1.0)
+    for name, path in known_runs().items():
+        if name != run.name:
+            places[name], shares[name] = path, _shared(path, run)
+    same = [name for name in places if shares[name] >= diff.SAME_DATASET]
+    others = [name for name in places if name not in same]
+    if not same:
         html.empty(
-            "No other scan to compare with.",
+            "No other scan of this dataset to compare with.",
             "Scan the dataset again, or open an earlier run on the page Start; or start the app "
             "with both: audit app EARLIER LATER.",
         )
+    if not places:
         return
-    earlier = link.choose("Earlier scan", "earlier", list(others), any_=None)
-    before = others[earlier]
+    earlier = link.choose(
+        "Earlier scan", "earlier", [*same, *others], any_=None if same else "Choose a run",
+        shown=lambda name: name if name in same else f"another dataset: {name}",
+    )  # fmt: skip
+    if not earlier:
+        return
+    before = places[earlier]
+    if earlier in others:
+        html.paragraph(
+            f"{earlier} is a scan of another dataset: {shares[earlier]:.1%} of the samples of the "
+            "smaller run are in the other. `audit diff` compares their distributions.",
+            "strong",
+        )
     found = _compared(_state(before), _state(run.run), before, run.run)
     with st.container(horizontal=True):
         for change, n in found.counts().items():
@@ -99,6 +119,19 @@ def _state(place: Path) -> str:
 @cached
 def _compared(before: str, after: str, _before: Path, _after: Path) -> RunDiff:
     return compare_runs(_before, _after)
+
+
+def _shared(place: Path, run: Opened) -> float:
+    """Return the share of samples that a run has in common with the opened one; 0 without a run."""
+    try:
+        return _share(_state(place), run.generation.key, place, run.run)
+    except AuditError:
+        return 0.0
+
+
+@cached
+def _share(before: str, after: str, _before: Path, _after: Path) -> float:
+    return diff.shared_share(samples_of(_before), samples_of(_after))
 
 
 def _side(found: RunDiff, change: str, of: str) -> None:

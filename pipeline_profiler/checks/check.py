@@ -26,7 +26,7 @@ MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
 
 
 class Judgement(StrEnum):
-    """The result of a check; INCONCLUSIVE also if the check is not applicable."""
+    """The result of a check; INCONCLUSIVE also if it is not applicable or skipped."""
 
     PASS = "passed"
     FAIL = "failed"
@@ -61,7 +61,7 @@ def passed(sentence: str, /, **evidence: Any) -> Answer:
 
 
 def unclear(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
-    """Too little to judge, or nothing there to be judged."""
+    """The evidence does not decide."""
     return Answer(Judgement.INCONCLUSIVE, sentence, next=next_step, evidence=evidence)
 
 
@@ -73,6 +73,11 @@ def absent(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
 def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: Any) -> Answer:
     """Something is wrong; `causes` from the likeliest on."""
     return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
+
+
+def skipped(sentence: str, next_step: str, /, **evidence: Any) -> Answer:
+    """An input or an option is missing; `next_step` names it."""
+    return unclear(sentence, next_step, skipped=True, **evidence)
 
 
 class AbsentError(ProfileError):

@@ -244,9 +244,9 @@ def _add_report(commands: Commands) -> None:
 
 def run_command(args: argparse.Namespace) -> int:
     """Measure, save, diagnose, print; or measure trials of settings, or the step alone."""
-    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
     from pipeline_profiler.profiling.measure import tune as tuning
     from pipeline_profiler.profiling.measure.schedule import measure_arms
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
 
     trials = read_trials(args.trials)
     bench, options = _bench(args)
@@ -258,9 +258,8 @@ def run_command(args: argparse.Namespace) -> int:
         return finish(tuning.ceiling(bench, options), args)
 
     def conclude(session: Session) -> None:
-        conclusion = diagnose_session(session)
-        session.results |= conclusion.as_results()
-        if args.trace:
+        conclusion = judge_session(session)
+        if args.trace and conclusion:
             _print_traces(conclusion)
 
     return finish(measure_arms(bench, options), args, conclude)
@@ -314,11 +313,11 @@ def _check_report(args: argparse.Namespace, foreign: bool) -> None:
 
 def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
     """Return the session of `report`, judged, with the exit code of its verdict."""
-    from pipeline_profiler.profiling.watching.conclusion import judge_stored
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
     from pipeline_profiler.report.sections import add_image_sizes
 
     session = Session.load(args.session)
-    conclusion = judge_stored(session)
+    conclusion = judge_session(session)
     if args.trace and conclusion:
         _print_traces(conclusion)
     if args.audit:
@@ -338,11 +337,11 @@ def _compare(args: argparse.Namespace) -> int:
     import json
 
     from pipeline_profiler.profiling.measure.tune import compare as comparing
-    from pipeline_profiler.profiling.watching.conclusion import judge_stored
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
 
     sessions = Session.load(args.session), Session.load(args.against)
     for session in sessions:
-        judge_stored(session)
+        judge_session(session)
     result = comparing(*sessions)
     return show(json.dumps(result) if args.json else result["sentence"])
 

@@ -181,7 +181,7 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
     The code is looked at now, at the end of the loop. A table that takes no row is a warning: the
     session lies on disk by then.
     """
-    from pipeline_profiler.profiling.watching.conclusion import judge_watched, long_enough
+    from pipeline_profiler.profiling.watching.conclusion import judge_session, long_enough
 
     path = default_file(os.environ)
     if path is None:
@@ -193,7 +193,7 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
         if not session.results and long_enough(session):
-            judge_watched(session)
+            judge_session(session)
         outcome = outcome_of_session(session, str(file))
         return append_row(path, make_row(call, read_code(folder), words, outcome))
     except (ProfileError, ImportError, OSError) as error:

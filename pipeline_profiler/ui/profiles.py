@@ -16,7 +16,7 @@ import streamlit as st
 
 from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_stored
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections, split_causes
@@ -120,7 +120,7 @@ def _open(name: str) -> Session:
 @st.cache_resource(max_entries=4, show_spinner="Reading the session …")
 def _loaded(path: Path, changed: int) -> Session:
     session = Session.load(path)
-    judge_stored(session)
+    judge_session(session)
     return session
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_stored
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")
@@ -71,5 +71,5 @@ def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
 def read(data: bytes, name: str) -> Session:
     """Read an uploaded session; raises ProfileError for anything else."""
     session = Session.parse(data, name)
-    judge_stored(session)
+    judge_session(session)
     return session

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, digest_of, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
 from pipeline_profiler.checks.indexed import all_rows, reshuffled_split, rows_of
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
@@ -93,7 +93,7 @@ class EvaluationAugmented(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         dataset = _evaluated(subject)
         if dataset is None or not len(dataset):
-            return unclear(*BESIDE)
+            return skipped(*BESIDE)
         places = _spread(len(dataset), SAMPLES)
         draws = [[_made(subject, dataset, i) for _ in range(DRAWS)] for i in places]
         moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
@@ -196,7 +196,7 @@ class EvaluationInTraining(Check):
             )
         train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         if train is None or test is None or not len(train) or not len(test):
-            return unclear(*BESIDE)
+            return skipped(*BESIDE)
         if train is test:
             return unclear("The loader that is evaluated has the very training set.")
         kinds = (("places of one dataset", _places), ("files", _files))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
 
 
@@ -411,9 +411,9 @@ class DeclaredScale(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         declared, inputs = subject.declared, subject.inputs
         if declared is None:
-            return absent(
-                "No mean and deviation are declared (settings check.pretrained, check.mean and "
-                "check.std)."
+            return skipped(
+                "No mean and deviation are declared.",
+                "Set check.pretrained, or check.mean and check.std.",
             )
         count = len(declared.mean)
         shape = inputs.shape if inputs is not None and inputs.ndim == 4 else ()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
@@ -186,7 +186,9 @@ class EqualBudget(Check):
     def run(self, subject: LogSubject) -> Answer:
         logs: dict[str, dict[str, Series]] = {series.log: {} for series in subject.series}
         if len(logs) < 2:
-            return unclear("There is one log: give several to compare them at an equal budget.")
+            return skipped(
+                "There is one log.", "Give several logs to compare them at an equal budget."
+            )
         for s in subject.series:
             if len(s.values) >= LEAST_ROWS and better_is(s.name) and np.isfinite(s.values).all():
                 logs[s.log].setdefault(s.name, s)

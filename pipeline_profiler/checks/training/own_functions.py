@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
@@ -137,7 +137,10 @@ def _calls_train(training: Training) -> bool:
 def _modes_of_loop(loop: LoopFacts | None) -> Answer:
     """The answer for a loop that was seen, or for functions of ours."""
     if loop is None:
-        return unclear("There is neither train_step nor evaluate of yours to watch.")
+        return skipped(
+            "No train_step and no evaluate of yours was seen: add them to a file of factories.",
+            INIT,
+        )
     if loop.asleep:
         return wrong(
             f"The first training step runs the model in eval mode ({loop.modes} modules that have "
@@ -343,7 +346,7 @@ class Evaluation(Check):
             loop = training.loop
             seen = loop is not None and loop.evaluations
             first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
-            return unclear(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
+            return skipped(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
         loader = training.eval_loader if training.eval_loader is not None else training.loader
         with users_code("The loader for evaluation"):
             batches = [
@@ -536,7 +539,7 @@ class EvaluationSet(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         loader = subject.settings.eval_loader
         if loader is None:
-            return unclear(
+            return skipped(
                 "No loader for evaluation was seen: add make_eval_loader() to a file of factories.",
                 INIT,
             )

@@ -42,19 +42,20 @@ def long_enough(session: Session) -> bool:
     return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
 
 
-def judge_stored(session: Session) -> Conclusion | None:
-    """Judge a stored session by the present rules; return the conclusion, None where there is none.
+def judge_session(session: Session) -> Conclusion | None:
+    """Judge a session by the present rules; return the conclusion, None where there is none.
 
-    Only where it holds windows of the loader and its verdict is missing or one of the diagnosis.
-    Where that raises, the stored results stay; `recorded` keeps a sentence that differs. Raises
-    ProfileError for a whole session without results that cannot be judged.
+    Every command, report and page takes the results from here. Only a session is judged that holds
+    windows of the loader, and whose verdict is missing or one of the diagnosis. Where that raises,
+    the stored results stay; `recorded` keeps a sentence that differs. Raises ProfileError for a
+    whole session without results that cannot be judged.
     """
-    stored = dict(session.results)
-    if stored.get("verdict") not in (None, *Verdict) or not session.arm(Arm.WARM):
+    stored, one_loop = dict(session.results), is_one_loop(session)
+    if stored.get("verdict") not in (None, *Verdict) or not (one_loop or session.arm(Arm.WARM)):
         return None
     try:
-        if is_one_loop(session):
-            conclusion = judge_watched(session)
+        if one_loop:
+            conclusion = _judge_loop(session)
         else:
             conclusion = diagnose_session(session)
             session.results |= conclusion.as_results()
@@ -68,7 +69,7 @@ def judge_stored(session: Session) -> Conclusion | None:
     return conclusion
 
 
-def judge_watched(session: Session) -> Conclusion | None:
+def _judge_loop(session: Session) -> Conclusion | None:
     """Fill the results of a watched session; its evidence stays as it is."""
     conclusion = None
     run = session.runs[0] if session.runs else None

@@ -1,10 +1,12 @@
 """The relate stage: near-duplicates of a scan, whatever the order, the kills and the additions."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
@@ -25,7 +27,10 @@ from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
 from audit.records import Severity
-from audit.report.pair_card import pair_text, show_pair
+from audit.report.pair_card import pair_text
+from audit.results.pair_details import show_pair
+from audit.results.results import open_results
+from audit.run import run_version
 from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
@@ -362,9 +367,32 @@ def test_nothing_is_near_where_all_is_there_already(made: Path, tmp_path: Path) 
 
 
 def test_the_evidence_between_two_files(made: Path) -> None:
-    near = show_pair(made / "run", "cat/mirrored.jpg", "train/cat/0.jpg")
-    far = show_pair(made / "run", "train/cat/0.jpg", "train/owl/0.jpg")
+    near = show_pair(open_results(made / "run"), "cat/mirrored.jpg", "train/cat/0.jpg")
+    far = show_pair(open_results(made / "run"), "train/cat/0.jpg", "train/owl/0.jpg")
     assert (near.kind, near.grouped, far.kind) == ("near", True, "different")
     assert -np.inf < far.score < near.threshold <= near.score < np.inf
     assert near.transformation.startswith("mirrored")
     assert "near-duplicates (verified)" in pair_text(near)
+
+
+def test_show_prints_the_score_that_decided_and_its_parts(made: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
+    names = ("cat/mirrored.jpg", "train/cat/0.jpg")
+    computed = show_pair(open_results(run), *names).thumbnail_score
+    (measured,) = run.glob(f"gen-*/{run_version.MEASUREMENTS}")
+    with duckdb.connect(str(measured)) as store:
+        (a, b) = store.execute("SELECT a, b FROM pairs LIMIT 1").fetchone()
+        store.execute("UPDATE pairs SET score = 0.86")
+        store.execute("DELETE FROM rechecks")
+    said = pair_text(show_pair(open_results(run), *names))
+    assert re.search(r"match score +\+0\.86 \(threshold [+-]\d+\.\d\d\), stored by the scan", said)
+    assert f"thumbnails {computed:+.2f}, other checks {0.86 - computed:+.2f}" in said
+    with duckdb.connect(str(measured)) as store:
+        store.execute("DELETE FROM pairs")
+        store.execute("INSERT INTO rechecks (a, b, same) VALUES (?, ?, false)", [a, b])
+        store.execute("UPDATE groups SET position = position + 1, score = 0.5")
+    said = pair_text(show_pair(open_results(run), *names))
+    assert f"{computed:+.2f} (threshold" in said
+    assert "of the thumbnails, computed now" in said
+    assert re.search(r"full-resolution check +different images, decides", said)
+    assert re.search(r"decided by +the scores against \S+: \+0\.50 and \+0\.50", said)
