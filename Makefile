@@ -50,12 +50,10 @@ $(VENV)/all: pyproject.toml requirements/all.txt requirements/torch.txt
 
 # A Chromium for the browser tests: the one there is, the distribution's, or Playwright's own.
 $(VENV)/browser: $(VENV)/all
-	command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null \
-	|| command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	|| command -v google-chrome >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
-	     && export DEBIAN_FRONTEND=noninteractive \
-	     && { apt-get install -y -qq chromium-headless-shell >/dev/null 2>&1 \
-	          || apt-get install -y -qq chromium >/dev/null; }; } \
+	     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	|| $(BIN)/python -m playwright install --with-deps chromium \
 	|| echo "No Chromium could be installed: the browser tests will be skipped."
 	touch $@
