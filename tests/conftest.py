@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import importlib
 import importlib.util
 import os
@@ -78,7 +79,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(str(item.path), len(places)))
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of later collections of garbage."""
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)  # without xdist there is no such hook
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Start a process a core for `make quick`, whose tests wait for nothing; else three a core,
+    where each has 1.7 GB of free memory: tests wait for other processes as long as they compute.
+    """
+    from audit.machine.executors import usable_memory
+    from preflight.cores import usable_cores
+
+    if config.option.markexpr == "not slow":
+        return max(2, usable_cores())
+    return max(2, min(3 * usable_cores(), int(usable_memory() / 1.7e9)))
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file on one worker, and files together that share a browser or import TensorFlow."""
     from xdist.scheduler import LoadFileScheduling

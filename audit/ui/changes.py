@@ -124,7 +124,7 @@ def _compared(before: str, after: str, _before: Path, _after: Path) -> RunDiff:
 def _shared(place: Path, run: Opened) -> float:
     """Return the share of samples that a run has in common with the opened one; 0 without a run."""
     try:
-        return _share(_state(place), run.generation.key, place, run.run)
+        return _share(_state(place), run.version.key, place, run.run)
     except AuditError:
         return 0.0
 

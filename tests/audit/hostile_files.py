@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -22,6 +23,10 @@ from audit.checking.check import all_checks
 from audit.checking.config import MATCH_RANGES, SETTINGS
 from audit.run.writer_lock import MARKER
 
+# Controls but the line break, C1, marks of direction, lone surrogates: no terminal is sent one.
+RAW = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 TEXTS = (
     "", " ", "a.jpg", "../a.jpg", "..", ".", "/", "//a", "/etc/passwd", "a//b/../c.jpg", "~", "~x",
     "C:\\a.jpg", "http://x/y.jpg", "http://[x", "s3://", "file:///a%00", "file://%ff%", "file:",

@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import tempfile
@@ -28,14 +27,10 @@ from audit.decisions.store import DecisionStore
 from audit.records import Action
 from preflight import terminal
 from tests.audit import hostile_files as files
-from tests.audit.reviewed import findings, reviewed_dataset, scan
+from tests.audit.reviewed import findings
 
 PATIENCE_S = 300  # s: no call here takes a tenth of it; what takes longer hangs
 FULL_SCANS = 12  # one case of so many goes through the whole scan, which takes a second or two
-# Controls but the line break, C1, marks of direction, lone surrogates.
-RAW = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 Call = Sequence[str] | Callable[[], None]
 
 
@@ -56,9 +51,10 @@ class Place:
     folder: Path
 
 
-def make_place(folder: Path) -> Place:
-    """Scan a small dataset below `folder` and decide about some of it."""
-    run = scan(reviewed_dataset(folder / "pets"), folder / "pets-run")
+def make_place(reviewed_run: Path, folder: Path) -> Place:
+    """Copy the reviewed dataset and its run into `folder`, and decide about some of it."""
+    shutil.copytree(reviewed_run.parent, folder, dirs_exist_ok=True)
+    run = folder / "pets-run"
     decide_samples(run, ["train/cat/0.jpg", "train/cat/1.jpg"], Action.DROP, note="twice")
     decide_samples(run, ["test/dog/1.jpg"], Action.RELABEL, "cat")
     decide_findings(run, [next(iter(findings(run, "IMG001")))], Action.FALSE_POSITIVE)
@@ -240,7 +236,7 @@ def _check_text(call: Call, code: int, out: str, err: str) -> None:
     if "Traceback" in err or "please report" in err:
         raise Broken(f"a failure of this program: {err[:300]!r}")
     for text in (err,) if not callable(call) and "--json" in call else (out, err):
-        if raw := RAW.findall(text):
+        if raw := files.RAW.findall(text):
             raise Broken(f"raw characters {raw[:4]!r} in {text[:300]!r}")
     if not callable(call) and "--json" in call and code < 2:
         try:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from tests.audit.conftest import Command
+from tests.audit.hostile_files import RAW
 from tests.conftest import ROOT, picture
 
 pytestmark = pytest.mark.slow
 
 # Clears the screen, colours, sets the title, C1's own introducer, turns the line around, DEL.
 EVIL = "\x1b[2J\x1b[31m\x1b]0;t\x07\x9b1m\u202e\x7f\u2028\r\n"
-# Controls but the line break, C1 and the marks of direction; C1 as text and as raw bytes.
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @pytest.fixture

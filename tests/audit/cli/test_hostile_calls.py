@@ -21,7 +21,6 @@ import audit
 from audit.cli.ending import exit_code_of
 from audit.cli.main import app
 from tests.audit.conftest import Command
-from tests.audit.run.scanned import scan_tree
 from tests.conftest import ROOT, picture
 from tests.warm import warm_audit, warm_shell
 
@@ -82,6 +81,9 @@ CONFIGS = {
     "item": "[scan]\nexclude = [1]",
     "negative": "[scan]\nmax_pixels = -1",
     "infinite": "[scan]\nmax_pixels = inf",
+    "endless": f"[scan]\nmax_pixels = {'9' * 5000}",
+    "endless time": f"[scan]\ntimeout_s = {'9' * 400}",
+    "endless threshold": f"[checks.IMG003]\nmin_sharpness = {'9' * 400}",
     "late": "[scan]\ntimeout_s = nan",
     "measure": "measure = 1",
     "hashes": "[measure]\nhashes = [[1]]",
@@ -318,15 +320,14 @@ def test_output_in_another_encoding_is_no_trouble(place: Path) -> None:
     ],
 )
 def test_text_that_is_not_utf8_is_refused_and_nothing_is_recorded(
-    words: tuple[str, ...], command: Command, tree: Path, tmp_path: Path
+    words: tuple[str, ...], command: Command, run: Path, tmp_path: Path
 ) -> None:
-    scan_tree(tree, tmp_path / "run", checks=("FILE",))
-    places = {"RUN": tmp_path / "run", "PLAN": tmp_path / "plan.json"}
+    places = {"RUN": run, "PLAN": tmp_path / "plan.json"}
     code, out, err = command(*(places.get(word, word) for word in words))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "is not valid UTF-8 text" in err
     assert not (tmp_path / "plan.json").exists()
-    assert audit.open(tmp_path / "run").decisions.is_empty()
+    assert audit.open(run).decisions.is_empty()
 
 
 def test_a_folder_whose_name_is_not_utf8_is_scanned(

@@ -57,6 +57,7 @@ TOOLS: dict[str, Callable[[Path, dict[str, dict[str, str]]], Path]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_what_people_changed_comes_back_once(own: audit.Run, tool: str, tmp_path: Path) -> None:
     export_review(own.path, tmp_path / "out", tool)

@@ -20,6 +20,7 @@ from audit.neighbors.pairs.overlap import Match
 from audit.report import FORMATS, collect_report, write_report
 from audit.scanning import scanning
 from audit.sources import open_source
+from tests.audit.hostile_files import RAW
 from tests.audit.report.test_report import Page
 from tests.browser.app import FLAGS, chromium, without_chromium
 from tests.browser.conftest import LABEL, NAME
@@ -46,7 +47,6 @@ NAMES = (
     "a\\b:c.jpg",
     "line\nbreak\t\u2028.jpg",
 )
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @pytest.fixture(scope="module")

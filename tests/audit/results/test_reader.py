@@ -74,6 +74,7 @@ def test_only_what_was_decided_since_is_looked_up(
     assert not asked, "an undo needs no look-up"
 
 
+@pytest.mark.slow
 def test_a_summary_that_was_kept_up_is_that_of_the_whole_ledger(run: Path) -> None:
     """Any acts in any order: what is kept of the acts before changes nothing of the sum."""
     mine, draw = Run(run), random.Random(5)

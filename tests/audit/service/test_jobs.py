@@ -147,6 +147,7 @@ def test_a_job_whose_run_is_written_by_another_waits_and_is_tried_again(
     assert hands.sent == []
 
 
+@pytest.mark.slow
 def test_a_run_keeps_as_many_generations_as_the_file_says(
     hands: Hands, queue: JobQueue, reviewed_run: Path
 ) -> None:

@@ -72,16 +72,13 @@ def test_the_overview_of_a_run_without_files_opens(show: Show, tmp_path: Path) -
     assert {m.label: m.value for m in at.metric}["Files"] == "0"
 
 
-def test_the_overview_names_checks_that_failed(
-    monkeypatch: pytest.MonkeyPatch, tree: Path, tmp_path: Path
-) -> None:
+def test_the_overview_names_checks_that_failed(monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
     def find(*_: object) -> object:
         raise ZeroDivisionError("half of nothing")
 
     with monkeypatch.context() as patched:
         patched.setattr(type(all_checks()["IMG003"]), "find", find)
-        run = tmp_path / "failed"
-        scanning.scan(open_source([str(tree)]), run, jobs=1)
+        scanning.recheck(run, checks=["IMG003"])
     at = shown(monkeypatch, "overview", run)
     assert "1 check failed, so this audit is not complete" in text(at)
     assert "IMG003 blurry-image failed and found nothing: ZeroDivisionError" in text(at)

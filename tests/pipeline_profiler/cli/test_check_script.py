@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.pipeline_profiler.conftest import UNCOMPILED, UNRECORDED
+from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, text: str, *options: str, json_wanted: bool = True) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of the command on a script."""
     (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "pipeline_profiler", "check", *UNRECORDED]
+    command = [*warm_line("pipeline_profiler"), "check", *UNRECORDED]
     command += [*options, *(["--json"] if json_wanted else []), "--", "train.py", "--epochs", "9"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False,
