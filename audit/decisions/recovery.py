@@ -67,6 +67,8 @@ def check_decisions(run: Path) -> list[CheckedPart]:
     """
     store = DecisionStore(run)
     try:
+        if store.path.is_dir():
+            raise store.damaged("it is a folder")
         with store.reading() as con:
             if con is None:
                 return [
