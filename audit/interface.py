@@ -64,7 +64,7 @@ from preflight.terminal import visible
 
 if TYPE_CHECKING:
     from audit.choosing.choice import By, Choice, Doubt
-    from audit.neighbors.pairs.overlap import Finder
+    from audit.results.image_search import Finder
     from audit.results.label_review import LabelReview
 
 GIVEN = (
@@ -280,7 +280,7 @@ class Run:
         path, id, split, label, kind (bytes, pixels, near), score (log odds of near-duplicates)
         and transformation. Raises UsageError if the file is not an image.
         """
-        from audit.neighbors.pairs.overlap import Finder
+        from audit.results.image_search import Finder
 
         now = run_version.require(self.path).name
         if self._finder is None or self._finder[0] != now:

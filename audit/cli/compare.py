@@ -118,11 +118,11 @@ def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_
 
 def print_history(run: Path, since: str | None, as_json: bool) -> None:
     """Print what each scan and re-check of a run found; `since`: a code or a fingerprint."""
-    from audit.results.history import SCHEMA, arrival, read_history
+    from audit.results.history import SCHEMA, arrival
+    from audit.results.results import open_results
     from audit.run import run_version
 
-    run_version.require(run)
-    history = read_history(run)
+    history = open_results(run).history()
     if since is not None and not as_json:
         found = arrival(history, since)
         if found is None:
@@ -179,6 +179,8 @@ def write_diff(diff: RunDiff, everything: bool = False) -> None:
 
 
 def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
+    from audit.results.formatting import severity_counts
+
     counts = diff.counts()
     yield (
         f"Findings since {diff.before}: {counts['new']:,} new, {counts['fixed']:,} fixed, "
@@ -186,6 +188,8 @@ def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
         + (f", {counts['unchecked']:,} not comparable" if counts["unchecked"] else "")
         + "."
     )
+    before, after = (severity_counts(counts) for counts in diff.open)
+    yield f"Open findings: {before} then, {after} now."
     for change in ("new", "fixed", "unchecked"):
         yield from _findings(diff.findings, change, shown)
     yield from _settled(diff.settled(), shown)

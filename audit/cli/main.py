@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from audit.checking.check import Check
-    from audit.neighbors.pairs.overlap import OverlapReport
+    from audit.results.image_search import OverlapReport
 
 app = TextTyper(
     cls=Commands,
@@ -92,7 +92,7 @@ def find(
 
     fork_ahead()  # before the imports below, which start threads
     from audit.machine.executors import Processes
-    from audit.neighbors.pairs.overlap import find_overlap
+    from audit.results.image_search import find_overlap
     from audit.sources import open_source
     from preflight.cores import usable_cores
 

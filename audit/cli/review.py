@@ -323,11 +323,11 @@ def print_decisions(
 
     from audit.decisions.decisions import stale_tags
     from audit.decisions.store import DecisionStore
-    from audit.decisions.waivers import apply_decisions
+    from audit.results.reader import open_reader
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
     lapsed = pl.concat(
-        [apply_decisions(run).stale.select("decision", "reason"), stale_tags(run)]
+        [open_reader(run).decisions.stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")
     shown = DecisionStore(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
     reasons = dict(lapsed.filter(pl.col("decision").is_in([d.id for d in shown])).iter_rows())

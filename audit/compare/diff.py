@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from audit.records import Severity
+from audit.results.report_data import Counts
 from audit.results.run_findings import RunFindings
 
 SCHEMA = "audit-diff/1"
@@ -40,6 +41,7 @@ class RunDiff:
     (of the later audit; of the earlier where it is fixed), fingerprint, and `before` and `status`:
     what decisions made of it in the earlier and in the later audit (open, waived, decided, null).
     `objects`: classes of objects (boxes, masks) of which there are others: class, before, after.
+    `open`: the open findings by severity of the earlier and of the later audit.
     """
 
     before: Path
@@ -47,6 +49,7 @@ class RunDiff:
     files: pl.DataFrame
     findings: pl.DataFrame
     objects: pl.DataFrame = field(default_factory=pl.DataFrame)
+    open: tuple[Counts, Counts] = (Counts(), Counts())
 
     def counts(self) -> dict[str, int]:
         """Return findings by change, all four of them."""
@@ -72,7 +75,8 @@ class RunDiff:
         return json.dumps(
             {
                 "schema": SCHEMA, "before": str(self.before), "after": str(self.after),
-                "counts": self.counts(), "objects": self.objects.to_dicts(),
+                "counts": self.counts(), "open": [asdict(counts) for counts in self.open],
+                "objects": self.objects.to_dicts(),
                 "files": self.files.to_dicts(),
                 "findings": self.findings.filter(pl.col("change") != PERSISTING).to_dicts(),
                 "settled": self.settled().select("fingerprint", "before", "status").to_dicts(),
@@ -103,7 +107,7 @@ def compare_snapshots(before: RunFindings, after: RunFindings) -> RunDiff:
     files = _files(before.samples, after.samples)
     return RunDiff(
         before.run, after.run, _named(files, before, after), _findings(before, after, files),
-        _objects(before.objects, after.objects),
+        _objects(before.objects, after.objects), (before.open, after.open),
     )  # fmt: skip
 
 

@@ -166,7 +166,10 @@ _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a per cent sign that encodes noth
 
 
 def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
-    """Yield the pieces of the SARIF log, a line a result; `found`: default, all of the run."""
+    """Yield the pieces of the SARIF log, a line a result; `found`: default, all of the run.
+
+    A fault that two checks report is one result.
+    """
     rules = sorted(report.checks, key=lambda check: check.code)
     places = {check.code: index for index, check in enumerate(rules)}
     bases = _bases(report.dataset.roots)
@@ -182,8 +185,9 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
-    for number, one in enumerate(stream_findings(report) if found is None else found):
-        result = _result(one, places, bases)
+    every = stream_findings(report) if found is None else found
+    for number, finding in enumerate(finding for finding in every if not finding.same_as):
+        result = _result(finding, places, bases)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
 
@@ -313,6 +317,10 @@ def to_junit(report: Report) -> Iterator[str]:
 
 def _checks_suite(report: Report) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name="checks", timestamp=report.created)
+    properties = ElementTree.SubElement(suite, "properties")
+    for severity, n in report.counts.items():
+        name = f"findings.{severity.value}"
+        ElementTree.SubElement(properties, "property", name=name, value=str(n))
     for check in sorted(report.checks, key=lambda c: c.code):
         suite.append(_check_case(report, check))
     for part in report.failed:
@@ -360,7 +368,7 @@ def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.E
 
 
 def _count(suite: ElementTree.Element) -> None:
-    suite.set("tests", str(len(suite)))
+    suite.set("tests", str(len(suite.findall("testcase"))))
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
 

@@ -10,7 +10,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import islice
 
 from rich.console import Group
 from rich.text import Text
@@ -59,8 +59,9 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
 
 def error_lines(report: Report) -> Iterator[str]:
     """Yield the errors for a log, one per line (`path CODE message`), at most `ERRORS`."""
-    errors = takewhile(lambda found: found.severity is Severity.ERROR, stream_findings(report))
-    for found in islice((found for found in errors if not found.same_as), ERRORS):
+    faults = (found for found in stream_findings(report) if not found.same_as)
+    errors = (found for found in faults if found.severity is Severity.ERROR)
+    for found in islice(errors, min(ERRORS, report.counts.error)):
         yield f"{finding_line(found)}\n"
     if (more := report.counts.error - ERRORS) > 0:
         run = shlex.quote(report.run)

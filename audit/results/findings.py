@@ -15,6 +15,7 @@ import polars as pl
 from audit.records import Severity
 from audit.results.filters import Where, all_of
 from audit.results.finding_index import INDEX, STATUS, index_findings
+from audit.results.grouping import SAME_FAULTS
 from audit.results.images import Card, read_cards
 from audit.results.reader import reads
 from audit.results.report_data import ReportedFinding
@@ -34,7 +35,8 @@ class FindingFilter:
 
     `folded` makes one line of the findings of a fold, in pages and between neighbours; `fold` names
     one whose findings are wanted; `beside`: another split with a part in them. `once` leaves out
-    copies that SPLIT001 names as well.
+    copies that SPLIT001 names as well; `distinct` leaves out faults that another open finding reports,
+    as the counts of a run do.
     """
 
     codes: tuple[str, ...] = ()
@@ -47,6 +49,7 @@ class FindingFilter:
     fold: str = ""
     folded: bool = False
     once: bool = False
+    distinct: bool = False
     order: Order = "cost"
 
     @property
@@ -116,6 +119,8 @@ def _where(filters: FindingFilter) -> Where:
         parts.append(("x.fold = ?", [filters.fold]))
     if filters.once:
         parts.append(("x.twin IS NULL", []))
+    if filters.distinct:
+        parts.append((f"x.fingerprint NOT IN (SELECT fingerprint FROM {SAME_FAULTS})", []))
     if filters.status:
         parts.append((f"coalesce(t.status, '{IS_OPEN}') = ?", [filters.status]))
     if filters.text:

@@ -7,7 +7,7 @@ beside this one hold the questions that pages ask; the methods here are those of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +19,7 @@ from audit.results.findings import FindingFilter, OpenedFinding
 from audit.results.history import Moment, read_history
 from audit.results.images import list_ids
 from audit.results.label_review import LabelReview, review_labels
+from audit.results.overview import count_open_findings
 from audit.results.reader import RunReader, open_reader
 from audit.results.report_data import Report
 from audit.results.run_report import collect_report
@@ -63,8 +64,12 @@ class Results(RunReader):
         return collect_report(self, worst=worst)
 
     def history(self) -> list[Moment]:
-        """Return what each scan and re-check found, oldest first."""
-        return read_history(self.run)
+        """Return what each scan and re-check found, oldest first; this version as decided now."""
+        moments = read_history(self.run)
+        if moments and moments[-1].generation == self.version.name:
+            counts = {severity.value: n for severity, n in count_open_findings(self).items() if n}
+            moments[-1] = replace(moments[-1], severities=counts)
+        return moments
 
 
 def open_results(run: Path, version: RunVersion | None = None) -> Results:

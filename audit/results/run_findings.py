@@ -9,8 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
-from audit.results.finding_index import STATUS, index_findings
+from audit.results.finding_index import STATUS, count_open, index_findings
 from audit.results.reader import open_reader
+from audit.results.report_data import Counts
 from audit.run import run_version
 
 SAMPLES = """
@@ -49,6 +50,7 @@ class RunFindings:
     ran: frozenset[str]
     objects: pl.DataFrame = field(default_factory=_no_objects)
     vectors: str = ""
+    open: Counts = field(default_factory=Counts)
 
     @classmethod
     def of(cls, place: Path) -> RunFindings:
@@ -65,6 +67,7 @@ class RunFindings:
                 frozenset(str(row["code"]) for row in store.rows(RAN)),
                 store.query(OBJECTS),
                 _vectors(store.meta()),
+                count_open(store),
             )
 
 

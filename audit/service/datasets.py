@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Any
 
 from audit.decisions.store import DecisionStore
 from audit.errors import AuditError, RunError, UsageError
-from audit.neighbors.pairs.overlap import Finder
 from audit.report.previews import FOLDER as THUMBNAILS
 from audit.results.frames import run_facts
 from audit.results.history import HISTORY, read_history, read_lines
+from audit.results.image_search import Finder
 from audit.results.images import count_images
 from audit.results.overview import count_open_findings
 from audit.results.results import open_results
@@ -242,7 +242,7 @@ class Service:
 def _line(one: ServedDataset) -> DatasetLine:
     results = open_results(one.run)
     open_now, facts = count_open_findings(results), run_facts(results)
-    a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
+    a, b, trend = _changes([moment.row() for moment in results.history()])
     by = DecisionStore(one.run).count_by_person()
     return DatasetLine(
         one.name, count_images(results), open_now.error, open_now.warning, a, b,

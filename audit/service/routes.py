@@ -70,7 +70,9 @@ def get_datasets(call: ApiCall) -> Any:
 
 def get_history(call: ApiCall) -> Any:
     """Return what each scan found, came and went, oldest first."""
-    return {"moments": [asdict(moment) for moment in read_history(call.dataset.run)]}
+    run = call.dataset.run
+    moments = read_history(run) if call.dataset.pushed else open_results(run).history()
+    return {"moments": [asdict(moment) for moment in moments]}
 
 
 def get_diff(call: ApiCall) -> Any:
@@ -92,7 +94,7 @@ def get_findings(call: ApiCall) -> Any:
     codes = tuple(code.strip().upper() for code in (words["code"] or "").split(",") if code)
     filters = FindingFilter(
         codes, words["severity"], words["split"], None, words["label"], words["status"],
-        words["text"] or "",
+        words["text"] or "", distinct=not codes,
     )  # fmt: skip
     results = open_results(call.dataset.run)
     start = 0

@@ -17,7 +17,7 @@ from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compa
 from audit.decisions.store import DecisionStore
 from audit.errors import AuditError
 from audit.results.formatting import counted
-from audit.results.history import Moment, last_change, read_history
+from audit.results.history import Moment, last_change
 from audit.results.images import cards
 from audit.results.run_findings import samples_of
 from audit.run import run_version
@@ -42,7 +42,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Changes")
-    _history(read_history(run.run))
+    _history(run.history())
     kept = reversed(run_version.list_published(run.run))
     places = {one.name: one.findings for one in kept if one != run.version}
     shares = dict.fromkeys(places, 1.0)

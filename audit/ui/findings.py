@@ -92,6 +92,7 @@ def filter_of_link() -> FindingFilter:
         text=link.get("q"),
         fold=link.get("fold"),
         folded=not link.get("fold"),
+        distinct=not link.get("code"),
     )
 
 

@@ -19,7 +19,6 @@ from audit.errors import RunError, UsageError
 from audit.exports.export import COLUMNS, export_files
 from audit.machine.executors import Item, Result, Serial
 from audit.neighbors import search
-from audit.neighbors.pairs.overlap import find_overlap
 from audit.neighbors.pairs.signature_store import load_signatures, write_signatures
 from audit.neighbors.pairs.stored_pairs import load_pair_cache
 from audit.picture.decode import Limits
@@ -28,6 +27,7 @@ from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
 from audit.records import Severity
 from audit.report.pair_card import pair_text
+from audit.results.image_search import find_overlap
 from audit.results.pair_details import show_pair
 from audit.results.results import open_results
 from audit.run import run_version
