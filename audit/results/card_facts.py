@@ -45,7 +45,7 @@ def collect_facts(report: Report, licence: str = "") -> CardFacts:
     applied = results.decisions.applied
     verbs = applied.effective["verb"].to_list()
     verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()
-    with results.reader() as store:
+    with results.connection() as store:
         digest = blake3.blake3()
         for row in store.pages(_LISTED):
             digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")

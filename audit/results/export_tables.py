@@ -189,7 +189,7 @@ class Tables:
 @contextlib.contextmanager
 def open_tables(results: RunReader) -> Iterator[Tables]:
     """Open what there is to export of a run, with the decisions as they are now."""
-    with results.reader() as store:
+    with results.connection() as store:
         run_version.with_own_tables(store)
         store.create_from("decided", results.decisions.applied.effective)
         store.create_from("tags", tagged_samples(results.run, results.version))

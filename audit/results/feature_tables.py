@@ -28,7 +28,7 @@ def read_feature_tables(results: RunReader, split: str, prefix: str) -> dict[str
     Raises UsageError for a run that lacks measured columns.
     """
     columns = ", ".join(identifier(c.name) for c in FEATURE_ROW if c.name != "sample_id")
-    with results.reader() as store:
+    with results.connection() as store:
         missing = {c.name for c in FEATURE_ROW} - store.columns("features").keys()
         if missing:
             raise UsageError(

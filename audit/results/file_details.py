@@ -100,7 +100,7 @@ def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
 
     Raises UsageError where nothing or several samples match, naming the nearest.
     """
-    with results.reader(index_findings) as store:
+    with results.connection(index_findings) as store:
         sample = _sample(store, find_sample(store, path_or_id))
         row = store.rows("SELECT * FROM images WHERE id = ?", [sample.id])
         measured = row[0] if row else {}

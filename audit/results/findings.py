@@ -35,8 +35,8 @@ class FindingFilter:
 
     `folded` makes one line of the findings of a fold, in pages and between neighbours; `fold` names
     one whose findings are wanted; `beside`: another split with a part in them. `once` leaves out
-    copies that SPLIT001 names as well; `distinct` leaves out faults that another open finding reports,
-    as the counts of a run do.
+    copies that SPLIT001 names as well; `distinct` leaves out faults that another open finding
+    reports, as the counts of a run do.
     """
 
     codes: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ def finding_frame(store: Store, code: str | None = None) -> pl.DataFrame:
 
 def image_frame(results: RunReader) -> pl.DataFrame:
     """Return the samples in order of id, columns of a manifest and the `decision` included."""
-    with results.reader() as store:
+    with results.connection() as store:
         frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
         extra = None
         if [c for c in store.columns("metadata") if c != "sample_id"]:

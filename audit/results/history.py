@@ -79,7 +79,7 @@ def _look(run: Path, before: RunVersion | None, published: RunVersion) -> Moment
     from audit.results.grouping import OPEN
     from audit.results.reader import open_reader
 
-    with open_reader(run, published).reader(index_findings) as store:
+    with open_reader(run, published).connection(index_findings) as store:
         known = False
         if before is not None:
             with contextlib.suppress(AuditError):  # damaged or gone: nothing came, nothing went

@@ -73,7 +73,7 @@ def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) 
 
     Raises RunError where there is no run, or one that was made before near-duplicate search.
     """
-    with open_reader(run).reader() as store:
+    with open_reader(run).connection() as store:
         measured = measure_new(source, executor, limits)
         exact = _exact(store, measured.features)
         near, sentences = _near(store, run, measured, set(exact), limits, executor)
@@ -213,7 +213,7 @@ class Finder:
     def __init__(self, run: Path, limits: Limits | None = None) -> None:
         """Load what a search needs; raises RunError where there is no search to take it from."""
         self.run, self.limits = run, limits or Limits()
-        with open_reader(run).reader() as store:
+        with open_reader(run).connection() as store:
             self._pictures, self._library, _ = load_library(store, run)
             # at hand: the query takes longer than the search
             self._samples = store.query(

@@ -237,7 +237,7 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
     Raises UsageError where no label was judged.
     """
     run, reviewed = results.run, results.decisions.labels
-    with results.reader(index_labels) as store:
+    with results.connection(index_labels) as store:
         facts = read_label_facts(store)
         if facts is None or facts.labels is None:
             reason = "this run has no vectors" if facts is None else facts.reason

@@ -59,7 +59,7 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
 
     Raises UsageError where a name fits none or several.
     """
-    with results.reader() as store:
+    with results.connection() as store:
         rows = [_row(store, find_sample(store, words)) for words in (first, second)]
         said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
         pair = sorted(row["pixel_hash"] or "" for row in rows)

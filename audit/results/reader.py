@@ -68,7 +68,7 @@ class RunReader:
     decisions: DecisionSummary
 
     @contextmanager
-    def reader(self, prepare: Prepare | None = None) -> Iterator[Store]:
+    def connection(self, prepare: Prepare | None = None) -> Iterator[Store]:
         """Give a read-only connection with the tables of the run, for the modules of this package.
 
         `prepare` makes tables in memory for all readers, once; those that a reader makes are its
@@ -138,7 +138,7 @@ def reads(
     ) -> Callable[Concatenate[RunReader, P], T]:
         @wraps(question)
         def answer(results: RunReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            with results.reader(prepare) as store:
+            with results.connection(prepare) as store:
                 return question(store, *args, **kwargs)
 
         return answer

@@ -34,7 +34,7 @@ def read_review_rows(
     Of the images with an open finding or a decision, by id; or of these `samples`. `codes`, or
     beginnings of them, choose the findings, and only their images: default all.
     """
-    with results.reader(index_findings) as store:
+    with results.connection(index_findings) as store:
         with_own_tables(store)
         store.create_from("decided", results.decisions.applied.effective)
         where, which = "AND (found.prints IS NOT NULL OR d.id IS NOT NULL)", ""

@@ -59,7 +59,7 @@ class RunFindings:
         Raises RunError where there is none.
         """
         results = open_reader(*run_version.find_version(place))
-        with results.reader(index_findings) as store:
+        with results.connection(index_findings) as store:
             return cls(
                 place,
                 store.query(SAMPLES),
@@ -80,5 +80,5 @@ def _vectors(meta: Mapping[str, str]) -> str:
 
 def samples_of(place: Path) -> pl.DataFrame:
     """Return the samples of a run or of a version; raises RunError where there is none."""
-    with open_reader(*run_version.find_version(place)).reader() as store:
+    with open_reader(*run_version.find_version(place)).connection() as store:
         return store.query(SAMPLES)

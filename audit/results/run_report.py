@@ -97,7 +97,7 @@ def collect_report(
     """
     results = run if isinstance(run, RunReader) else open_reader(run)
     run = results.run
-    with results.reader(index_findings) as store:
+    with results.connection(index_findings) as store:
         facts = store.meta()
         dataset = _dataset(store, facts)
         checks = summarise_checks(store, worst)
@@ -223,7 +223,7 @@ def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]
         LEFT JOIN {SAME_FAULTS} same USING (fingerprint) WHERE {only} ORDER BY x.cost
     """
     results = open_reader(Path(report.run), report.version)
-    with results.reader(index_findings) as store:
+    with results.connection(index_findings) as store:
         for row in store.pages(sql):
             yield ReportedFinding.from_row(row, *row[-4:])
 

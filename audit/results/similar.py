@@ -46,5 +46,5 @@ def similar_pictures(store: Store, sample_id: str, limit: int = 24) -> pl.DataFr
 
 def read_vectors(results: RunReader) -> PictureVectors:
     """Return the stored embeddings of the images of a run."""
-    with results.reader() as store:
+    with results.connection() as store:
         return stored_vectors(store, results.run, store.query(PICTURES))

@@ -32,7 +32,7 @@ def results(run: Path) -> Results:
 
 def settle(results: Results, statuses: list[tuple[str, str]]) -> None:
     """Give findings statuses as decisions would."""
-    with results.reader(index_findings) as store:
+    with results.connection(index_findings) as store:
         mark_statuses(store, statuses)
 
 

@@ -166,7 +166,7 @@ def test_a_probability_is_given_only_where_it_is_calibrated(
     run = _scored_run(tmp_path, replace(FACTS, labels=replace(LABELS, **change)))
     results = open_results(run)
     said = load_suspects(results, 1, 1)[0].said()
-    with results.reader() as store:
+    with results.connection() as store:
         source = source_of(store, ["label.error_chance", "label.sure_chance"])
         shown = store.rows(f"SELECT l.error_chance, l.sure_chance FROM {source}")[0]
     review = Run(run).review_labels(1)

@@ -16,7 +16,7 @@ from audit.records import Action, Finding, Severity
 from audit.report import collect_report, render
 from audit.report.screen import to_screen
 from audit.results.findings import FindingFilter, facet
-from audit.results.overview import count_progress
+from audit.results.overview import FindingTally, count_progress
 from audit.results.results import Results, open_results
 from audit.run import run_version
 from audit.run.store import Store, findings_table
@@ -25,10 +25,7 @@ from tests.audit.conftest import Command
 from tests.audit.ui.pages import Show, text
 from tests.conftest import ROOT
 
-OPENERS = {
-    "open_run", "open_version", "open_beside", "open_held", "hold", "open_for_deciding",
-    "apply_decisions",
-}  # fmt: skip
+OPENERS = {"open_run", "open_version", "open_beside", "open_for_deciding", "apply_decisions"}
 READERS = {"run", "results", "decisions"}
 ALLOWED = {
     "audit/neighbors/pairs/signature_store.py": "`audit verify` counts images without a signature",
@@ -49,12 +46,12 @@ def test_only_results_and_decisions_open_a_published_run() -> None:
         if package not in READERS and name not in ALLOWED:
             assert not names_called(path) & OPENERS, name
         if package != "results":
-            assert "reader" not in names_called(path), f"{name} takes a connection of a run"
+            assert "connection" not in names_called(path), f"{name} takes a connection of a run"
 
 
 def test_results_take_no_sql_no_table_and_no_expression() -> None:
     for name, method in inspect.getmembers(Results, inspect.isfunction):
-        if not name.startswith("_") and name != "reader":
+        if not name.startswith("_") and name != "connection":
             kinds = [p.annotation for p in inspect.signature(method).parameters.values()][1:]
             assert set(kinds) <= {
                 "FindingFilter | None", "Sequence[Condition]", "str", "int"
@@ -76,7 +73,9 @@ def add_findings(run: Path, codes: list[str]) -> None:
     with Store.create(run_version.require(run).findings) as store:
         store.append("findings", heads)
         store.append("finding_samples", members)
-        store.append("check_runs", [{"code": code, "name": "custom"} for code in codes])
+        store.append(
+            "check_runs", [{"code": code, "name": "custom", "seconds": 0.1} for code in codes]
+        )
         store.checkpoint()
 
 
@@ -107,7 +106,7 @@ def counts_by_face(run: Path, command: Command, show: Show) -> dict[str, tuple[i
     faces["junit"] = tuple(
         int(root.find(f".//property[@name='findings.{s.value}']").get("value")) for s in Severity
     )
-    last = json.loads(command("history", run, "--json")[1])["moments"][-1]["severities"]
+    last = json.loads(command("report", run, "--section", "history", "--json")[1])["moments"][-1]["severities"]
     faces["history"] = tuple(last.get(s.value, 0) for s in Severity)
     proposed = tomllib.loads(propose_expectations(run))["expect"]
     proposed_counts = (int(proposed[name].split()[-1]) for name in ("errors", "warnings"))
@@ -115,7 +114,7 @@ def counts_by_face(run: Path, command: Command, show: Show) -> dict[str, tuple[i
     opened = json.loads(command("diff", run, run, "--json")[1])["open"][1]
     faces["diff"] = tuple(opened[s.value] for s in Severity)
     by_severity = count_progress(results, "severity")
-    faces["progress"] = tuple(by_severity[s.value].open for s in Severity)
+    faces["progress"] = tuple(by_severity.get(s.value, FindingTally()).open for s in Severity)
     overview = {m.label: int(m.value) for m in show("overview", run).metric if m.value.isdigit()}
     faces["overview"] = (overview["Open errors"], overview["Open warnings"], faces["json"][2])
     listed = facet(results, FindingFilter(status="open", distinct=True), "severity")

@@ -28,10 +28,10 @@ def test_stores_that_were_not_used_of_late_are_closed(
     monkeypatch.setattr(reader, "MAX_OPEN", 1)
     monkeypatch.setattr(reader, "_opened", {})
     first, second = (Path(shutil.copytree(reviewed_run, tmp_path / name)) for name in "ab")
-    with open_results(first).reader() as store, open_results(second).reader():
+    with open_results(first).connection() as store, open_results(second).connection():
         assert store.scalar("SELECT 1") == 1  # in use by this thread
     for run in (second, first, second):
-        with open_results(run).reader() as store:
+        with open_results(run).connection() as store:
             assert store.scalar("SELECT count(*) FROM samples") == 24
     assert list(reader._opened) == [open_results(second).key]
     assert not reader.is_open(open_results(first).key)
