@@ -106,7 +106,8 @@ def counts_by_face(run: Path, command: Command, show: Show) -> dict[str, tuple[i
     faces["junit"] = tuple(
         int(root.find(f".//property[@name='findings.{s.value}']").get("value")) for s in Severity
     )
-    last = json.loads(command("report", run, "--section", "history", "--json")[1])["moments"][-1]["severities"]
+    history = json.loads(command("report", run, "--section", "history", "--json")[1])
+    last = history["moments"][-1]["severities"]
     faces["history"] = tuple(last.get(s.value, 0) for s in Severity)
     proposed = tomllib.loads(propose_expectations(run))["expect"]
     proposed_counts = (int(proposed[name].split()[-1]) for name in ("errors", "warnings"))

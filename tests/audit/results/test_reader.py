@@ -13,8 +13,10 @@ import polars as pl
 import pytest
 
 from audit.decisions import waivers
+from audit.decisions.decisions import decide_samples
 from audit.errors import UsageError
 from audit.interface import Run
+from audit.records import Action
 from audit.results import findings, reader
 from audit.results.decision_summary import summarise_decisions
 from audit.results.findings import FindingFilter
@@ -108,16 +110,16 @@ def test_who_waits_for_a_summary_takes_it_where_it_has_what_was_decided_by_then(
         made.append(1)
         assert goes_on.wait(300)
         found = summarise_decisions(*args)
-        Run(run).decide(ids[1 + len(made)], "drop", by="Bob")  # the ledger is never at rest
+        decide_samples(run, [ids[1 + len(made)]], Action.DROP, by="Bob")  # decisions never rest
         return found
 
     monkeypatch.setattr(reader, "summarise_decisions", slow)
     with ThreadPoolExecutor(9) as threads:
-        Run(run).decide(ids[0], "drop", by="Ada")
+        decide_samples(run, [ids[0]], Action.DROP, by="Ada")
         first = threads.submit(open_results, run)
         while not made:
             sleep(0.001)
-        Run(run).decide(ids[1], "drop", by="Ada")
+        decide_samples(run, [ids[1]], Action.DROP, by="Ada")
         others = [threads.submit(open_results, run) for _ in range(8)]
         while reader._opened[key].users < 9:  # all have come
             sleep(0.001)
