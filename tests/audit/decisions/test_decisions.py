@@ -328,7 +328,7 @@ def test_a_waived_finding_is_silent_in_reports_and_exit_codes(run: Path, command
     (dark,) = findings(run, "IMG001")
     decide_findings(run, [dark], Action.FALSE_POSITIVE, note="a cellar", by="anna")
     report = collect_report(run)
-    assert report.waived == (dark,)
+    assert report.settled == {"waived": {"IMG001": 1}}
     assert report.counts.warning == before.counts.warning - 1
     assert report.n_files_concerned == before.n_files_concerned - 1
     assert "Waived as false positives and not counted: IMG001 1." in report.completeness

@@ -26,6 +26,7 @@ from audit.report import (
     Report,
     ReportedFinding,
     collect_report,
+    documents,
     stream_findings,
     to_json,
     to_text,
@@ -496,18 +497,25 @@ def test_write_takes_known_extensions_and_never_the_place_of_another_file(
         write_report(report, boxes)
     assert boxes.read_text() == '{"images": []}'
     with pytest.raises(UsageError, match="is inside the run"):
-        write_report(report, report.generation.path / "x.json")
+        write_report(report, report.version.path / "x.json")
     with pytest.raises(UsageError, match="not a folder"):
         write_report(report, tmp_path / "none" / "x.json")
     assert write_report(report, Path(report.run) / "report.html").exists()
 
 
-def test_a_report_that_fails_leaves_the_older_one(run: Path, tmp_path: Path) -> None:
+def test_a_report_that_fails_leaves_the_older_one(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.json"
-    report = collect_report(shutil.copytree(run, tmp_path / "run"))
+    report = collect_report(run)
     write_report(report, path)
     before = path.read_bytes()
-    report.generation.findings.unlink()
+
+    def fail(report: Report) -> Iterator[ReportedFinding]:
+        yield from itertools.islice(stream_findings(report), 1)
+        raise RunError("The disk is gone.")
+
+    monkeypatch.setattr(documents, "stream_findings", fail)
     with pytest.raises(RunError):
         write_report(report, path)
     assert path.read_bytes() == before

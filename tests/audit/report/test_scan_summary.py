@@ -13,7 +13,7 @@ from audit.records import Severity
 from audit.report import Report, collect_report, to_text
 from audit.report.screen import to_screen
 from audit.results import findings as browse
-from audit.run import run_version
+from audit.results.results import open_results
 from audit.scanning import scanning
 from audit.sources import open_source
 from preflight.text import agreed
@@ -41,9 +41,8 @@ def test_the_example_of_a_leak_shows_an_image_of_each_split(tmp_path: Path, othe
     (check,) = report.checks
     assert {member.id for member in check.worst[0].members[:2]} == both
     assert all(name in to_text(report, width=200) for name in both)
-    with run_version.open_run(tmp_path / "run") as store:
-        browse.index(store)
-        (cards,) = browse.members_of(store, [leaked.fingerprint], most=2).values()
+    results = open_results(tmp_path / "run")
+    (cards,) = browse.members_of(results, [leaked.fingerprint], most=2).values()
     assert {card.id for card in cards} == both
 
 

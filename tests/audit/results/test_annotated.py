@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from audit.records import Severity
 from audit.report.previews import ThumbnailCache, with_boxes
 from audit.report.thumbnails import Thumbnail
-from audit.results.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices
+from audit.results.boxes import AnnotatedPage, BoxFilter, annotated_page, box_choices, read_boxes
 from audit.results.results import Results, open_results
 from audit.run.store import Store
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree

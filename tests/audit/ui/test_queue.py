@@ -142,7 +142,7 @@ import streamlit as st
 if (asks := st.session_state.pop("asks", None)) is None:
     link.turn_to("labels")
     run = st.session_state["run of before"] = ledger.open_chosen_run()
-    st.session_state[ledger.SEEN] = run.ledger.revision
+    st.session_state[ledger.SEEN] = run.decisions.revision
     if st.session_state.pop("answers", False):
         link.put(suspect="the next one", image="b.jpg")
     st.session_state["stands"] = link.get("suspect"), link.get("image")
