@@ -662,7 +662,7 @@ EVIDENCE = {
     "members": [MEMBER], "keeper": MEMBER, "code": str, "subject": str, "evidence": dict,
     "n_samples": int, "fixes": [dict],
 }  # fmt: skip
-FIXES = {
+FIXES: Mapping[str, dict[str, Any]] = {
     "rename": {"before": str, "after": str},
     "class": {"image_key": str, "before": str | None, "after": str},
     "size": {"image_key": str, "before": SIZE, "after": SIZE},
@@ -707,13 +707,14 @@ def _is_fix(fix: Mapping[str, Any]) -> bool:
     return _fits(fix, {**shape, "within": SIZE})
 
 
-def _fits(value: object, shape: Any) -> bool:
+def _fits(value: Any, shape: Any) -> bool:
     """Say whether a JSON value is of a type, [shape] for a list, (shape, ...) for a list of that
     length, or {key: shape} for an object, which may lack keys.
     """
     if isinstance(shape, dict):
-        known = isinstance(value, dict) and value.keys() & shape.keys()
-        return known is not False and all(_fits(value[key], shape[key]) for key in known)
+        return isinstance(value, dict) and all(
+            _fits(value[key], shape[key]) for key in value.keys() & shape.keys()
+        )
     if isinstance(shape, list):
         return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
     if isinstance(shape, tuple):
