@@ -36,7 +36,7 @@ from audit.errors import UsageError
 from audit.results.evaluation import read_units
 from audit.results.formatting import counted
 from audit.results.results import open_results
-from audit.results.similar import read_vectors
+from audit.results.similar import stored_embeddings
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams
 from audit.subset.draw import permanent_numbers
@@ -308,7 +308,7 @@ def _keys(frame: pl.DataFrame) -> pl.Series:
 def _by_coverage(
     run: Path, free: pl.DataFrame, known: pl.DataFrame, n: int, seed: int
 ) -> Picked:  # fmt: skip
-    found = read_vectors(open_results(run))
+    found = stored_embeddings(open_results(run))
     points = unit_length(found.points().directions)
     places = {pixels: place for place, pixels in enumerate(found.rows["pixel_hash"].to_list())}
     own = np.array([places.get(p, -1) for p in free["pixel_hash"].to_list()], np.int64)

@@ -73,7 +73,7 @@ def _near_train(store: Store) -> set[str]:
 
 
 @reads()
-def read_objects(
+def read_annotated_objects(
     store: Store, sample_ids: Sequence[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return the images, the boxes and the classes of the annotation files that list some samples.

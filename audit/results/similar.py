@@ -44,7 +44,7 @@ def similar_pictures(store: Store, sample_id: str, limit: int = 24) -> pl.DataFr
     return store.query(_SQL, [sample_id, limit])
 
 
-def read_vectors(results: RunReader) -> PictureVectors:
+def stored_embeddings(results: RunReader) -> PictureVectors:
     """Return the stored embeddings of the images of a run."""
     with results.connection() as store:
         return stored_vectors(store, results.run, store.query(PICTURES))

@@ -23,7 +23,7 @@ from audit.annotations.box_doubts import read_results
 from audit.annotations.coco import read_coco_alone
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
-from audit.results.evaluation import read_objects
+from audit.results.evaluation import read_annotated_objects
 from audit.results.results import open_results
 from audit.run.store import Store
 from audit.statistics.intervals import Ints
@@ -209,7 +209,7 @@ def _object_set(
 
 def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     """Return the objects of some samples of a run, from the annotation files that list them."""
-    listed, boxes, kinds = read_objects(open_results(run), sample_ids)
+    listed, boxes, kinds = read_annotated_objects(open_results(run), sample_ids)
     if boxes.is_empty():
         raise UsageError(
             f"{run} has no boxes of these images: metrics of objects need annotations "

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 import audit
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
-from audit.exports.export import COLUMNS, export_files
+from audit.exports.export import export_files
 from audit.machine.executors import Item, Result, Serial
 from audit.neighbors import search
 from audit.neighbors.pairs.signature_store import load_signatures, write_signatures
@@ -27,6 +27,7 @@ from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
 from audit.records import Severity
 from audit.report.pair_card import pair_text
+from audit.results.export_tables import COLUMNS
 from audit.results.image_search import find_overlap
 from audit.results.pair_details import show_pair
 from audit.results.results import open_results

@@ -194,7 +194,7 @@ def test_the_exported_manifest_reads_back_in_both_formats(run: Path) -> None:
         assert {s.label for s in samples} >= {LABELS[1], LABELS[4], LABELS[5]}
         assert all(s.n_bytes > 0 for s in samples)
     with (run.parent / "csv/manifest.csv").open(newline="", encoding="utf-8") as file:
-        cells = [cell for row in csv.connection(file, strict=True) for cell in row]
+        cells = [cell for row in csv.reader(file, strict=True) for cell in row]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
     assert pl.read_parquet(run.parent / "parquet/manifest.parquet").height == len(samples)
 

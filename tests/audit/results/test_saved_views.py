@@ -7,7 +7,7 @@ import pytest
 
 from audit.errors import RunError, UsageError
 from audit.results import saved_views as views
-from audit.ui.saved_views import FILE, link_of, load_views, remove_view, save_view
+from audit.results.saved_views import FILE, link_of, load_views, remove_view, save_view
 
 WHERE = '[["label","in","<b>&\\u00e9"]]'
 
