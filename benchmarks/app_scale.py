@@ -85,7 +85,7 @@ def make_run(run: Path, rows: int, findings: int, boxes: int = 0, classes: int =
         store.append("check_runs", _check_runs(heads))
         store.checkpoint()
     publish(run, "findings-0001.duckdb")
-    discard_building_folder(run)
+    discard_building(run)
 
 
 def _ids(draw: np.random.Generator, rows: int, classes: int) -> pl.DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import blake3
 
@@ -41,7 +40,7 @@ class CardFacts:
 
 def collect_facts(report: Report, licence: str = "") -> CardFacts:
     """Return the facts of a card; `licence` is that of all files and goes before a manifest's."""
-    results = open_reader(Path(report.run), report.version)
+    results = open_reader(report.version.path.parent, report.version)
     applied = results.decisions.applied
     verbs = applied.effective["verb"].to_list()
     verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()

@@ -86,7 +86,7 @@ _INDEX = f"""
         f.row, m.begins, m.ends, coalesce(m.splits, []) AS splits, coalesce(m.labels, []) AS labels
     FROM ranked f LEFT JOIN members m USING (fingerprint) LEFT JOIN twins w USING (fingerprint)
     ORDER BY cost
-""".format(tail="f.rank, f.code, f.fold, f.n_samples DESC, f.fingerprint")
+""".format(tail="f.rank, f.code, f.fold, f.n_samples DESC, f.row")
 
 
 def index_findings(store: Store) -> None:

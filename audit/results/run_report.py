@@ -222,7 +222,7 @@ def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]
         LEFT JOIN (SELECT fingerprint, fold FROM {FOLDED}) d USING (fingerprint)
         LEFT JOIN {SAME_FAULTS} same USING (fingerprint) WHERE {only} ORDER BY x.cost
     """
-    results = open_reader(Path(report.run), report.version)
+    results = open_reader(report.version.path.parent, report.version)
     with results.connection(index_findings) as store:
         for row in store.pages(sql):
             yield ReportedFinding.from_row(row, *row[-4:])

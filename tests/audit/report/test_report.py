@@ -372,7 +372,8 @@ def test_json_is_the_contract(report: Report) -> None:
     document = json.loads("".join(to_json(report)))
     assert list(document) == [
         "schema", "run", "notice", "dataset", "boxes", "summary", "do_first", "costs", "decided",
-        "retired", "waived", "failed_checks", "failed_readers", "folds", "findings", "completeness", "timing",
+        "retired", "waived", "failed_checks", "failed_readers", "folds", "findings",
+        "completeness", "timing",
     ]  # fmt: skip
     assert document["schema"] == "audit-report/1"
     assert document["summary"] == report.summary
