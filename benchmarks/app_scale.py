@@ -41,7 +41,7 @@ from bench import Document, hall, measures, run_apart, run_command
 
 from audit.annotations import measure_boxes
 from audit.picture.features import FEATURE_ROW, MEASURED
-from audit.run.run_version import MEASUREMENTS, building_folder, publish
+from audit.run.run_version import MEASUREMENTS, building_folder, discard_building, publish
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 

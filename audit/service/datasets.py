@@ -242,7 +242,7 @@ class Service:
 def _line(one: ServedDataset) -> DatasetLine:
     results = open_results(one.run)
     open_now, facts = count_open_findings(results), run_facts(results)
-    a, b, trend = _changes([moment.row() for moment in results.history()])
+    a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
     by = DecisionStore(one.run).count_by_person()
     return DatasetLine(
         one.name, count_images(results), open_now.error, open_now.warning, a, b,

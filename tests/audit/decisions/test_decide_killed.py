@@ -71,6 +71,6 @@ def test_a_killed_comparison_changes_nothing(reviewed_run: Path, run: Path, tmp_
     audit.open(run).decide("train/cat/0.jpg", "drop")
     before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
     document = compare_runs(reviewed_run, run).document()
-    die(COMPARE, "audit.compare.diff", "apply_decisions", "after", reviewed_run, run)
+    die(COMPARE, "audit.results.reader", "summarise_decisions", "after", reviewed_run, run)
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
     assert compare_runs(reviewed_run, run).document() == document
