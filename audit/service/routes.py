@@ -94,7 +94,7 @@ def get_findings(call: ApiCall) -> Any:
     codes = tuple(code.strip().upper() for code in (words["code"] or "").split(",") if code)
     filters = FindingFilter(
         codes, words["severity"], words["split"], None, words["label"], words["status"],
-        words["text"] or "", distinct=not codes,
+        words["text"] or "",
     )  # fmt: skip
     results = open_results(call.dataset.run)
     start = 0
