@@ -339,8 +339,8 @@ def _choose(
     unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
 ) -> None:  # fmt: skip
     """Write the next images to label or to evaluate."""
-    from audit.choosing.choice import Wanted, select_pictures
     from audit.report.output import write_table
+    from audit.subset.choice import Wanted, select_pictures
 
     default = PlanOptions()
     of_goal = (

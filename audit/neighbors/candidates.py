@@ -1,14 +1,8 @@
 """Which pairs are verified at all: close hashes, and near descriptors.
 
-The two sources miss different copies: a hash survives recompression but not a crop, a descriptor
-survives the crop but has a cap on its neighbours. Both are generous, because a pair that is not
-proposed here is never compared, while a wrong proposal costs 0.1 ms.
-
-A hash keeps the signs of 64 low frequencies against their median. Mirroring a picture changes
-the sign of its odd frequencies and turning it swaps the axes, so that one cosine transform of the
-grey plane gives all eight hashes. Mirror images and quarter turns are then as completely searched
-as plain copies are, at eight times the codes: on request, because the dense descriptor already
-proposes nearly all of them.
+A hash survives recompression but not a crop; a descriptor survives the crop but has a cap on its
+neighbours. Mirroring a picture changes the sign of its odd frequencies and turning it swaps the
+axes, so one cosine transform of the grey plane gives all eight hashes.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """The eight ways to lay a picture down: four quarter turns, each as it is or mirrored.
 
 An orientation is a number of three bits, applied in this order: bit 0 mirrors x (left and right
-change places), bit 1 mirrors y, bit 2 swaps the axes. Three yes-or-no steps reach all eight
-symmetries of the square, and each place that needs them does its part of the work on what it holds:
-pixels, places in a grid, signs of frequencies. All of those forms are here, so that number 5 means
-the same everywhere.
-
-`orient(other, k)` lays `other` down so that it looks like the template; read from the template to
-the other picture, the change is `ORIENTATIONS[k]`, turns clockwise. Mirroring is its own inverse;
-of the eight only the two quarter turns are not (`INVERSE`).
+change places), bit 1 mirrors y, bit 2 swaps the axes. `orient(other, k)` lays `other` down so that
+it looks like the template; read from the template to the other picture, the change is
+`ORIENTATIONS[k]`, turns clockwise. Only the two quarter turns are not their own inverse
+(`INVERSE`).
 """
 
 from __future__ import annotations

@@ -1,18 +1,10 @@
 """The whole search: candidates, verification, full-resolution checks, groups.
 
-Candidates are generous and come from two sides: every pair of perceptual hashes within a stated
-radius (complete), and the k nearest by descriptor in any orientation (a stated cap; a burst of
-forty shots is still found whole, through its representative). Pairs that share the middle
-only (`centres`: soft frames, replaced backgrounds) are found apart, upright and in place. Each
-candidate is verified. Pairs whose score lies near the threshold and whose files hold more than a
-signature are checked at full resolution, nearest to the threshold first, up to a bound. Then
-groups.
-
-Everything works in the order of the keys (content hashes), so neither the order of the input nor
-the number of workers shows in the result.
-
-A search that bounds its work (neighbours, radius, full-resolution checks) has to say what the
-bounds cost. Every number here is printed with the result and stored with the run.
+Candidates are every pair of perceptual hashes within a stated radius (complete), the k nearest by
+descriptor in any orientation (a stated cap), and pairs that share the middle only (`centres`). Each
+is verified; pairs near the threshold are checked at full resolution, nearest first, up to a bound.
+Everything works in the order of the keys (content hashes), and what the bounds cost is stored with
+the run.
 """
 
 from __future__ import annotations

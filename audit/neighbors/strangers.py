@@ -65,9 +65,8 @@ def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
 def choose_strangers(templates: Rows, table: RowTable, descriptors: RowTable, pool: Rows) -> Rows:
     """Return the strangers (n, k) of templates (n,): as near as those of the `RANKS`.
 
-    The four nearest, and of ever smaller parts of the pool, which are each template's own, the
-    nearest that is left: one of 1/16 of the pool is about the sixteenth of all. One that comes or
-    goes changes the strangers of few templates, where ranks themselves would move for all.
+    The four nearest, and the nearest of ever smaller parts of the pool, which are each template's
+    own. So a picture that comes or goes changes the strangers of few templates.
     """
     near = similarity_table(descriptors[templates], descriptors[pool])
     free = templates[:, None] != pool

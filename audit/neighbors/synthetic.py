@@ -1,9 +1,7 @@
 """Synthetic duplicates: the changes a near-duplicate search is expected to see through.
 
-Every figure this package prints about recall comes from here: a picture is changed in a known way,
-so the truth is known without anyone judging it. `measure_recall` makes them of a sample of the
-user's own pictures; the benchmark makes them of photographs and 32-px pictures. All are seeded, all
-work on uint8 RGB at the size of the file, and amounts that are lengths scale with the picture.
+`measure_recall` makes them of a sample of the user's own pictures. All are seeded, all work on
+uint8 RGB at the size of the file, and lengths scale with the picture.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Score a candidate pair: align the two images, then compute the log odds that they are copies.
 
 The alignment is an inverse-compositional Lucas-Kanade search over affine maps (Baker and Matthews,
-IJCV 2004), coarse to fine, with Cauchy weights so that a caption does not dominate. The score adds
-agreement of gradients and colours, the amount of structure, and the cost of the map; its weights
-are a logistic regression and constant. Only the threshold is calibrated on the dataset
-(`calibrate`). Maps act on coordinates in [-1, 1]: x' = (1+p0) x + p1 y + p2 and
-y' = p3 x + (1+p4) y + p5 take a point of the template to the other image. The template is the image
-with the smaller content hash, so scores are symmetric.
+IJCV 2004), coarse to fine, with Cauchy weights. The score is a logistic regression with constant
+weights; only the threshold is calibrated on the dataset (`calibrate`). Maps act on [-1, 1]: x' =
+(1+p0) x + p1 y + p2 and y' = p3 x + (1+p4) y + p5 take a point of the template, the image with the
+smaller content hash, to the other image.
 """
 
 from __future__ import annotations

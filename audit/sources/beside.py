@@ -1,15 +1,11 @@
 """Tables that lie beside the pictures of a folder: `labels.csv` with a class for each.
 
-Which column names the pictures is told by its cells, not by its name: paths, names, or names
-without extension of the pictures that are there (`id_code`, `Image Index`). The class is the column
-with a usual name (`label`, `class`), the only one in whose name such a word stands (`Finding
-Labels`), the only one left whose values come again (`breed`), or one of columns of 0 and 1 of which
-each row has a single 1. A table with several rows a picture, or with boxes, tells nothing here.
-Nor does one whose name or column says that it is of something else: who took the picture, when, a
-quantity, a prediction. No list of such words is complete: numbers and flags count only in a table
-that is named like one of classes.
-
-Costs the reading of those tables, of at most 64 MB each.
+The cells decide which column names the pictures: their paths, names, or names without extension.
+The class is the column with a usual name (`label`), the only one with such a word (`Finding
+Labels`), the only one left whose values recur (`breed`), or columns of 0 and 1 with a single 1 a
+row. Tables with several rows a picture, with boxes, or named after something else (an author, a
+time, a quantity, a prediction) give no labels; numbers and flags need a table that is named like
+one of classes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Folder trees as samples: walks a root in fixed order and gives each picture its split and label.
 
-Cost: one `stat` per picture and no open (except to sniff a file whose extension is unknown), so a
-re-scan of unchanged data is bounded by the listing. Ids are unique: names that become equal in
-Unicode normal form C are numbered `#2` in walking order, with a note.
+No picture is opened, except to sniff a file whose extension is unknown. Ids are unique: names that
+become equal in Unicode normal form C are numbered `#2` in walking order, with a note.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Folders listed: the names in one, sizes and times of its files, and the names at a tree's top.
 
-The layout is inferred from the top, two levels of names without sizes, before the walk. Listing a
-folder costs about 0.6 microseconds per entry, its sizes and times 1.8; of many class folders only
-the first 20 by name are listed for the layout, so this stays cheap compared with the walk.
+The layout is inferred from two levels of names before the walk; of many class folders only the
+first 20 by name are listed for it.
 """
 
 from __future__ import annotations

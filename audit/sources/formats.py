@@ -1,11 +1,8 @@
 """Is this file a picture? By a known extension, else by its first 32 bytes.
 
-Opening every file to look at it would cost more than the whole listing, so the name decides
-whenever it can: a known picture extension is believed here (the decoder says later what the content
-really is), a known other extension is never opened, and only the rest is sniffed. Vector and
-document formats (SVG, PDF, EPS) are not pictures of a raster dataset; raster formats that the
-decoders of this project do not read (camera RAW, DICOM, JPEG XL, EXR) are counted under a reason of
-their own.
+Opening every file would cost more than the whole listing, so a known extension decides. Vector and
+document formats are not pictures of a raster dataset; raster formats that the decoders do not read
+(camera RAW, DICOM, JPEG XL, EXR) are counted under a reason of their own.
 """
 
 from __future__ import annotations

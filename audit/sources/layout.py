@@ -1,11 +1,10 @@
 """Which folders mean what: infers the layout of a tree from its listing and keeps the reason.
 
-A `FolderLayout` gives each level of folders a role, from the root down: `split`, `class`, or `-`
-(no meaning). Containers (`images`, `data`) take no role wherever they stand, annotation folders
-are not entered, and a lone outer folder (an archive unpacked into its own folder) is skipped. The
-class is the folder directly under the split, or the root, as in torchvision's ImageFolder; what
-lies deeper belongs to it. Where boxes or captions label the pictures (COCO, YOLO, VOC), folders are
-not classes and labels stay empty, unless several splits contain the same class folders.
+A `FolderLayout` gives each level of folders a role: `split`, `class`, or `-` (no meaning).
+Containers (`images`) take no role, annotation folders are not entered, and a lone outer folder is
+skipped; the class is the folder directly under the split, or the root, as in torchvision's
+ImageFolder. Where boxes or captions label the pictures, folders are not classes, unless several
+splits contain the same class folders.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Splits that a dataset has already, but not as folders: lists, one COCO file each, file names.
 
-What is looked for, the first that is there: the folders and lists that a YAML of YOLO names; text
-files that list pictures (`ImageSets/Main/*.txt` of VOC, `train.txt`, paths or names without
-extension); COCO files each named like a split (`instances_val2017.json`); `train_test_split.txt`
-of CUB; names that hold a split (`img_train_0001.jpg`). Two splits at least, and pictures that
-exist, show that it is meant.
-
-Costs the reading of those lists; of COCO files the names of pictures alone are looked for.
+The first that is there counts: folders and lists in a YAML of YOLO; text files that list pictures
+(`ImageSets/Main/*.txt`, `train.txt`); COCO files each named like a split
+(`instances_val2017.json`); `train_test_split.txt` of CUB; names that hold a split
+(`img_train_0001.jpg`). Two splits at least, and pictures that exist, are required.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A manifest as samples: a table that lists the pictures, with labels, splits, groups and metadata.
 
-The columns are found by name (`path`, `label`, `split`, `group`, `id` and their usual aliases);
-every other column is metadata. Relative paths start at the manifest's folder. A listed file that
-is not there is still a sample, with `n_bytes` -1: that is a finding, not an error. So is an
-address, whose image is fetched when it is measured. Cost: about 8 microseconds per row, one `stat`
-included; ids are kept as hashes.
+Columns are found by name (`path`, `label`, `split`, `group`, `id` and their usual aliases); every
+other column is metadata. Relative paths start at the manifest's folder. A file that is not there is
+a sample with `n_bytes` -1, and so is an address, which is fetched when it is measured.
 """
 
 from __future__ import annotations

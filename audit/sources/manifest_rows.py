@@ -1,14 +1,9 @@
 """Rows of a manifest file, one form for CSV, JSONL and Parquet, with line numbers.
 
-CSV and JSONL are read by the standard library line by line: flat memory, about 1 to 4 microseconds
-per row, and every error can name its line, which the vectorised readers cannot. Parquet comes in
-batches from polars, imported only here and only then.
-
-JSONL has no header: its columns are the keys of all its lines, so opening it reads it once.
-
-A list of pictures without a header, as ImageNet's train.txt, has a path a line, maybe a label. The
-path goes up to the extension of a picture, so that it may hold spaces; what follows is the
-label. Labels that are numbers get their names where a file of class names lies beside, one a line.
+CSV and JSONL are read by the standard library line by line: flat memory, and every error can name
+its line. JSONL has no header, so opening it reads it once for the keys. A list without a header, as
+ImageNet's train.txt, has a path up to the extension of a picture, then maybe a label; numbers get
+their names from a file of class names beside.
 """
 
 from __future__ import annotations

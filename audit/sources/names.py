@@ -1,10 +1,8 @@
 """What the name of a folder says: a split, a container without meaning, annotations, or a class.
 
-Published datasets agree on a few dozen words. A name is cut into words (`JPEGImages`, `seg_train`,
-`train2017`), the words that only say "pictures are here" are put aside, and what remains decides.
-Split names become `train`, `val` or `test` where exactly one folder beside each other can mean it;
-where two could (`train_1`, `train_2`; `val` and `dev`) and where the word itself is open (`eval`,
-`holdout`) the folder's own spelling is kept as the split.
+A name is cut into words (`JPEGImages`, `train2017`); without the words for pictures, what remains
+decides. Split names become `train`, `val` or `test` where exactly one folder beside each other can
+mean it; else (`train_1` and `train_2`, `eval`, `holdout`) the folder's own spelling is the split.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Packs as samples: archives, shards and arrays, one or many, read where they lie.
 
-Archives are read as the folder they would be unpacked to. Rows of tables and arrays have no names:
-they are numbered through all packs of a split, in the order of the packs, so that ids stay when the
-same rows are packed into other shards. A damaged pack is a note that FILE009 reports; what can be
-read of it, and the other packs, are read.
+Archives are read as the folder they would be unpacked to. Rows of tables and arrays are numbered
+through all packs of a split, so that ids stay when they are packed into other shards. A damaged
+pack is a note that FILE009 reports; what can be read of it is read.
 """
 
 from __future__ import annotations

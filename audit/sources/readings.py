@@ -1,8 +1,7 @@
 """What a reader gives: samples as columns, and what it met besides them.
 
-A listing of millions of files fills columns folder by folder; a `Sample` is made only for those who
-ask for one. Files left out are counted by reason and extension with one example each, and notes of
-one kind stop at a limit and end with how many more there were: memory stays flat.
+A listing of millions of files fills columns; a `Sample` is made only on request. Files left out are
+counted by reason and extension with one example each, and notes of one kind stop at a limit.
 """
 
 from __future__ import annotations

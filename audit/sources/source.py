@@ -1,8 +1,6 @@
 """A dataset to read: decides how to read what the user named, then streams its samples.
 
-`open_source` takes what the command line was given, decides how to read it and says why; nothing is
-opened but manifests and a few annotation files. `Source.rows` then streams the samples in a fixed
-order.
+`open_source` decides and gives the reason; it opens manifests and a few annotation files only.
 """
 
 from __future__ import annotations

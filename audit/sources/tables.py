@@ -1,16 +1,10 @@
 """Tables of strangers: texts in CSV, the usual names of box columns, columns with types.
 
-A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`; CSV itself cannot tell an empty
-text from none, and readers strip blanks. So a text that begins so, is empty, has blanks at its
-ends, or begins with an apostrophe itself, is written after one more apostrophe. A table with such a
-text has one more column, empty, whose name is `MARK`: where it is in the header, and only there, a
-leading apostrophe is taken off again, and nothing is stripped. A user's own class `'=x` in a table
-without that column is therefore never touched, and escaping it twice cannot happen.
-
-Numbers stay numbers, whatever file they came from. Parquet and JSON carry types; CSV does not, so a
-text column becomes integer, real, Boolean, date or time only if every value of the whole file reads
-as one. `007` stays text: it is a name, not seven. So does a column with an integer that its type
-could not hold to the last digit: long integers are names too, and a rounded name is another one.
+A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`, and readers strip blanks. So a text
+that begins so, is empty, has blanks at its ends, or begins with an apostrophe is written after one
+more apostrophe; only a table with the empty column `MARK` has it taken off again. A text column
+becomes integer, real, Boolean, date or time only if every value reads as one without loss: `007`
+and integers too long for the type stay text.
 """
 
 from __future__ import annotations

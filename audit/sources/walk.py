@@ -1,15 +1,9 @@
 """The walk: folders in one fixed order, depth first, counting everything that is not a sample.
 
-Order: the files of a folder by name, then its folders by name, by code point, whatever the file
-system returns. Names are sorted folder by folder, so memory holds the names of one folder, the
-folders still to visit, and the texts that were met: annotations are found among them without
-another walk. Pipes, sockets and devices are never opened. A folder that cannot be listed is a note,
-not a crash.
-
-A linked folder is listed under the link, as loaders read it. Three kinds of links are not entered,
-so that folders that link to each other end: a link to a folder that contains it; inside a linked
-folder, a link to a folder of the dataset; two links deep, a link to a folder that the same first
-link has already led to.
+The files of a folder come by name, then its folders, by code point; pipes, sockets and devices are
+never opened. A linked folder is listed under the link, as loaders read it. Three kinds of links are
+not entered, so that the walk ends: a link to a folder that contains it; inside a linked folder, a
+link to a folder of the dataset; two links deep, a folder that the same first link has led to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """New against library: which images of a new folder show a picture that an audited run holds.
 
-The new images are measured as a scan would, but nothing is stored; of the library only what its
-scan kept is read (hashes, signatures, the threshold), and for full-resolution checks a few of its
-files. Every new image gets at most one answer, the surest: same bytes, same pixels, or near.
+The new images are measured as a scan would, but nothing is stored. Every new image gets at most one
+answer, the surest: same bytes, same pixels, or near.
 """
 
 from __future__ import annotations

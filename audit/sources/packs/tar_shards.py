@@ -1,8 +1,7 @@
 """Tar archives, shards of WebDataset among them: a member is a range of bytes of the file.
 
-Headers are read once, about 20 microseconds each; data is skipped by seeking. Behind a damaged
-header the next sound one is looked for, so that what lies behind it is read. An archive that is
-compressed as a whole has no ranges: it is named, with the fix.
+Data is skipped by seeking; behind a damaged header the next sound one is looked for. An archive
+that is compressed as a whole has no ranges: it is named, with the fix.
 """
 
 from __future__ import annotations

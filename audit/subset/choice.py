@@ -24,13 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.choosing.coverage import (
-    Reach,
-    choose_covering,
-    likeness_to,
-    measure_reach,
-    random_reach,
-)
 from audit.embeddings.nearest import unit_length
 from audit.errors import UsageError
 from audit.results.evaluation import read_units
@@ -39,6 +32,13 @@ from audit.results.results import open_results
 from audit.results.similar import read_vectors
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams
+from audit.subset.coverage import (
+    Reach,
+    choose_covering,
+    likeness_to,
+    measure_reach,
+    random_reach,
+)
 from audit.subset.draw import permanent_numbers
 from audit.subset.predictions import (
     IDS,
