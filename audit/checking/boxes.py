@@ -1,8 +1,6 @@
 """Checks of boxes: one finding per picture about its worst box, or one per annotation file.
 
-A picture may have a hundred boxes of one fault: it is told once, with the place of the worst in its
-file and the number of the others. What the message says is the check's; where, and how many more,
-is said here.
+The message is the check's; the place of the worst box and the number of the others come from here.
 """
 
 from __future__ import annotations

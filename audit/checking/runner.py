@@ -1,9 +1,8 @@
 """Run checks over measurements and write what they find into a findings database.
 
-A check that raises loses nothing but itself: its findings are rolled back or never stored, what
-broke is kept with file and line in the table `failed_checks`, the others run, and the next scan
-tries again. A check that declares a column which this run did not measure is skipped, with the
-reason. A check that is `left_to` others runs after them and does not name again what they named.
+A check that raises is stored with file and line in `failed_checks`, the others run, and the next
+scan tries again. A check that declares a column which this run did not measure is skipped, with the
+reason. A check that is `left_to` others does not name again what they named.
 """
 
 from __future__ import annotations

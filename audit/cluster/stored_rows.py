@@ -1,9 +1,7 @@
 """Rows of fixed width on a shared place, read by number: more than one machine would want to hold.
 
-They lie in files of `FILE_ROWS` rows. In a folder these are mapped, `KEPT_FILES` at a time, because
-a node's process has a limit on its addresses; from a store they are fetched in pieces of
-`PIECE_ROWS`, of which each process keeps the last `KEPT`: about 300 MB of signatures. Asking for
-rows that lie close together is quick, single ones all over are not.
+They lie in files of `FILE_ROWS` rows. In a folder `KEPT_FILES` are mapped at a time, because
+addresses are limited; from a store each process keeps the last `KEPT` pieces of `PIECE_ROWS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A map of the pictures: two coordinates, so that what looks alike lies together.
 
 UMAP (McInnes, Healy and Melville 2018) where it is installed (`dataset-preflight[umap]`), up to
-100,000 pictures; else the first two principal axes, which cost nothing. UMAP compiles for 10 s in
-every process, and takes about 1 ms a picture.
+100,000 pictures; else the first two principal axes.
 """
 
 from __future__ import annotations

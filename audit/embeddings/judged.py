@@ -95,8 +95,7 @@ class JudgedLabels:
         """Return how many of the first n labels are wrong, with an interval of about 95 %.
 
         It spans the laws of error that may hold. Under each, labels are wrong independently, and
-        the share that errors have is as uncertain as its gain says: of a normal likelihood, z =
-        sqrt(2 gain) standard errors from 0.
+        the share of errors is z = sqrt(2 gain) standard errors from 0, as of a normal likelihood.
         """
         first = self.chances[:, self.order()[:n]]
         wrong = first.sum(1)
@@ -128,9 +127,8 @@ def judge_vectors(
 ) -> JudgedLabels:
     """Judge labels (n,) in 0..n_classes-1 by a model that did not see their group, and neighbours.
 
-    `views` (v, n, d) are the vectors, of one view of each picture or more. Rows with the label -1
-    are not judged, and neither teach nor vote. `decomposition` of the mean of the views, where the
-    caller has it, is used again if it is the one that is needed.
+    `views` (v, n, d) are vectors of one or more views. Rows with the label -1 neither teach nor
+    vote. A `decomposition` of the mean of the views is used again if it is the one that is needed.
     """
     rows = np.flatnonzero(labels >= 0)
     whole = len(rows) == len(labels)
@@ -193,10 +191,9 @@ def judge_probabilities(
 def agreement(witness: Floats, labels: Ints, groups: Ints) -> float:
     """Return how surely a witness (n, K) that saw no label of a row's group agrees with labels.
 
-    In standard deviations of what labels give that are dealt anew to the groups. What the witness
-    says of a label is then a sum over pairs of rows, and each pair is in it twice: once for each
-    row. So its variance is twice that of a sum of independent terms, which are counted by group
-    (as for join counts: Cliff and Ord 1981, Spatial Processes).
+    In standard deviations of what labels give that are dealt anew to the groups. Each pair of rows
+    counts twice, so the variance is twice that of independent terms, counted by group (as for join
+    counts: Cliff and Ord 1981, Spatial Processes).
     """
     shares = np.bincount(labels, minlength=witness.shape[1]) / len(labels)
     spoken = witness[np.arange(len(labels)), labels] - witness @ shares

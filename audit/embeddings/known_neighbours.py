@@ -1,8 +1,7 @@
 """The neighbours by meaning of a scan's pictures, kept for the next scan in `vector_state`.
 
 What is found of points that are the same in every set (`Compared.codes`) stands but for pictures
-that came, went, or belong to others now. Read from the generation before, where a scan has that
-attached; of pictures between `KEPT_FROM` and `KEPT_UP_TO`, at 250 bytes each.
+that came, went, or changed group. Kept for `KEPT_FROM` to `KEPT_UP_TO` pictures.
 """
 
 from __future__ import annotations

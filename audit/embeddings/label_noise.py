@@ -455,9 +455,9 @@ TINY = 1e-9
 def rate_labels(p: Floats, labels: Ints, share: float, *, told: bool) -> Floats:
     """Return the quality of each label, 0 to 1: low for those to look at first.
 
-    Where errors are `told` from overlap, the probability of the label. Else the mean, on the scale
-    of log odds, of that and of the chance that the label is right where each pair of classes has
-    its own share of confusion.
+    Where errors are `told` from overlap, the probability of the label. Else the mean log odds of
+    that and of the chance that the label is right with a share of confusion for each pair of
+    classes.
     """
     own = p[np.arange(len(labels)), labels]
     if told:

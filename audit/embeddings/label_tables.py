@@ -1,12 +1,8 @@
 """Vectors of a run's pictures, and what they say of labels: once a scan, stored for all to read.
 
-Rows are distinct pictures (pixel hashes), as for near-duplicates. What is found goes into narrow
-tables of the measurements database: `label_scores`, `vector_neighbours`, `label_neighbours`,
-`embedding_map`, `label_facts`.
-
-A picture with two labels is left to LABEL005, two spellings of a class (LABEL002) count as one.
-What belongs together (near-duplicates, and a manifest's groups: one patient, one film) gets one
-number, and is judged by a model that saw none of its members.
+Rows are distinct pictures (pixel hashes). A picture with two labels is left to LABEL005, two
+spellings of a class (LABEL002) count as one. What belongs together (near-duplicates, and a
+manifest's groups) is judged by a model that saw none of its members.
 """
 
 from __future__ import annotations

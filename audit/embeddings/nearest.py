@@ -1,13 +1,9 @@
 """The nearest neighbours by meaning: cosine over principal axes, copies left out.
 
-The axes are scaled by the fourth root of their variance, half way to whitening: as they are, a few
-axes of brightness decide; whitened, noise does. Beyond `REFERENCES` pictures the neighbours of
-every picture are looked for among that many, because all pairs of a million are a day's work; below
-it they are exact. Costs n x references x 128 products.
-
-Points that are the same in every set (`Compared.codes`) are compared with those of an earlier
-search again only where a picture came or went: of whole numbers, products are exact, so what was
-found before is what would be found now.
+The axes are scaled by the fourth root of their variance: as they are, a few axes of brightness
+decide; whitened, noise does. Beyond `REFERENCES` pictures neighbours are looked for among that
+many; below it they are exact. Points that are the same in every set (`Compared.codes`) are whole
+numbers, so products of an earlier search stand where no picture came or went.
 """
 
 from __future__ import annotations
@@ -253,8 +249,7 @@ def vote_shares(
     """Return the neighbours of `rows` by class (m, n_classes), and shares smoothed to be above 0.
 
     `labels` are those of all rows; -1 votes for nothing. What belongs together (`groups`, of all
-    rows) has one vote, that of its nearest member. The shares are as if each row were among those
-    that may vote: without it, its own class is a little rarer, whatever the picture shows.
+    rows) has one vote, that of its nearest member. The shares are those without the row itself.
     """
     index = nearest.index[rows]
     voted = np.where(index >= 0, labels[index], -1)

@@ -1,10 +1,9 @@
 """Compute the built-in embeddings: patches of the stored signature, coded by a shipped dictionary.
 
-A signature holds a 32x32 grey and an 8x8 colour plane, so no file is opened. Patches of 6x6 pixels
-are whitened, compared with k-means centroids (the "triangle" of Coates, Lee and Ng 2011, AISTATS)
-and summed over the four quarters of the image. The dictionary (`audit/embeddings/dictionary.npz`)
-was learnt from drawn images and contains the mirror image of every centroid, so the mean of a code
-and its mirrored code is a permutation. Codes are integers, so sums are exact in any order.
+Patches of 6x6 pixels are whitened, compared with k-means centroids (the "triangle" of Coates, Lee
+and Ng 2011, AISTATS) and summed over the four quarters of the image. The dictionary
+(`audit/embeddings/dictionary.npz`) contains the mirror image of every centroid, so the mean of a
+code and its mirrored code is a permutation. Codes are integers, so sums are exact in any order.
 """
 
 from __future__ import annotations

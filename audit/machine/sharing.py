@@ -1,10 +1,8 @@
 """How the heavy steps of a search are shared out: in this process, or by whoever offers more hands.
 
-A step is a picklable function of a list of parts and the parts themselves; what it returns for
-several lists is put together by the step. In this process it gets all parts at once and its threads
-take one after the other (`at_once`); over machines each gets some
-(`audit.neighbors.shared_search`). What a step reads, signatures and descriptors, are arrays here
-and a `RowTable` of another kind there.
+A step is a picklable function of a list of parts; the step puts together what it returns for
+several lists. In this process it gets all parts at once (`at_once`); over machines each gets some
+(`audit.neighbors.shared_search`).
 """
 
 from __future__ import annotations

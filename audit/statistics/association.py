@@ -1,10 +1,8 @@
 """Association: tests of many properties against classes and splits, and a classifier on them.
 
-Everything rests on ranks within strata (splits), so that no distribution is assumed and a property
-that differs between splits is not taken for one that differs between classes. The effect is the
-AUC: the probability that of one picture of the class and one of the others, the property puts them
-in order (0.5: none). Its null is that of permutations within strata, by their exact mean and
-variance; rows are units, so that copies count once. 60,000 rows and 100 columns take about 2 s.
+Everything rests on ranks within strata (splits): no distribution is assumed, and a property that
+differs between splits is not taken for one that differs between classes. The effect is the AUC
+(0.5: none); its null is that of permutations within strata, by their exact mean and variance.
 """
 
 from __future__ import annotations
@@ -164,9 +162,8 @@ def split_shifts(values: Floats, steps: Floats) -> Floats:
     """Return the Kolmogorov-Smirnov distance (splits, p) of two sides of each of several splits.
 
     `values` (n, p); `steps` (splits, n) is the size of the other side for the rows of one side,
-    less the size of this one for those of the other, 0 for the rest; the distance is times the
-    product of both sizes. So sums are of whole numbers, in whatever order ties come, and each
-    column is put in order once for all splits.
+    less the size of this one for those of the other, 0 for the rest. The distance is times the
+    product of both sizes, so that sums are whole numbers.
     """
     found = np.zeros((len(steps), values.shape[1]))
     for column in range(values.shape[1]):

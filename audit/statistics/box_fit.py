@@ -1,10 +1,8 @@
 """How boxes fit their pictures without a detector: an object differs from what is around its box.
 
-The fit of a box is how far light, fine detail and two colours differ between the box and a ring of
-three tenths of its size around it, in deviations of the picture. Whether boxes lie where they
-should is asked of many of them together: the same boxes mirrored, moved, or laid on another picture
-fit worse. All from small planes of each picture, so that no file is opened; a box needs an eighth
-of the picture in each direction. 1,000 boxes take about 20 ms.
+The fit is how far light, fine detail and two colours differ between the box and a ring of three
+tenths of its size around it, in deviations of the picture. The same boxes mirrored, moved, or laid
+on another picture fit worse. A box needs an eighth of the picture in each direction.
 """
 
 from __future__ import annotations

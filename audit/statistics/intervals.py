@@ -1,12 +1,9 @@
 """Intervals, tests and effect sizes for counts: thin over scipy, each formula with its source.
 
-Why not one library call: scipy has the distributions, but not limits for a share of a *finite* set,
-nor Wilson limits at a non-integer effective sample size, nor the mid-p McNemar test; those are
-written here, everything else is delegated. All functions take scalars or arrays that broadcast,
-return floats in the unit of their inputs (shares in [0, 1], never per cent), and cost microseconds,
-except `hypergeometric_limits`, which bisects about log2(N) times. scipy is imported by the
-functions that need it, and only its special functions where a scan comes by: `scipy.stats` takes
-a second to import.
+scipy lacks limits for a share of a *finite* set, Wilson limits at a non-integer size and the mid-p
+McNemar test; everything else is delegated. All functions take scalars or arrays that broadcast and
+return floats in the unit of their inputs (shares in [0, 1]). scipy is imported by the functions
+that need it, because `scipy.stats` takes a second to import.
 """
 
 from __future__ import annotations
@@ -81,9 +78,8 @@ def clopper_pearson(
 def midp_limits(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Return the mid-p limits of a share from `successes` of `n`, which may be non-integer.
 
-    Lancaster (1961), JASA 56:223: the observed count is half in each tail, so that coverage is
-    close to `confidence` on average, where exact limits lie above it and Wilson's below for rare
-    successes. At 0 and n: Clopper and Pearson's one-sided limits at the same tail.
+    Lancaster (1961), JASA 56:223: the observed count is half in each tail. At 0 and n: Clopper and
+    Pearson's one-sided limits at the same tail.
     """
     from scipy.special import betainc
 

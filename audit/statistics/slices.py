@@ -1,14 +1,10 @@
 """Slices: the groups of pictures in which a model is wrong more often than elsewhere.
 
-A slice is one value of a column of texts, or one end of a column of numbers (the lowest or highest
-1/20 to 1/2 of it: what fails is the dark, the blurred, the small). Each is tested against all other
-rows by the exact hypergeometric tail, and all tests of all columns are one family: Benjamini and
-Hochberg (1995) hold the share of false slices below `LEVEL`, and with it the chance of any slice
-where errors fall at random. Of slices that say the same (a class, and the cluster that holds it)
-the clearest stays: another is reported where it is wrong too often outside those before it.
-
-Rows count as independent: copies of one picture should be one row, or weigh as one. About 1 s for
-1,000,000 rows and 30 columns."""
+A slice is one value of a column of texts, or one end of a column of numbers. Each is tested against
+all other rows by the exact hypergeometric tail, and all tests are one family (Benjamini and
+Hochberg 1995). Of slices that say the same the clearest stays; rows count as independent, so copies
+of one picture should be one row, or weigh as one.
+"""
 
 from __future__ import annotations
 

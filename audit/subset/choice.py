@@ -1,14 +1,8 @@
 """A choice of pictures: to label next, or to evaluate on, with what it buys.
 
-`audit subset draw RUN --choose` and `Run.select`. The same run, words and seed give the same rows.
-
-The set is that of `audit.subset.source`: unreadable files, copies of training pictures and pictures
-with two labels are out, and so is what a decision dropped. Copies and near-duplicates are one unit,
-for which the file with the smallest content hash stands; a unit with a file that is labelled or
-chosen already is known, and is not asked for again.
-
-Cost: see `choose_covering`; 500 of 200,000 pictures take about a minute of one core and, beside the
-vectors, 128 numbers a picture.
+The set is that of `audit.subset.source`, less what a decision dropped. Copies and near-duplicates
+are one unit, for which the file with the smallest content hash stands; a unit with a file that is
+labelled or chosen already is known. The same run, words and seed give the same rows.
 """
 
 from __future__ import annotations

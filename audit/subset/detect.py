@@ -1,13 +1,8 @@
 """Scores of detectors: mAP, F1, mean IoU on drawn pictures, with intervals for the whole set.
 
-A metric is the mean over classes of a number with an influence for each picture
-(`audit.subset.precision`); the variance, by strata and units, is that of the weighted influences,
-steadied and turned into limits as for every other metric (`audit.subset.metrics`).
-
-A class is in the mean where enough pictures are expected to hold it: fewer than `LEAST` tell
-nothing of its AP, and a mean over the classes that happen to be well seen would be too high. So the
-mean is about those classes, the limits are for the whole set's number of the same classes, and
-`score` names the others. They are known before a model answers, because the objects of the set are.
+The variance, by strata and units, is that of the weighted influences of pictures
+(`audit.subset.precision`). The mean is over the classes that at least `LEAST` pictures are expected
+to hold; the limits are for the whole set's number of these classes, and `score` names the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What is asked of a subset: a metric, a target or a budget, the error rates; checked once.
 
-Exactly one of half_width, detect, n and seconds is given. A goal knows nothing of the set: what it
-takes there is in `audit.subset.plan`. Shares are in [0, 1], seconds in seconds, throughput in files
+Exactly one of half_width, detect, n and seconds is given; shares are in [0, 1], throughput in files
 per second. Here too: the two estimands, and the form of every document.
 """
 

@@ -1,13 +1,11 @@
 """Compute metrics of one model on drawn rows, each with its interval.
 
-Each row carries its stratum, unit, n_h, N_h and weight. Accuracy, recall and specificity have the
-interval of a weighted ratio. Macro-recall, macro-F1, AUROC and differences in precision are smooth
-functions of weighted totals: their variance is that of the weighted influences of the rows (Deville
+Accuracy, recall and specificity have the interval of a weighted ratio. Macro-recall, macro-F1,
+AUROC and differences in precision have the variance of the weighted influences of the rows (Deville
 1999, Survey Methodology 25:193; AUROC: DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837).
-A function of the user is resampled 1,000 times over units with the rescaled bootstrap (Rao and Wu
-1988, JASA 83:231): from each stratum n_h - 1 of its n_h units are drawn with replacement, with
-weights w* = w (1 - L + L n_h/(n_h - 1) r), r the times a unit was drawn. L = sqrt(1 - n_h/N_h) for
-full-set, L = 1 for generalisation. Draws come from splitmix64 and are equal on every machine.
+A function of the user is resampled over units with the rescaled bootstrap (Rao and Wu 1988, JASA
+83:231): n_h - 1 of n_h units with replacement, weights w* = w (1 - L + L n_h/(n_h - 1) r), r the
+times a unit was drawn, L = sqrt(1 - n_h/N_h) for full-set, L = 1 for generalisation.
 """
 
 from __future__ import annotations
@@ -346,13 +344,12 @@ called any other class. With one, 87 to 93 % of intervals held on long tails; wi
 def _curve_of_f1(
     label: Ints, predicted: Ints, hit: Floats, weight: Floats, classes: int
 ) -> tuple[float, float]:
-    """Return the bias of the mean F1 of samples of this size, and what rows not seen add to its
-    variance.
+    """Return the bias of the mean F1 of samples of this size, and the variance of rows not seen.
 
-    F1 = 2 T / (L + T + W) of a class with L files, T of them right, and W others called it. It is
-    concave in T and convex in W: where few rows show T, or a heavy row may be called a small
-    class, the mean over samples is another than the value at the mean, by as much as a standard
-    error. The bias is that of the rows drawn or, where that is larger, with the rows not seen.
+    F1 = 2 T / (L + T + W) of a class with L files, T of them right, and W others called it, is
+    concave in T and convex in W: where few rows show T, or a heavy row may be called a small class,
+    the mean over samples is not the value at the mean. The bias is that of the rows drawn or, where
+    that is larger, with the rows not seen.
     """
     # of a set that was drawn from: what is drawn whole is known
     squared = weight**2 * np.maximum(1 - 1 / np.maximum(weight, 1.0), 0.0)

@@ -1,15 +1,10 @@
 """The eligible set in numbers, and what n units of it give, before anything is drawn.
 
-The rows are touched a constant number of times (group-bys, in `read_population`); what is left is
-one line for each stratum and class. A metric's *domains* are the parts of F that it is a share of:
-all examples for accuracy and for the mean over classes, one class for its recall, all others for
-its specificity. Effective size, half-width and detectable difference of a domain have the variance
-formulas of `audit.subset.estimate`, with planning values in place of data: a share p a stratum, and
-a correlation rho of two files of a group.
-
-Earlier models give the planning values. Without predictions they are stated assumptions, each the
-cautious end: p = 0.5 (the widest interval), two models that err independently (real ones differ
-less), files of one group all right or all wrong together (rho = 1).
+A metric's *domains* are the parts of F that it is a share of: all examples for accuracy and for the
+mean over classes, one class for its recall, all others for its specificity. Figures of a domain
+have the variance formulas of `audit.subset.estimate`, with planning values in place of data: those
+of earlier models, or the cautious ends p = 0.5, two models that err independently, and files of one
+group all right or all wrong together (rho = 1).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Scoring a subset: estimates with intervals, counts per class, and a verdict between two models.
 
-Input is the drawn rows (they carry strata, units and weights) and one or two prediction files; no
-run directory, no plan. Every figure is given for both estimands, and with and without suspected
-mislabels. Nothing here assumes equal weights or independent files unless the rows say so.
+Input is the drawn rows (they carry strata, units and weights) and one or two prediction files.
+Every figure is given for both estimands, and with and without suspected mislabels.
 """
 
 from __future__ import annotations

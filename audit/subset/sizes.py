@@ -1,14 +1,10 @@
 """From a target to a number of independent examples, and back: one share, two models, wrong labels.
 
-Everything here is about a simple random sample of single files, whose intervals and tests are those
-that `score` prints; `audit.subset.population` turns its sizes into those of the design at hand.
-Exact widths and the power of tests on counts are sawteeth in n: a size is the smallest n from which
-on *every* larger n meets the target, so that one example more never breaks a promise. Shares are in
-[0, 1]. Milliseconds each, up to a second for a size by enumeration.
-
-Wrong labels that are independent of the models shrink every difference and blur the disagreement,
-so a plan that ignores them promises power it does not have. For noise that leans towards confusable
-classes there is no formula, only a bound on how far it can move a difference.
+Everything here is about a simple random sample of single files; `audit.subset.population` turns its
+sizes into those of the design at hand. Exact widths and the power of tests on counts are sawteeth
+in n: a size is the smallest n from which on *every* larger n meets the target. Wrong labels that
+are independent of the models shrink every difference; noise that leans towards confusable classes
+has a bound, and no formula.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Build strata and units, and the order in which strata give units.
 
 A unit is a file, a duplicate group (one file stands for all m members), or a group of the user
-(patient, video, scene) taken whole. A stratum is a label times a level of every `by` column;
-numbers are cut into quarters. A stratum with one unit shows no variance, so it is joined to the
-smallest stratum of its label, else to the smallest of all.
-
-Every stratum first gets two units. Each next unit goes to the stratum with the largest
-N_h S_h / sqrt(k (k + 1)), with k its units so far. This is the exact optimum for every n and makes
-subsets nested (Wright 2012, The American Statistician 66:217). S_h = 1 is proportional allocation.
+taken whole. A stratum is a label times a level of every `by` column; numbers are cut into quarters.
+A stratum with one unit is joined to the smallest of its label, else to the smallest of all. After
+two units each, the next goes to the stratum with the largest N_h S_h / sqrt(k (k + 1)), k its units
+so far: the exact optimum for every n, and nested (Wright 2012, The American Statistician 66:217).
+S_h = 1 is proportional.
 """
 
 from __future__ import annotations

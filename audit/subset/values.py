@@ -1,9 +1,7 @@
 """The mean of any number per example, such as a loss, an IoU or the Brier score.
 
-A loss, an IoU, an absolute error, a reward or a top-k hit is a number per example like a right
-answer is, without bounds. The mean has the design-based variance of a ratio; its interval inverts
-Hall's (1992, JRSS B 54:221) cubic transformation of the t statistic, because losses are skewed:
-few large ones carry the mean, and a symmetric interval misses on that side.
+The mean has the design-based variance of a ratio; its interval inverts Hall's (1992, JRSS B 54:221)
+cubic transformation of the t statistic, because losses are skewed.
 """
 
 from __future__ import annotations
