@@ -48,10 +48,7 @@ class StatedNames:
 
 
 def load_names(tree: Tree, folder: str, problems: ProblemLog) -> StatedNames:
-    """Return what the nearest files state, and add what is wrong with them to the problems.
-
-    A file that names classes and cannot be read ends the search: others are of other labels.
-    """
+    """Return what the nearest files state, and add what is wrong with them to the problems."""
     stated = StatedNames()
     for path, raw in _nearest_files(tree, folder):
         encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"

@@ -2,11 +2,9 @@
 
 Files do not keep to their format: corners where a size belongs, axes exchanged, shares for px.
 Another reading is taken where over a tenth of at least `LEAST` boxes leave their picture under the
-format and all but one in a hundred fit under the other. Pictures that EXIF turns have two sizes:
-the frame is the one that more boxes fit, else the one the file declares.
-
-A name is tried as the path below each folder it may be relative to, the longest common end of path,
-and the bare name where one picture has it. A file of one split never takes a picture of another.
+format and all but one in a hundred fit under the other. A name is tried as the path below each
+folder it may be relative to, the longest common end of path, and the bare name where one picture
+has it.
 """
 
 from __future__ import annotations
@@ -152,11 +150,7 @@ def _take_better(store: Store, file: str, form: str) -> None:
 
 
 def _decide_frames(store: Store) -> None:
-    """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?
-
-    What fits there holds for all pictures of the file: one that EXIF mirrors or turns upside down
-    keeps its size, and no box says which it is.
-    """
+    """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?"""
     store.execute("UPDATE annotation_files SET frame = 'displayed'")
     forms = store.rows(
         "SELECT DISTINCT file, reading FROM annotation_files WHERE reading IS NOT NULL"

@@ -248,8 +248,7 @@ class PoseForm:
     def triples(self, values: Numbers) -> Numbers:
         """Return (rows, points * 3) numbers x, y, visibility from those of the lines.
 
-        Of two numbers each, a point is visible (2) unless it lies at (0, 0) or below 0, which is
-        how such files leave a point out.
+        Of two numbers each, a point is visible (2) unless it lies at (0, 0) or below 0.
         """
         if self.numbers == 3:
             return values

@@ -65,11 +65,7 @@ class BoxCheck(QueryCheck):
         return "{:,} of {:,} boxes were checked{}.".format(*found, self.how.format(params=params))
 
     def about_box(self, row: Row, message: str, evidence: Evidence) -> Finding:
-        """Return the finding about a picture; `message` is about its worst box, others count.
-
-        It suggests a look: what drops or relabels a sample would do so to the picture with all of
-        its boxes, the right ones too.
-        """
+        """Return the finding about a picture; `message` is about its worst box, others count."""
         more = row["n"] - 1
         boxes = "box" if more == 1 else "boxes"
         also = f" {more:,} more {boxes} in this image." if more else ""

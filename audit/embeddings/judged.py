@@ -259,8 +259,7 @@ def with_share_less(
 ) -> npt.NDArray[np.float64]:
     """Return chances (l, n) of being wrong where each law's share is less by standard errors.
 
-    Of a normal likelihood the share found is z = sqrt(2 gain) standard errors from 0; the odds that
-    a label is wrong grow with the share.
+    The share is z = sqrt(2 gain) standard errors from 0; the odds of being wrong grow with it.
     """
     least = np.maximum(1 - errors / np.sqrt(2 * np.maximum(gains, 1e-9)), 0)[:, None]
     odds = least * chances / np.maximum(1 - chances, 1e-12)

@@ -68,11 +68,7 @@ class Compared:
 
 
 def compare_axes(decomposition: Decomposition) -> Compared:
-    """Return what is compared of vectors that were turned to their principal axes.
-
-    Distances are those of axes as they are: to scale them makes small ones count as much as those
-    in which a picture is odd.
-    """
+    """Return what is compared of vectors that were turned to their principal axes."""
     places = np.ascontiguousarray(decomposition.turned[:, :AXES])
     return Compared(compared_points(decomposition), places)
 
@@ -133,10 +129,7 @@ def nearest_places(
 
 
 def kth_distances(points: Compared | Decomposition, near: Nearest) -> Floats:
-    """Return the distance (n,) of every row to the last of those that are `near`, 0 without any.
-
-    Distances, not cosines: a picture may be odd by its length alone.
-    """
+    """Return the distance (n,) of every row to the last of those that are `near`, 0 without any."""
     places = (points if isinstance(points, Compared) else compare_axes(points)).places
     squares = np.einsum("ij,ij->i", places, places)
     # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2)

@@ -87,11 +87,7 @@ def left_out_scores(
 def _missing_from_rest(
     labels: Ints, groups: Ints, shares: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return (n, K): the shares of the classes, less those among the rows of other groups.
-
-    Of classes of one size, a row's own class is the rarest among the others, so that an intercept
-    of the others speaks against every label, whatever the picture shows.
-    """
+    """Return (n, K): the shares of the classes, less those among the rows of other groups."""
     owner, counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
     held = np.zeros((len(counts), len(shares)))
     np.add.at(held, (owner, labels), 1)

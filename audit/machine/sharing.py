@@ -91,8 +91,7 @@ def row_blocks(n: int, block: int) -> list[slice]:
 def by_rows(work: Callable[[slice], Made], n: int, block: int) -> Iterator[Made]:
     """Yield what `work` makes of each `block` of n rows, in order, on all cores.
 
-    BLAS has one thread in each: its own threads wait by spinning, ten times the processor time
-    where other programs run, and sum in another order on another number of cores.
+    BLAS has one thread in each: its waiting threads spin, and sum in an order of their own.
     """
     parts = row_blocks(n, block)
     if len(parts) < 2:

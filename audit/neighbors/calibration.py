@@ -205,11 +205,7 @@ def fit_tail(scores: Floats) -> Tail:
 
 
 def _end_of_fall(counts: npt.NDArray[np.int64], beyond: npt.NDArray[np.intp]) -> int:
-    """Return the last window in which strangers are what falls, where copies are many.
-
-    That is where hardly more are in it than the copies that are in each up to `beyond`, or where
-    the next window has no longer as few in proportion as where it has the fewest.
-    """
+    """Return the last window in which strangers are what falls, where copies are many."""
     width, first = int(WINDOW / STEP), int(beyond[0])
     falls = counts[width : first + width] / np.maximum(counts[:first], 1)
     steep = int(np.flatnonzero(falls <= FLATTER * falls.min())[-1])

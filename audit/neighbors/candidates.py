@@ -94,8 +94,7 @@ PLACES = np.uint64(1) << np.arange(63, -1, -1, dtype=np.uint64)
 def hash_orientations(table: Signatures) -> npt.NDArray[np.uint64]:
     """Return (8, n) codes: row 0 as is, then mirrored and turned in all ways.
 
-    The hash is pHash [Zauner 2010] of the grey plane, borders cut; it differs by a few bits
-    from the hash of the whole picture, so its codes are compared with each other only.
+    pHash [Zauner 2010] of the grey plane, borders cut: comparable with each other only.
     """
     out = np.empty((len(ORIENTATIONS), len(table)), np.uint64)
     for start in range(0, len(table), BATCH):

@@ -264,11 +264,7 @@ def _similarity(vectors: Floats, row: npt.NDArray[np.intp], column: npt.NDArray[
 
 
 def _bounding(vectors: Floats) -> Floats:
-    """Return short vectors (n, 21) whose products are never below those of `vectors`.
-
-    The first principal axes, and the length of the rest: two rests agree at most as much as they
-    are long.
-    """
+    """Return short vectors (n, 21) whose products are never below those of `vectors`."""
     _, axes = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))
     turned = vectors @ axes[:, ::-1].astype(np.float32)
     rest = np.sqrt(np.einsum("ij,ij->i", turned[:, HEAD:], turned[:, HEAD:]))
@@ -278,9 +274,8 @@ def _bounding(vectors: Floats) -> Floats:
 def accident_limit(vectors: Floats, seed: int = 0) -> float:
     """Similarity that hardly any two strangers of this data set are expected to reach; else inf.
 
-    From the similarities of random pairs, in Fisher's z: an exponential through the points that 1
-    in 10 and 1 in 100 of them reach. What lies above the lowest limit is left out, or the copies of
-    a small folder would raise it.
+    An exponential through what 1 in 10 and 1 in 100 random pairs reach, in Fisher's z, without what
+    lies above the lowest limit: copies would raise it.
     """
     n = len(vectors)
     if n < LEAST_ROWS:

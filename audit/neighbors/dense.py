@@ -175,10 +175,7 @@ def _empty(n: int, k: int) -> tuple[Floats, Indices]:
 
 
 class _Blocks:
-    """Similarities of blocks, best of eight orientations, in buffers that are used again.
-
-    Fresh arrays cost more in page faults than the products that fill them.
-    """
+    """Similarities of blocks, best of eight orientations, in buffers that are used again."""
 
     def __init__(self) -> None:
         self._parts = np.empty(8 * BLOCK * BLOCK, np.float32)

@@ -49,10 +49,7 @@ class Grouping:
 
 
 class _Links:
-    """Scores of verified pairs, and which pairs were rejected; each is verified once.
-
-    Rejected pairs are nearly all, so they are a sorted array of numbers, not a dictionary.
-    """
+    """Scores of verified pairs, and which pairs were rejected; each is verified once."""
 
     def __init__(self, pairs: Pairs, scores: Scores, verify: Verify, threshold: float) -> None:
         self._verify = verify
@@ -168,11 +165,7 @@ def _cover(links: _Links, keys: Sequence[bytes]) -> list[Group]:
 
 
 def _pairs_between(groups: list[Group], links: _Links) -> list[tuple[int, int]]:
-    """Representatives to compare: of groups that touch, by a verified link between any members.
-
-    Families of groups that touch each other directly or through a third are compared throughout
-    while they are few; a large family compares groups that touch directly.
-    """
+    """Representatives to compare: of groups that touch, by a verified link between any members."""
     # two halves of one family have no link between their representatives, but their members touch
     home = {member: k for k, group in enumerate(groups) for member in group.members}
     touching: dict[int, set[int]] = {}

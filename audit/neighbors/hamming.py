@@ -204,10 +204,7 @@ def _cheapest(codes: Codes, radius: int) -> _Plan | None:
 def _priced(
     sample: Codes, n: int, order: npt.NDArray[np.uint8], m: int, radius: int
 ) -> _Plan | None:
-    """Price m chunks: masks x (collisions of the chunk / 2 + buckets to open).
-
-    By Cauchy-Schwarz no mask meets more pairs than the unmasked chunk collides with itself.
-    """
+    """Price m chunks: masks x (collisions of the chunk / 2 + buckets to open)."""
     bits = tuple(64 // m + (k < 64 % m) for k in range(m))
     # 2^24 buckets are 64 MB of starts; more would not fit beside the codes
     if max(bits) > 24:

@@ -50,11 +50,7 @@ def parity_sign(orientation: int, parity: int) -> int:
 
 
 def orient_frequencies(low: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:
-    """Return the cosine frequencies (n, k, k) of pictures laid down: the transform's `orient`.
-
-    A cosine of odd order is odd about the middle, so that mirroring x changes the sign of the odd
-    columns, mirroring y that of the odd rows.
-    """
+    """Return the cosine frequencies (n, k, k) of pictures laid down: the transform's `orient`."""
     signs = np.where(np.arange(low.shape[-1]) % 2, -1.0, 1.0).astype(np.float32)
     out = low * signs if orientation & MIRROR_X else low
     out = out * signs[:, None] if orientation & MIRROR_Y else out

@@ -129,11 +129,7 @@ def key_codes(keys: Sequence[bytes]) -> Fingerprints:
 
 
 def pair_fingerprints(codes: Fingerprints, pairs: npt.NDArray[np.int64]) -> Fingerprints:
-    """Return 64 bits of each pair (m, 2) of rows, the one of the smaller key first.
-
-    Two of n pairs share one by accident with probability n^2 / 2^65: one in 370,000 at ten
-    million pairs.
-    """
+    """Return 64 bits of each pair (m, 2) of rows, the one of the smaller key first."""
     first, second = codes[pairs[:, 0]], codes[pairs[:, 1]]
     mixed = first * MIX_1 ^ ((second << np.uint64(31)) | (second >> np.uint64(33)))
     mixed = (mixed ^ (mixed >> np.uint64(30))) * MIX_1

@@ -55,10 +55,7 @@ STRIP = GREY_SIDE // 4
 
 
 def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
-    """Pick the rows that strangers are taken from, sorted: by the `codes` of all keys.
-
-    The codes are as good as random, and a picture more or less seldom changes the pool.
-    """
+    """Pick the rows that strangers are taken from, sorted: by the `codes` of all keys."""
     return np.sort(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
 
 

@@ -266,11 +266,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
 
 
 def combine_changes(picture: Picture, rng: np.random.Generator) -> tuple[Picture, tuple[str, ...]]:
-    """Apply three changes of different families; return the picture and their names.
-
-    They run in the order of `FAMILIES`, except that a border comes after the crop by nature and
-    compression comes last, as it would when a picture is edited and saved.
-    """
+    """Apply three changes of different families; return the picture and their names."""
     chosen = np.sort(rng.choice(len(FAMILIES), 3, replace=False))
     names = tuple(FAMILIES[k][int(rng.integers(len(FAMILIES[k])))] for k in chosen)
     for name in names:

@@ -326,10 +326,7 @@ def kept_size(two: Signatures) -> npt.NDArray[np.int64]:
 def measure_geometry(
     matrix: Floats, orientation: npt.NDArray[np.int64], two: Signatures
 ) -> tuple[Floats, Floats, Floats]:
-    """Rotation (radians), anisotropy (log of the ratio of the axes), log zoom, in real pixels.
-
-    Thumbnails are squashed to squares; the true shapes come back from the sizes.
-    """
+    """Rotation (radians), anisotropy (log of the ratio of the axes), log zoom, in real pixels."""
     size = kept_size(two).astype(np.float64)
     # after a swap of the axes the other picture's width lies along the template's height
     swapped = (orientation & SWAP_AXES) > 0
@@ -499,10 +496,7 @@ def _examine(
 def _each_in_a_thread(
     look: Callable[[_Part], VerifiedPairs], parts: Sequence[_Part]
 ) -> Iterator[tuple[_Part, VerifiedPairs]]:
-    """Yield each part with what was seen, in order; of few parts, the pairs are shared instead.
-
-    Sharing the pairs of each part leaves what lies between the kernels to one core.
-    """
+    """Yield each part with what was seen, in order; of few parts, the pairs are shared instead."""
     threads = thread_count()
     if len(parts) < 2 * threads:
         yield from ((part, look(part)) for part in parts)

@@ -62,10 +62,7 @@ class Limits:
 
 
 class Scratch:
-    """A buffer for decoded pixels, reused between files: new memory costs a fifth of a decode.
-
-    A `Picture` decoded with a scratch is valid until the next decode with the same one.
-    """
+    """A reused buffer for decoded pixels; a `Picture` is valid until the next decode with it."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(0)

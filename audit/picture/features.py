@@ -159,10 +159,7 @@ PATCHES, PATCH = 4, 20  # patches a side, spread over the picture, and their sid
 
 
 def noise_floor(rgb: Pixels) -> float:
-    """Return the feature `noise_floor` of a picture; NaN where its feature picture is as large.
-
-    .01 ms. Halving is a mean of pixels, which has half of their noise.
-    """
+    """Return the feature `noise_floor` of a picture; NaN where its feature picture is as large."""
     if max(rgb.shape[:2]) <= LONGEST or min(rgb.shape[:2]) < PATCH:
         return math.nan
     return _smoothest_patch(np.ascontiguousarray(rgb))

@@ -128,11 +128,7 @@ class SignatureRows(NamedTuple):
 
 
 class Measured:
-    """The result of a chunk: a row of features per job, a signature per picture.
-
-    A worker sends plain values, which become tables where they are first read: it loads neither
-    polars nor pyarrow.
-    """
+    """The result of a chunk: a row of features per job, a signature per picture."""
 
     def __init__(
         self, features: pa.Table | FeatureRows, signatures: pa.Table | SignatureRows

@@ -337,10 +337,7 @@ def _meet(pictures: Pictures, folders: Set[str]) -> bool:
 
 
 def _ends(pictures: Pictures, above: Set[str]) -> dict[str, str]:
-    """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`.
-
-    What is before folders that are known here is taken off all: not all were listed.
-    """
+    """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`."""
     parts = [folder.casefold().split("/") for folder in pictures]
     here = {"/".join(one[first:]) for one in parts for first in range(len(one))}
     before = set[str]()

@@ -226,10 +226,7 @@ class FolderReader:
         return replace(place, roles=roles, name=name)
 
     def _split_of(self, name: str, text: str) -> str | None:
-        """Return the split of a folder that the listing left out: by its word if that is free.
-
-        `data_256` beside `val_256` says that pictures are there, and no split.
-        """
+        """Return the split of a folder that the listing left out: by its word if that is free."""
         word = names.split_word(name)
         if word is None and names.has_container_word(name) and self._folders.splits:
             return None

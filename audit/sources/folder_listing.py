@@ -78,8 +78,7 @@ def leads_up(link: str, target: str) -> bool:
 def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
     """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed.
 
-    They are -1 for a file that was deleted since it was listed, and for a broken link: the decoder
-    finds out which.
+    They are -1 for a file that was deleted since it was listed, and for a broken link.
     """
     n_bytes, mtimes, ctimes = list[int](), list[int](), list[int]()
     stat = os.stat
@@ -225,10 +224,7 @@ class FolderListing:
                 yield os.path.join(first, inner)
 
     def files(self, folder: str, *extensions: str, limit: int = 8) -> list[str]:
-        """Return paths of the first few visible files of `folder` with one of the extensions.
-
-        Those of pictures are not asked for.
-        """
+        """Return paths of the first few visible files of `folder` with one of the extensions."""
         wanted = (
             os.path.join(folder, name)
             for name in self._other_files(folder)

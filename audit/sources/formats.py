@@ -89,8 +89,7 @@ _PATTERNS = tuple(
 def extension_of_name(name: str) -> str:
     """Return the extension in lower case without the dot; '' where there is none worth counting by.
 
-    Digits alone (`img.0001`) and anything long are not extensions: counting by them would make one
-    row per file.
+    Digits alone (`img.0001`) and anything long are not extensions.
     """
     stem, dot, tail = name.rpartition(".")
     if tail in KINDS and stem:

@@ -166,10 +166,7 @@ def _from_lists(
 
 
 def _as_here(tree: FolderListing, split_of: dict[str, str]) -> dict[str, str]:
-    """Return the ends of paths without the folders that they have elsewhere alone.
-
-    Lists often hold paths of the machine that wrote them: `/content/data/images/1`.
-    """
+    """Return the ends of paths without the folders that they have elsewhere alone."""
     first, last = min(split_of), max(split_of)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = "".join(char for char, _ in same).rpartition("/")[0]

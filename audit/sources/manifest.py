@@ -187,10 +187,7 @@ class ManifestReader:
         exclusion.report(log)
 
     def metadata(self) -> pl.DataFrame | None:
-        """Return the other columns with their types, by `sample_id`; None if there is none.
-
-        Reads the manifest again, without touching the pictures.
-        """
+        """Return the other columns with their types, by `sample_id`; None if there is none."""
         return self.metadata_of(lambda _, sample: (sample.id,))
 
     def metadata_of(self, ids_of: Callable[[str, Sample], Iterable[str]]) -> pl.DataFrame | None:

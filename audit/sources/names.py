@@ -126,8 +126,7 @@ def split_word(name: str) -> str | None:
 def split_values(folders: Collection[str]) -> dict[str, str]:
     """Return {folder: split} for those folders beside each other that name a split.
 
-    `cars_train` and `cars_test` are splits together, `steam_train` among classes is not: a stem
-    counts if two different splits share it.
+    `cars_train` and `cars_test` share a stem and are splits; `steam_train` among classes is none.
     """
     splits = {name: word for name in folders if (word := split_word(name))}
     splits |= _splits_by_stem(folders)

@@ -65,10 +65,7 @@ def check_address(url: str) -> None:
 
 
 def hide_secrets(url: str) -> str:
-    """Return an address that can be stored: `***` for credentials, query and fragment.
-
-    `check_address` refuses what this function changes.
-    """
+    """Return an address that can be stored: `***` for credentials, query and fragment."""
     return _FURTHER.sub(r"\1***", _CREDENTIALS.sub("://***@", url))
 
 

@@ -182,8 +182,7 @@ def paired_difference(
 ) -> tuple[Floats, Floats]:
     """Return limits for gain - loss, two shares of discordant examples, at effective size `n`.
 
-    The score interval of Tango (1998), Statistics in Medicine 17:891: it leaves out 0 exactly where
-    McNemar's test rejects, and has a width where no example differs. Zero width at n = inf.
+    The score interval of Tango (1998), Statistics in Medicine 17:891. Zero width at n = inf.
     """
     up, down, size = np.broadcast_arrays(*(np.asarray(a, float) for a in (gain, loss, n)))
     known, z = np.isinf(size), z_value(confidence)
@@ -254,11 +253,7 @@ def rarity(counts: ArrayLike, expected: ArrayLike) -> Floats:
 def hypergeometric_tails(
     inside: ArrayLike, n: ArrayLike, marked: ArrayLike, population: ArrayLike
 ) -> tuple[Floats, Floats]:
-    """Return P(X <= inside) and P(X >= inside) of `n` draws, of a population with `marked` ones.
-
-    The tail that lies away from the mean is summed, where each term is smaller than the last; the
-    other is what remains.
-    """
+    """Return P(X <= inside) and P(X >= inside) of `n` draws, of a population with `marked` ones."""
     from scipy.special import betaln
 
     k, draws, good, size = np.broadcast_arrays(
@@ -291,8 +286,7 @@ def hypergeometric_tails(
 def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
     """Return the ANOVA estimate of the correlation of two files of one unit, in [0, 1].
 
-    Donner (1986), International Statistical Review 54:67. Negative estimates become 0 (units more
-    mixed than chance would only make the plan cheaper); NaN if every unit has one file.
+    Donner (1986), International Statistical Review 54:67. NaN if every unit has one file.
     """
     y = np.asarray(values, float)
     code = np.unique(np.asarray(units), return_inverse=True)[1]

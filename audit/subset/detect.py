@@ -284,8 +284,7 @@ def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> 
 class KnownModel:
     """An earlier model's answers on all pictures of a set, under the design of its subsets.
 
-    The new model's influences are regressed on the earlier one's, whose mean over the set is known
-    (`audit.subset.baseline`): what is left is where the two differ.
+    The new model's influences are regressed on its own (`audit.subset.baseline`).
     """
 
     name: str

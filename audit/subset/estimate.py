@@ -314,8 +314,7 @@ def guarded_size(
 def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
     """Return what is added to a variance for strata from which few files were drawn.
 
-    Two files of a stratum agree more often than not and then show no variance. Each stratum's is
-    drawn by `PRIOR_FILES` files towards that of the answers as a whole.
+    Each stratum's is drawn by `PRIOR_FILES` files towards that of the answers as a whole.
     """
     m = r.moments
     value = np.expand_dims(r.value, -1)
@@ -338,10 +337,7 @@ def share_degrees(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floa
 
 
 def caution(r: Ratio, share: float) -> str:
-    """Return why an interval is rough, and what to do; "" where it rests on enough groups.
-
-    Only groups can be too few: what a file's answer varies by is known from the share itself.
-    """
+    """Return why an interval is rough, and what to do; "" where it rests on enough groups."""
     if not bool(r.grouped):
         return ""
     degrees = float(degrees_of_freedom(r, np.asarray(share * (1 - share)))[0])

@@ -180,8 +180,7 @@ LARGEST = 256 << 20  # bytes of a session once unpacked
 def session_throughput(path: Path) -> float:
     """Return files per second of the loop with the real loader in a saved session.
 
-    The session is `.json` or `.json.gz`. Its timed window runs from the first next() call after the
-    warm-up to the end of the last step, as in the profiler's own step period.
+    The timed window runs from the first next() call after the warm-up to the end of the last step.
     """
     document = _session(path)
     try:

@@ -269,11 +269,7 @@ class Linearised:
 
 
 def _spread(design: Design, share: Floats, against: Floats) -> float:
-    """Return among how many units' worth of the heaviest rows something is spread.
-
-    Kish's effective number, times how light the rows are: rows that weigh little say little of the
-    variance where rows weigh much.
-    """
+    """Return among how many units' worth of the heaviest rows something is spread."""
     weight = design.weight * share
     total = design.totals(weight * against)
     if not total.any():
@@ -388,10 +384,8 @@ def gap_of_f1(L: Floats, T: Floats, of_T: Floats, W: Floats, of_W: Floats) -> Fl
 def _loss_of_a_mistake(
     label: Ints, f1: Floats, total: Floats, each: Floats, weight: Floats
 ) -> tuple[Floats, Floats]:
-    """Return what macro-F1 would lose, per weight of each row, if that row alone were wrong.
-
-    The mean, and the mean square, over the classes it might be called. A heavy row called a small
-    class costs that class far more than its own, and few samples show such a row.
+    """Return the mean and the mean square, over the other classes, of what macro-F1 would lose, per
+    weight of each row, if that row alone were wrong.
     """
     present = total > 0
     classes = int(present.sum())

@@ -150,10 +150,7 @@ def read_prior(
     wants_confidence: bool,
     source: str = Prior.source,
 ) -> tuple[pl.DataFrame, Prior, list[str]]:
-    """Return F (with a `confidence` column if it is stratified on), the prior, and notes.
-
-    Examples without a prediction only inform less; nothing is refused at this stage.
-    """
+    """Return F (with a `confidence` column if it is stratified on), the prior, and notes."""
     if not tables:
         if wants_confidence and "confidence" not in files.columns:
             raise UsageError(

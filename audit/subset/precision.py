@@ -104,8 +104,7 @@ def parse_object_metric(metric: str) -> ObjectMetric | None:
 class Evaluation:
     """The matches of some pictures with their weights, by class; `unit`: the unit of each picture.
 
-    Sums are of weights over the largest one: with alike weights they stay whole, and AP is
-    pycocotools' to the last bits.
+    Sums are of weights over the largest one: with alike weights they stay whole.
     """
 
     def __init__(self, matches: Matches, weight: Floats, unit: Ints) -> None:

@@ -89,10 +89,7 @@ def _exact_half_width(size: Floats, p: float, confidence: float, population: int
 
 @lru_cache(maxsize=256)
 def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
-    """Return the smallest n from which on every larger n has a half-width of at most `width`.
-
-    With p = 0.5 and width 0.04: 597.
-    """
+    """Return the smallest n from which on every larger n has a half-width of at most `width`."""
     if not 0 < width < 0.5:
         raise UsageError(
             f"A margin of error of {width} is not usable: give --half-width between 0 and 0.5, "

@@ -382,10 +382,7 @@ def order_units(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) ->
 
 
 def allocate(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> Ints:
-    """Return n_h for a subset of `n` units: how often each stratum occurs in `order_units`.
-
-    Only the few units next to the threshold are put in order, so the cost does not grow with n.
-    """
+    """Return n_h for a subset of `n` units: how often each stratum occurs in `order_units`."""
     if n >= sizes.sum():
         return sizes.astype(np.int64)
     if sizes.size == 1:
