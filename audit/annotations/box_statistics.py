@@ -204,11 +204,7 @@ def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Num
 
 
 def _union(boxes: Numbers) -> float:
-    """Return the area of the union of boxes: of few on the grid of their edges, of many in parts.
-
-    The part of a plane that holds many edges is divided at the middle one, and is done where a box
-    covers all of it.
-    """
+    """Return the area of the union of boxes: on the grid of their edges, of many in parts."""
     low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
     if ((boxes[:, :2] == low) & (boxes[:, 2:] == high)).all(axis=1).any():
         return float(np.prod(high - low))

@@ -296,11 +296,7 @@ _CONVOLVED = (("_conv_stem", "_bn0"), ("_conv_head", "_bn1"), ("_expand_conv", "
 
 
 def _fold_network(network: Any) -> None:
-    """Fold the normalisation of a network into its convolutions, in place; vectors stay the same.
-
-    Passes over memory for padding, normalisation and the limit at 6 would take more time than the
-    products of so small a network.
-    """
+    """Fold the normalisation of a network into its convolutions, in place; vectors stay equal."""
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_weights
 

@@ -60,16 +60,14 @@ class WrongCount:
 class JudgedLabels:
     """What is known of n labels in K classes.
 
-    `gain`, by how much wrong labels explain what is seen better than overlap (log likelihood);
+    `gain`: by how much wrong labels explain what is seen better than overlap (log likelihood);
     `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
     `suggested` (n,): the most probable other class, and its `suggested_probability`; `chances` (l,
-    n): of being wrong under each law of error, how much each law counts, `weights` (l,), and what
-    it explains, `gains` (l,); `error_chance` (n,): of being wrong, the mean over laws of error,
-    whose share counts less where labels are few; `surely` (n,): that where the share of wrong
-    labels is as small as it may be, which is what to accuse by; `votes` (n, 2): neighbours with the
-    given and with the suggested label, of `neighbours` (n,) that have one; `accuracy`: share of
-    labels that the model would give as well; `agreed`: how surely it knows anything of labels
-    (`agreement`), without which nothing is said of any.
+    n): of being wrong under each law of error, with its weight in `weights` and gain in `gains`
+    (l,); `error_chance` (n,): the mean over laws; `surely` (n,): that at the least likely share of
+    errors, to accuse by; `votes` (n, 2): neighbours with the given and with the suggested label, of
+    `neighbours` (n,); `accuracy`: share of labels that the model would give as well; `agreed`: how
+    surely it knows anything of labels (`agreement`).
     """
 
     gain: float
@@ -151,10 +149,7 @@ def score_views(
     n_classes: int,
     decomposition: Decomposition | None = None,
 ) -> Floats:
-    """Return the scores (n, n_classes) of pictures with their group left out, the mean over views.
-
-    All views of a picture are in its group: a crop does not speak for the picture.
-    """
+    """Return the scores (n, n_classes) of pictures without their group, the mean over views."""
     v, n, d = views.shape
     every = views.reshape(v * n, d)
     centred = every - every.mean(0, dtype=np.float64).astype(np.float32)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.isolation import K, distance_scores
 from audit.embeddings.nearest import (
+    ISOLATION,
     KnownNearest,
     Nearest,
     compare_axes,
+    distance_scores,
     nearest_places,
     nearest_rows,
 )
@@ -62,10 +63,10 @@ class NeighbourSearch:
 
     def distance_scores(self, groups: Ints) -> npt.NDArray[np.float64]:
         """Return the log of the distance (n,) of each row to the tenth nearest of other groups."""
-        near = nearest_places(self.points, groups, K, self._known.get(BY_PLACE))
+        near = nearest_places(self.points, groups, ISOLATION, self._known.get(BY_PLACE))
         if self.points.codes is not None and self._found is not None:
             self._found[BY_PLACE] = KnownNearest.of(near, self.points.codes, groups)
-        return distance_scores(self.points, groups, near)
+        return distance_scores(self.points, near)
 
     def map_axes(self) -> Decomposition:
         """Return the principal axes of which a map is made."""

@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 AXES = 128
 NEIGHBOURS = 20
+ISOLATION = 10
+"""The neighbour whose distance counts; fewer similar images than these can rank as isolated."""
 REFERENCES, DISTANCE_REFERENCES = 30_000, 10_000
 ROWS, COLUMNS = 512, 4096
 MOST_CHANGED = 0.25
@@ -128,13 +130,14 @@ def nearest_places(
     return _search_again(places, squares / 2, groups, k, chosen, again)
 
 
-def kth_distances(points: Compared | Decomposition, near: Nearest) -> Floats:
-    """Return the distance (n,) of every row to the last of those that are `near`, 0 without any."""
+def distance_scores(points: Compared | Decomposition, near: Nearest) -> npt.NDArray[np.float64]:
+    """Return the log of the distance (n,) of every row to the last of those that are `near`."""
     places = (points if isinstance(points, Compared) else compare_axes(points)).places
     squares = np.einsum("ij,ij->i", places, places)
     # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2)
     apart = np.sqrt(np.maximum(squares[:, None] - 2 * near.similarity, 0))
-    return np.asarray(np.where(near.index >= 0, apart, 0).max(1, initial=0))
+    found = np.where(near.index >= 0, apart, 0).max(1, initial=0).astype(np.float64)
+    return np.asarray(np.log(found + 1e-9 * found.max(initial=0.0) + 1e-300))
 
 
 @dataclass(frozen=True, slots=True)

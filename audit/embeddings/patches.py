@@ -265,10 +265,7 @@ def _mirrored(patches: Floats) -> Floats:
 
 
 def _whitening(patches: Floats, swapped: Floats) -> tuple[Floats, Floats]:
-    """Return the axes (108, d) that whiten patches, and (d,) what mirroring does to each: 1 or -1.
-
-    A mirror image keeps the even part of a patch and turns the odd part round; they are
-    uncorrelated in a set that is closed under mirroring, so each has its own axes.
+    """Return the axes (108, d) that whiten patches, and (d,) how mirroring changes each: 1 or -1.
     """
     values, vectors, signs = [], [], []
     for part, sign in (((patches + swapped) / 2, 1.0), ((patches - swapped) / 2, -1.0)):

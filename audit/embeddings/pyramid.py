@@ -140,10 +140,7 @@ def turned_alike(pictures: Pixels) -> Pixels:
 
 
 def without_surroundings(pictures: Pixels) -> Pixels:
-    """Return the pictures with what lies outside of a centred ellipse, half of the area, in grey.
-
-    No subject is looked for: that it lies in the middle is an assumption.
-    """
+    """Return the pictures with what lies outside of a centred ellipse of half the area in grey."""
     base = pictures.shape[1]
     away = (np.arange(base) + 0.5) / base - 0.5
     inside = away[:, None] ** 2 + away**2 <= 0.5 / np.pi

@@ -62,11 +62,9 @@ class Calibration:
     """The threshold, and what to expect of it on these pictures.
 
     `threshold`: log odds from which a pair is called the same; `uncertainty`: its standard error.
-    `false_expected`: false pairs to expect at or above it in this data set. `strangers`: pairs in
-    the tail that it comes from. `recall`: share of synthetic copies found, per
-    change (empty where no pictures were given); `synthetic_copies`: how many copies were made;
-    `recall_age`: pictures that came or went since they were.
-    `reason`: a sentence on how the threshold came about.
+    `false_expected`: false pairs at or above it. `strangers`: pairs in the tail that it comes from.
+    `recall`: share of the `synthetic_copies` found, per change; `recall_age`: pictures that came or
+    went since. `reason`: how the threshold came about.
     """
 
     threshold: float

@@ -235,8 +235,9 @@ def _lay(second: Plane, warp: Plane) -> tuple[Plane, npt.NDArray[np.bool_]]:
 
 def _agreement(a: Plane, b: Plane, inside: npt.NDArray[np.bool_]) -> tuple[float, float, int]:
     """Median block correlation, correlation without the worst outer strip, textured blocks."""
-    pooled = [_pool(plane) for plane in (*_products(a, b, inside), inside.astype(np.float64))]
-    ab, aa, bb, area = pooled
+    blocks = (CHECK_SIDE // 16, 16) * 2
+    planes = (*_products(a, b, inside), inside.astype(np.float64))
+    ab, aa, bb, area = (plane.reshape(blocks).sum(axis=(1, 3)) for plane in planes)
     energy = aa / max(aa.sum(), 1e-9) + bb / max(bb.sum(), 1e-9)
     # 100 of a block's 256 pixels: fewer and one edge decides its correlation
     covered = area >= 100
@@ -266,12 +267,6 @@ def _inner(
         ]
     ]
     return max(correlations)
-
-
-def _pool(plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum over 8x8 blocks of 16 px."""
-    n = CHECK_SIDE // 16
-    return np.asarray(plane.reshape(n, 16, n, 16).sum(axis=(1, 3)), np.float64)
 
 
 def _products(

@@ -106,8 +106,6 @@ class Library:
     @cached_property
     def _short(self) -> tuple[list[Floats], Floats]:
         """The directions in which descriptors differ most, by class of parity, and all along them.
-
-        A mirror image only turns signs of whole classes, so they are chosen class by class.
         """
         step = max(1, len(self.descriptors) // SAMPLE)
         sample, edges = self.descriptors[::step], list(pairwise(layout().edges))

@@ -266,10 +266,7 @@ def _read(
 
 
 def _begins_with(path: str, pictures: Pictures) -> bool:
-    """Return whether a table names pictures in its first rows, though it cannot be read to its end.
-
-    Of one that never names any nobody wants to hear what is wrong with it.
-    """
+    """Return whether a table that cannot be read to its end names pictures in its first rows."""
     here = {stem_of(sample_id(name)) for found in pictures.values() for name in found}
     try:
         table = open_table(path)

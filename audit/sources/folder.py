@@ -97,16 +97,15 @@ class FolderReader:
         if n_deep:
             log.note(
                 "below-class-folder",
-                None,
                 f"Class folders contain subfolders with images (first: "
                 f"{sample_id(deep_example, self.name)}; {n_deep:,} images in all). Their label is "
                 "the class folder, directly under the split or the root.",
             )
         for split in sorted(entered - filled):
             what = f"folder of split {split}" if names.split_word(split) else f"folder {split}"
-            log.note("empty-split", None, f"The {what} contains no images.")
+            log.note("empty-split", f"The {what} contains no images.")
         if self._split is None and self._folders.unused:
-            log.note("lists-not-used", None, self._folders.unused)
+            log.note("lists-not-used", self._folders.unused)
         exclusion.report(log)
 
     def _walk(self, log: ReadLog, exclusion: Exclusion, entered: set[str]) -> Walk[Place]:
@@ -189,9 +188,9 @@ class FolderReader:
         if unique != identity:
             log.note(
                 "repeated-id",
-                unique,
                 f"Two files have the same id {identity} after Unicode normalization (NFC) or "
                 f"%-escaping: this one is recorded as {unique}. Rename one of them.",
+                unique,
             )
         return unique
 

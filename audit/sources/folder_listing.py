@@ -103,10 +103,7 @@ def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int],
 
 
 def _opened(folder: str) -> int | None:
-    """Open a folder, so that the path above is not looked up for each file; None if it cannot be.
-
-    Windows opens no folder.
-    """
+    """Open a folder, for paths relative to it; None if it cannot be."""
     try:
         return os.open(folder, os.O_RDONLY)
     except OSError:

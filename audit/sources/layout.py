@@ -170,16 +170,14 @@ def infer_layout(
     if listed is None and wanted not in ROLES and not chosen.layout.annotations:
         chosen = _with_tables(tree, chosen)
     if wanted is None and (why := _why_no_classes(tree, chosen)):
-        chosen = _without_classes(chosen, why)
-    if listed is None and not _tells_splits(chosen):
+        roles = tuple(role for role in chosen.roles if role != "class")
+        reason = f"{chosen.layout.reason}; {why}"
+        layout = replace(chosen.layout, name="split/file" if roles else "flat", reason=reason)
+        chosen = replace(chosen, layout=layout, roles=roles)
+    by_table = any(row.split for table in chosen.beside.tables for row in table.rows.values())
+    if listed is None and not (chosen.splits or chosen.listed.said or by_table):
         chosen = replace(chosen, unused=unused_lists(tree))
     return replace(chosen, saw_images=tree.saw_images())
-
-
-def _tells_splits(chosen: FolderLayout) -> bool:
-    """Return whether folders, lists, names or tables tell the split of an image."""
-    by_table = any(row.split for table in chosen.beside.tables for row in table.rows.values())
-    return bool(chosen.splits or chosen.listed.said or by_table)
 
 
 def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
@@ -190,12 +188,6 @@ def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
     if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
         return "its folders are numbered patients, sessions or similar groups, not classes"
     return ""
-
-
-def _without_classes(chosen: FolderLayout, why: str) -> FolderLayout:
-    roles = tuple(role for role in chosen.roles if role != "class")
-    name, reason = "split/file" if roles else "flat", f"{chosen.layout.reason}; {why}"
-    return replace(chosen, layout=replace(chosen.layout, name=name, reason=reason), roles=roles)
 
 
 def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:

@@ -182,7 +182,6 @@ class PackedTree(ListedTree):
         if name.startswith("/") or ".." in parts:
             self.log.note(
                 "outside-link",
-                None,
                 f"{os.path.basename(pack.path)} has the member {name!r}, which leads outside of "
                 "the folder if it is unpacked carelessly: it is read below the root.",
             )
@@ -202,7 +201,6 @@ class PackedTree(ListedTree):
         if number > 1:
             self.log.note(
                 "repeated-id",
-                None,
                 f"Several members have the name {name}: one member is recorded as {free}.",
             )
         return free

@@ -179,8 +179,8 @@ class ManifestReader:
                 n_repeats += 1
                 log.note(
                     "repeated-id",
-                    sample.id,
                     f"{listed} is listed more than once: this row is recorded as {sample.id}.",
+                    sample.id,
                 )
             yield sample
         self._note_problems(log, n_rows, n_missing, n_repeats)
@@ -332,18 +332,16 @@ class ManifestReader:
         if n_rows and n_missing == n_rows:
             log.note(
                 "nothing-found",
-                None,
                 f"None of the {n_rows:,} listed files exists. Relative paths start at "
                 f"{sample_id(self.root)}: move the manifest, or map the old location with "
                 "`--root OLD=NEW`.",
             )
         for sentence in self._table.left_out:
-            log.note("columns-left-out", None, sentence)
+            log.note("columns-left-out", sentence)
         boxes = sorted(c for c in self._table.columns if c.lower() in _BOX_COLUMNS)
         if n_repeats and boxes:
             log.note(
                 "box-rows",
-                None,
                 f"The manifest has box columns ({', '.join(boxes)}) and lists {n_repeats:,} files "
                 "again: it has one row per box. Give the folder of images instead, or a "
                 "manifest with one row per image.",

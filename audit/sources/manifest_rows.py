@@ -62,7 +62,9 @@ class Table:
             rows = list_rows(self.path, text_lines(self.path))
             return ((number, [cells[i] for i in wanted]) for number, *cells in rows)
         names = [self.columns[i] for i in wanted]
-        return self._jsonl_rows(names) if self.format == "jsonl" else self._parquet_rows(names)
+        if self.format == "parquet":
+            return self._parquet_rows(names)
+        return ((n, [record.get(name) for name in names]) for n, record in _records(self.path))
 
     def where(self, number: int) -> str:
         """Return the place of a row for a message."""
@@ -88,10 +90,6 @@ class Table:
                 f"{self.where(reader.line_num)} cannot be read as CSV ({error}): correct the "
                 "quotes there, or save the table again with a CSV writer."
             ) from None
-
-    def _jsonl_rows(self, names: Sequence[str]) -> Iterator[Row]:
-        for number, record in _records(self.path):
-            yield number, [record.get(name) for name in names]
 
     def _parquet_rows(self, names: Sequence[str]) -> Iterator[Row]:
         import polars as pl

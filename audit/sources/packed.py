@@ -82,7 +82,7 @@ class PackedReader:
         """Yield the samples, pack by pack, or as a folder's; damage goes to `log`."""
         if self.tree_reader is not None:
             for kind, sample, message in self._log.notes:
-                log.note(kind, sample, message)
+                log.note(kind, message, sample)
             yield from self.tree_reader.samples(log)
             return
         exclusion = Exclusion(self._given.exclude)
@@ -177,11 +177,10 @@ def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
     try:
         yield from pack.form.list_members(pack.path)
     except DamagedPackError as damage:
-        log.note(DAMAGED, None, f"{name}: {damage}.")
+        log.note(DAMAGED, f"{name}: {damage}.")
     except OSError as error:
         log.note(
             "unlisted-folder",
-            None,
             f"{name} could not be read ({error.strerror or error}): its images are not in this "
             "scan. Grant read permission (chmod u+r) and scan again.",
         )

@@ -60,7 +60,7 @@ class ReadLog:
         if key not in self._examples:
             self._examples[key] = sample_id(relative, source)
 
-    def note(self, kind: str, sample: str | None, message: str) -> None:
+    def note(self, kind: str, message: str, sample: str | None = None) -> None:
         """Keep a note, one sentence; beyond 1,000 of a kind only their number."""
         self._kinds[kind] += 1
         if self._kinds[kind] <= NOTES_PER_KIND:

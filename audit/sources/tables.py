@@ -33,11 +33,6 @@ _ESCAPED = re.compile(ESCAPED.replace(r"\z", r"\Z"))
 _NUMBER = re.compile(NUMBER.replace(r"\z", r"\Z"))
 
 
-def escaped_text(text: str) -> str:
-    """Return a text as a table with `MARK` holds it."""
-    return f"'{text}" if _ESCAPED.search(text) and not _NUMBER.search(text) else text
-
-
 def original_text(cell: str) -> str | None:
     """Return what a cell of a table with `MARK` stands for: None if empty."""
     return (cell[1:] if cell[0] == "'" else cell) if cell else None
@@ -51,13 +46,15 @@ def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     text = pl.col(pl.String)
-    names = {name: escaped_text(name) for name in frame.columns}
-    if not count_escaped(frame) and all(name == safe for name, safe in names.items()):
+    odd = [n for n in frame.columns if _ESCAPED.search(n) and not _NUMBER.search(n)]
+    if not count_escaped(frame) and not odd:
         return frame
     safe = frame.with_columns(
         pl.when(_needs_apostrophe(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
     )
-    return safe.rename(names).with_columns(pl.lit(None, pl.String).alias(MARK))
+    return safe.rename({name: f"'{name}" for name in odd}).with_columns(
+        pl.lit(None, pl.String).alias(MARK)
+    )
 
 
 def count_escaped(frame: pl.DataFrame) -> int:

@@ -69,7 +69,6 @@ class Exclusion:
         for glob in sorted(self._unused):
             log.note(
                 "unused-exclude",
-                None,
                 f"--exclude {glob!r} matched no file: the pattern is compared with the path below "
                 "the root and with the file name.",
             )
@@ -143,7 +142,6 @@ class Walk(Generic[S]):
             why = error.strerror or "unknown cause"
             self.log.note(
                 "unlisted-folder",
-                None,
                 f"The folder {where} could not be listed ({why}): its files are not in this scan. "
                 "Grant read and search permission (chmod u+rx) and scan again.",
             )
@@ -252,7 +250,7 @@ class Walk(Generic[S]):
                 self._entered.add(way)
             self.count_link(full, below)
             return None
-        self.log.note("link-loop", None, f"{sample_id(below, self._source)} {why}: not followed.")
+        self.log.note("link-loop", f"{sample_id(below, self._source)} {why}: not followed.")
         return "link loop"
 
     def count_link(self, full: str, below: str) -> None:
@@ -267,7 +265,6 @@ class Walk(Generic[S]):
         if self._outside is not None:
             self.log.note(
                 "outside-link",
-                None,
                 f"{self.n_links:,} links were followed; some point outside the dataset "
                 f"(first: {self._outside}). A copy of this folder may miss those files.",
             )

@@ -104,10 +104,7 @@ def two_sided(z: Floats) -> Floats:
 
 
 def level_p_values(inside: Floats, n: Floats, total: Floats, size: Floats) -> Floats:
-    """Return the two-sided exact p-value that `inside` of `n` rows have a value that `total` have.
-
-    Hypergeometric: where few rows have the value, the normal score exaggerates.
-    """
+    """Return the two-sided exact p-value that `inside` of `n` rows have a value of `total` rows."""
     lower, upper = hypergeometric_tails(*(np.round(a) for a in (inside, n, total, size)))
     return np.asarray(np.minimum(1.0, 2 * np.minimum(upper, lower)))
 

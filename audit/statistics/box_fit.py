@@ -128,7 +128,9 @@ def better_elsewhere(gains: Mapping[str, Floats], unit: Ints) -> Iterator[Altern
         mean = _mean_of_units(gain, unit)
         if len(mean) < 3:
             continue
-        yield Alternative(name, _standard_score(mean), float((mean > 0).mean()), len(mean))
+        error = mean.std(ddof=1) / np.sqrt(len(mean))
+        z = float(mean.mean() / error) if error > 1e-9 else 0.0
+        yield Alternative(name, z, float((mean > 0).mean()), len(mean))
 
 
 def _mean_of_units(values: Floats, unit: Ints) -> Floats:
@@ -137,9 +139,3 @@ def _mean_of_units(values: Floats, unit: Ints) -> Floats:
     _, code = np.unique(unit[known], return_inverse=True)
     means: Floats = np.bincount(code, values[known]) / np.bincount(code)
     return means
-
-
-def _standard_score(values: Floats) -> float:
-    """Return the mean in standard errors."""
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean() / error) if error > 1e-9 else 0.0

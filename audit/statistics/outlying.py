@@ -77,11 +77,7 @@ def _spans(group: Ints) -> tuple[Ints, Ints]:
 
 
 def _gap_ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
-    """Return each gap above a row over the gap that the rows below it make probable with `chance`.
-
-    Ties say nothing about how far apart values lie, so a gap must also stand out among the distinct
-    values: otherwise a 225-px image between thousands of 224 and 226 px would count as isolated.
-    """
+    """Return each gap above a row over the gap that the rows below make probable with `chance`."""
     distinct = np.append(True, (x[1:] != x[:-1]) | (group[1:] != group[:-1]))
     levels = np.cumsum(distinct) - 1
     all_rows = _ratios(x, group, chance)

@@ -41,14 +41,12 @@ def find_slices(
 
     `wrong` (n,): whether each answer is wrong. `columns`: n rows in the same order; a column of
     numbers with over 12 values is cut at its ends, any other is taken by value (null: "(none)").
-    `weights` (n,): what each row stands for, as a drawn subset has them; counts then become
-    effective ones (Kish 1965: the square of the sum by the sum of squares).
+    `weights` (n,): what each row stands for; counts then become effective ones (Kish 1965).
 
-    A row of the answer (`SCHEMA`; no rows where nothing is significant): `column`; `value`, the
-    text, or "at most 41.3", "at least 0.9" of a number, whose bound is also in `at_most` or
-    `at_least`; `n` rows and `wrong` ones of them; `share` wrong (0..1, weighted) with its 95 %
-    interval `low`, `high` (Wilson); the share `elsewhere`; `p`, one-sided; `q`, adjusted, at most
-    `level`. `slice_rows` returns the rows of one.
+    A row of the answer (`SCHEMA`): `column`; `value`, the text, or "at most 41.3", "at least 0.9",
+    whose bound is also in `at_most` or `at_least`; `n` rows and `wrong` of them; `share` wrong
+    (0..1, weighted) with its 95 % interval `low`, `high` (Wilson); the share `elsewhere`; `p`,
+    one-sided; `q`, adjusted, at most `level`.
     """
     weight = np.ones(len(wrong)) if weights is None else np.asarray(weights, float)
     base = pl.DataFrame({"wrong": wrong, "weight": weight}).with_columns(

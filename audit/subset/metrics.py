@@ -196,11 +196,10 @@ class Linearised:
 
     `value`: the metric; `influence`: a row's effect on it, weighted sum 0; `sides`: what a row
     weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
-    `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
-    mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
-    where a mistake costs another class as well. `squares`, of pictures with objects: what the
-    objects of each weigh, squared and summed; then rows without a share are examples too. `curve`,
-    of a metric that is no mean: its bias in samples of this size, and a variance of rows not seen.
+    `against`: how far rows speak against the metric, and for it, 0..1; `reach`: what mistakes in
+    all rows would cost together, 1 for a share. `squares`, of pictures with objects: what the
+    objects of each weigh, squared and summed. `curve`, of a metric that is no mean: its bias, and a
+    variance of rows not seen.
     """
 
     value: float

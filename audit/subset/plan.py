@@ -372,11 +372,7 @@ class Allocation:
 
 
 def model_scale(p: Floats) -> Floats:
-    """Return the standard deviations that an earlier model's answers have, none far below the rest.
-
-    Another model errs elsewhere: strata that this one gets all right need units too, or the score's
-    interval must allow for what they do not show.
-    """
+    """Return the deviations of an earlier model's answers by stratum, none far below the rest."""
     deviation = np.sqrt(p * (1 - p))
     return np.maximum(deviation, LEAST_DEVIATION * max(float(deviation.max()), 1e-3))
 

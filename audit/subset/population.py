@@ -237,13 +237,12 @@ def known_hits(
 class Domain:
     """The part of F that a figure is about: all of it, or one class.
 
-    `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
-    unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
-    `whole_effect`: the same where all files of a unit are alike; `size_evenness`: the equal units
-    that would estimate the variance of a stratum as well, for each unit: 1 if all sizes are equal;
-    `spread`: what a unit of a stratum varies by, over the mean unit. A mean over classes besides:
-    `share`, what each stratum weighs in it (None: by its units), and `centre`, the mean that `p` of
-    a stratum varies around (None: that of all).
+    `N`: units per stratum; `p`: planning share per stratum; `files_per_unit`: mean unit size;
+    `cluster_effect`: the loss from units of several files; `whole_effect`: the same where all files
+    of a unit are alike; `size_evenness`: equal units per unit, for the variance of a stratum;
+    `spread`: what a unit of a stratum varies by, over the mean unit. Of a mean over classes:
+    `share`, what each stratum weighs (None: by its units), and `centre`, the mean that `p` varies
+    around.
     """
 
     N: Ints

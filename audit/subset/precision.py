@@ -209,7 +209,7 @@ def _curve(
         right = np.cumsum(np.where(is_right, w, 0))
         below = right + np.cumsum(np.where(is_right, 0, w))
         precision = right / (below + np.finfo(float).eps)
-        raised = _maximum_behind(precision)
+        raised = np.maximum.accumulate(precision[::-1])[::-1]  # the best at any larger recall
         reached = np.searchsorted(right / total, RECALLS)
         values.append(raised[reached[reached < place.size]].sum() / RECALLS.size)
         if not parts or not place.size:
@@ -225,11 +225,6 @@ def _curve(
         found[place] += np.where(is_right, raised, 0) / bits.size
         gain[place] += (np.where(is_right, raised + a, 0) - b) / total / bits.size
     return float(np.mean(values)), gain, found
-
-
-def _maximum_behind(values: Floats) -> Floats:
-    """Return the largest of each value and those behind it."""
-    return np.asarray(np.maximum.accumulate(values[::-1])[::-1])
 
 
 def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:

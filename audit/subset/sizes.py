@@ -101,11 +101,7 @@ def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
 
 
 def smallest_for_good(meets: Callable[[int], bool], limit: int, population: int | None) -> int:
-    """Return the smallest n from which on a half-width target holds, across the change of method.
-
-    Within each method the width falls with n; where the exact limits take over it jumps up, so a
-    size below the change counts only if the first size after it meets the target too.
-    """
+    """Return the smallest n from which on a half-width target holds, for both methods."""
     if population is None:
         return smallest(meets, 1, limit)
     change = min(math.ceil(EXACT_FROM_FRACTION * population), limit)
