@@ -488,7 +488,10 @@ def _read_text(document: Document) -> None:
             kind, said = STATUS[part.status]
             document.reading.note(kind, said, _place(document, part.at))
     document.reading.not_read = ", ".join(f"{n:,} {what}" for what, n in document.skipped.items())
-    _compare_id_types(document)
+    if len(set[str]().union(*document.id_types.values())) > 1:
+        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()}).replace('"', "")
+        said = f"ids are both numbers and texts ({where}): readers compare them"
+        document.reading.note("wrong-type", said, "images.id, annotations.image_id")
 
 
 def _place(document: Document, at: int) -> str:
@@ -647,13 +650,3 @@ def _note_id_types(document: Document, key: str, chunk: bytes) -> None:
         types = document.id_types.setdefault(f"{key}.{word}", set())
         types |= {"text"} if quoted else set()
         types |= {"number"} if bare else set()
-
-
-def _compare_id_types(document: Document) -> None:
-    types = set[str]().union(*document.id_types.values())
-    if len(types) > 1:
-        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()})
-        said = f"ids are both numbers and texts ({where}): readers compare them"
-        document.reading.note(
-            "wrong-type", said.replace('"', ""), "images.id, annotations.image_id"
-        )

@@ -94,13 +94,10 @@ class Check:
         message: str,
         evidence: Evidence,
         *,
-        action: Action = Action.REVIEW,
         severity: Severity | None = None,
     ) -> Finding:
         """Return a finding about one sample: a row of `images` with its `id` and `subject`."""
-        return self.finding(
-            row["subject"], message, evidence, (row["id"],), action=action, severity=severity
-        )
+        return self.finding(row["subject"], message, evidence, (row["id"],), severity=severity)
 
 
 class QueryCheck(Check):

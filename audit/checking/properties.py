@@ -53,9 +53,7 @@ WITNESS: Mapping[str, str] = {
     "border red over green": "ln((border_red + 0.01) / (border_green + 0.01))",
     "border blue over green": "ln((border_blue + 0.01) / (border_green + 0.01))",
 }
-# Measured over the whole picture, subject and all: a shortcut only if another says so too. Light
-# and its tint reach the border, the colours of a subject do not; what blurs a picture takes its
-# grain, which the outlines of a subject do not.
+# Measured over the whole picture, subject and all: a shortcut only if another says so too.
 BACKED_BY: Mapping[str, str] = {
     "brightness": "border brightness", "contrast": "border spread",
     "sharpness": "noise", "noise": "sharpness",

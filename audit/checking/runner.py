@@ -211,12 +211,9 @@ def _named_files(store: Store, codes: Sequence[str]) -> frozenset[str]:
 
 
 # ---- how much memory a check takes ----
-# A thread reads the resident size every 10 ms, so a rise that is shorter is seen only where it
-# lifts the process above everything that it ever took, which the system keeps exactly. What one
-# check leaves behind for the next (freed pages that the allocator keeps, the database's own
-# cache) is no growth of the next. So a figure says which check asks for more than is there; it is
-# a lower bound of what the check would take alone, in steps of a page. A reading takes about 10
-# us. Without `/proc` (macOS), only a rise above everything before is seen.
+# A thread reads the resident size every 10 ms; a shorter rise is seen only above everything that
+# the process ever took, and without `/proc` (macOS) only such a rise is. So a figure is a lower
+# bound.
 
 EVERY_S = 0.01
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one unit of ru_maxrss

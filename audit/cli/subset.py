@@ -536,7 +536,8 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
         rows = first_units(rows, options.first)
     known = None
     if options.baseline is not None:
-        known = detect.KnownModel.of(frame, objects, options.baseline, recipe)
+        answers = objects.match(options.baseline, [])
+        known = detect.KnownModel.on(frame, objects, options.baseline.stem, answers, recipe)
     found = detect.score_objects(
         rows, objects, options.files, metrics=options.metric or (), confidence=options.confidence,
         looks=read_config().plan.comparisons, names=model_names(options.files), baseline=known,

@@ -7,7 +7,7 @@ addresses are limited; from a store each process keeps the last `KEPT` pieces of
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -60,7 +60,8 @@ class StoredRows:
         wanted = np.asarray(key, np.int64)
         rows, place = np.unique(wanted, return_inverse=True)
         out = np.empty((len(rows), *self.shape), self.dtype)
-        for begin, end in _stretches(rows):
+        edges = np.flatnonzero(np.diff(rows // PIECE_ROWS)) + 1
+        for begin, end in pairwise([0, *edges.tolist(), len(rows)] if len(rows) else []):
             first = int(rows[begin]) // PIECE_ROWS * PIECE_ROWS
             piece = self._read(first, min(first + PIECE_ROWS, self.n))
             out[begin:end] = piece[rows[begin:end] - first]
@@ -105,11 +106,3 @@ class StoredRows:
             while len(self._pieces) > most:
                 self._pieces.popitem(last=False)
         return rows
-
-
-def _stretches(rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the places in sorted rows where each piece begins and ends."""
-    if len(rows):
-        edges = np.flatnonzero(np.diff(rows // PIECE_ROWS)) + 1
-        bounds = [0, *edges.tolist(), len(rows)]
-        yield from pairwise(bounds)

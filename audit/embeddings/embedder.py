@@ -272,9 +272,8 @@ def _load_lite() -> Embedder:
 
     shape = _Shape(LITE_SIZE, BATCH, LITE_MEAN, LITE_STD)
     identity = shape.identity([LITE.encode(), weights.read_bytes()])
-    # channels last, as the pictures come, and few at a time, so that what lies between two layers
-    # stays in the cache. Threads of our own: those of OpenMP spin while they wait for each other,
-    # and where decoders take a core, one picture cost 90 ms of CPU instead of 12
+    # channels last, and few pictures at a time, so that what lies between two layers stays in the
+    # cache; threads of OpenMP spin while they wait for each other
     model: Any = Pooled().eval()
     model = model.to(memory_format=torch.channels_last)
     middle, scale = 255 * LITE_MEAN[0], 255 * LITE_STD[0]

@@ -134,9 +134,8 @@ def judge_vectors(
     unusual = measure_unusual(seen[0] if len(seen) == 1 else seen.mean(0))
     known = decomposition if whole and len(views) == 1 else None
     scores = score_views(seen, labels[rows], groups[rows], n_classes, known)
-    # Least squares of 0 and 1 gives a class the discriminant of its mean times its share: what lies
-    # between a rare class and one of ten times its size would look like the large one, and its
-    # labels like errors (Hastie, Tibshirani and Buja 1994, JASA 89: discriminants by regression).
+    # Least squares of 0 and 1 gives a class the discriminant of its mean times its share, which
+    # favours large classes (Hastie, Tibshirani and Buja 1994, JASA 89).
     scores /= np.maximum(np.bincount(labels[rows], minlength=n_classes), 1) * n_classes / len(rows)
     votes, smooth = vote_shares(nearest, labels, groups, n_classes, rows)
     return _conclude([scores, np.log(smooth)], unusual, labels[rows], groups[rows], votes)

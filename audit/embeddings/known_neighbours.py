@@ -41,15 +41,14 @@ class NeighbourSearch:
     def __init__(self, store: Store, found: PictureVectors) -> None:
         """Read what is known."""
         self._store, self._name = store, found.name
-        self.decomposition = decompose(found.whole()) if found.compared is None else None
-        self.points = found.compared or compare_axes(self._own())
+        self.decomposition: Decomposition | None = None
+        if (points := found.compared) is None:
+            self.decomposition = decompose(found.whole())
+            points = compare_axes(self.decomposition)
+        self.points = points
         kept = self.points.codes is not None and KEPT_FROM <= len(found.rows) <= KEPT_UP_TO
         self._known = _load(store, found.name) if kept else {}
         self._found: dict[str, KnownNearest] | None = {} if kept else None
-
-    def _own(self) -> Decomposition:
-        assert self.decomposition is not None
-        return self.decomposition
 
     def nearest(self, groups: Ints) -> Nearest:
         """Return the nearest of each row that are not of its group."""

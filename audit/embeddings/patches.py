@@ -265,8 +265,7 @@ def _mirrored(patches: Floats) -> Floats:
 
 
 def _whitening(patches: Floats, swapped: Floats) -> tuple[Floats, Floats]:
-    """Return the axes (108, d) that whiten patches, and (d,) how mirroring changes each: 1 or -1.
-    """
+    """Return the axes (108, d) that whiten patches, and (d,) the sign that mirroring gives each."""
     values, vectors, signs = [], [], []
     for part, sign in (((patches + swapped) / 2, 1.0), ((patches - swapped) / 2, -1.0)):
         found, directions = np.linalg.eigh((part.T @ part).astype(np.float64) / len(part))

@@ -178,8 +178,7 @@ def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     rows = pictures.filter(pl.Series(usable))
     made = vectors_of(codes, coder)
     del codes
-    # of few labelled pictures, axes of their own name a few more wrong labels: 0.01 to 0.02 of the
-    # average precision on 6,000 of CIFAR-10
+    # of few labelled pictures, axes of their own name a few more wrong labels
     fixed = len(regions) == 1
     compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows)) if fixed else None
     source = "built-in features (patches of the stored signatures)"
@@ -273,11 +272,10 @@ def _unchanged(identity: str) -> Path:
 
 
 # ---- the user's own vectors and probabilities, joined to pictures by path ----
-# Vectors: Parquet with a column `path` (or `id`, `sample_id`) and either one list column or a
-# number column per dimension; or .npy, (n, d), with the paths beside it in a text file of the
-# same name, one a line. Probabilities: Parquet or CSV with a column `path` and a column per
-# class, named like it. A path is a sample's id, or the place of its file. Whatever does not fit
-# is said in a sentence.
+# Vectors: Parquet with a column `path` (or `id`, `sample_id`) and one list column or a number
+# column per dimension; or .npy, (n, d), with the paths in a text file of the same name.
+# Probabilities: Parquet or CSV with `path` and a column per class. A path is a sample's id or its
+# file.
 
 KEYS = ("path", "id", "sample_id")
 SUM_TOLERANCE = 0.02

@@ -97,9 +97,11 @@ def hash_orientations(table: Signatures) -> npt.NDArray[np.uint64]:
     pHash [Zauner 2010] of the grey plane, borders cut: comparable with each other only.
     """
     out = np.empty((len(ORIENTATIONS), len(table)), np.uint64)
+    at = (2 * np.arange(GREY_SIDE) + 1) * np.pi / (2 * GREY_SIDE)
+    basis = np.cos(np.arange(SIDE)[:, None] * at[None, :]).astype(np.float32)  # 8 lowest
     for start in range(0, len(table), BATCH):
         rows = slice(start, start + BATCH)
-        low = _low_frequencies(table["grey"][rows])
+        low = np.asarray(basis @ table["grey"][rows].astype(np.float32) @ basis.T, np.float32)
         for k in range(len(ORIENTATIONS)):
             out[k, rows] = _codes(orient_frequencies(low, k))
     return out
@@ -117,13 +119,6 @@ def find_turned_pairs(table: Signatures, radius: int) -> npt.NDArray[np.int64]:
     rows, _ = find_code_pairs(codes, radius).rows()
     pairs = np.sort(rows % n, axis=1)
     return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-
-
-def _low_frequencies(grey: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return the 8x8 lowest cosine frequencies (n, 8, 8) of grey planes."""
-    at = (2 * np.arange(GREY_SIDE) + 1) * np.pi / (2 * GREY_SIDE)
-    basis = np.cos(np.arange(SIDE)[:, None] * at[None, :]).astype(np.float32)
-    return np.asarray(basis @ grey.astype(np.float32) @ basis.T, np.float32)
 
 
 def _codes(low: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:

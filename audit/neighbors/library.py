@@ -105,8 +105,7 @@ class Library:
 
     @cached_property
     def _short(self) -> tuple[list[Floats], Floats]:
-        """The directions in which descriptors differ most, by class of parity, and all along them.
-        """
+        """The directions in which descriptors differ most, by class of parity, and all on them."""
         step = max(1, len(self.descriptors) // SAMPLE)
         sample, edges = self.descriptors[::step], list(pairwise(layout().edges))
         found = [np.linalg.eigh(sample[:, a:b].T @ sample[:, a:b]) for a, b in edges]

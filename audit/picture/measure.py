@@ -175,7 +175,9 @@ class Measurer:
                 rows.append(row)
                 if picture is not None:
                     small = batch.add(len(rows) - 1, picture)
-                    row |= self._per_picture(picture, small)
+                    row |= compute_library_hashes(small, self.hashes) | measure_own(
+                        self.own, picture.rgb
+                    )
         measured, signatures = batch.results()
         content = [rows[at]["content_hash"] for at in batch.rows]
         order = sorted({name: at for at, name in reversed(list(enumerate(content)))}.values())
@@ -185,10 +187,6 @@ class Measurer:
             FeatureRows(rows, measured, batch.rows, columns),
             SignatureRows(names, signatures[order]),
         )
-
-    def _per_picture(self, picture: Picture, small: Pixels) -> dict[str, Any]:
-        """Return the columns that are not measured on many pictures at once."""
-        return compute_library_hashes(small, self.hashes) | measure_own(self.own, picture.rgb)
 
     def _row(
         self, job: FileJob, scratch: Scratch, coming: Future[bytes] | None

@@ -26,16 +26,8 @@ from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_spl
 from audit.sources.listed_tree import ListedTree
 
 # ---- how trees are annotated: what the text of a file must be to show it ----
-# Only the head and the tail of a file are read: its keys may come in any order, and real ones
-# reach gigabytes. A name alone proves nothing, so a file with the right content is asked for.
-#
-# COCO one JSON file holds `images`, `annotations` and `categories` of many pictures:
-# `annotations/instances_*.json`, `_annotations.coco.json` inside each split (Roboflow), or a lone
-# file at the root YOLO one text file a picture, a line an object (class number, then the box or
-# polygon in 0..1): `images/` beside `labels/`, text files beside the pictures (Darknet);
-# `data.yaml`, a common name, has both its keys VOC one XML file a picture with boxes:
-# `Annotations/*.xml` beside `JPEGImages/`, or beside the pictures LabelMe the same with polygons
-# (MIT's form) Open Images CSV files with a column ImageID and LabelName or OriginalURL
+# Only the head and the tail of a file are read: its keys may come in any order, and real ones reach
+# gigabytes. A name alone proves nothing, so a file with the right content is asked for.
 
 _COCO_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")

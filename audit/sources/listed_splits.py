@@ -155,7 +155,11 @@ def _from_lists(
             seen[path] += 1
     if len({split for path, split in told.items() if seen[path]}) < 2:
         return NO_SPLITS
-    there = {_end(name) for folder in tree.near_folders() for name in _pictures(tree, folder)}
+    there = {
+        _end(name)
+        for folder in tree.near_folders()
+        for name in named_as_images(tree.entries(folder).files)
+    }
     if there.isdisjoint(end.rpartition("/")[2] for end in split_of):
         return NO_SPLITS
     lists = ", ".join(
@@ -257,7 +261,11 @@ def _by_name(tree: FolderListing) -> ListedSplits:
     """Return the splits that names hold, `img_train_0001`, where nearly all pictures have one."""
     stems: dict[tuple[str, ...], set[str]] = {}
     counts = Counter[str]()
-    pictures = [name for folder in tree.near_folders() for name in _pictures(tree, folder)]
+    pictures = [
+        name
+        for folder in tree.near_folders()
+        for name in named_as_images(tree.entries(folder).files)
+    ]
     probe = pictures[:: len(pictures) // PROBED + 1]
     if sum(split_in_name(name) is not None for name in probe) < LEAST_PROBED * len(probe):
         return NO_SPLITS
@@ -279,10 +287,6 @@ def split_in_name(path: str) -> str | None:
     found = {names.CANONICAL.get(word) for word in names.words(_end(os.path.basename(path)))}
     found.discard(None)
     return found.pop() if len(found) == 1 else None
-
-
-def _pictures(tree: FolderListing, folder: str) -> list[str]:
-    return list(named_as_images(tree.entries(folder).files))
 
 
 def _last_words(path: str) -> str:

@@ -229,7 +229,8 @@ class ManifestReader:
         first_class, n_used = len(used), len(used) + len(classes)
         i_label, i_split = places.get("label", -1), places.get("split", -1)
         i_group = places.get("group", -1)
-        text = _as_it_is if self._table.mark >= 0 else as_text
+        text: Callable[[Any], str | None]
+        text = (lambda cell: cell) if self._table.mark >= 0 else as_text
         listed = set[str]()
         for number, values in self._table.rows([*used.values(), *classes.values(), *extra]):
             path = self._path(values[i_path], number)
@@ -393,10 +394,6 @@ def class_columns(told: str, table: Table) -> dict[str, int]:
 def split_in_cell(cell: str) -> bool:
     """Return whether a cell names a split with a word: `Training`, `PublicTest`."""
     return any(word in CANONICAL or word in OPEN_SPLITS for word in words(cell))
-
-
-def _as_it_is(value: str | None) -> str | None:
-    return value
 
 
 def as_text(value: Any) -> str | None:

@@ -60,15 +60,12 @@ SYSTEM = word_set(
 
 def words(name: str) -> list[str]:
     """Return the words of a folder name in lower case: `JPEGImages` is jpeg, images."""
-    plain = name if name.isascii() else _without_accents(name)
-    found = (word.lower() for word in _WORD.findall(plain))
+    if not name.isascii():
+        chars = unicodedata.normalize("NFD", name)
+        bare = (char for char in chars if unicodedata.category(char) != "Mn" or char > "\u2fff")
+        name = unicodedata.normalize("NFC", "".join(bare))
+    found = (word.lower() for word in _WORD.findall(name))
     return [part for word in found for part in _parts(word)]
-
-
-def _without_accents(name: str) -> str:
-    parted = unicodedata.normalize("NFD", name)
-    bare = "".join(char for char in parted if unicodedata.category(char) != "Mn" or char > "\u2fff")
-    return unicodedata.normalize("NFC", bare)
 
 
 @lru_cache(maxsize=4096)

@@ -150,7 +150,11 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
         if not w.sum() or not known_y.any():
             continue
         size = w.sum() ** 2 / (w**2).sum()
-        distance[column] = _ks(x[known], w / w.sum(), y[known_y])
+        points = np.concatenate([x[known], y[known_y]])
+        steps = np.concatenate([w / w.sum(), np.full(known_y.sum(), -1 / known_y.sum())])
+        order = np.argsort(points, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(points[order])), len(points) - 1)
+        distance[column] = np.abs(np.cumsum(steps[order])[ends]).max()
         p_value[column] = shift_p_values(distance[column], size, known_y.sum())
     return Shifts(distance, p_value)
 
@@ -177,14 +181,6 @@ def shift_p_values(distance: Floats, n: Floats, other: Floats) -> Floats:
     root = np.sqrt(n * other / (n + other))
     # Stephens (1970): a small-sample correction of the asymptotic law.
     return np.asarray(kolmogorov((root + 0.12 + 0.11 / root) * distance))
-
-
-def _ks(x: Floats, weights: Floats, y: Floats) -> float:
-    points = np.concatenate([x, y])
-    steps = np.concatenate([weights, np.full(len(y), -1 / len(y))])
-    order = np.argsort(points, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(points[order])), len(points) - 1)
-    return float(np.abs(np.cumsum(steps[order])[ends]).max())
 
 
 # ---- a classifier, for what all columns together say ----

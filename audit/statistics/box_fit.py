@@ -125,17 +125,11 @@ def gains_elsewhere(sums: Floats, picture: Ints, boxes: Floats) -> Mapping[str, 
 def better_elsewhere(gains: Mapping[str, Floats], unit: Ints) -> Iterator[Alternative]:
     """Yield how much better boxes fit elsewhere; those of one `unit`, a scene, count as one."""
     for name, gain in gains.items():
-        mean = _mean_of_units(gain, unit)
+        known = np.isfinite(gain)
+        _, code = np.unique(unit[known], return_inverse=True)
+        mean = np.bincount(code, gain[known]) / np.bincount(code)
         if len(mean) < 3:
             continue
         error = mean.std(ddof=1) / np.sqrt(len(mean))
         z = float(mean.mean() / error) if error > 1e-9 else 0.0
         yield Alternative(name, z, float((mean > 0).mean()), len(mean))
-
-
-def _mean_of_units(values: Floats, unit: Ints) -> Floats:
-    """Return the mean of each unit that has a value."""
-    known = np.isfinite(values)
-    _, code = np.unique(unit[known], return_inverse=True)
-    means: Floats = np.bincount(code, values[known]) / np.bincount(code)
-    return means

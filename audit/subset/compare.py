@@ -189,7 +189,7 @@ def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Compari
     every = np.ones(first.hit.size)
     old, new = (outcome.linearised(pairing.metric, every) for outcome in (first, second))
     changed = first.counts * (
-        _ranked_otherwise(old, new)
+        sum(np.abs(b - a) for a, b in zip(old.against, new.against, strict=True))
         if pairing.metric == "auroc"
         else (first.predicted != second.predicted).fill_null(True).to_numpy()
     )
@@ -213,11 +213,6 @@ def compare_linear(
     estimands = {e: _difference(pairing, *ratios, e) for e in ESTIMANDS}
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
     return Comparison(pairing.metric, gained, lost, psi, estimands, None, notes)
-
-
-def _ranked_otherwise(first: Linearised, second: Linearised) -> Floats:
-    sides = zip(first.against, second.against, strict=True)
-    return np.asarray(sum(np.abs(b - a) for a, b in sides))
 
 
 # ---- the best of many ----

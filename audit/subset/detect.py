@@ -114,6 +114,11 @@ class Drawn:
         return Evaluation(answers.among(self.place), weight, unit)
 
 
+def _units_with(drawn: Evaluated, metric: ObjectMetric, c: int) -> int:
+    """Return how many units hold objects of a class that count."""
+    return int(np.unique(drawn.unit[drawn.holding(metric, c) > 0]).size)
+
+
 def told_classes(
     metric: ObjectMetric, drawn: Evaluated, design: Design, whole: Answers
 ) -> list[int]:
@@ -123,7 +128,7 @@ def told_classes(
     holds.
     """
     classes = len(whole.classes)
-    seen = np.array([drawn.units_with(metric, c) for c in range(classes)])
+    seen = np.array([_units_with(drawn, metric, c) for c in range(classes)])
     if design.complete:
         return [c for c in range(classes) if seen[c]]
     expected = seen.astype(float)
@@ -210,7 +215,7 @@ def told_of(
     if metric.label is None:
         return told_classes(metric, evaluation, design, whole)
     c = whole.classes.index(metric.label)
-    return [c] if evaluation.units_with(metric, c) >= (1 if design.complete else SEEN) else []
+    return [c] if _units_with(evaluation, metric, c) >= (1 if design.complete else SEEN) else []
 
 
 def _parts(metric: ObjectMetric, evaluation: Evaluated, told: Sequence[int]) -> list[Part]:
@@ -292,17 +297,10 @@ class KnownModel:
     answers: Answers
 
     @classmethod
-    def of(
-        cls, frame: pl.DataFrame, objects: Objects, path: Path, recipe: Recipe = PLAIN
-    ) -> KnownModel:
-        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
-        return cls.on(frame, objects, path.stem, objects.match(path, []), recipe)
-
-    @classmethod
     def on(
         cls, frame: pl.DataFrame, objects: Objects, name: str, answers: Answers, recipe: Recipe
     ) -> KnownModel:
-        """Return the baseline whose answers are read already."""
+        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
         return cls(name, Drawn.of(whole_set(frame, recipe).rows, objects), answers)
 
     def score(

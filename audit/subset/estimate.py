@@ -231,8 +231,7 @@ def _implied_correlation(r: Ratio, answer_variance: Floats) -> Floats:
 # value takes the files of a group to be alike: more of it would only widen the interval.
 PRIOR_UNITS, PRIOR_GROUPS = 1.0, 0.2
 # With fewer groups than this that could hold all rarer answers, a sample may well lack the few that
-# are wrong as a whole: where 30 % of 150 groups are all right or all wrong, 84 % of intervals for
-# 3 % of wrong answers held without this, 99 % with it.
+# are wrong as a whole.
 RARE_GROUPS = 10.0
 # Degrees of freedom that each unit with the rarer answer adds to a variance between groups.
 DEGREES_PER_RARE_UNIT = 3.0
@@ -306,7 +305,12 @@ def guarded_size(
     # Student quantiles instead, which widens the interval and keeps it inside [0, 1].
     tail = (1 - confidence) / 2
     ideal = student.isf(tail, np.maximum(base, 2))
-    factor = ideal / student.isf(tail, share_degrees(r, answer_variance, estimand))
+    degrees, fraction = degrees_of_freedom(r, answer_variance, estimand)
+    # A variance between groups rests on the groups that differ from the rest, however many agree.
+    by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
+    # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.
+    degrees = np.clip(np.where(by_rare > 0, by_rare, np.inf), 1.0, degrees)
+    factor = ideal / student.isf(tail, degrees)
     # Never above 1: more degrees of freedom than units may not add information.
     return np.asarray(n * np.minimum(factor, 1.0) ** 2)
 
@@ -325,15 +329,6 @@ def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
     remaining = 1 - m.n / np.maximum(m.N, 1) if estimand == "full-set" else 1.0
     total = np.maximum((m.N * m.x).sum(-1), 1e-300) ** 2
     return np.asarray((m.weight * remaining * share * (expected - residual)).sum(-1) / total)
-
-
-def share_degrees(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
-    """Return the degrees of freedom behind an interval: `guarded_size` uses them."""
-    degrees, fraction = degrees_of_freedom(r, answer_variance, estimand)
-    # A variance between groups rests on the groups that differ from the rest, however many agree.
-    by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
-    # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.
-    return np.clip(np.where(by_rare > 0, by_rare, np.inf), 1.0, degrees)
 
 
 def caution(r: Ratio, share: float) -> str:

@@ -78,10 +78,6 @@ class MaskEvaluation:
         """Return 1 for a picture with pixels of a class, else 0."""
         return (self.matches.truth[:, c] > 0).astype(np.int64)
 
-    def units_with(self, metric: ObjectMetric, c: int) -> int:
-        """Return how many units hold a class."""
-        return int(np.unique(self.unit[self.holding(metric, c) > 0]).size)
-
     def part(self, metric: ObjectMetric, c: int) -> Part | None:
         """Return the IoU of one class."""
         both, either = self.matches.both[:, c], self.matches.either[:, c]

@@ -128,10 +128,6 @@ class Evaluation:
         own = own[m.counts[metric.size, own]]
         return np.bincount(m.owner[own], minlength=m.pictures)
 
-    def units_with(self, metric: ObjectMetric, c: int) -> int:
-        """Return how many units hold objects of a class that count."""
-        return int(np.unique(self.unit[self.holding(metric, c) > 0]).size)
-
     def part(self, metric: ObjectMetric, c: int) -> Part | None:
         """Return the metric of one class."""
         m, area = self.matches, metric.size

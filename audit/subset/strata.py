@@ -126,7 +126,9 @@ def merged_names(
         enough = size[smallest] >= FIRST_UNITS
         if enough and (at_most is None or alive <= at_most):
             break
-        partner = _partner(smallest, size, code)
+        other = (size > 0) & (np.arange(size.size) != smallest)
+        same = other & (code == code[smallest]) & (code[smallest] >= 0)
+        partner = int(np.argmin(np.where(same if same.any() else other, size, np.inf)))
         groups[partner] += groups[smallest]
         size[partner] += size[smallest]
         # A stratum of several labels is nobody's neighbour of the same label any more.
@@ -138,12 +140,6 @@ def merged_names(
         if size[row] > 0 and len(group) > 1
         for i in group
     }
-
-
-def _partner(row: int, size: np.ndarray, code: np.ndarray) -> int:
-    other = (size > 0) & (np.arange(size.size) != row)
-    same = other & (code == code[row]) & (code[row] >= 0)
-    return int(np.argmin(np.where(same if same.any() else other, size, np.inf)))
 
 
 def _joined(members: list[str]) -> str:

@@ -152,20 +152,16 @@ def _mean_limits(
     spread = float(np.average((y - float(r.value)) ** 2, weights=design.weight))
     degrees = float(degrees_of_freedom(r, np.asarray(spread))[0])
     quantile = float(student.isf((1 - confidence) / 2, degrees))
-    skew = _estimate_skewness(design, y, float(r.value))
+    # of the weighted mean: that of one unit over the root of their number
+    unit = design.totals(design.weight * (y - float(r.value)))
+    squares = float((unit**2).sum())
+    skew = float((unit**3).sum()) / squares**1.5 if squares > 0 else 0.0
     caution = ""
     if degrees < FEW_DEGREES:
         caution = f"rough: {degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
     elif abs(skew) > SKEWED:
         caution = "rough: few large numbers decide the mean. Draw more"
     return error * _hall(quantile, skew), -error * _hall(-quantile, skew), caution
-
-
-def _estimate_skewness(design: Design, y: Floats, mean: float) -> float:
-    """Return the skewness of the weighted mean: that of one unit over the root of their number."""
-    unit = design.totals(design.weight * (y - mean))
-    squares = float((unit**2).sum())
-    return float((unit**3).sum()) / squares**1.5 if squares > 0 else 0.0
 
 
 def _hall(quantile: float, skew: float) -> float:
