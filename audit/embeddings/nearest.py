@@ -72,7 +72,7 @@ class Compared:
 def compare_axes(decomposition: Decomposition) -> Compared:
     """Return what is compared of vectors that were turned to their principal axes."""
     places = np.ascontiguousarray(decomposition.turned[:, :AXES])
-    return Compared(compared_points(decomposition), places)
+    return Compared(unit_length(scale_axes(decomposition)), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +220,6 @@ def _search(
     found = index >= 0
     index[found] = chosen[index[found]]
     return index, similarity
-
-
-def compared_points(decomposition: Decomposition) -> Floats:
-    """Return the points (n, 128 or fewer) whose products are the cosines of `nearest_rows`."""
-    return unit_length(scale_axes(decomposition))
 
 
 def unit_length(points: Floats) -> Floats:

@@ -195,13 +195,8 @@ def scale_columns(columns: Floats) -> Floats:
     """Give the columns mean 0 and deviation 1, in place; those that hardly vary stay small."""
     columns -= columns.mean(0, dtype=np.float64).astype(np.float32)
     spread = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))
-    columns /= _divisors(spread)
+    columns /= spread + np.float32(1e-3) * spread.max() + np.float32(1e-12)  # flat ones stay small
     return columns
-
-
-def _divisors(spread: Floats) -> Floats:
-    """Return what columns (d,) of such deviations are divided by; flat ones stay small."""
-    return np.asarray(spread + np.float32(1e-3) * spread.max() + np.float32(1e-12))
 
 
 def colour_pictures(table: Signatures) -> Floats:
@@ -232,7 +227,8 @@ def learn_words(
     patches: Floats, half: int, rng: np.random.Generator, rounds: int = ROUNDS
 ) -> Dictionary:
     """Learn 2 x `half` centroids, with their mirrors, from normalised patches (m, 108)."""
-    swapped = _mirrored(patches)
+    grid = patches.reshape(-1, SIDE, SIDE, 3)
+    swapped = np.ascontiguousarray(grid[:, :, ::-1]).reshape(len(patches), -1)
     mean = (patches.mean(0) + swapped.mean(0)) / 2
     axes, signs = _whitening(patches - mean, swapped - mean)
     centred = (patches - mean) @ axes
@@ -257,11 +253,6 @@ def draw_patches(
         picks = rng.random((len(part), places)).argsort(1)[:, :each]
         out.append(cut[(np.arange(len(part))[:, None] * places + picks).ravel()])
     return np.concatenate(out)
-
-
-def _mirrored(patches: Floats) -> Floats:
-    grid = patches.reshape(-1, SIDE, SIDE, 3)
-    return np.ascontiguousarray(grid[:, :, ::-1]).reshape(len(patches), -1)
 
 
 def _whitening(patches: Floats, swapped: Floats) -> tuple[Floats, Floats]:

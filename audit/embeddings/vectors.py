@@ -239,7 +239,11 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
     """
     used = json.loads(store.meta().get("related_as") or "{}").get("labels") or {}
     if "embedder" in used:
-        found = _of_model(run, pictures, str(used["embedder"]))
+        identity = str(used["embedder"])
+        vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
+        kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
+        source = f"the stored embeddings of model {identity} ({vectors.shape[1]:,} numbers)"
+        found = PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
     else:
         options = VectorOptions()
         if "embeddings" in used:
@@ -251,13 +255,6 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
             f"{run} has no embeddings of these images: run `audit scan SOURCE --out {run}{again}`."
         )
     return found
-
-
-def _of_model(run: Path, pictures: pl.DataFrame, identity: str) -> PictureVectors:
-    vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
-    kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
-    source = f"the stored embeddings of model {identity} ({vectors.shape[1]:,} numbers)"
-    return PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
 
 
 def _unchanged(identity: str) -> Path:

@@ -111,11 +111,6 @@ class TablesBeside:
     names_pictures: bool = False
     """Whether any table names pictures here, though it may tell nothing of them."""
 
-    @property
-    def with_labels(self) -> bool:
-        """Whether any of them has classes."""
-        return any("label" in table.reader.roles for table in self.tables)
-
     def of(self, relative: str) -> Told:
         """Return what the tables tell of a picture."""
         rows = [t.rows[key] for t in self.tables if (key := t.key_of(relative)) is not None]

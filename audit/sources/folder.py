@@ -68,7 +68,7 @@ class FolderReader:
     @property
     def labels_in_table(self) -> bool:
         """Whether the classes are those of a table beside the pictures."""
-        return self._folders.beside.with_labels
+        return any("label" in table.reader.roles for table in self._folders.beside.tables)
 
     def metadata(self) -> pl.DataFrame | None:
         """Return the other columns of tables beside the pictures; None before `rows`."""

@@ -129,14 +129,10 @@ def looks_like_image(head: bytes) -> bool:
 
 def kind_of(name: str, folder: str) -> str:
     """Return `image` or the reason why not; opens the file only if `name` cannot tell."""
-    kind = KINDS.get(extension_of_name(name))
-    return kind if kind else sniff_kind(os.path.join(folder, name))
-
-
-def sniff_kind(path: str) -> str:
-    """Return `image` or a reason, from the first 32 bytes of `path`."""
+    if kind := KINDS.get(extension_of_name(name)):
+        return kind
     try:
-        with open(path, "rb", buffering=0, opener=regular) as file:
+        with open(os.path.join(folder, name), "rb", buffering=0, opener=regular) as file:
             head = file.read(HEAD_BYTES) or b""
     except OSError:
         return "unreadable, extension unknown"

@@ -29,7 +29,7 @@ from audit.sources.listed_tree import ListedTree
 # Only the head and the tail of a file are read: its keys may come in any order, and real ones reach
 # gigabytes. A name alone proves nothing, so a file with the right content is asked for.
 
-_COCO_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
+_COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
 _YOLO_NAMES = re.compile(r"""^["']?names["']?\s*:""", re.MULTILINE)
 _YOLO_TRAIN = re.compile(r"""^["']?(?:train|val|nc)["']?\s*:""", re.MULTILINE)
@@ -49,10 +49,6 @@ def _is_open_images(text: str) -> bool:
     return "ImageID" in columns and not columns.isdisjoint(("LabelName", "OriginalURL"))
 
 
-def _is_coco(text: str) -> bool:
-    return len(set(_COCO_KEY.findall(text))) >= 2
-
-
 def _is_yolo(text: str) -> bool:
     # `1 60.0 27.0 325.0 304.0`, `2 139.0 ...` is a table of the boxes of pictures by number (CUB)
     first, second = (line.split() for line in (text + "\n\n").splitlines()[:2])
@@ -63,7 +59,11 @@ def _is_yolo(text: str) -> bool:
 _XML = "is an <annotation> of one image"
 CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
     {
-        "COCO": (Sign(("json",), _is_coco, "lists images and annotations"),),
+        "COCO": (
+            Sign(
+                ("json",), lambda t: len(set(_COCO.findall(t))) > 1, "lists images and annotations"
+            ),
+        ),
         "YOLO": (
             Sign(
                 ("yaml", "yml"),

@@ -85,7 +85,9 @@ def find_recurring(detail: Floats, label: Ints, classes: int, least: float) -> l
     for at, part in enumerate(PARTS):
         chosen = np.flatnonzero(aucs[at] >= asked)
         sure = [_surely_differs(detail[label == k], total, variance, len(label)) for k in chosen]
-        chosen = chosen[[not _reaches_the_middle(one, part) for one in sure]]
+        # what goes on in the middle of the pictures of a class is its subject
+        rims = [one[MIDDLE].mean() <= MOST_IN_MIDDLE * one[PARTS[part]].mean() for one in sure]
+        chosen = chosen[rims]
         scores = _scores(planes[at], fold, patterns[at], chosen).astype(np.float64)
         found += [Recurring(int(k), part, scores[:, i]) for i, k in enumerate(chosen)]
     return found
@@ -105,11 +107,6 @@ def _surely_differs(
     error = np.sqrt((variance + FAINT) * (1 / len(own) + 1 / rest))
     sure = np.maximum(np.abs(mean - others) / error - LEAST_SCORE, 0) ** 2
     return np.where(np.abs(mean) <= np.abs(others), 0.0, sure)
-
-
-def _reaches_the_middle(sure: NDArray[np.float64], part: str) -> bool:
-    """Say whether what a class has at a part of the rim goes on in the middle of its pictures."""
-    return bool(sure[MIDDLE].mean() > MOST_IN_MIDDLE * sure[PARTS[part]].mean())
 
 
 Pattern = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -432,7 +432,11 @@ def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
     names = [c for c in candidates.columns if c.startswith(PROBABILITY)]
     if len(names) > 1:
         values = candidates.select(names).cast(pl.Float64).fill_null(np.nan).to_numpy()
-        return _margin(values) if measure == "margin" else _entropy(values)
+        if measure == "margin":
+            best = np.sort(values, axis=1)
+            return np.asarray(1 - (best[:, -1] - best[:, -2]))
+        logs = np.log(np.where(values > 0, values, 1))
+        return np.asarray(-(values * logs).sum(1) / np.log(values.shape[1]))
     if "confidence" not in candidates.columns:
         raise UsageError(
             "--choose uncertainty needs the confidence of a model: give --predictions with a "
@@ -444,17 +448,6 @@ def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
             "--predictions. A confidence alone gives the margin."
         )
     return 1 - candidates["confidence"].fill_null(np.nan).to_numpy()
-
-
-def _margin(values: Numbers) -> Numbers:
-    best = np.sort(values, axis=1)
-    return np.asarray(1 - (best[:, -1] - best[:, -2]))
-
-
-def _entropy(values: Numbers) -> Numbers:
-    logs = np.log(np.where(values > 0, values, 1))
-    total: Numbers = -(values * logs).sum(1) / np.log(values.shape[1])
-    return total
 
 
 def fill_rarest(
