@@ -64,8 +64,10 @@ from preflight.terminal import visible
 
 if TYPE_CHECKING:
     from audit.choosing.choice import By, Choice, Doubt
+    from audit.neighbors.pairs.overlap import Finder
     from audit.results.image_search import Finder
     from audit.results.label_review import LabelReview
+    from audit.subset.choice import By, Choice, Doubt
 
 GIVEN = (
     "The images were given by a Python object. Where it had pixels, they are stored as PNG, and "
@@ -407,7 +409,7 @@ class Run:
         files. `unlabelled`: only images without a label. `fresh_from`: an earlier selection, to
         exclude. `.classes` and `.reach` give the expected gain.
         """
-        from audit.choosing.choice import Wanted, select_pictures
+        from audit.subset.choice import Wanted, select_pictures
 
         lists = [None if p is None else Path(p) for p in (listed, fresh_from, predictions)]
         wanted = Wanted(split, lists[0], unlabelled, lists[1], lists[2])

@@ -26,7 +26,7 @@ MODULES = {
     "audit": (
         "errors kernels records, machine sources statistics, picture run,"
         "annotations, checking cluster, checks decisions neighbors, embeddings, results,"
-        "report subset, choosing compare exports, scanning, interface, service, ui, cli,"
+        "report subset, compare exports, scanning, interface, service, ui, cli,"
         "__main__ testing"
     ),
     "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),

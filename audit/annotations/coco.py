@@ -1,13 +1,10 @@
 """COCO: one JSON file for many pictures, read some thousand entries at a time.
 
-A 300 MB file as Python objects takes over 3 GB. So regular expressions that know only strings and
-brackets cut the lists of the document into elements (`scan_document`, about 0.1 GB/s), and say
-the byte where the document ends too early, nests too deep or holds what is no JSON. Polars parses a
-chunk in the fast way, and where a chunk has what a strict reader refuses (NaN, a text for a
-number), that chunk alone is read entry by entry (`parse_entries`), which says what is wrong with
-which: each value becomes the nearest that a table can hold, or null, and a problem with its place.
-Captions are counted, panoptic segments become boxes. Cost: about 8 s of one core per 300 MB, 0.5 GB
-of memory.
+Python objects would take ten times the memory of the file. So regular expressions cut the lists of
+the document into elements (`scan_document`) and find the byte where it is broken; Polars parses a
+chunk, and one with what a strict reader refuses (NaN, a text for a number) is read entry by entry
+(`parse_entries`): each value becomes the nearest that a table can hold, or null, and a problem with
+its place. Captions are counted, panoptic segments become boxes.
 """
 
 from __future__ import annotations
@@ -491,7 +488,10 @@ def _read_text(document: Document) -> None:
             kind, said = STATUS[part.status]
             document.reading.note(kind, said, _place(document, part.at))
     document.reading.not_read = ", ".join(f"{n:,} {what}" for what, n in document.skipped.items())
-    _compare_id_types(document)
+    if len(set[str]().union(*document.id_types.values())) > 1:
+        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()}).replace('"', "")
+        said = f"ids are both numbers and texts ({where}): readers compare them"
+        document.reading.note("wrong-type", said, "images.id, annotations.image_id")
 
 
 def _place(document: Document, at: int) -> str:
@@ -650,13 +650,3 @@ def _note_id_types(document: Document, key: str, chunk: bytes) -> None:
         types = document.id_types.setdefault(f"{key}.{word}", set())
         types |= {"text"} if quoted else set()
         types |= {"number"} if bare else set()
-
-
-def _compare_id_types(document: Document) -> None:
-    types = set[str]().union(*document.id_types.values())
-    if len(types) > 1:
-        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()})
-        said = f"ids are both numbers and texts ({where}): readers compare them"
-        document.reading.note(
-            "wrong-type", said.replace('"', ""), "images.id, annotations.image_id"
-        )

@@ -1,12 +1,8 @@
 """Annotation files into tables: find them, read each in its form, match pictures to samples.
 
-Nothing is read again where neither samples nor annotation files changed: then the rows of the
-previous generation are copied. A reader that raises is a problem of its file, of which nothing is
-taken; the others go on.
-
-Files in archives and stores are copied to a temporary folder while they are read, because readers
-map files, look beside them and go through them in threads. A file that cannot be had is missing in
-the copy, and its reader says so. Cost: their size; of a store one request a file, 16 at a time.
+Rows of the previous generation are copied where neither samples nor annotation files changed. A
+reader that raises is a problem of its file, and the others go on. Files in archives and stores are
+copied to a temporary folder first, because readers map files and look beside them.
 """
 
 from __future__ import annotations

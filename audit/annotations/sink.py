@@ -45,11 +45,7 @@ class Sink:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """Take all that the `with` block adds, or nothing where it raises.
-
-        In one transaction, which also costs a third: outside of one, each chunk goes to the log
-        before it goes to its table.
-        """
+        """Take all that the `with` block adds, or nothing where it raises."""
         self.finish()
         try:
             with self._store.transaction():

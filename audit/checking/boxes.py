@@ -1,8 +1,6 @@
 """Checks of boxes: one finding per picture about its worst box, or one per annotation file.
 
-A picture may have a hundred boxes of one fault: it is told once, with the place of the worst in its
-file and the number of the others. What the message says is the check's; where, and how many more,
-is said here.
+The message is the check's; the place of the worst box and the number of the others come from here.
 """
 
 from __future__ import annotations
@@ -67,11 +65,7 @@ class BoxCheck(QueryCheck):
         return "{:,} of {:,} boxes were checked{}.".format(*found, self.how.format(params=params))
 
     def about_box(self, row: Row, message: str, evidence: Evidence) -> Finding:
-        """Return the finding about a picture; `message` is about its worst box, others count.
-
-        It suggests a look: what drops or relabels a sample would do so to the picture with all of
-        its boxes, the right ones too.
-        """
+        """Return the finding about a picture; `message` is about its worst box, others count."""
         more = row["n"] - 1
         boxes = "box" if more == 1 else "boxes"
         also = f" {more:,} more {boxes} in this image." if more else ""

@@ -1,11 +1,9 @@
 """The contract of a check, and the loader that finds every check in `audit/checks/`.
 
 A check is one class: its documentation (the class docstring, in fixed sections), its thresholds
-(`Params`) and its code (`find`); `audit.testing` runs its cases. Checks that are one rule under
-several codes share a file; what they share is a class whose name begins with an underscore. Checks
-only read: `find` runs SQL over what a scan measured and yields findings. It never prints, never
-changes anything, never opens a file, and never imports another file of checks. A package adds more
-through the entry-point group `audit.checks`.
+(`Params`) and its code (`find`); `audit.testing` runs its cases. Checks only read: `find` runs SQL
+over what a scan measured and yields findings, and imports no other file of checks. A package adds
+more through the entry-point group `audit.checks`.
 """
 
 from __future__ import annotations
@@ -96,13 +94,10 @@ class Check:
         message: str,
         evidence: Evidence,
         *,
-        action: Action = Action.REVIEW,
         severity: Severity | None = None,
     ) -> Finding:
         """Return a finding about one sample: a row of `images` with its `id` and `subject`."""
-        return self.finding(
-            row["subject"], message, evidence, (row["id"],), action=action, severity=severity
-        )
+        return self.finding(row["subject"], message, evidence, (row["id"],), severity=severity)
 
 
 class QueryCheck(Check):

@@ -1,8 +1,7 @@
 """Classes of what: of pictures (labels of their own) or of objects (boxes, masks, keypoints).
 
-The checks of classes ask both. What is found about objects has a subject that begins with `object:`
-and counts objects; how far chance explains it is asked of units: objects of one picture, of
-near-duplicates and of one group (patient, video) come and go together.
+A finding about objects has a subject that begins with `object:` and counts objects; chance is asked
+of units: objects of one picture, of near-duplicates and of one group come and go together.
 """
 
 from __future__ import annotations

@@ -175,8 +175,3 @@ def failed_columns(store: Store) -> list[FailedPart]:
         files = f"{text} (in {row['n']:,} file{'s' * (row['n'] > 1)})"
         parts.append(FailedPart("check", "", f"column {name}", files, place, ""))
     return parts
-
-
-def forget_registered() -> None:
-    """Forget what was registered in this process."""
-    _registered.clear()

@@ -1,12 +1,9 @@
 """Properties: what is known of each picture beside what it shows, as one table of numbers.
 
-A property is *nuisance* (how the file was made: format, size, compression, camera, a word of its
-name, a column of the manifest), a *mark* (a frame, or what recurs at one place in the pictures of
-one class), *light* (measured on the picture, and mostly the photographer's: brightness, blur,
-noise, border, shape), *look* (mostly the subject's: colours, edges) or *witness* (no finding of its
-own: another needs it to agree). A category becomes one 0/1 column for each of its frequent values.
-Several checks ask the same table: whether a property gives the class away, and whether splits
-differ in it. 60,000 pictures take about 1 s.
+A property is *nuisance* (how the file was made), a *mark* (a frame, or what recurs at one place in
+the pictures of one class), *light* (brightness, blur, noise, border, shape), *look* (colours,
+edges) or *witness* (no finding of its own: another needs it to agree). A category becomes one 0/1
+column for each of its frequent values.
 """
 
 from __future__ import annotations
@@ -56,9 +53,7 @@ WITNESS: Mapping[str, str] = {
     "border red over green": "ln((border_red + 0.01) / (border_green + 0.01))",
     "border blue over green": "ln((border_blue + 0.01) / (border_green + 0.01))",
 }
-# Measured over the whole picture, subject and all: a shortcut only if another says so too. Light
-# and its tint reach the border, the colours of a subject do not; what blurs a picture takes its
-# grain, which the outlines of a subject do not.
+# Measured over the whole picture, subject and all: a shortcut only if another says so too.
 BACKED_BY: Mapping[str, str] = {
     "brightness": "border brightness", "contrast": "border spread",
     "sharpness": "noise", "noise": "sharpness",

@@ -1,9 +1,8 @@
 """Run checks over measurements and write what they find into a findings database.
 
-A check that raises loses nothing but itself: its findings are rolled back or never stored, what
-broke is kept with file and line in the table `failed_checks`, the others run, and the next scan
-tries again. A check that declares a column which this run did not measure is skipped, with the
-reason. A check that is `left_to` others runs after them and does not name again what they named.
+A check that raises is stored with file and line in `failed_checks`, the others run, and the next
+scan tries again. A check that declares a column which this run did not measure is skipped, with the
+reason. A check that is `left_to` others does not name again what they named.
 """
 
 from __future__ import annotations
@@ -212,12 +211,9 @@ def _named_files(store: Store, codes: Sequence[str]) -> frozenset[str]:
 
 
 # ---- how much memory a check takes ----
-# A thread reads the resident size every 10 ms, so a rise that is shorter is seen only where it
-# lifts the process above everything that it ever took, which the system keeps exactly. What one
-# check leaves behind for the next (freed pages that the allocator keeps, the database's own
-# cache) is no growth of the next. So a figure says which check asks for more than is there; it is
-# a lower bound of what the check would take alone, in steps of a page. A reading takes about 10
-# us. Without `/proc` (macOS), only a rise above everything before is seen.
+# A thread reads the resident size every 10 ms; a shorter rise is seen only above everything that
+# the process ever took, and without `/proc` (macOS) only such a rise is. So a figure is a lower
+# bound.
 
 EVERY_S = 0.01
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one unit of ru_maxrss

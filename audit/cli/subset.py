@@ -339,8 +339,8 @@ def _choose(
     unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
 ) -> None:  # fmt: skip
     """Write the next images to label or to evaluate."""
-    from audit.choosing.choice import Wanted, select_pictures
     from audit.report.output import write_table
+    from audit.subset.choice import Wanted, select_pictures
 
     default = PlanOptions()
     of_goal = (
@@ -536,7 +536,8 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
         rows = first_units(rows, options.first)
     known = None
     if options.baseline is not None:
-        known = detect.KnownModel.of(frame, objects, options.baseline, recipe)
+        answers = objects.match(options.baseline, [])
+        known = detect.KnownModel.on(frame, objects, options.baseline.stem, answers, recipe)
     found = detect.score_objects(
         rows, objects, options.files, metrics=options.metric or (), confidence=options.confidence,
         looks=read_config().plan.comparisons, names=model_names(options.files), baseline=known,

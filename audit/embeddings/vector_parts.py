@@ -1,14 +1,9 @@
 """Vectors on disk: what a model said of a picture, without asking it again.
 
-Parquet files under `RUN/vectors/<model>/`, some thousands of rows (content hash, vector), each file
-named by the hash of its content and never changed. The folder is named by what decides a vector:
-the model's file, name, version and weights. So a scan that was killed goes on from the last part,
-a new scan asks the model for new pictures only, and going back to an older model costs nothing.
-They belong to no generation and are no blobs of the database, which would copy them with each one.
-Nothing is ever removed: a folder of a model that nobody uses may be deleted by hand.
-
-The codes of the built-in vectors lie there too, as whole numbers of a byte, a folder a view: they
-are made of the stored signatures, ten times as slowly as they are read.
+Parquet files under `RUN/vectors/<model>/` of rows (content hash, vector), each named by the hash of
+its content and never changed; the folder is named by what decides a vector. A scan that was killed
+goes on from the last part, and folders of other models may be deleted by hand. The codes of the
+built-in vectors lie there too, a folder a view.
 """
 
 from __future__ import annotations

@@ -73,11 +73,7 @@ def give_back_freed_memory() -> None:
 
 
 def keep_no_freed_memory() -> None:
-    """Give back blocks of 1 MB and more as they are freed, from now on (glibc).
-
-    Else each thread's arena keeps what its largest arrays took: of a million pictures half a GB.
-    Arrays that are made again and again then cost page faults.
-    """
+    """Give back blocks of 1 MB and more as they are freed, from now on (glibc)."""
     trim_threshold, mmap_threshold = -1, -3
     with contextlib.suppress(AttributeError, OSError):
         for setting in (trim_threshold, mmap_threshold):

@@ -1,8 +1,7 @@
 """A program that works on the input of a stranger: bounded in time and memory, in its own process.
 
-The caller sends a request (a JSON object, and bytes) and receives bytes. It reads the resident
-memory of the process every 20 ms and kills it above its limit, or when its time is over. The
-program ends itself when its caller is gone. Cost: the start of Python, 0.1 s, and its imports.
+The caller sends a request (a JSON object, and bytes), receives bytes, and kills the process above
+its memory limit or when its time is over. The program ends itself when its caller is gone.
 """
 
 from __future__ import annotations

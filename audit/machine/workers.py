@@ -1,14 +1,10 @@
 """One worker process: how it is started, spoken to and stopped, and the loop that runs inside it.
 
-A worker is `python -m audit.picture.worker`, a program of its own, or a fork of one
-(`audit.machine.fork_server`): nothing of the caller is imported again, so scripts need no guard and
-notebooks work. It gets a function and a list of items
-over a socket pair and sends back the result. Which item it has begun, and when, stands in 16 bytes
-of shared memory, so that the one that kills or hangs it is known. Its memory is bounded by the
-system (`memory`), its time by the caller, and by an alarm of its own in case the caller is gone; it
-ends when the pipe closes, or when nobody asked for `IDLE_S`.
-
-Workers are kept: `take_worker` returns one that an earlier call gave back, where there is one.
+A worker is `python -m audit.picture.worker`, or a fork of one (`audit.machine.fork_server`):
+nothing of the caller is imported again, so scripts need no guard and notebooks work. It gets a
+function and a list of items over a socket pair; 16 bytes of shared memory name the item it has
+begun. Memory is bounded by the system, time by the caller and an alarm; it ends when the pipe
+closes, or after `IDLE_S`.
 """
 
 from __future__ import annotations

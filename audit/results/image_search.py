@@ -1,8 +1,7 @@
 """New against library: which images of a new folder show a picture that an audited run holds.
 
-The new images are measured as a scan would, but nothing is stored; of the library only what its
-scan kept is read (hashes, signatures, the threshold), and for full-resolution checks a few of its
-files. Every new image gets at most one answer, the surest: same bytes, same pixels, or near.
+The new images are measured as a scan would, but nothing is stored. Every new image gets at most one
+answer, the surest: same bytes, same pixels, or near.
 """
 
 from __future__ import annotations
@@ -205,10 +204,7 @@ def _matches(
 
 
 class Finder:
-    """Finds the samples of a run's present generation that show a picture.
-
-    Kept and asked again, because it takes about 0.3 ms a picture of the run to make.
-    """
+    """Finds the samples of a run's present generation that show a picture."""
 
     def __init__(self, run: Path, limits: Limits | None = None) -> None:
         """Load what a search needs; raises RunError where there is no search to take it from."""

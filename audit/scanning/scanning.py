@@ -18,8 +18,10 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from audit.checking.check import all_checks
@@ -291,9 +293,10 @@ class _Scan:
         config, preparation = self.config, None
         if isinstance(workers, Processes):
             # the search is loaded while processes read the files: there is time then
-            from audit.neighbors.preparation import start_preparation
-
-            preparation = start_preparation()
+            preparation = Thread(
+                target=import_module, args=("audit.neighbors.search",), daemon=True
+            )
+            preparation.start()
         self.moved = keep_moved(store, workers, config.limits)
         self.pending -= self.moved
         rows = WaitingRows(store, self.run)

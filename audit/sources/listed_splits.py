@@ -1,12 +1,9 @@
 """Splits that a dataset has already, but not as folders: lists, one COCO file each, file names.
 
-What is looked for, the first that is there: the folders and lists that a YAML of YOLO names; text
-files that list pictures (`ImageSets/Main/*.txt` of VOC, `train.txt`, paths or names without
-extension); COCO files each named like a split (`instances_val2017.json`); `train_test_split.txt`
-of CUB; names that hold a split (`img_train_0001.jpg`). Two splits at least, and pictures that
-exist, show that it is meant.
-
-Costs the reading of those lists; of COCO files the names of pictures alone are looked for.
+The first that is there counts: folders and lists in a YAML of YOLO; text files that list pictures
+(`ImageSets/Main/*.txt`, `train.txt`); COCO files each named like a split
+(`instances_val2017.json`); `train_test_split.txt` of CUB; names that hold a split
+(`img_train_0001.jpg`). Two splits at least, and pictures that exist, are required.
 """
 
 from __future__ import annotations
@@ -158,7 +155,11 @@ def _from_lists(
             seen[path] += 1
     if len({split for path, split in told.items() if seen[path]}) < 2:
         return NO_SPLITS
-    there = {_end(name) for folder in tree.near_folders() for name in _pictures(tree, folder)}
+    there = {
+        _end(name)
+        for folder in tree.near_folders()
+        for name in named_as_images(tree.entries(folder).files)
+    }
     if there.isdisjoint(end.rpartition("/")[2] for end in split_of):
         return NO_SPLITS
     lists = ", ".join(
@@ -169,10 +170,7 @@ def _from_lists(
 
 
 def _as_here(tree: FolderListing, split_of: dict[str, str]) -> dict[str, str]:
-    """Return the ends of paths without the folders that they have elsewhere alone.
-
-    Lists often hold paths of the machine that wrote them: `/content/data/images/1`.
-    """
+    """Return the ends of paths without the folders that they have elsewhere alone."""
     first, last = min(split_of), max(split_of)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = "".join(char for char, _ in same).rpartition("/")[0]
@@ -263,7 +261,11 @@ def _by_name(tree: FolderListing) -> ListedSplits:
     """Return the splits that names hold, `img_train_0001`, where nearly all pictures have one."""
     stems: dict[tuple[str, ...], set[str]] = {}
     counts = Counter[str]()
-    pictures = [name for folder in tree.near_folders() for name in _pictures(tree, folder)]
+    pictures = [
+        name
+        for folder in tree.near_folders()
+        for name in named_as_images(tree.entries(folder).files)
+    ]
     probe = pictures[:: len(pictures) // PROBED + 1]
     if sum(split_in_name(name) is not None for name in probe) < LEAST_PROBED * len(probe):
         return NO_SPLITS
@@ -285,10 +287,6 @@ def split_in_name(path: str) -> str | None:
     found = {names.CANONICAL.get(word) for word in names.words(_end(os.path.basename(path)))}
     found.discard(None)
     return found.pop() if len(found) == 1 else None
-
-
-def _pictures(tree: FolderListing, folder: str) -> list[str]:
-    return list(named_as_images(tree.entries(folder).files))
 
 
 def _last_words(path: str) -> str:

@@ -1,16 +1,10 @@
 """Tables of strangers: texts in CSV, the usual names of box columns, columns with types.
 
-A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`; CSV itself cannot tell an empty
-text from none, and readers strip blanks. So a text that begins so, is empty, has blanks at its
-ends, or begins with an apostrophe itself, is written after one more apostrophe. A table with such a
-text has one more column, empty, whose name is `MARK`: where it is in the header, and only there, a
-leading apostrophe is taken off again, and nothing is stripped. A user's own class `'=x` in a table
-without that column is therefore never touched, and escaping it twice cannot happen.
-
-Numbers stay numbers, whatever file they came from. Parquet and JSON carry types; CSV does not, so a
-text column becomes integer, real, Boolean, date or time only if every value of the whole file reads
-as one. `007` stays text: it is a name, not seven. So does a column with an integer that its type
-could not hold to the last digit: long integers are names too, and a rounded name is another one.
+A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`, and readers strip blanks. So a text
+that begins so, is empty, has blanks at its ends, or begins with an apostrophe is written after one
+more apostrophe; only a table with the empty column `MARK` has it taken off again. A text column
+becomes integer, real, Boolean, date or time only if every value reads as one without loss: `007`
+and integers too long for the type stay text.
 """
 
 from __future__ import annotations
@@ -39,11 +33,6 @@ _ESCAPED = re.compile(ESCAPED.replace(r"\z", r"\Z"))
 _NUMBER = re.compile(NUMBER.replace(r"\z", r"\Z"))
 
 
-def escaped_text(text: str) -> str:
-    """Return a text as a table with `MARK` holds it."""
-    return f"'{text}" if _ESCAPED.search(text) and not _NUMBER.search(text) else text
-
-
 def original_text(cell: str) -> str | None:
     """Return what a cell of a table with `MARK` stands for: None if empty."""
     return (cell[1:] if cell[0] == "'" else cell) if cell else None
@@ -57,13 +46,15 @@ def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     text = pl.col(pl.String)
-    names = {name: escaped_text(name) for name in frame.columns}
-    if not count_escaped(frame) and all(name == safe for name, safe in names.items()):
+    odd = [n for n in frame.columns if _ESCAPED.search(n) and not _NUMBER.search(n)]
+    if not count_escaped(frame) and not odd:
         return frame
     safe = frame.with_columns(
         pl.when(_needs_apostrophe(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
     )
-    return safe.rename(names).with_columns(pl.lit(None, pl.String).alias(MARK))
+    return safe.rename({name: f"'{name}" for name in odd}).with_columns(
+        pl.lit(None, pl.String).alias(MARK)
+    )
 
 
 def count_escaped(frame: pl.DataFrame) -> int:

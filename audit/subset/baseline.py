@@ -2,11 +2,9 @@
 
 The estimate is the subset's mean, corrected by coefficient * (F's mean of the earlier model - the
 subset's): the survey regression estimator (Cochran 1977, sections 7.2 to 7.11; Sarndal, Swensson
-and Wretman 1992, section 6.6). For generalisation the variance of F's own mean is added; this is
-PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as unlabelled
-part. Each stratum with enough units has its own coefficient. Residuals are divided by 1 - leverage,
-so a coefficient fitted to noise widens the interval. Works for accuracy, recall, specificity and
-macro-recall.
+and Wretman 1992, section 6.6). For generalisation the variance of F's own mean is added: PPI++
+(Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as unlabelled part.
+Residuals are divided by 1 - leverage, so a coefficient fitted to noise widens the interval.
 """
 
 from __future__ import annotations
@@ -280,9 +278,8 @@ class VarianceLeft:
     def units_for(self, plain: int, population: int) -> int:
         """Return the units that give what `plain` units give without the baseline.
 
-        R (1/n - 1/N) = 1/n0 - 1/N, R being the share left; the same holds for both estimands, as
-        what F owes to being a draw is in both sizes. The score steadies R by units of the plain
-        variance where few units show it (`estimate.guarded_size`), and so does the plan.
+        R (1/n - 1/N) = 1/n0 - 1/N, R being the share left, for both estimands. R is steadied by
+        units of the plain variance as in the score (`estimate.guarded_size`).
         """
         wanted = 1 / plain - 1 / population
 

@@ -1,12 +1,10 @@
 """Draw the first n units of a fixed order, with everything that a later score needs in each row.
 
-Within a stratum, units are ordered by permanent random numbers; across strata by
-`audit.subset.strata.order_units`. So S(n) is a part of S(n+1), and new data displace only their
-share of a subset (Ohlsson 1995, "Coordination of samples using permanent random numbers", in
-Business Survey Methods). The number of a unit is
-``u = (splitmix64(h XOR splitmix64(seed)) >> 11) * 2**-53`` with h the first 8 bytes, little-endian,
-of the BLAKE3 hash of the key's UTF-8 bytes. The key of a duplicate group is its smallest member
-hash. The hash of the recipe names the plan; size, confidence and comparisons are not part of it.
+Within a stratum, units are ordered by permanent random numbers (Ohlsson 1995, in Business Survey
+Methods); across strata by `audit.subset.strata.order_units`. So S(n) is a part of S(n+1), and new
+data displace only their share. The number of a unit is ``u = (splitmix64(h XOR splitmix64(seed)) >>
+11) * 2**-53`` with h the first 8 bytes, little-endian, of the BLAKE3 hash of the key's UTF-8 bytes;
+the key of a duplicate group is its smallest member hash.
 """
 
 from __future__ import annotations

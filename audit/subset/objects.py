@@ -1,13 +1,10 @@
 """The objects of a set and the detections of a model, from a run or from COCO's own files.
 
-A set is named as everywhere: a run, whose boxes come from any format that `audit scan` reads, or a
-COCO file. Its frame has one row a picture: the label is that of every picture (objects have the
-classes), and there are two columns more to stratify by, `n_objects` and `rarest_class`, the class
-of the picture that fewest pictures have. A COCO file gives the plain keys of its `images` too, so
-that `--group video_id` works. Detections are COCO's results, a JSON list of image_id, category_id,
-bbox (x, y, width, height in px) and score; pictures may go by id, path, name or name without
-ending, classes by id or name. Crowds, areas and the order of pictures are COCO's. Detections are
-parsed whole: 3 s and 1 GB for 500,000.
+The frame of a set has one row a picture, all with one label, and two columns more to stratify by:
+`n_objects` and `rarest_class`, the class of the picture that fewest pictures have. A COCO file
+gives the plain keys of its `images` too (`--group video_id`). Detections are COCO's results;
+pictures may go by id, path, name or name without ending, classes by id or name. Crowds, areas and
+the order of pictures are COCO's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Plan a subset: how many units of which strata, their precision, and the reasons.
 
 `make_plan` turns a goal into a `Plan`, which survives JSON (schema `subset-plan/1`, where the
-estimand full-set is called `agreement`). `reasons` lists every choice that the caller did not make.
-Three allocations: *proportional* gives every file the same weight, *equal* gives each class what
-its own target takes, *Neyman* puts units where an earlier model's answers vary most. A plan reports
-targets out of reach and rough intervals before anything is drawn. Cost: one pass over the rows.
+estimand full-set is called `agreement`). Three allocations: *proportional* gives every file the
+same weight, *equal* gives each class what its own target takes, *Neyman* puts units where an
+earlier model's answers vary most.
 """
 
 from __future__ import annotations
@@ -252,9 +251,9 @@ def _sized(population: Population, kind: str, limit: int | None) -> tuple[Alloca
 def giant_size(population: Population, n: int) -> int:
     """Return the size in files above which groups are all taken when `n` are drawn; 0 if none are.
 
-    A group that holds more files than n groups share out (files / n) decides a plain draw by being
-    in it or not. Two at least, so that their stratum has a variance; none where n leaves no two
-    units for each other stratum, and none under a budget of time, which they would exceed.
+    A group that holds more than files / n decides a plain draw by being in it or not. Two at least,
+    for a variance; none where n leaves no two units for each other stratum, or under a budget of
+    time.
     """
     sizes = population.units.sizes
     budget = population.goal.seconds
@@ -373,11 +372,7 @@ class Allocation:
 
 
 def model_scale(p: Floats) -> Floats:
-    """Return the standard deviations that an earlier model's answers have, none far below the rest.
-
-    Another model errs elsewhere: strata that this one gets all right need units too, or the score's
-    interval must allow for what they do not show.
-    """
+    """Return the deviations of an earlier model's answers by stratum, none far below the rest."""
     deviation = np.sqrt(p * (1 - p))
     return np.maximum(deviation, LEAST_DEVIATION * max(float(deviation.max()), 1e-3))
 

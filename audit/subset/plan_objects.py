@@ -1,12 +1,9 @@
 """Planning a subset for a metric of objects: from the detections of an earlier model, or a pilot.
 
-No formula gives the width of a mean average precision: it depends on how objects, and right and
-wrong detections, lie in pictures. So a plan draws subsets of a size from the pictures of which
-detections are known, scores them, and gives the mean of what was printed; a size for a target is
-sought in steps, because a width falls nearly as the root of the size. Two models' detections give
-the width of their difference, one model's that of two that have nothing in common. Where nothing is
-known there is no plan for a target, and the error says what a pilot needs. Cost: 8 scores a size,
-about 10 s for a target on 5,000 pictures.
+No formula gives the width of a mean average precision, so a plan scores draws from the pictures of
+which detections are known; a size for a target is sought in steps. Two models' detections give the
+width of their difference, one model's that of two that have nothing in common. Where nothing is
+known there is no plan for a target, and the error says what a pilot needs.
 """
 
 from __future__ import annotations

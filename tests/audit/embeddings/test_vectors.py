@@ -10,9 +10,8 @@ import pytest
 
 from audit.checking.check import all_checks, make_params
 from audit.embeddings.flat_map import AXES, UMAP, place_on_map
-from audit.embeddings.isolation import distance_scores
 from audit.embeddings.label_tables import join_frames, judge_several, number_groups
-from audit.embeddings.nearest import Nearest
+from audit.embeddings.nearest import ISOLATION, Nearest, distance_scores, nearest_places
 from audit.embeddings.ridge import decompose
 from audit.embeddings.vectors import PictureVectors, match_rows, read_probabilities, read_vectors
 from audit.errors import UsageError
@@ -231,7 +230,8 @@ RATE = 0.01
 
 def scores_of(points: np.ndarray, units: np.ndarray | None = None) -> np.ndarray:
     own = np.arange(len(points)) if units is None else units
-    return distance_scores(decompose((points - points.mean(0)).astype(np.float32)), own)
+    axes = decompose((points - points.mean(0)).astype(np.float32))
+    return distance_scores(axes, nearest_places(axes, own, ISOLATION))
 
 
 def smallest_chance(points: np.ndarray) -> float:

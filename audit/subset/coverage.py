@@ -1,12 +1,9 @@
 """Coverage: pictures so chosen that the others are near to one of them.
 
-Facility location: the next picture is the one that brings all others nearest to what is chosen, by
-the mean `cost`, in which the far ones weigh most, so that rare kinds are not left to the end. What
-greedy choices gain is at least 63 % of what any choice could (Nemhauser, Wolsey and Fisher 1978, An
-analysis of approximations for maximizing submodular set functions). Of many pictures only a random
-part is asked at each step, and the others are stood for by a sample, which loses next to nothing
-(Mirzasoleiman et al. 2015, Lazier than lazy greedy). Points are of length 1, so distances
-lie within 0..2.
+Facility location: the next picture is the one that lowers the mean `cost` of the others most, in
+which far ones weigh most. Greedy choices gain at least 63 % of what any choice could (Nemhauser,
+Wolsey and Fisher 1978); of many pictures a random part is asked at each step (Mirzasoleiman et al.
+2015, Lazier than lazy greedy). Points are of length 1, so distances lie within 0..2.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.choosing import coverage
-from audit.choosing.choice import doubt_of, fill_rarest
-from audit.choosing.coverage import choose_covering, cost, likeness_to, measure_reach, random_reach
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
+from audit.subset import coverage
+from audit.subset.choice import doubt_of, fill_rarest
+from audit.subset.coverage import choose_covering, cost, likeness_to, measure_reach, random_reach
 from tests.audit.run.scanned import scan_tree
 from tests.audit.subset.frames import call, document
 from tests.conftest import picture

@@ -1,14 +1,8 @@
 """A choice of pictures: to label next, or to evaluate on, with what it buys.
 
-`audit subset draw RUN --choose` and `Run.select`. The same run, words and seed give the same rows.
-
-The set is that of `audit.subset.source`: unreadable files, copies of training pictures and pictures
-with two labels are out, and so is what a decision dropped. Copies and near-duplicates are one unit,
-for which the file with the smallest content hash stands; a unit with a file that is labelled or
-chosen already is known, and is not asked for again.
-
-Cost: see `choose_covering`; 500 of 200,000 pictures take about a minute of one core and, beside the
-vectors, 128 numbers a picture.
+The set is that of `audit.subset.source`, less what a decision dropped. Copies and near-duplicates
+are one unit, for which the file with the smallest content hash stands; a unit with a file that is
+labelled or chosen already is known. The same run, words and seed give the same rows.
 """
 
 from __future__ import annotations
@@ -24,13 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from audit.choosing.coverage import (
-    Reach,
-    choose_covering,
-    likeness_to,
-    measure_reach,
-    random_reach,
-)
 from audit.embeddings.nearest import unit_length
 from audit.errors import UsageError
 from audit.results.evaluation import read_units
@@ -39,6 +26,13 @@ from audit.results.results import open_results
 from audit.results.similar import stored_embeddings
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams
+from audit.subset.coverage import (
+    Reach,
+    choose_covering,
+    likeness_to,
+    measure_reach,
+    random_reach,
+)
 from audit.subset.draw import permanent_numbers
 from audit.subset.predictions import (
     IDS,
@@ -438,7 +432,11 @@ def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
     names = [c for c in candidates.columns if c.startswith(PROBABILITY)]
     if len(names) > 1:
         values = candidates.select(names).cast(pl.Float64).fill_null(np.nan).to_numpy()
-        return _margin(values) if measure == "margin" else _entropy(values)
+        if measure == "margin":
+            best = np.sort(values, axis=1)
+            return np.asarray(1 - (best[:, -1] - best[:, -2]))
+        logs = np.log(np.where(values > 0, values, 1))
+        return np.asarray(-(values * logs).sum(1) / np.log(values.shape[1]))
     if "confidence" not in candidates.columns:
         raise UsageError(
             "--choose uncertainty needs the confidence of a model: give --predictions with a "
@@ -450,17 +448,6 @@ def doubt_of(candidates: pl.DataFrame, measure: Doubt) -> Numbers:
             "--predictions. A confidence alone gives the margin."
         )
     return 1 - candidates["confidence"].fill_null(np.nan).to_numpy()
-
-
-def _margin(values: Numbers) -> Numbers:
-    best = np.sort(values, axis=1)
-    return np.asarray(1 - (best[:, -1] - best[:, -2]))
-
-
-def _entropy(values: Numbers) -> Numbers:
-    logs = np.log(np.where(values > 0, values, 1))
-    total: Numbers = -(values * logs).sum(1) / np.log(values.shape[1])
-    return total
 
 
 def fill_rarest(
