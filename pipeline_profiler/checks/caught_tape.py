@@ -1,10 +1,7 @@
-"""From one step of a loop nobody here wrote to `loss(outputs, targets)`: its calls, written down.
+"""Record the torch calls between a model's output and backward() as `loss(outputs, targets)`.
 
-A mode of torch sees each function of torch that is called between the model's forward pass and
-backward(). What the loss was made of, from the model's output on, is kept as a list of calls and
-can be called again with other outputs and targets: a squeeze, a sigmoid or a sum of two losses
-comes along. Where the model computes its loss itself (a language model, a Trainer), the output is
-what enters the loss function. Cost: some microseconds a call, in the steps that are looked at.
+The recorded calls run again with other outputs and targets, so a squeeze or a sum of losses is part
+of the loss. If the model computes its loss itself, the input of the loss function counts as output.
 """
 
 from __future__ import annotations
@@ -355,10 +352,7 @@ def _is_loss(m: ModelCall, tape: Tape, result: int, outs: Any, targets: Sequence
 
 
 def _counted(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
-    """Nodes that the loss takes, of whole numbers made of such alone: `labels - 1`, `labels[rows]`.
-
-    Whatever has another form (one-hot, a mask, numbers) stays a part of the loss.
-    """
+    """Return the nodes of whole numbers that the loss takes: `labels - 1`, `labels[rows]`."""
     made, used, drawn = set[int](), set[int](), set[int]()  # drawn: of no tensor, such as arange
     for number in numbers:
         call, given = tape.calls[number], list[int]()

@@ -1,10 +1,8 @@
-"""Run by itself around a script: what it writes, deletes and renames goes to scratch, on Linux.
+"""Run a command so that what it writes, deletes and renames goes to scratch, on Linux.
 
-The script gets a name space of mounts of its own, in which every folder is covered by an overlay:
-it sees its files as they are, and its changes land in scratch. Afterwards they are listed and gone.
-Where the system allows no such name space this program says so and starts nothing. /dev (and
-/dev/shm), /proc and /sys stay as they are, as does the network. Standard library alone; the
-arguments are a folder for the answers, then the command.
+The command gets its own namespace of mounts, in which an overlay covers each folder; /dev, /proc,
+/sys and the network stay. Standard library alone; arguments: a folder for the answers, then the
+command.
 """
 
 from __future__ import annotations

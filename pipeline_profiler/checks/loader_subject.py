@@ -1,10 +1,7 @@
 """The loader under examination: made by the user's factory, watched, its batches kept.
 
-What several checks need is taken once: two epochs' beginnings with a record for every sample, and
-the order of indices over whole epochs, which costs no decoding. Any iterable of batches will do;
-orders and records exist for torch's DataLoader only. Beside the subject: the probe inside workers,
-the numbers that a pretrained checkpoint declares, one file through two transforms, and the grid
-of pictures as the model gets them.
+What several checks need is taken once. Any iterable of batches will do; orders and records exist
+for torch's DataLoader only.
 """
 
 from __future__ import annotations
@@ -444,10 +441,7 @@ class LoaderSubject:
 
     @cached_property
     def at_model(self) -> LoaderSubject | None:
-        """What enters the model in the user's own steps, in the place of what the loader gives.
-
-        None where that is not seen, or nothing is changed on the way.
-        """
+        """Return what enters the model in the user's own steps; None if unknown or unchanged."""
         steps, evaluated = list[Any](), list[Any]()
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
             steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)

@@ -1,8 +1,7 @@
-"""From the user's functions to a `Training`: model, loader, loss, optimizer and what else there is.
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts.
 
 In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
-UsersError, a sentence with its fix. `ExaminedTraining` is what a training under examination is,
-whichever framework made it.
+UsersError with its fix.
 """
 
 from __future__ import annotations
@@ -126,10 +125,7 @@ def check_model(model: Any) -> None:
 
 
 def as_training(made: Any, loader: Any = None) -> Training:
-    """A Training from what `make_training()` returned: one, a dict, a tuple or an object.
-
-    `loader` is taken where it brings none.
-    """
+    """Return a Training of what `make_training()` returned: a Training, dict, tuple or object."""
     if isinstance(made, Training):
         return made
     names = list(Training.__dataclass_fields__)
@@ -152,10 +148,9 @@ def as_training(made: Any, loader: Any = None) -> Training:
 
 
 def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Training]:
-    """A maker of trainings from `make_training`, or from `make_loader`, `make_model` and so on.
+    """Return a maker of trainings from `make_training`, or from `make_loader` and others.
 
-    The loader is made once, without augmentation where it takes `augment`: what is examined is the
-    skeleton. The other parts are made again each time.
+    The loader is made once, without augmentation if it takes `augment`; other parts are made again.
     """
     kept: dict[str, Any] = {}
     hooks = ("train_step", "evaluate", "split_batch", "reference")

@@ -1,8 +1,7 @@
 """`check` and `explain`: parse, one call, format.
 
-`check` decides by its target: a function that returns a loader or a training, a file of `make_*`
-functions, a script after `--`, or logs. Progress goes to stderr. Exit codes: 1 where a check
-failed, 3 where a check of ours broke, 130 after Ctrl-C, which still prints the results so far.
+The target decides: a function, a file of `make_*` functions, a script after `--`, or logs. Exit
+codes: 1 if a check failed, 3 if a check broke, 130 after Ctrl-C, with the results so far.
 """
 
 from __future__ import annotations
@@ -164,10 +163,7 @@ def _is_log(target: str) -> bool:
 
 
 def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
-    """Whether a function or a file makes a loader and no training; raises ProfileError if unclear.
-
-    A training has a model: `returns_training` decides for a function, the names for a file.
-    """
+    """Return whether a function or file makes a loader, no training; ProfileError if unclear."""
     given = [f"--{option}" for option in PARTS if getattr(args, option)]
     for_loader = [f"--{option}" for option in LOADER_OPTIONS if getattr(args, option)]
     if given and for_loader:
@@ -233,10 +229,7 @@ def _model_of(args: argparse.Namespace, spec: str) -> Callable[..., Any] | None:
 def _entered_by(
     functions: Mapping[str, Callable[..., Any]], seed: int, places: dict[str, str]
 ) -> Callable[[], tuple[list[Any], list[Any]]] | None:
-    """What gives the inputs of train_step, with the loader's own augmentation; None without one.
-
-    It notes the line that calls the model in `places`.
-    """
+    """Return a function for the augmented inputs of train_step; note the model call in `places`."""
     if "train_step" not in functions or any(name not in functions for name in NEEDED):
         return None
     make_loader = functions["make_loader"]

@@ -1,9 +1,7 @@
 """The command line: parse, one call, format.
 
-argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
-torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: `preflight.ending`. `--json` prints one document on stdout;
-progress goes to stderr. Arguments and settings are checked before anything is measured.
+argparse, so that `--help` is fast and torch, numpy and the standard library are enough. Arguments
+and settings are checked before a measurement. Exit codes: `preflight.ending`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Where results go: looked at before anything is measured, and never over a stranger's file.
+"""Where results go: checked before a measurement, and never over a file of another program.
 
-A measurement takes minutes, so a name that cannot be written is refused first. A file is replaced
-only where its content shows that this program wrote it (no list of names is kept). A session that
-cannot be saved at its path goes to the folder for temporary files, then to the working folder.
+A file is replaced only if its content shows that this program wrote it. A session that cannot be
+saved goes to the folder for temporary files, then to the working folder.
 """
 
 from __future__ import annotations
@@ -122,10 +121,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the content shows that this program wrote it: a session, report, trace or grid.
-
-    An empty file counts as ours: there is nothing in it to lose.
-    """
+    """Return whether a file is empty, or a session, report, trace or grid of this program."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
@@ -162,10 +158,9 @@ def write_session(packed: bytes, path: str) -> tuple[Path, bool]:
 
 
 def write_as_asked(packed: bytes, path: str) -> Path:
-    """Save at `path`, or at `path`.gz where it is large; raises OSError or ProfileError.
+    """Save at `path`, or at `path`.gz if large; raise OSError or ProfileError.
 
-    Where it became the packed name, an earlier session under the plain one goes: whoever reads
-    `path` afterwards shall not find the session of another measurement.
+    A packed session replaces an earlier session under the plain name.
     """
     check_session_output(path)  # a file may have come while it was measured
     saved = write_packed(packed, path)

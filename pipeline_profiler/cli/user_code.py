@@ -142,8 +142,8 @@ def refuse_training(path: Path, name: str, makes: str) -> None:
 def returns_training(file: str, name: str) -> bool:
     """Return whether a function returns the parts of a training: by its text, else by a call.
 
-    Raises ProfileError for a function that returns nothing or trains. A function that fails counts
-    as one of a loader, whose checks report the error.
+    Raises ProfileError for a function that returns nothing or trains; one that fails counts as a
+    loader.
     """
     makes = "the loader, or the parts of a training"
     if any(map(_returns_parts, _functions_of(Path(file)).get(name, ()))):

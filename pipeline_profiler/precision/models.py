@@ -1,9 +1,7 @@
-"""The shipped models by the name the command line takes: small to read, real enough to time.
+"""The shipped models by their name on the command line.
 
-In comes a number of classes; out comes a fresh torch module for 32x32 pictures, (B, 3, H, W) to
-(B, classes), with random weights from the global seed, so that the same seed gives the same weights
-at every precision. Modules are built inside functions, because the profiler must be importable
-without torch: importing this room costs the standard library alone.
+Each makes a torch module for (B, 3, 32, 32) images with random weights from the global seed.
+Modules are built inside functions, because torch is optional.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """The precision sweep: every cell probed once, then timed in interleaved blocks, in one run.
 
-Probe: the batch is checked, the first k losses are recorded from one seed, memory is
-read, the pace is learnt. Blocks: each repeat visits all cells in random order, and each visit
-times the step on batches in hand and the step fed by the loader right after each other, so that
-heat and other programs hit all rows alike and ratios are taken inside a block. A cell that runs out
-of memory, or cannot be trained at all, becomes a row that says so; the sweep goes on.
-
-The largest batch: memory cannot be predicted from a small batch (workspaces and fragmentation grow
-in steps), so each size is tried, doubling first, then bisection. A trial makes a new model and
-takes two steps (the optimizer's state comes with the first), on a real batch whose samples are
-repeated: memory depends on shapes only. It costs about 2 log2(answer) trials.
+Each repeat visits all cells in random order and times the step with preloaded batches, then with
+the loader. A cell that fails becomes a row. The largest batch is found by trials of two steps,
+doubling, then bisection.
 """
 
 from __future__ import annotations
@@ -279,10 +272,7 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
 
 
 def find_misfit(trainer: Trainer, source: DataSource) -> str:
-    """What is wrong with outputs or labels, asked on the host before the first step.
-
-    On a GPU a label out of range ends in a device assertion that no later cell survives.
-    """
+    """Return what is wrong with outputs or labels, before a step can fail on the device."""
     shape = trainer.outputs(source.cached_batches[0])
     if shape is None:  # a loss of the user's own knows better
         return ""

@@ -1,11 +1,7 @@
 """What a sweep measured, and what it concludes: rows, the comparisons between them, sentences.
 
-Every figure of the table follows from the records of the measurement, so a session that holds them
-can be summarised again with other formulas. All are frozen: what was measured does not change. How
-they look in a saved session is decided at the end of this file alone.
-
-Figures that were not measured are None, never 0. Times are in ms, rates in samples per second;
-an `Interval` is a ratio or a share with its 95% CI, infinite where one repeat gives none.
+All figures follow from the records of the measurement. Figures that were not measured are None.
+Times are in ms, rates in samples per second; an `Interval` is a ratio or share with its 95% CI.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """What a framework must offer so that its training step can be timed, and how a window is timed.
 
-A step is: batch to the device, forward, loss, backward, optimizer. A backend knows the device and
-what each precision means on it; a trainer is one model with its optimizer at one precision. The
-sweep never asks which framework it drives, and tests drive it with a clock.
-
-Periods run from next() entry to next() entry on one clock: CUDA events where the trainer has a GPU
-(read after the window, so nothing synchronises inside it), perf_counter_ns where compute is
-synchronous. The mean counts, because stalls are heavy-tailed: a median would hide exactly the steps
-that a slow loader costs. Steps that AMP skipped are taken out of the mean and counted.
+A backend holds the device and its precisions; a trainer is one model with its optimizer at one
+precision. Periods run from next() entry to next() entry: CUDA events on a GPU, perf_counter_ns
+elsewhere. Steps that AMP skipped are counted, and are not in the mean.
 """
 
 from __future__ import annotations
@@ -132,11 +127,7 @@ def count_samples(batch: Batch) -> int:
 
 
 def full_batches(loader: Loader, batch_size: int) -> Iterator[Batch]:
-    """Epoch after epoch, partial batches left out.
-
-    A partial batch is another shape: it would compile a second graph and change the samples/s.
-    Ends after an epoch without a single full batch, where going on would never yield.
-    """
+    """Yield full batches, epoch after epoch; end after an epoch without a full batch."""
     any_full = True
     while any_full:
         any_full = False
@@ -368,10 +359,7 @@ class TimedWindow:
         return float(np.mean(counted)) if counted else None
 
     def rounded(self) -> TimedWindow:
-        """Whole microseconds: what the clocks are good for, and a small file.
-
-        Done before anything is computed, so that a loaded session gives the same figures.
-        """
+        """Return the window in whole microseconds, so that a loaded session gives equal figures."""
         periods = [round(ms, 3) for ms in self.period_ms]
         return replace(self, period_ms=periods, wait_ms=[round(ms, 3) for ms in self.wait_ms])
 

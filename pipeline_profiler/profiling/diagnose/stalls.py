@@ -1,11 +1,8 @@
 """Stalls: when no batch could be delivered, why, and which samples held their batches up.
 
-Ready: a batch whose worker has finished sending it and that has not been delivered; it is
-deliverable when every batch before it was delivered or is ready too. All of it follows from the
-stamps that travel with the batches, so queue depth is exact, not sampled. Stall event: maximal
-interval inside next() without a deliverable batch, longer than tau = max(1 ms, 2 % of the period).
-Workers keep the slowest sample of each batch by its key: a batch that is late is late by its
-slowest sample or by all of them.
+A batch is deliverable when it and every batch before it were sent or delivered; the stamps of
+batches make queue depth exact. Stall event: maximal interval inside next() without a deliverable
+batch, longer than tau = max(1 ms, 2% of the period).
 """
 
 from __future__ import annotations
