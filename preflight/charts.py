@@ -1,9 +1,7 @@
 """Charts of reports as inline SVG, without scripts, readable in black and white.
 
-Shapes (`bar`, `text`, `line`) return escaped markup; `drawing` puts them into an `<svg>`, `figure`
-below a caption. The charts take rows of labels and numbers. Every chart has a title and its numbers
-as text; colours are those of Okabe and Ito (2008), which colour-blind readers tell apart, and lie
-well on light and dark.
+Shapes (`bar`, `text`, `line`) return escaped markup; charts take rows of labels and numbers.
+Colours: Okabe and Ito (2008).
 """
 
 from __future__ import annotations

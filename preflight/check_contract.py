@@ -1,9 +1,7 @@
 """The contract of a check in both programs: code, name, documentation page, source location.
 
-A check is a class in a file of a folder of checks. Its docstring is its page, in the sections that
-its program fixes; its code is never used again for another check; its name says the problem. What
-a check examines and what it answers are each program's own. No list of checks is kept: a walk over
-the folder imports each file once, and one that breaks the contract is named with its file and line.
+A check is a class whose docstring is its page. A walk over the folder finds all checks, and reports
+a broken contract with file and line.
 """
 
 from __future__ import annotations

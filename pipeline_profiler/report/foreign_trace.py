@@ -1,10 +1,7 @@
-"""Traces of other profilers (torch, JAX, TensorFlow; Chrome JSON), told in our terms.
+"""Traces of other profilers (torch, JAX, TensorFlow; Chrome JSON), in terms of this profiler.
 
-A step is what their own marks say (`ProfilerStep#3`, `StepTraceAnnotation`), from one mark to the
-next; where there are none, from one next() of a DataLoader to the next. Waiting is the time inside
-the loader's next(), where the trace has it; with kernels of a GPU in the trace, only the part of it
-in which the device stood still. Without steps, or without spans of a loader, the input-bound share
-cannot be told, and that is what is said.
+A step runs from mark to mark (`ProfilerStep#3`, `StepTraceAnnotation`), else from next() to next().
+Waiting is the time inside next(), with GPU kernels only while the device idles.
 """
 
 from __future__ import annotations

@@ -185,8 +185,7 @@ CLAUSE_END = re.compile(r"[;,:] | \(")
 def to_screen(session: Session, width: int = 96) -> str:
     """Return the verdict, the first causes and what to do about each, in SCREEN_LINES lines.
 
-    Failed rules and the place where a loader hung may take more lines; the tables of `--try` and
-    `--tune` follow.
+    Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
     """
     shown, unsure = split_causes(session.results.get("causes") or [])
     busy = busy_machine(session)

@@ -1,8 +1,6 @@
-"""Session -> the sections of a report: sentences, tables and charts; no format knows more.
+"""Session -> the sections of a report: sentences, tables and charts; no format adds more.
 
-A section added here appears in every format and in the app. What is drawn of the loop is the first
-run of the warm loader; a partial session without one shows its first pass. Windows are made once,
-so that no section walks back to the spans of a run.
+The loop shown is the first run of the warm loader, in a partial session its first pass.
 """
 
 from __future__ import annotations
@@ -220,10 +218,7 @@ def _causes(session: Session) -> Section | None:
 def split_causes(
     causes: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return (those shown to cost time; the others), each in the order of the diagnosis.
-
-    One whose interval includes zero, or says nothing, is not shown to cost anything.
-    """
+    """Return (causes whose interval is above zero; the others), in the order of the diagnosis."""
     unsure = [c for c in causes if tells_nothing(c) or (c.get("low") is not None and c["low"] <= 0)]
     return [c for c in causes if c not in unsure], unsure
 

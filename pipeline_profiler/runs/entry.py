@@ -176,10 +176,9 @@ def working_folder() -> str:
 
 
 def enter_session(session: Session, file: Path, began: float, words: RunWords) -> int | None:
-    """The row of a session that a loop of the user's recorded; its number, None where it has none.
+    """Add the row of a session of the user's own loop; return its number, None without a table.
 
-    The code is looked at now, at the end of the loop. A table that takes no row is a warning: the
-    session lies on disk by then.
+    A table that takes no row is a warning.
     """
     from pipeline_profiler.profiling.watching.conclusion import judge_session, long_enough
 

@@ -1,8 +1,7 @@
 """One row of the table of runs, and where the table lies.
 
-Where `[record] file` says, else PIPELINE_PROFILER_RUNS (or `off`), else in the user data folder:
-never in the folder of the user's project by itself, so that nothing of theirs changes and one table
-holds the studies of all projects side by side.
+`[record] file`, else PIPELINE_PROFILER_RUNS (or `off`), else the user data folder: one table for
+all projects, and none in theirs.
 """
 
 from __future__ import annotations

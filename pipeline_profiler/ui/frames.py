@@ -1,7 +1,6 @@
-"""A session as the tables that the page draws: arms, causes, stages, a time line, slow samples.
+"""A session as the tables that the page draws: configurations, causes, stages, samples.
 
-Pure functions of a `Session`; no Streamlit, no thresholds of their own. Times are in ms, positions
-on the time line in s since the start of the first recorded loop.
+Pure functions of a `Session`. Times are in ms, positions on the time line in s.
 """
 
 from __future__ import annotations

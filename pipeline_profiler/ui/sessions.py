@@ -1,7 +1,6 @@
 """Which sessions the page may open: those named on the command line, found nearby, or uploaded.
 
-A link names one of these and never a path, so it can open nothing else on the disk. A file that is
-no session, or of a newer version, is one sentence.
+A link names one of these and never a path.
 """
 
 from __future__ import annotations

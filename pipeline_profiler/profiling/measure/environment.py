@@ -120,10 +120,7 @@ def resident_bytes() -> int:
 
 
 def growth_notes(grown: Sequence[float]) -> list[str]:
-    """A sentence where the training process grew in each step (bytes) of each of the last windows.
-
-    What fills up in the first windows, or grows once, is no leak.
-    """
+    """Return a sentence if the training process grew in each step (bytes) of each last window."""
     last = grown[-LEAK_WINDOWS:]
     if len(last) < LEAK_WINDOWS or min(last) < max(LEAK_BYTES, max(last) / 4):
         return []
@@ -157,10 +154,7 @@ def _jiffies() -> list[int]:
 
 
 def _children() -> dict[str, int]:
-    """CPU time and reads of the children that live, and of those that have ended.
-
-    The CPU time is the scheduler's; threads that a living child has ended are missing.
-    """
+    """Return CPU time and reads of the living and the ended children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu, faults = int((ended.ru_utime + ended.ru_stime) * 1e9), ended.ru_majflt
     read_bytes = ended.ru_inblock * BLOCK_BYTES
@@ -254,10 +248,10 @@ def driver_version(told: Path = Path("/proc/driver/nvidia/version")) -> str | No
 
 
 def architecture_problem(capability: tuple[int, int], built: Sequence[str]) -> str:
-    """Why this build has no code for a GPU of that compute capability; '' where it has.
+    """Return why this build has no code for a GPU of that compute capability; '' if it has.
 
-    Machine code (sm_) runs on its own major version from its minor version on; an `a` or `f` at its
-    end binds it to that very chip or family. PTX (compute_) is compiled for any later one.
+    Machine code (sm_) runs on its major version from its minor version on; `a` or `f` binds it to
+    that chip or family. PTX (compute_) is compiled for later ones.
     """
     if not built:
         return ""

@@ -1,11 +1,8 @@
-"""Probes beside the arms: what a stopwatch around the loop cannot tell.
+"""Probes beside the configurations: what a stopwatch around the loop cannot measure.
 
-Stack samples name lines of code; a batch that notes its reads tells unused fields; the slowest
-samples are loaded once more, alone; a suspected setting is changed and measured as the trial
-setting; a tf.data graph is timed prefix by prefix and tried with each intervention.
-
-Only a GPU run has synchronising lines and utilisation; else they are None ("n/a"), not 0.
-NVML's utilisation is the share of time in which *some* kernel ran: a symptom, never a cause.
+Stack samples, unused fields, slow samples loaded again, the trial setting, and prefixes and
+interventions of a tf.data graph. Synchronising lines and utilisation need a GPU, else None; NVML's
+utilisation is a symptom, never a cause.
 """
 
 from __future__ import annotations
@@ -67,10 +64,7 @@ _PACKAGE = pathlib.Path(__file__).parents[2]
 
 
 def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[SynchronisingLine] | None:
-    """Lines of the step that make the host wait for the device, by torch's own warning mode.
-
-    torch does not see every kind of synchronisation (its documentation says so). None without CUDA.
-    """
+    """Return lines of the step that make the host wait for the device, by torch's warning mode."""
     if not environment.has_cuda():
         return None
     torch = sys.modules["torch"]
@@ -226,10 +220,7 @@ def recording_ns(bench: Bench, count: int = 60) -> float:
 
 
 def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str, int]:
-    """What a worker would cost a loader that has none, for these very batches; nanoseconds.
-
-    Timed with one worker that hands out the batches in hand beside a pause as long as the step.
-    """
+    """Return the ns that one worker would cost a loader without workers, for these batches."""
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings.get("workers"):
         return {}
@@ -327,11 +318,7 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
 
 
 def repeatable(bench: Bench) -> Repeatable:
-    """Is a prepared sample the same every time, and how large is it?
-
-    Two samples are loaded twice each; equal bytes mean that the work of every epoch could be done
-    once. Empty where the loader has no map-style dataset or a sample cannot be compared.
-    """
+    """Return whether two samples are equal when loaded twice, and their size; empty if unknown."""
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings["iterable_dataset"]:
         return {}
@@ -387,10 +374,9 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
 
 
 def _from_copies(bench: Bench) -> dict[str, float]:
-    """`sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies unawares.
+    """Return `sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies.
 
-    What is smaller costs less than its decoding alone. {} where the dataset opens its files by
-    other means than Python's open() or cv2.imread, or loads no such sample here.
+    {} if the dataset opens files other than by Python's open() or cv2.imread.
     """
     loader, end = bench.loader(), bench.clock() + COPIED_NS
     with tempfile.TemporaryDirectory() as folder, suppress(Exception):
@@ -520,10 +506,7 @@ def _flat(sample: Any) -> list[bytes]:
 
 
 def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
-    """The slowest samples with their paths; the worst are loaded once more, alone.
-
-    If they are fast then, it is not the samples: something stops the loader now and then.
-    """
+    """Return the slowest samples with their paths; the worst are loaded once more, alone."""
     windows = [Window.of(run) for run in session.arm(Arm.WARM)]
     rows = slowest_samples(windows)
     if not rows or bench.settings().get("kind") != "torch":

@@ -1,11 +1,8 @@
 """The form of a `profile/1` document: what every reader of a session may rely on.
 
-A session file may come from anywhere. What is wrong with one is found here, once, when it is read;
-renderers and rules then need no guard of their own. The form asks for what is computed with and
-shown, and lets everything else pass: a later version adds keys. A form is a function of a value and
-of where it stands; it raises FormError with the place and what was expected there. Written out
-instead of taken from a library, because a recorder needs the standard library alone.
-Format: docs/profile.md.
+Files are checked once when read, for what is computed or shown; unknown keys pass. A form is a
+function of a value and its location that raises FormError. Standard library alone; format:
+docs/profile.md.
 """
 
 from __future__ import annotations

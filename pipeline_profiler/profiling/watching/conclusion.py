@@ -1,8 +1,7 @@
-"""What a watched run says: the observed stall, or why it cannot be told.
+"""The conclusion of a watched run: the observed stall, or why it is inconclusive.
 
-One loop, no arms: the share of the step in which the training process waited inside next() (with
-a GPU: in which the device waited). Where the wait lies inside a compiled step, or batches are drawn
-in another thread than the one that trains, the wait at the iterator is not the step's: no verdict.
+Without other configurations, the stall is the share of the step inside next() (on a GPU: the
+device's wait). No verdict if the wait lies inside a compiled step or in another thread.
 """
 
 from __future__ import annotations
@@ -43,12 +42,11 @@ def long_enough(session: Session) -> bool:
 
 
 def judge_session(session: Session) -> Conclusion | None:
-    """Judge a session by the present rules; return the conclusion, None where there is none.
+    """Judge a session by the present rules; return the conclusion, None if there is none.
 
-    Every command, report and page takes the results from here. Only a session is judged that holds
-    windows of the loader, and whose verdict is missing or one of the diagnosis. Where that raises,
-    the stored results stay; `recorded` keeps a sentence that differs. Raises ProfileError for a
-    whole session without results that cannot be judged.
+    Without windows of the loader, or if judging raises, the stored results stay; `recorded` keeps a
+    sentence that differs. Raises ProfileError for a whole session without results that cannot be
+    judged.
     """
     stored, one_loop = dict(session.results), is_one_loop(session)
     if stored.get("verdict") not in (None, *Verdict) or not (one_loop or session.arm(Arm.WARM)):

@@ -1,8 +1,6 @@
-"""Starts a script as it would be started without us, and waits for it.
+"""Start a script as it would start by itself, with the hook on PYTHONPATH, and wait for it.
 
-The script gets an environment with the hook on PYTHONPATH and the order in one variable; argv,
-streams, folder and terminal are its own. Ctrl-C reaches it from the terminal; a signal that
-somebody sends to this process alone is passed on. Its exit code is what this returns.
+argv, streams, folder and terminal are its own; signals to this process are passed on.
 """
 
 from __future__ import annotations
