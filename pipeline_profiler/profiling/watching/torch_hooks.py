@@ -134,7 +134,7 @@ def _source_of(loader: Any) -> _InPlace:
 
 
 def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
-    """Make the iterator with proxies for dataset, collate function and sampler, if workers exist."""
+    """Make the iterator with proxies for dataset, collate function and sampler, given workers."""
     if not loader.num_workers:
         return begin(loader)
     state = loader.__dict__
