@@ -271,8 +271,7 @@ class CaughtStep:
 class LossInside(NamedTuple):
     """A loss that the model computes: its number among the losses, and the calls before it.
 
-    labels: the argument with the targets, by name; names: the other arguments; places: of which of
-    them the rows are as long as those of the labels.
+    labels: the argument with the targets; names: other arguments; places: those with rows as long.
     """
 
     number: int
@@ -283,10 +282,7 @@ class LossInside(NamedTuple):
 
 
 def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtStep:
-    """The step that ends in `loss`, which backward() was called on; CaughtError where it cannot.
-
-    modules: what the script called itself beside the model, such as a loss that is a module.
-    """
+    """Return the step that ends in `loss`, with other `modules` called; or raise CaughtError."""
     if id(loss) not in tape.now:
         raise CaughtError("backward() starts from a value that the model's forward did not make")
     result, calls = _unscaled(tape, tape.now[id(loss)]), tape.calls

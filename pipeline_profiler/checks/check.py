@@ -144,10 +144,7 @@ class Check:
 
 @cache
 def all_checks(family: str) -> Mapping[str, Check]:
-    """Every check of a family by code, in the order of codes; read-only.
-
-    Raises TypeError naming file, line and rule where a check breaks the contract.
-    """
+    """Return every check of a family by code, read-only; TypeError names line and broken rule."""
     contract = Contract((family,), SECTIONS, TypeError, lambda check: ())
     return checks_in(modules_in(f"pipeline_profiler.checks.{FAMILIES[family]}"), Check, contract)
 

@@ -91,10 +91,9 @@ def _leave_mounts() -> None:
 
 
 class Cover:
-    """The new root in memory: folders without mounts below them are overlays, the others are made.
+    """The new root in memory: folders without mounts below are overlays, others are made anew.
 
-    left: what could be written in spite of it. An overlay may not lie over a folder below which a
-    mount of the system's is locked, as all are for a user; so folders with mounts are made anew.
+    left: what stays writable. Locked mounts below a folder prevent an overlay.
     """
 
     def __init__(self, scratch: str, folder: str) -> None:

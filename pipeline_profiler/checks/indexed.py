@@ -38,10 +38,9 @@ def rows_of(loader: Any) -> Any:
 
 
 class GraphRows:
-    """The first elements of a tf.data graph; `total` of them there are (-1: unknown).
+    """The first elements of a tf.data graph, of `total` (-1: unknown).
 
-    files: the picture files that the graph begins with, all of them. augments: an operation draws
-    random numbers. kept: a cache lies behind such a one.
+    files: its image files. augments: an operation draws random numbers. kept: a cache follows it.
     """
 
     def __init__(self, dataset: Any) -> None:

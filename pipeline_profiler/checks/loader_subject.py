@@ -323,15 +323,11 @@ def _alike(one: Array | None, two: Array | None) -> bool:
 class LoaderSubject:
     """What the checks on a loader examine.
 
-    make_loader, make_eval: the user's factories. evaluation: the loader is one for evaluation, so
-    its order is not judged. classes: number of classes. split: batch -> (inputs, targets). mean,
-    deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
-    weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
-    fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
-    scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
-    evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
-    view at the model, (as the loader gave it, as it entered). unseeded: a sentence where a script
-    sets no seed.
+    evaluation: its order is not judged. split: batch -> (inputs, targets). mean, deviation: per
+    channel, else declared by what make_model returns. deadline: of time.monotonic(). made_anew:
+    fresh() makes another loader. scaled_later: a layer of the model that scales. entered: (batch,
+    inputs, targets) as they enter the model. evaluations: loaders that a script evaluates. pairs:
+    of a view at the model, (as loaded, as entered). unseeded: a sentence without a seed.
     """
 
     make_loader: Callable[..., Any]

@@ -384,10 +384,7 @@ def noise_of(values: Values) -> float:
 
 
 def smoothed(values: Values, share: float = 0.5) -> Values:
-    """The curve without its noise: at each row a straight line through its neighbourhood.
-
-    Tricube weights over `share` of the rows (Cleveland, 1979: LOWESS without its robust steps).
-    """
+    """Return the curve without noise: lines through neighbourhoods (Cleveland, 1979: LOWESS)."""
     count = len(values)
     reach = max(3, min(count, round(share * count)))
     places = np.arange(count, dtype=float)

@@ -105,10 +105,7 @@ FREE_STEPS = 200
 
 @dataclass
 class LossAlone(FreeOutputs):
-    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first.
-
-    bounded: the model cannot give others than between 0 and 1, whatever the loss bears.
-    """
+    """`loss` of outputs for one batch of `targets`; `bounded`: the model's outputs lie in 0..1."""
 
     loss: Callable[[Any], Any]
     outputs: Any

@@ -134,10 +134,9 @@ def grouped(make: Callable[[], Any]) -> Any:
 
 
 def ask_ranks(job: Callable[[int], Any], seed: int = 0, seconds: float = SECONDS) -> list[Any]:
-    """`job(rank)` in one process a rank, its answers in order.
+    """Return `job(rank)` of each rank's process, in order.
 
-    Raises UsersError for what a rank raised or where the ranks wait for each other, ProfileError
-    where this process cannot be forked.
+    Raises UsersError for what a rank raised or a deadlock, ProfileError if no fork is possible.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ProfileError("Ranks are tried where processes can be forked (Linux).")
@@ -343,11 +342,9 @@ ENOUGH, FEWEST = 64, 16
 
 @dataclass(frozen=True)
 class RankReading:
-    """The beginning of an epoch of one rank: samples in order, and draws by stream and worker.
+    """The start of an epoch of one rank: samples (index or digest), draws by stream and worker.
 
-    samples: index or digest. draws: digests of the state before and after each of the first
-    samples of a worker that drew from the stream. opened: files of data that the rank's own process
-    opened meanwhile.
+    draws: digests of the state around each drawing sample. opened: files that the rank opened.
     """
 
     samples: tuple[str, ...]
@@ -408,10 +405,10 @@ WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully
 
 @dataclass
 class RankSteps:
-    """One rank. Digests of weights by name; the state of torch's generator around a step.
+    """One rank: digests of weights by name, the state of torch's generator around a step.
 
-    drawn: states before and after the first step. means: after the steps, and as the first
-    evaluation saw them. written: files that were opened to be written, or given to torch.save.
+    drawn: states around the first step. means: after the steps and at the evaluation. written:
+    files.
     """
 
     start: dict[str, str]

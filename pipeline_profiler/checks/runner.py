@@ -40,10 +40,9 @@ class CheckResult:
 
 @dataclass
 class CheckReport:
-    """The results in the order of running; `ended` says why checks are missing, if any are.
+    """The results in the order of running; `ended` says why checks are missing.
 
-    places: lines of the user's files by part of the training; unreached: what a run of a script did
-    not come to; grid: a PNG of what enters the model; kind: loader, training, script or log.
+    places: lines by part of the training; unreached: what a script did not reach; grid: a PNG.
     """
 
     results: list[CheckResult] = field(default_factory=list)

@@ -66,8 +66,8 @@ SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried
 class TrainingSubject(ExaminedTraining):
     """What the checks on a training examine; `make()` returns a new Training.
 
-    functions: the user's own by name, for processes that import their file anew. caught: of a
-    script, which loaded no weights as far as it was seen, so that make() has one start.
+    functions: the user's own by name, for other processes. caught: of a script without loaded
+    weights.
     """
 
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

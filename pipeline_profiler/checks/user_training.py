@@ -25,10 +25,9 @@ from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augm
 class Training:
     """What a training is made of; only the first four are needed (two of a compiled Keras model).
 
-    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
-    user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
-    (inputs, targets). reference(model, example): the output for one example by a plain loop.
-    loop: what was seen of the user's own loop, where a script was run.
+    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer);
+    evaluate(model, loader); split_batch(batch): (inputs, targets). reference(model, example):
+    output by a plain loop. loop: facts of a script.
     """
 
     model: Any
@@ -216,10 +215,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
 
 @dataclass
 class ExaminedTraining(ABC):
-    """`make()` returns a new Training; deadline is of time.monotonic(); notes are for the user.
-
-    unseeded: a sentence where a script sets no seed.
-    """
+    """`make()` returns a new Training; deadline: of time.monotonic(); notes are for the user."""
 
     make: Callable[[], Training]
     seed: int = 0

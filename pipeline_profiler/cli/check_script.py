@@ -40,10 +40,7 @@ SHORTENED = "Figures that your code prints come from shortened runs: they are no
 
 
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
-    """Run the script of a command line and return the answers of the checks.
-
-    ProfileError where nothing was caught, or its writes cannot be held back and nobody agreed.
-    """
+    """Run the script of a command line, return its results; ProfileError if nothing was captured."""
     command = command_of(words)
     if args.init:
         check_output(args.init, [word for word in words if Path(word).is_file()])

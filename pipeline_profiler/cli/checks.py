@@ -301,10 +301,7 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
 
 
 def _refuse_unfit(path: Path, name: str, given: Mapping[str, str]) -> None:
-    """Refuse a script or a whole training by its text, before anything of it runs.
-
-    `given`: what the options name instead of functions of the file.
-    """
+    """Refuse a script or a training by its text before it runs; `given`: parts named by options."""
     if name:
         refuse_training(path, name, TRAINING_PARTS)
         return

@@ -69,10 +69,7 @@ class UnsavedError(OSError):
 
 
 def check_output(path: str, inputs: Iterable[str] = ()) -> None:
-    """Raise ProfileError where `path` cannot be written, or holds what must not be replaced.
-
-    `inputs` are files the command reads: they are never written, whatever they hold.
-    """
+    """Raise ProfileError if `path` cannot be written, is an input or of another program."""
     if not path or "\0" in path:
         raise ProfileError("-o takes the name of a file.")
     try:
@@ -137,10 +134,7 @@ def is_ours(path: Path) -> bool:
 
 
 def write_session(packed: bytes, path: str) -> tuple[Path, bool]:
-    """(where the session was saved, whether that is where it was asked for).
-
-    Raises UnsavedError where no place took it.
-    """
+    """Save a session; return (path, whether it is the chosen one), or raise UnsavedError."""
     try:
         return write_as_asked(packed, path), True
     except (OSError, ProfileError) as error:
@@ -158,10 +152,7 @@ def write_session(packed: bytes, path: str) -> tuple[Path, bool]:
 
 
 def write_as_asked(packed: bytes, path: str) -> Path:
-    """Save at `path`, or at `path`.gz if large; raise OSError or ProfileError.
-
-    A packed session replaces an earlier session under the plain name.
-    """
+    """Save at `path`, or at `path`.gz if large, in place of both; OSError or ProfileError."""
     check_session_output(path)  # a file may have come while it was measured
     saved = write_packed(packed, path)
     asked = Path(path)

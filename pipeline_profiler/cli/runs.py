@@ -105,10 +105,7 @@ def _is_recorded(args: argparse.Namespace) -> bool:
 
 
 def push_row(row: RunRow, args: argparse.Namespace) -> None:
-    """Send a row to a service and list what left; one that takes it not is only told.
-
-    Lines of code leave with --with-code, paths with --with-paths.
-    """
+    """Send a row to a service and list its fields: code by --with-code, paths by --with-paths."""
     kept = {"file", "config"} if args.with_paths else set[str]()
     kept |= {"git_diff"} if args.with_code else set()
     sent = {k: v for k, v in row.as_dict().items() if k in PUSHED | kept and v not in ("", None)}

@@ -36,10 +36,7 @@ def spec_file(text: str | None) -> str:
 
 
 def target(text: str, makes: str) -> Callable[..., Any]:
-    """`FILE.py:FUNCTION` -> the function, its folder put on sys.path as `python FILE.py` would.
-
-    `makes`: what it returns, in words. One that returns nothing is refused before anything runs.
-    """
+    """Return the function of `FILE.py:FUNCTION`, its folder on sys.path; `makes`: its result."""
     file, _, name = text.rpartition(":")
     refuse_empty(Path(file), name, makes)
     return _load(text)
@@ -115,10 +112,7 @@ _Functions = Mapping[str, Sequence[ast.FunctionDef]]
 
 
 def refuse_empty(path: Path, name: str, makes: str) -> None:
-    """Raise ProfileError where a function of a file returns nothing, whatever happens in it.
-
-    `makes`: what a function that is fit for this returns.
-    """
+    """Raise ProfileError if a function of a file returns nothing; `makes`: what is expected."""
     found = _functions_of(path).get(name, ())
     if found and all(map(_returns_nothing, found)):
         raise ProfileError(

@@ -264,10 +264,7 @@ class KerasBackend(Backend):
 
 
 def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:
-    """ResNet-18 as models/resnet.py has it: (B, side, side, 3) to (B, classes) logits.
-
-    Convolutions follow the global dtype policy; the last layer stays float32, as Keras advises.
-    """
+    """Return ResNet-18 as in models.py: (B, side, side, 3) to (B, classes) logits in float32."""
     import keras
 
     layers = keras.layers

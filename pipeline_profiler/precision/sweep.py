@@ -341,10 +341,7 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
 
 
 def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
-    """The largest batch size up to `limit` for which `fits` holds, within 1 in 64; 0 where none is.
-
-    The first that is tried is `start`. `fits` must be monotone, as memory is.
-    """
+    """Return the largest batch size up to `limit` that `fits` (monotone), to 1 in 64; or 0."""
     # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
     low, high = 0, max(1, start)
     # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
@@ -375,11 +372,10 @@ def measure_precisions(
     guard: Guard | None = None,
     began: int | None = None,
 ) -> Session:
-    """Run the sweep; returns a session whose results are of verdict "precision".
+    """Run the sweep; return a session with verdict "precision".
 
-    `began` is the clock's reading when the time budget began, where that was earlier.
-    Raises StoppedError with the partial session when something ends it early, ProfileError for
-    options that no row could be made of.
+    `began`: clock at the start of the budget. Raises StoppedError with the partial session, and
+    ProfileError for options without a row.
     """
     check_options(options)
     guard = guard or Guard()

@@ -28,10 +28,7 @@ from pipeline_profiler.profiling.diagnose.intervals import Interval
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What the first visit of a cell found; `status` is ok, refused, failed, oom or dropped.
-
-    `setup_s` are the seconds of making the trainer, which every visit does again.
-    """
+    """The first visit of a cell; `status`: ok, refused, failed, oom or dropped."""
 
     status: str = "ok"
     sentence: str = ""
@@ -174,10 +171,7 @@ class EarlyLosses:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `sentence` says why there is nothing where the status is not ok.
-
-    `error` says why the measurement with the loader holds for nothing, "" where it can hold.
-    """
+    """One line of the table; `sentence` explains another status than ok, `error` a rate."""
 
     cell: Cell
     status: str
@@ -343,10 +337,7 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
 
 
 def _read(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
-    """A dataclass from the keys it has, its parts under a key of theirs or beside the others.
-
-    Keys of a later version are ignored.
-    """
+    """Return a dataclass of known keys, its parts under their key or beside the others."""
     made: Document = {}
     for name, part in _parts(kind).items():
         if part is None or data.get(name, data) is None:

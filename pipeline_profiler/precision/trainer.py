@@ -43,10 +43,7 @@ RESIDENT, WARM, LOADER_ONLY = Arm.RESIDENT, Arm.WARM, "L"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row of the table: which model, at which batch size, precision and loss scale.
-
-    `loss_scale` is "" without AMP scaling, "dynamic", or a number as text.
-    """
+    """One row: model, batch size, precision, loss scale ("", "dynamic" or a number as text)."""
 
     model: str
     batch_size: int
@@ -176,10 +173,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Bytes: most that training allocated, and how that was measured; None is not measured.
+    """Bytes that training allocated, and how that was measured; None is not measured.
 
-    `reserved` is what the framework's allocator took from the device for it, `occupied` what lay
-    on the device in all right after the step, CUDA's own context and other programs included.
+    `reserved`: by the framework's allocator; `occupied`: on the device, other programs included.
     """
 
     allocated: int | None
@@ -189,10 +185,7 @@ class PeakMemory:
 
 
 class Trainer(ABC):
-    """A model with its optimizer that can be stepped, on one framework and device.
-
-    What it is not told how to do, it answers as one that cannot tell.
-    """
+    """A model with its optimizer that can be stepped, on one framework and device."""
 
     def __init__(self, device: str, clock: Clock) -> None:
         """`device` is cuda or cpu; the clock gives ns."""
@@ -331,8 +324,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 class TimedWindow:
     """One timed window: a period and the host's wait in next() for each step, ms.
 
-    `skipped` are the numbers of the steps whose update AMP dropped: in `period_ms`, in no mean.
-    `period_ms` is empty and `elapsed_ms` alone counts where single steps cannot be told apart.
+    `skipped`: steps whose update AMP dropped, in `period_ms`, in no mean. Without `period_ms`,
+    `elapsed_ms` counts alone.
     """
 
     period_ms: Sequence[float]
@@ -453,10 +446,7 @@ def train_steps(
     clock: Clock,
     limit_s: float = math.inf,
 ) -> float:
-    """Train `count` steps on cached batches; mean seconds per step, the first left out.
-
-    Ends early after `limit_s`, but with two steps at least.
-    """
+    """Train up to `count` steps in `limit_s`, two at least; return s a step without the first."""
     start = clock()
     cycled = cycle(batches)
     # the first step allocates, compiles and picks algorithms: it says nothing about the pace

@@ -441,10 +441,7 @@ def samples(session: Session, windows: Windows) -> Section | None:
 
 
 def add_image_sizes(session: Session, run: str) -> None:
-    """Add what a run of `audit` knows of the slowest samples, named by path or sample id.
-
-    Raises ProfileError where the run cannot be read, and where it has none of these samples.
-    """
+    """Add image sizes of a run of `audit` to the slowest samples; ProfileError without any."""
     rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM))
     names = ", ".join("'" + str(r.get("path", r["key"])).replace("'", "''") + "'" for r in rows)
     query = IMAGE_SIZES.format(names=names or "''")

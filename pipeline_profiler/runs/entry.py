@@ -74,10 +74,7 @@ PLAIN = ("--no-color", "--no-ext-diff", "--no-textconv")
 
 @dataclass(frozen=True)
 class Code:
-    """The state of the code: commit, the diff to the commit, the folder of the repository.
-
-    `diff` begins with the tracked changes; new files of Python follow as whole texts.
-    """
+    """The state of the code: commit, diff with new Python files, folder of the repository."""
 
     commit: str = ""
     diff: str = ""

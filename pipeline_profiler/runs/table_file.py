@@ -55,10 +55,7 @@ def append_note(path: Path, number: int, note: str) -> RunRow:
 
 
 def read_rows(path: Path, word: str = "") -> list[RunRow]:
-    """Every row without its diff, the latest last; no rows where there is no file yet.
-
-    word: rows with this word only, in any text and in the diff, upper or lower case alike.
-    """
+    """Return every row without its diff, the latest last; `word`: in any text, without case."""
     if not path.exists():
         return []
     where = f"WHERE instr(lower({EVERY_TEXT}), ?)" if word else ""

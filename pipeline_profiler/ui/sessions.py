@@ -20,9 +20,7 @@ HEAD = 400  # bytes that tell a session from other JSON
 
 
 def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
-    """Return files of a schema by name: as given on the command line, then those in known folders,
-    the latest first.
-    """
+    """Return files of a schema by name: those given, then those found, the latest first."""
     given = [Path(word) for word in sys.argv[1:] if word.endswith(ENDINGS)]
     found = [p for folder in FOLDERS for p in sorted(Path(folder).glob("*.json*"))]
     sessions: dict[str, Path] = {}

@@ -116,11 +116,9 @@ def _beside_main(window: Window) -> tuple[float, float]:
 def estimate(
     blocks: Sequence[Block], waits_bound: bool = True, steps_timed: bool = True, miss: float = MISS
 ) -> DataStall:
-    """The stall of these blocks.
+    """Return the stall of these blocks; `miss`: probability that the interval misses it.
 
-    `waits_bound`: it is known when a step had ended, by its return or by events of its device;
-    `steps_timed`: by its return, so that the spread of the steps inside a run tells their noise;
-    `miss`: probability that the interval misses the true share.
+    `waits_bound`: the end of a step is known; `steps_timed`: by its return.
     """
     difference = saved_share([(block.in_hand, block.period) for block in blocks], miss)
     wait = mean_interval([block.wait for block in blocks], miss)

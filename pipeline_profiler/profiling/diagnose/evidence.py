@@ -375,10 +375,7 @@ class Evidence:
         return self.open_start > 0 and max(0.0, min(known)) + self.open_start >= NOT_BOUND
 
     def saving(self, without: Callable[[Case], float], modelled: bool = False) -> Interval:
-        """Share of the period that goes when `without` (a replay) is true instead.
-
-        `modelled`: the replay has workers, where the loader may have none.
-        """
+        """Return the share that `without` (a replay) saves; `modelled`: it has workers."""
         shares, errors = [], []
         for case in self.cases:
             shares.append((case.replayed - without(case)) / case.replayed)

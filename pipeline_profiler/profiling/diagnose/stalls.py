@@ -122,10 +122,7 @@ HELD_UP = 0.4  # of its batch's loading time, from which one sample held the bat
 
 
 def stalled_by_sample(windows: Sequence[Window]) -> dict[int | str, float]:
-    """Share of the stalled time whose late batch was held up by one sample, by that sample.
-
-    A sample counts where it took at least 40 % of its batch's loading time.
-    """
+    """Return the share of stalled time by a sample that took 40% of its batch's loading time."""
     total, by_key = 0, dict[int | str, int]()
     for window in windows:
         # keys have one entry per batch of the whole run, so rows are counted from its start

@@ -221,9 +221,7 @@ DRIFT_SHARE = 0.02  # of the mean period over the window: less is steady for the
 
 
 class LoadingShares(NamedTuple):
-    """Where the loading time goes; shares of its wall time. `threads`: CPU time of the process
-    over that of its loading thread, above 1 with hidden thread pools.
-    """
+    """Shares of the loading's wall time; `threads`: CPU of the process over that of its thread."""
 
     cpu: float = 0.0
     queued: float = 0.0  # runnable without a core

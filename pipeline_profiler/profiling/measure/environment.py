@@ -62,14 +62,11 @@ def _pressure() -> float:
 
 
 class Meter:
-    """What a stretch of time took of the machine, beside its steps.
+    """Totals of the machine over a run, in ns, beside its steps.
 
-    Totals of a run, nanoseconds: the CPU time of this process, of its main thread and of its
-    children, what the main thread waited for a core, what other programs and the host behind a
-    virtual machine took of the cores, and how long something waited for one (Linux PSI); and
-    bytes and page faults that were read from the block device by this process and its children;
-    and by how many bytes this process has grown, and on how many cores its workers may run.
-    What the system does not tell is left out.
+    CPU time of this process, its main thread and its children; run-queue time of the main thread;
+    cores taken by other programs and the host; Linux PSI; bytes and page faults from the block
+    device; growth of this process; cores of its workers. Unknown values are absent.
     """
 
     def __init__(self) -> None:

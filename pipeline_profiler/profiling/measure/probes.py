@@ -339,15 +339,12 @@ COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
 
 def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] | None:
-    """What other ways to a few JPEG files cost, tried on those that the dataset lists.
+    """Return what other ways to a few JPEG files cost, in ms a file; None if none decodes.
 
-    Milliseconds a file: `full_ms` decodes it whole; `reduced_ms` by the decoder's draft mode, with
-    the smallest scale that is no smaller than `side`, the longer side (pixels) of what training
-    gets; `copy_ms` decodes a copy whose shorter side is 256 px, where that is enough for training.
-    `copied_ms` is a whole sample by the user's own code from such a copy, `sample_ms` from the
-    file, `copied_error` the half width (95 %) of their ratio. `read_ms` opens and reads a file,
-    `packed_ms` reads it out of a tar of them: both from the page cache. A key is missing where it
-    does not apply; None where no file can be decoded.
+    `full_ms`: whole; `reduced_ms`: draft mode, no smaller than `side` (px); `copy_ms`: a copy of
+    256 px; `copied_ms` and `sample_ms`: a sample by the user's code from copy and file,
+    `copied_error`: half width (95%) of the ratio; `read_ms` and `packed_ms`: from file and tar, in
+    the page cache.
     """
     shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
     side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)

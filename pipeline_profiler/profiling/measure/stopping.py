@@ -403,10 +403,9 @@ class StoppedError(ProfileError):
 
 @dataclass
 class Guard:
-    """How a measurement is kept from being lost: its limit, and where to save meanwhile.
+    """The limit of a measurement (s without a step; None: no watch), and where to save meanwhile.
 
-    limit_s: seconds without a step after which it is ended; None watches nothing. `save` writes the
-    session as it is and returns its path; `rescue` saves it and ends the process.
+    `save` writes the session and returns its path; `rescue` saves it and ends the process.
     """
 
     limit_s: float | None = None

@@ -51,10 +51,7 @@ class Timeline:
         self._end = 0
 
     def leave_out(self, start: int, end: int) -> None:
-        """Cut a stretch out; stretches come in order of time, and one inside another is part of it.
-
-        `start` and `end` are clock readings.
-        """
+        """Cut out a stretch (clock readings) after or inside the stretch before."""
         start = max(start, self._end)
         if end <= start:
             return
@@ -126,11 +123,7 @@ class Recorder:
         arm: Arm = Arm.WARM,
         queued: Clock | None = None,
     ) -> None:
-        """Clocks are injected, nanoseconds; `arm` is what feeds the step.
-
-        `queued` counts the time runnable without a core; None asks the system where `clock` is
-        the system's too.
-        """
+        """Clocks are in ns; `arm` feeds the step; `queued`: run-queue time, None: of the system."""
         self.clock, self.cpu = clock, cpu
         self.queued = queued
         self._began = time.time()
@@ -292,11 +285,7 @@ class Recorder:
     def save(
         self, path: str | os.PathLike[str], study: str = "", note: str = "", config: str = ""
     ) -> Path:
-        """Write the session, add it to the table of runs, return the path written.
-
-        `study`, `note` and `config` (a file or a link) are for the table; where
-        PIPELINE_PROFILER_RUNS is `off`, there is no row.
-        """
+        """Write the session, add it to the table of runs, return the path."""
         session = self.session()
         file = session.save(path)
         Recorder.enter(session, file, self._began, study, note, config)

@@ -231,12 +231,10 @@ class SpanTable:
 
 @dataclass
 class Run:
-    """One pass of one arm: its spans, one row a batch, the slowest samples, and its setting.
+    """One pass of one configuration: its spans, one row a batch, the slowest samples, its setting.
 
-    `config` holds the loader's setting (kind, workers, prefetch, batch_size, ...); `totals` sums
-    over the timed window: steps, elapsed_ns; over the whole run: hidden_cpu_ns, CPU time of other
-    threads of the process during next(); `depths` is (batch, early, outstanding) at
-    each next() entry where the loader tells.
+    `totals` of the timed window: steps, elapsed_ns; of the whole run: hidden_cpu_ns, CPU time of
+    other threads during next(). `depths`: (batch, early, outstanding) at each next() entry.
     """
 
     arm: Arm

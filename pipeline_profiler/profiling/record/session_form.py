@@ -493,10 +493,7 @@ def _check_ends(column: array[int], at: str, least: int, most: int) -> None:
 
 
 def _check_steps(spans: Mapping[str, array[int]], stages: list[str], at: str) -> None:
-    """Steps follow each other: no next() begins before the one before, and its step after it.
-
-    Equal times are sound: a clock may be coarse.
-    """
+    """Raise FormError unless steps follow each other, each after its next(); times may be equal."""
     rows: list[list[tuple[int, int]]] = [[] for _ in stages]  # (batch, start) in the trainer
     columns = (spans[name] for name in ("stage", "worker", "batch", "start"))
     for stage, worker, batch, start in zip(*columns, strict=True):

@@ -118,10 +118,7 @@ def _idle(frame: FrameType | None) -> bool:
 
 
 def _busy_threads(but: int) -> list[tuple[int, FrameType]]:
-    """Native id and place of the other threads that do something: a loader's prefetch, not ours.
-
-    The id is 0 for a thread that Python did not start: one of tf.data's that calls into Python.
-    """
+    """Return native id (0: not started by Python) and place of other threads that do something."""
     threads = {t.ident: t for t in threading.enumerate()}
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)  # this very frame: a cycle that keeps all callers alive
@@ -224,9 +221,7 @@ class StackSampler:
             del frame
 
     def _next(self) -> float:
-        """Seconds to the next sample, drawn: an even beat may meet that of the loop, and see one
-        stage of each sample more often than the others.
-        """
+        """Return the seconds to the next sample, at random: the loop may have an even beat."""
         return self._interval_s * self._draw.uniform(0.5, 1.5)
 
     def _take(self, frame: FrameType | None) -> None:

@@ -62,10 +62,7 @@ class Interpreter:
 
 
 def training_python(named: str, with_numpy: bool = True) -> Interpreter:
-    """The Python at a path, of an environment's folder, or of a name that the shell would find.
-
-    ProfileError with the fix where there is none that can run us.
-    """
+    """Return the Python of a path, an environment's folder or a name; ProfileError with the fix."""
     path = _find(named)
     told = _ask(path)
     if tuple(map(int, told.version.split(".")[:2])) < OLDEST:

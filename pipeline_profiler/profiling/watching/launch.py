@@ -26,8 +26,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def command_of(words: Sequence[str], python: str = "") -> list[str]:
     """Return the command to start: `train.py ARGS`, `-m module ARGS`, or a program as torchrun.
 
-    `python`: what runs a script or module, and beside which a program is looked for first; without
-    it this Python. ProfileError where there is nothing to start.
+    `python` (default: this one) runs it, and its folder is searched first. Raises ProfileError.
     """
     if not words:
         raise ProfileError("There is no script: write `-- train.py` and the options of the script.")
@@ -47,10 +46,7 @@ def command_of(words: Sequence[str], python: str = "") -> list[str]:
 
 
 def script_of(words: Sequence[str]) -> str:
-    """Return the script among the words of a command line, such as `python train.py --lr 1`.
-
-    The module after `-m`, or the first word, where no word is a file of Python.
-    """
+    """Return the script among the words of a command: a Python file, `-m`'s module, or the first."""
     if "-m" in words[:-1]:
         return words[words.index("-m") + 1]
     return next((word for word in words if word.endswith(".py")), words[0])

@@ -26,10 +26,7 @@ SHARED_OUT = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 
 class PredictionGrid:
-    """The model's answers to `examples` examples; `document` is what the session holds of them.
-
-    leave_out(start, end): told of the stretches, in ns, that are no part of the training's step.
-    """
+    """The model's outputs for `examples` samples; leave_out(start, end): ns outside the step."""
 
     def __init__(self, torch: Any, examples: int, leave_out: Callable[[int, int], None]) -> None:
         self.torch, self.examples, self.leave_out = torch, examples, leave_out
