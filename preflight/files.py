@@ -82,9 +82,8 @@ def inside(folder: Path, name: object, *, links: bool = True) -> Path:
     is a link. Without it the name alone is judged.
     """
     parts = name.split("/") if isinstance(name, str) else []
-    if not parts or not all(map(_is_file_name, parts)):
-        raise ValueError(f"{_shown(name)} is no path below a folder")
-    if len(os.fsencode(str(name))) > LONGEST_PATH:
+    named = bool(parts) and all(map(_is_file_name, parts))
+    if not named or len(os.fsencode(str(name))) > LONGEST_PATH:
         raise ValueError(f"{_shown(name)} is no path below a folder")
     place = folder.joinpath(*parts)
     if links and leads_out(place.parent, folder):

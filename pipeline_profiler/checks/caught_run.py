@@ -256,12 +256,9 @@ def _asked(
     progress.clear()
     merged.grid = model_grid(shown)
     notes = list(getattr(subjects.get("TRAIN"), "notes", []))
-    return {**report_form(merged), "notes": notes, "error": _script_error()}
-
-
-def _script_error() -> str:
     error = getattr(sys, "last_value", None)
-    return explain_error("Your script", error) if isinstance(error, BaseException) else ""
+    explained = explain_error("Your script", error) if isinstance(error, BaseException) else ""
+    return {**report_form(merged), "notes": notes, "error": explained}
 
 
 # ---- the answers on their way ----

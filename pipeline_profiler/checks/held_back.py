@@ -203,18 +203,14 @@ def _bears_layers(base: str) -> bool:
 
 def _is_overlaid(target: str, layers: str) -> bool:
     # a user's overlay keeps its marks under names of the user's: without them it mounts, and fails
-    for options in (layers, f"{layers},userxattr")[:: -1 if _is_users() else 1]:
+    of_one_user = Path("/proc/self/uid_map").read_text().split()[2] == "1"
+    for options in (layers, f"{layers},userxattr")[:: -1 if of_one_user else 1]:
         try:
             _mount("overlay", target, "overlay", 0, options)
         except OSError:
             continue
         return True
     return False
-
-
-def _is_users() -> bool:
-    """Whether the name space is a user's own, with one user in it."""
-    return Path("/proc/self/uid_map").read_text().split()[2] == "1"
 
 
 def _escaped(path: str) -> str:

@@ -209,9 +209,8 @@ def _kept() -> Iterator[tuple[Callable[[Any], Any], Any]]:
 
 
 # ---- how long a check goes on ----
-# On a busy machine the clock counts what others do. Work is therefore the lesser of wall and CPU
-# time (the latter counts threads twice); the clock ends a check only where the budget of all checks
-# would not hold.
+# Work is the lesser of wall time (which counts other processes) and CPU time (which counts threads
+# twice); wall time ends a check only for the budget of all checks.
 
 
 @dataclass(frozen=True)

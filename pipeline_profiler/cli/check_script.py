@@ -40,7 +40,7 @@ SHORTENED = "Figures that your code prints come from shortened runs: they are no
 
 
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
-    """Run the script of a command line, return its results; ProfileError if nothing was captured."""
+    """Run the script of a command line, return its results; ProfileError if none was captured."""
     command = command_of(words)
     if args.init:
         check_output(args.init, [word for word in words if Path(word).is_file()])
@@ -54,7 +54,11 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
         told = _answers(Path(at))
         _tell_held(Path(at))
     if told is None:
-        raise ProfileError(_nothing_caught(code, words))
+        raise ProfileError(
+            f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
+            "(Keras) was seen. Write a file with make_loader, make_model, make_loss and "
+            "make_optimizer(model), then run `pipeline-profiler check FILE.py`."
+        )
     for note in (*told["notes"], *(f"Not caught: {text}." for text in told["missing"])):
         say(note)
     if told["error"]:
@@ -142,14 +146,6 @@ def _tell_held(folder: Path) -> None:
 def _shortest(change: str) -> str:
     sign, _, path = change.partition(" ")
     return f"{sign} {path.removeprefix(os.getcwd() + '/')}"
-
-
-def _nothing_caught(code: int, words: Sequence[str]) -> str:
-    return (
-        f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
-        "(Keras) was seen. Write a file with make_loader, make_model, make_loss and "
-        "make_optimizer(model), then run `pipeline-profiler check FILE.py`."
-    )
 
 
 # ---- a file of factories ----

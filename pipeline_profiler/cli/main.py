@@ -266,7 +266,7 @@ def run_command(args: argparse.Namespace) -> int:
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session, judged by the present rules; or compare it with another."""
     from pipeline_profiler.report import render as reports
-    from pipeline_profiler.report.foreign_trace import is_foreign_trace
+    from pipeline_profiler.report.foreign_trace import is_foreign_trace, trace_lines
 
     _check_report(args, foreign=is_foreign_trace(args.session))
     if args.against:
@@ -274,7 +274,7 @@ def report_command(args: argparse.Namespace) -> int:
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output)
     if is_foreign_trace(args.session):
-        return _report_trace(args)
+        return show(escape_controls("\n".join(trace_lines(args.session))))
     session, code = _judged(args)
     if args.json:
         return strongest(code, show(reports.to_json(session).rstrip("\n")))
@@ -321,13 +321,6 @@ def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
     if args.audit:
         add_image_sizes(session, args.audit)
     return session, judge(session, args.fail_on)
-
-
-def _report_trace(args: argparse.Namespace) -> int:
-    """Print the trace of another profiler as text."""
-    from pipeline_profiler.report.foreign_trace import trace_lines
-
-    return show(escape_controls("\n".join(trace_lines(args.session))))
 
 
 def _compare(args: argparse.Namespace) -> int:

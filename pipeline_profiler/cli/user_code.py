@@ -98,11 +98,9 @@ def _told(what: str, error: BaseException) -> UserCodeError:
 
 
 # ---- whether a function makes something or trains, by the text of its file ----
-# A factory is called many times. A script's `main` given for one would run the whole training each
-# time and write its checkpoint over the last, so the text is read before the file is imported. Only
-# what is sure is refused: classes, lambdas, partials, what is imported and what a decorator changes
-# pass. A function whose return statement shows the parts of a training passes too, whatever it does
-# before. Cost: the file is parsed once more, some milliseconds.
+# A script's `main` given for a factory would run the training at each call, so the text is read
+# before the import. Only what is sure is refused: classes, lambdas, partials, imports, decorated
+# functions and those that return the parts of a training pass.
 
 PARTS = 4  # model, loader, loss and optimizer
 UNREADABLE = ("import *", "globals", "setattr", "__getattr__", "exec")  # names that no text shows

@@ -52,11 +52,8 @@ from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock
 
 # ---- What fits the time budget ----
-# How many rows, repeats and steps fit, from the pace that the probes measured. Steps are cut first,
-# then repeats down to three, because the interval comes from them; where even that does not fit,
-# rows are dropped from the end of what was asked for, so that what stands first on the command line
-# is kept. Every cut is a reason that the session prints. A budget too short for a single row is
-# refused with the seconds that one row needs.
+# Steps are cut first, then repeats down to three, because the interval comes from them, then the
+# last rows of the command line. Every cut is a reason that the session prints.
 
 TINY_STEPS, TINY_REPEATS = 1, 3  # a step of FP16 on a CPU takes seconds
 FEWEST_REPEATS = 3  # below three an interval is a guess
@@ -128,13 +125,9 @@ def has_room(sweep: SweepState) -> bool:
     if not live:
         return left_s(sweep) > 0
     # the next cell costs about as much as the last: nothing else is known of it
-    last = live[-1]
-    return least_s(sweep, [*live, last]) + train_again_s(sweep.probes[last]) <= left_s(sweep)
-
-
-def train_again_s(probe: ProbeResult) -> float:
-    """Seconds of the first losses once more: without what a process pays once."""
-    return probe.setup_s + probe.step_s * (1 + len(probe.losses))
+    last, probe = live[-1], sweep.probes[live[-1]]
+    probe_s = probe.setup_s + probe.step_s * (1 + len(probe.losses))
+    return least_s(sweep, [*live, last]) + probe_s <= left_s(sweep)
 
 
 def drop_excess(sweep: SweepState) -> list[Cell]:
@@ -515,12 +508,8 @@ def collect_measurement(sweep: SweepState) -> Measurement:
         backend.device_name,
         sweep.options.recipe,
         {precision: backend.flags(precision) for precision in precisions},
-        [_collect_cell(sweep, cell, probe) for cell, probe in sweep.probes.items()],
+        [ProbedCell(cell, probe, sweep.is_tiny(cell)) for cell, probe in sweep.probes.items()],
         [source.describe() for source in sweep.sources.values()],
         sweep.largest,
         sweep.visits,
     )
-
-
-def _collect_cell(sweep: SweepState, cell: Cell, probe: ProbeResult) -> ProbedCell:
-    return ProbedCell(cell, probe, sweep.is_tiny(cell))

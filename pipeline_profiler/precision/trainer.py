@@ -26,10 +26,7 @@ from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
 # ---- What a sweep combines ----
-# A cell (model, batch size, precision, loss scale) and a shared recipe: everything that changes
-# between two rows of the table is in the cell; everything that must not change is in the recipe.
-# Plain frozen values, so that a cell can be a key and a saved one can be read without any
-# framework.
+# What changes between two rows of the table is in the cell, what must not change in the recipe.
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
@@ -86,9 +83,8 @@ class Recipe:
 
 
 # ---- Batches ----
-# Their two parts, their size, and what can be wrong with them. Only `shape` and `dtype` are asked
-# of a tensor, which torch, TensorFlow and numpy all have, so nothing is imported. Problems are
-# sentences that name the fix, not exceptions: each of them becomes a row of the table.
+# Only `shape` and `dtype` of a tensor are used, which all frameworks have. Problems are sentences
+# with the fix: each becomes a row of the table.
 
 Tensor: TypeAlias = Any  # torch.Tensor, tf.Tensor or numpy array: they share no base class
 Batch: TypeAlias = "tuple[Tensor, Tensor] | Sequence[Tensor] | dict[str, Tensor]"

@@ -71,16 +71,17 @@ def _events(path: str) -> list[Event]:
                 f"{path} has more than 1 GiB of events: record fewer steps (a schedule)."
             )
         rows = json.loads(blob)["traceEvents"]
-        slices = [row for row in rows if isinstance(row, dict) and row.get("ph") == "X"]
-        return [row for row in slices if _is_timed(row)]
+        return [row for row in rows if isinstance(row, dict) and _is_timed_slice(row)]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
         raise ProfileError(f"{path} is cut or damaged: its events cannot be read.") from None
 
 
-def _is_timed(row: Event) -> bool:
+def _is_timed_slice(row: Event) -> bool:
     times = (row.get("ts"), row.get("dur"))
-    return isinstance(row.get("name"), str) and all(
-        isinstance(t, (int, float)) and abs(t) < float("inf") for t in times
+    return (
+        row.get("ph") == "X"
+        and isinstance(row.get("name"), str)
+        and all(isinstance(t, (int, float)) and abs(t) < float("inf") for t in times)
     )
 
 
@@ -105,7 +106,11 @@ def trace_lines(path: str) -> list[str]:
     lines = [_verdict_line(edges, waits, device)]
     lines.append(f"{len(period)} steps of {period.mean() / 1e3:.3f} ms (mean), {between}")
     if between == MARKED:
-        lines += _gap_lines(steps, period)
+        gaps = np.maximum(steps[1:, 0] - steps[:-1, 1], 0.0)
+        lines.append(
+            f"gaps between the marks: {gaps.sum() / period.sum():.1%} of the time, the longest "
+            f"{gaps.max() / 1e3:.3f} ms"
+        )
     return lines + _device_lines(edges, device) + _copy_lines(events, edges)
 
 
@@ -177,14 +182,6 @@ def _verdict_line(edges: Floats, waits: Floats, device: Floats) -> str:
 
 def _shown(share: Interval) -> str:
     return f"{share.value:.1%} (95%: {share.low:.1%} to {share.high:.1%})"
-
-
-def _gap_lines(steps: Floats, period: Floats) -> list[str]:
-    gaps = np.maximum(steps[1:, 0] - steps[:-1, 1], 0.0)
-    return [
-        f"gaps between the marks: {gaps.sum() / period.sum():.1%} of the time, the longest "
-        f"{gaps.max() / 1e3:.3f} ms"
-    ]
 
 
 def _device_lines(edges: Floats, device: Floats) -> list[str]:

@@ -250,17 +250,14 @@ class _Builder:
 
     def dispatched(self, i: int) -> float:
         """When the index of row `i` was sent out: w*P deliveries before, or at iter()."""
-        first = i - self._since_epoch(i)
+        starts = np.flatnonzero(self.steps.first[: i + 1])
+        first = int(starts[-1]) if len(starts) else 0
         if i - first < self.slots:
             rows = self.iterations
             at = np.searchsorted(rows["batch"], self.steps.batch[first], side="right") - 1
             return float(rows["start"][at] + rows["wall"][at] // 2)
         k = i - self.slots
         return float(self.steps.entry[k] + max(self.steps.wait[k] - 1, 0))
-
-    def _since_epoch(self, i: int) -> int:
-        starts = np.flatnonzero(self.steps.first[: i + 1])
-        return int(i - starts[-1]) if len(starts) else i
 
     def ready(self) -> Iterator[Event]:
         """Counter track: batches sent and not yet delivered."""

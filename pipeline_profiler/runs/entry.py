@@ -21,14 +21,8 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
 # ---- where a run comes from ----
-# The state of the code. git is called with a time limit; without git, outside of a repository, or
-# where git fails, the fields are empty. Nothing of the repository's configuration is run: external
-# diffs, text filters and file monitors are switched off.
-#
-# Secrets come out of links, notes and diffs before they are written anywhere: values of
-# options and assignments whose name says that they are secret, texts of the known forms of tokens,
-# passwords in addresses, and long mixed strings as only generators write them. It errs on the side
-# of masking: a row with `***` in it is still a row.
+# Without git, or where it fails, the fields are empty. Nothing of the repository's configuration
+# runs. Secrets are masked in links, notes and diffs before they are written, rather too many.
 
 # ---- Secrets ----
 

@@ -40,7 +40,7 @@ def describe(gpu: bool = False) -> dict[str, Any]:
         "cores_of_machine": os.cpu_count(),
         "memory_bytes": _told(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "load": _told(lambda: os.getloadavg()[0]),
-        "cpu_pressure": _told(_pressure),
+        "cpu_pressure": _told(lambda: _pressure("avg10") / 100),  # share of the last 10 s
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         **({"network_file_systems": mounted} if mounted else {}),
         **_frameworks(gpu),
@@ -55,10 +55,10 @@ def _told(ask: Callable[[], float]) -> float | None:
         return None
 
 
-def _pressure() -> float:
-    """Share of the last 10 s in which something waited for a core (Linux PSI)."""
+def _pressure(field: str) -> float:
+    """Return how long something waited for a core (Linux PSI): `avg10` in %, `total` in µs."""
     line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-    return float(line.split("avg10=")[1].split()[0]) / 100
+    return float(line.split(f"{field}=")[1].split()[0])
 
 
 class Meter:
@@ -98,8 +98,8 @@ class Meter:
         read["resident_bytes"] = resident_bytes()
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
-        if (pressed := _told(_pressed_ns)) is not None:
-            read["pressure_ns"] = int(pressed)
+        if (pressed := _told(lambda: _pressure("total"))) is not None:
+            read["pressure_ns"] = int(pressed * 1e3)
         jiffies = _jiffies()
         if len(jiffies) >= FIELDS:
             tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -134,12 +134,6 @@ def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:
     names = {"others_cpu": "others_ns", "steal": "steal_ns", "idle": "idle_ns"}
     whole = taken.get("cores_ns", 0)
     return {k: round(taken[name] / whole, 3) for k, name in names.items()} if whole else {}
-
-
-def _pressed_ns() -> float:
-    """Time in which something waited for a core, since the machine began."""
-    line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-    return float(line.split("total=")[1].split()[0]) * 1e3
 
 
 def _jiffies() -> list[int]:

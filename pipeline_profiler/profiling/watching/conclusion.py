@@ -31,11 +31,6 @@ FREE_CORES = 2  # from which nobody waits for other programs' cores
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
 
-def is_one_loop(session: Session) -> bool:
-    """Whether a session is a recorded loop, without the arms of a measurement."""
-    return not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
-
-
 def long_enough(session: Session) -> bool:
     """Whether a loop has steps enough to be judged."""
     return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
@@ -48,7 +43,8 @@ def judge_session(session: Session) -> Conclusion | None:
     sentence that differs. Raises ProfileError for a whole session without results that cannot be
     judged.
     """
-    stored, one_loop = dict(session.results), is_one_loop(session)
+    stored = dict(session.results)
+    one_loop = not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
     if stored.get("verdict") not in (None, *Verdict) or not (one_loop or session.arm(Arm.WARM)):
         return None
     try:

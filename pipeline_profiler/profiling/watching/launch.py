@@ -46,7 +46,7 @@ def command_of(words: Sequence[str], python: str = "") -> list[str]:
 
 
 def script_of(words: Sequence[str]) -> str:
-    """Return the script among the words of a command: a Python file, `-m`'s module, or the first."""
+    """Return the script of a command: its first Python file, `-m`'s module, or its first word."""
     if "-m" in words[:-1]:
         return words[words.index("-m") + 1]
     return next((word for word in words if word.endswith(".py")), words[0])
