@@ -169,10 +169,7 @@ def histogram(title: str, heights: Sequence[tuple[str, int]], colour: int) -> Ma
 
 
 def density(title: str, cells: Sequence[tuple[int, int, int]], side: int, colour: int) -> Markup:
-    """Return a map of `side` cells a side; a cell is column, row and number: the darker, the more.
-
-    Darkness is opacity, which both themes show.
-    """
+    """Return a map of `side` cells a side; a cell is (column, row, number), darker for more."""
     most, edge = max([n for *_, n in cells] + [1]), CELL * side
     frame = '<rect x="0.5" y="{}" width="{}" height="{}" fill="none" {}/>'
     shapes: list[Any] = [

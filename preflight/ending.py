@@ -42,10 +42,7 @@ def strongest(*codes: ExitCode) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The sentences of one program; `unchanged` says what a failure has not touched, or nothing.
-
-    `keep`: control characters that its messages may hold.
-    """
+    """The sentences of one program; `unchanged`: what a failure leaves; `keep`: controls."""
 
     program: str
     unchanged: str = ""

@@ -75,11 +75,10 @@ def _judge(path: Any, status: os.stat_result) -> None:
 
 
 def inside(folder: Path, name: object, *, links: bool = True) -> Path:
-    """Return the place below `folder` of a name that a document gives.
+    """Return the place below `folder` of a name that a document gives; else raise ValueError.
 
-    Raises ValueError for a name that leads elsewhere or is none: an absolute path, `..`, an empty
-    part, a NUL byte, what is too long or no text; and, with `links`, for one on whose way a folder
-    is a link. Without it the name alone is judged.
+    Refused: an absolute path, `..`, an empty part, a NUL byte, a long name or no text; with
+    `links`, also a way through a link.
     """
     parts = name.split("/") if isinstance(name, str) else []
     named = bool(parts) and all(map(_is_file_name, parts))

@@ -18,11 +18,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def render_page(template: str, shown: Callable[[str], str], **values: Any) -> str:
-    """Return a template with its values.
-
-    `template`: its package and path, such as `audit/report/page.html`. `shown` makes the control
-    characters of a text visible.
-    """
+    """Return the template (package and path) with its values; `shown` escapes controls."""
     return _environment(shown).get_template(template).render(policy=POLICY, **values)
 
 

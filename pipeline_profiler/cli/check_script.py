@@ -67,7 +67,7 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     report.places, report.unreached = told["places"], tuple(told["unreached"])
     if args.init:
         text = factories(told["init"], words)
-        say(f"factories: {write_report(lambda: text.encode(), args.init)}")
+        say(f"factories: {write_report(text.encode(), args.init)}")
     return report
 
 

@@ -248,13 +248,6 @@ def _entered_by(
     return entered
 
 
-def _write_grid(blob: bytes | None, args: argparse.Namespace) -> None:
-    if blob is None:
-        say("No images are written: the inputs are not images, or Pillow is not installed.")
-        return
-    say(f"images: {write_report(lambda: blob, args.images)}")
-
-
 def _check_script(args: argparse.Namespace) -> int:
     from pipeline_profiler.cli.check_script import report_of_script
     from pipeline_profiler.profiling.watching.launch import script_of
@@ -424,9 +417,11 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
         blob = document.checks_file(report, name, args.output).encode()
-        say(f"saved: {write_report(lambda: blob, args.output)}")
-    if getattr(args, "images", None):
-        _write_grid(report.grid, args)
+        say(f"saved: {write_report(blob, args.output)}")
+    if getattr(args, "images", None) and report.grid is None:
+        say("No images are written: the inputs are not images, or Pillow is not installed.")
+    elif getattr(args, "images", None):
+        say(f"images: {write_report(report.grid, args.images)}")
     # of a log, the row has what its best checkpoint came to
     evidence = (result.answer.evidence for result in report.results)
     best = next((told for told in evidence if {"metric", "best"} <= told.keys()), None)

@@ -280,7 +280,7 @@ def report_command(args: argparse.Namespace) -> int:
         return strongest(code, show(reports.to_json(session).rstrip("\n")))
     if not args.output:
         return strongest(code, show(reports.to_text(session)))
-    path = write_report(lambda: reports.make_report(session, args.output), args.output)
+    path = write_report(reports.make_report(session, args.output), args.output)
     show(str(path))  # the file has the report: a closed stdout does not matter
     return code
 

@@ -6,18 +6,17 @@ saved goes to the folder for temporary files, then to the working folder.
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline_profiler.profiling.record.session import (
-    GZIP_HEAD,
     ProfileError,
+    open_unpacked,
     write_packed,
     write_whole,
 )
@@ -80,9 +79,11 @@ def check_output(path: str, inputs: Iterable[str] = ()) -> None:
         _check_target(target, path)
         _check_folder(target.parent)
     except OSError as error:
-        raise ProfileError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place."
-        ) from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: str, error: OSError) -> ProfileError:
+    return ProfileError(f"{path} cannot be written ({_reason(error)}): choose another place.")
 
 
 def check_session_output(path: str, inputs: Iterable[str] = ()) -> None:
@@ -120,11 +121,8 @@ def _check_folder(folder: Path) -> None:
 def is_ours(path: Path) -> bool:
     """Return whether a file is empty, or a session, report, trace or grid of this program."""
     try:
-        with path.open("rb") as file:
+        with open_unpacked(path) as file:
             head = file.read(HEAD_BYTES)
-        if head[:2] == GZIP_HEAD:
-            with gzip.open(path) as packed:
-                head = packed.read(HEAD_BYTES)
     except (OSError, EOFError, zlib.error):
         return False
     return not head or MARKS.search(head) is not None
@@ -173,16 +171,13 @@ def _fill(packed: bytes, path: Path) -> Path:
     return saved
 
 
-def write_report(make: Callable[[], bytes], path: str) -> Path:
-    """Write what `make` returns; ProfileError where it cannot be written."""
-    blob = make()
+def write_report(blob: bytes, path: str) -> Path:
+    """Write a report; ProfileError where it cannot be written."""
     check_output(path)
     try:
         write_whole(blob, Path(path))
     except OSError as error:
-        raise ProfileError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place."
-        ) from None
+        raise _unwritable(path, error) from None
     return Path(path)
 
 

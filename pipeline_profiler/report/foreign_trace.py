@@ -6,7 +6,6 @@ Waiting is the time inside next(), with GPU kernels only while the device idles.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -23,7 +22,7 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     ratio_of_sums,
 )
 from pipeline_profiler.profiling.diagnose.verdict import verdict_of
-from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError, open_unpacked
 
 LARGEST = 1 << 30  # bytes of JSON: some ten times as much is needed to read it
 LEAST_STEPS = 5
@@ -43,17 +42,11 @@ def is_foreign_trace(path: str) -> bool:
     if path.endswith(".xplane.pb"):
         return True
     try:
-        with _open(path) as file:
+        with open_unpacked(Path(path)) as file:
             head = file.read(_HEAD)
     except (OSError, EOFError, ValueError, zlib.error):  # a value: no path, with a NUL in it
         return False
     return b'"traceEvents"' in head and b'"pipeline-profiler"' not in head
-
-
-def _open(path: str) -> Any:
-    with Path(path).open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if packed else Path(path).open("rb")
 
 
 def _events(path: str) -> list[Event]:
@@ -64,7 +57,7 @@ def _events(path: str) -> list[Event]:
             "TensorBoard's trace viewer saves."
         )
     try:
-        with _open(path) as file:
+        with open_unpacked(Path(path)) as file:
             blob = file.read(LARGEST + 1)
         if len(blob) > LARGEST:
             raise ProfileError(

@@ -5,12 +5,11 @@ A link names one of these and never a path.
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.record.session import Session, open_unpacked
 from pipeline_profiler.profiling.watching.conclusion import judge_session
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
@@ -55,11 +54,8 @@ def title(name: str) -> str:
 def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
     """Say whether a file begins as a session (a document of the schema) of any version does."""
     try:
-        with path.open("rb") as file:
+        with open_unpacked(path) as file:
             head = file.read(HEAD)
-        if head[:2] == b"\x1f\x8b":
-            with gzip.open(path) as packed:
-                head = packed.read(HEAD)
     except (OSError, EOFError):
         return False
     return b'"schema"' in head and b'"' + schema in head

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter, sub
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.errors import ProfileError as ProfileError
@@ -76,6 +76,13 @@ def parse_document(blob: bytes, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ProfileError(f"{where} is JSON but not a session: give a file that `run` saved.")
     return data
+
+
+def open_unpacked(path: Path) -> IO[bytes]:
+    """Open a file for reading, unpacked if it is gzip."""
+    with path.open("rb") as file:
+        packed = file.read(2) == GZIP_HEAD
+    return gzip.open(path) if packed else path.open("rb")
 
 
 def describe_excess(text: bytes) -> str:
