@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter, sub
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.errors import ProfileError as ProfileError
@@ -78,7 +78,7 @@ def parse_document(blob: bytes, where: str) -> dict[str, Any]:
     return data
 
 
-def open_unpacked(path: Path) -> IO[bytes]:
+def open_unpacked(path: Path) -> io.BufferedIOBase:
     """Open a file for reading, unpacked if it is gzip."""
     with path.open("rb") as file:
         packed = file.read(2) == GZIP_HEAD
