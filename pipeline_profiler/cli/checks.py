@@ -418,10 +418,11 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
     if args.output:
         blob = document.checks_file(report, name, args.output).encode()
         say(f"saved: {write_report(blob, args.output)}")
-    if getattr(args, "images", None) and report.grid is None:
-        say("No images are written: the inputs are not images, or Pillow is not installed.")
-    elif getattr(args, "images", None):
-        say(f"images: {write_report(report.grid, args.images)}")
+    if getattr(args, "images", None):
+        if report.grid is None:
+            say("No images are written: the inputs are not images, or Pillow is not installed.")
+        else:
+            say(f"images: {write_report(report.grid, args.images)}")
     # of a log, the row has what its best checkpoint came to
     evidence = (result.answer.evidence for result in report.results)
     best = next((told for told in evidence if {"metric", "best"} <= told.keys()), None)

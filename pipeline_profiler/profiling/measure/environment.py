@@ -100,7 +100,8 @@ class Meter:
             read["main_queued_ns"] = queued
         if (pressed := _told(lambda: _pressure("total"))) is not None:
             read["pressure_ns"] = int(pressed * 1e3)
-        jiffies = _jiffies()
+        # user, nice, system, idle, iowait, irq, softirq, steal of all cores, in clock ticks
+        jiffies = [int(word) for word in _read(Path("/proc/stat")).partition("\n")[0].split()[1:]]
         if len(jiffies) >= FIELDS:
             tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
             read["cores_ns"] = sum(jiffies[:FIELDS]) * tick
@@ -134,14 +135,6 @@ def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:
     names = {"others_cpu": "others_ns", "steal": "steal_ns", "idle": "idle_ns"}
     whole = taken.get("cores_ns", 0)
     return {k: round(taken[name] / whole, 3) for k, name in names.items()} if whole else {}
-
-
-def _jiffies() -> list[int]:
-    """user, nice, system, idle, iowait, irq, softirq, steal of all cores, in clock ticks."""
-    try:
-        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    except (OSError, ValueError):
-        return []
 
 
 def _children() -> dict[str, int]:

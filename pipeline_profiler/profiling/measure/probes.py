@@ -40,6 +40,7 @@ from pipeline_profiler.profiling.measure.kept_batches import (
     parts_of,
     try_step,
 )
+from pipeline_profiler.profiling.measure.stopping import is_own_code
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import (
     Repeatable,
@@ -60,7 +61,6 @@ from pipeline_profiler.profiling.record.stages import Clock, median_ns
 # ---- On a GPU ----
 
 SAMPLE_S = 0.5
-_PACKAGE = pathlib.Path(__file__).parents[2]
 
 
 def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[SynchronisingLine] | None:
@@ -85,14 +85,9 @@ def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[Synchron
     hits = Counter(
         f"{file.rsplit('/', 1)[-1]}:{line}"
         for file, line, text in caught
-        if "synchroniz" in text and not _is_a_packages(file)
+        if "synchroniz" in text and is_own_code(file)
     )
     return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
-
-
-def _is_a_packages(file: str) -> bool:
-    """Whether a source file is of what is installed, or the profiler's: not the user's."""
-    return "site-packages" in file or pathlib.Path(file).is_relative_to(_PACKAGE)
 
 
 class Utilisation:
