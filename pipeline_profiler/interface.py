@@ -63,7 +63,7 @@ class Profile:
         place = os.fspath(path)
         render.check_format(place)
         check_output(place)
-        return write_report(lambda: render.make_report(self.session, place), place)
+        return write_report(render.make_report(self.session, place), place)
 
     def __repr__(self) -> str:
         return f"Profile: {self.sentence}"

@@ -1,9 +1,7 @@
 """Charts of reports as inline SVG, without scripts, readable in black and white.
 
-Shapes (`bar`, `text`, `line`) return escaped markup; `drawing` puts them into an `<svg>`, `figure`
-below a caption. The charts take rows of labels and numbers. Every chart has a title and its numbers
-as text; colours are those of Okabe and Ito (2008), which colour-blind readers tell apart, and lie
-well on light and dark.
+Shapes (`bar`, `text`, `line`) return escaped markup; charts take rows of labels and numbers.
+Colours: Okabe and Ito (2008).
 """
 
 from __future__ import annotations
@@ -171,10 +169,7 @@ def histogram(title: str, heights: Sequence[tuple[str, int]], colour: int) -> Ma
 
 
 def density(title: str, cells: Sequence[tuple[int, int, int]], side: int, colour: int) -> Markup:
-    """Return a map of `side` cells a side; a cell is column, row and number: the darker, the more.
-
-    Darkness is opacity, which both themes show.
-    """
+    """Return a map of `side` cells a side; a cell is (column, row, number), darker for more."""
     most, edge = max([n for *_, n in cells] + [1]), CELL * side
     frame = '<rect x="0.5" y="{}" width="{}" height="{}" fill="none" {}/>'
     shapes: list[Any] = [

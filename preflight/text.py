@@ -1,7 +1,6 @@
-"""Validation of text from the command line or from JSON.
+"""Validation of text from the command line or from JSON; counts that agree with their nouns.
 
-The system passes bytes that are no UTF-8 as lone surrogates, and JSON can spell them. File names
-may hold them; databases, documents and answers cannot. Also: counts that agree with their nouns.
+Bytes that are no UTF-8 become lone surrogates, which file names may hold and databases may not.
 """
 
 from __future__ import annotations

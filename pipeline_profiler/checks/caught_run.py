@@ -229,10 +229,7 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
 def _asked(
     subjects: Mapping[str, Any], order: CheckOrder, spent: float, shown: Any
 ) -> dict[str, Any]:
-    """Answers of both families, the loader's first; each within its part of what is left.
-
-    shown: the LoaderSubject whose inputs at the model are drawn as a grid.
-    """
+    """Return the results of both families; the inputs of `shown` are drawn as a grid."""
     from pipeline_profiler.checks.loader_subject import model_grid
     from pipeline_profiler.profiling.record.errors import ProfileError
 
@@ -259,12 +256,9 @@ def _asked(
     progress.clear()
     merged.grid = model_grid(shown)
     notes = list(getattr(subjects.get("TRAIN"), "notes", []))
-    return {**report_form(merged), "notes": notes, "error": _script_error()}
-
-
-def _script_error() -> str:
     error = getattr(sys, "last_value", None)
-    return explain_error("Your script", error) if isinstance(error, BaseException) else ""
+    explained = explain_error("Your script", error) if isinstance(error, BaseException) else ""
+    return {**report_form(merged), "notes": notes, "error": explained}
 
 
 # ---- the answers on their way ----

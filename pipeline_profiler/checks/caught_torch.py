@@ -1,9 +1,8 @@
-"""Hooks into torch that catch a training where an unmodified script uses it.
+"""Hooks into torch that capture a training where an unmodified script uses it.
 
-Model, loss, optimizer, schedule, loaders and batches are caught at their first use, the model and
-the optimizer as copies of what they were before the first step. Loaders are cut to a few batches,
-so that the run soon reaches its first evaluation and the first step of its second epoch; there, or
-at the limit, or where the script ends, `on_end` is called. The script's own objects stay.
+Each part is captured at its first use; model and optimizer as copies of their first state. Loaders
+are cut to a few batches, so that the script soon reaches an evaluation and a second epoch, where
+`on_end` is called.
 """
 
 from __future__ import annotations
@@ -287,10 +286,7 @@ class Caught:
         return out
 
     def _is_average(self, trained: Any, module: Any) -> bool:
-        """Whether another module is a copy of the trained one; notes how far it has followed it.
-
-        Of the way that the weights went since the start, the share that the copy has gone.
-        """
+        """Return whether a module copies the trained one; note its share of the way."""
         first, live = self.first[id(trained)]
         kinds = [[p.shape for p in m.parameters()] for m in (live, module)]
         if first is None or kinds[0] != kinds[1]:
@@ -405,10 +401,7 @@ class Caught:
         return (0, 0) if seen is None else (id(seen), seen.iterations)
 
     def _begin_again(self) -> None:
-        """Another model in a later pass, and none was evaluated: it is the one to examine.
-
-        A teacher, or what stands for a checkpoint, was trained before it.
-        """
+        """Examine another model that appears in a later pass, if none was evaluated."""
         before, self.facts = self.facts, LoopFacts(loaded=self.facts.loaded)
         self.facts.before = before.places.get("model", "") or before.places.get("backward", "")
         self.facts.places["schedule"] = before.places.get("schedule", "")

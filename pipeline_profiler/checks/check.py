@@ -1,12 +1,8 @@
 """The contract of a check, and the registry of every family.
 
-A check is one file: its documentation (the docstring of the class, in fixed sections) and its code
-(`run`). `run` gets a subject (what is examined) and returns an `Answer`. It never prints, writes no
-file and never imports another check. A new check touches this file and that of its examples, in
-`tests/pipeline_profiler/checks/examples`.
-
-Where something is random, a check fails only beyond chance: `MOST_FALSE_ALARMS` is the probability
-with which a healthy subject may fail one check, and each docstring says how it is kept.
+A check is documentation (the docstring of the class) and `run`, which returns an `Answer` for a
+subject; it never prints, writes or imports another check. A random check fails on a healthy subject
+with a probability of at most `MOST_FALSE_ALARMS`.
 """
 
 from __future__ import annotations
@@ -148,10 +144,7 @@ class Check:
 
 @cache
 def all_checks(family: str) -> Mapping[str, Check]:
-    """Every check of a family by code, in the order of codes; read-only.
-
-    Raises TypeError naming file, line and rule where a check breaks the contract.
-    """
+    """Return every check of a family by code, read-only; TypeError names line and broken rule."""
     contract = Contract((family,), SECTIONS, TypeError, lambda check: ())
     return checks_in(modules_in(f"pipeline_profiler.checks.{FAMILIES[family]}"), Check, contract)
 

@@ -1,8 +1,7 @@
 """The document `checks/1` of a run of checks: written, printed, and read for the app.
 
-The text lists failed checks, causes before symptoms, each with the line of the user's file, likely
-causes and the fix, and ends with the counts. Format: docs/check.md. A saved document is
-not trusted: values of another type are left out or shown as text, and an image must be a PNG.
+Format: docs/check.md. A saved document is not trusted: values of another type are left out or shown
+as text, and an image must be a PNG.
 """
 
 from __future__ import annotations

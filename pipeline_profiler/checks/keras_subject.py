@@ -1,8 +1,7 @@
-"""A training of Keras under examination, with what the checks ask of a training of torch.
+"""A training of Keras under examination, with the interface of a training of torch.
 
-One compiled model is kept; a fresh training is this model with its first values put back, so that
-the graph of its step is traced once. Batches are arrays. TensorFlow is imported inside functions
-only; other backends of Keras are answered with a sentence.
+A fresh training is the one compiled model with its first values put back, so that its step is
+traced once. TensorFlow is imported inside functions only.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The loader under examination: made by the user's factory, watched, its batches kept.
 
-What several checks need is taken once: two epochs' beginnings with a record for every sample, and
-the order of indices over whole epochs, which costs no decoding. Any iterable of batches will do;
-orders and records exist for torch's DataLoader only. Beside the subject: the probe inside workers,
-the numbers that a pretrained checkpoint declares, one file through two transforms, and the grid
-of pictures as the model gets them.
+What several checks need is taken once. Any iterable of batches will do; orders and records exist
+for torch's DataLoader only.
 """
 
 from __future__ import annotations
@@ -326,15 +323,11 @@ def _alike(one: Array | None, two: Array | None) -> bool:
 class LoaderSubject:
     """What the checks on a loader examine.
 
-    make_loader, make_eval: the user's factories. evaluation: the loader is one for evaluation, so
-    its order is not judged. classes: number of classes. split: batch -> (inputs, targets). mean,
-    deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
-    weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
-    fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
-    scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
-    evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
-    view at the model, (as the loader gave it, as it entered). unseeded: a sentence where a script
-    sets no seed.
+    evaluation: its order is not judged. split: batch -> (inputs, targets). mean, deviation: per
+    channel, else declared by what make_model returns. deadline: of time.monotonic(). made_anew:
+    fresh() makes another loader. scaled_later: a layer of the model that scales. entered: (batch,
+    inputs, targets) as they enter the model. evaluations: loaders that a script evaluates. pairs:
+    of a view at the model, (as loaded, as entered). unseeded: a sentence without a seed.
     """
 
     make_loader: Callable[..., Any]
@@ -444,10 +437,7 @@ class LoaderSubject:
 
     @cached_property
     def at_model(self) -> LoaderSubject | None:
-        """What enters the model in the user's own steps, in the place of what the loader gives.
-
-        None where that is not seen, or nothing is changed on the way.
-        """
+        """Return what enters the model in the user's own steps; None if unknown or unchanged."""
         steps, evaluated = list[Any](), list[Any]()
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
             steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)

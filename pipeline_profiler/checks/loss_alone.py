@@ -1,9 +1,7 @@
-"""What is learned, and what the user's loss asks for without the model.
+"""What is learned, and what the user's loss requires without the model.
 
-The loss is tried on outputs that are free numbers: what a training that knows nothing costs (all
-outputs zero, one output for all examples), the least loss that any outputs can have, and whether
-the loss compares examples with each other. Costs some hundred evaluations of the loss. A framework
-says how the loss of outputs falls and what zero outputs cost; the rest follows from these.
+The loss is evaluated some hundred times on free outputs: zeros, one output for all samples, and the
+best outputs.
 """
 
 from __future__ import annotations
@@ -84,10 +82,7 @@ class FreeOutputs(ABC):
 
     @cached_property
     def best_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) over free outputs for the first batch, by Adam on the outputs.
-
-        No model is involved, so this shows what the loss itself asks for.
-        """
+        """Return (least loss, outputs) for the first batch, by Adam on free outputs."""
         return self._best(shared=False)
 
     @cached_property
@@ -110,10 +105,7 @@ FREE_STEPS = 200
 
 @dataclass
 class LossAlone(FreeOutputs):
-    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first.
-
-    bounded: the model cannot give others than between 0 and 1, whatever the loss bears.
-    """
+    """`loss` of outputs for one batch of `targets`; `bounded`: the model's outputs lie in 0..1."""
 
     loss: Callable[[Any], Any]
     outputs: Any
@@ -309,10 +301,7 @@ Loss = Callable[[Any, Any], Any]
 
 
 def only_compares(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Whether the loss sees of the labels only which are alike, as losses of embeddings do.
-
-    Then other names for the same groups change nothing, and other groups do.
-    """
+    """Return whether the loss uses only which labels are equal, as losses of embeddings do."""
     if not isinstance(targets, torch.Tensor) or targets.ndim != 1:
         return False
     values, place = torch.unique(targets, return_inverse=True)
@@ -332,10 +321,7 @@ def only_compares(loss: Loss, outputs: Any, targets: Any) -> bool:
 
 
 def couples_outputs(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Whether what it asks of an example turns with the outputs of another: ranking, survival.
-
-    A root or a sum over all only scales it.
-    """
+    """Return whether other outputs turn the gradient of a sample: ranking, survival."""
     made = _drawn(outputs)
     other = made.clone()
     other[0] = 1 - other[0]

@@ -1,8 +1,7 @@
-"""From the user's functions to a `Training`: model, loader, loss, optimizer and what else there is.
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts.
 
 In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
-UsersError, a sentence with its fix. `ExaminedTraining` is what a training under examination is,
-whichever framework made it.
+UsersError with its fix.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augm
 class Training:
     """What a training is made of; only the first four are needed (two of a compiled Keras model).
 
-    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
-    user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
-    (inputs, targets). reference(model, example): the output for one example by a plain loop.
-    loop: what was seen of the user's own loop, where a script was run.
+    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer);
+    evaluate(model, loader); split_batch(batch): (inputs, targets). reference(model, example):
+    output by a plain loop. loop: facts of a script.
     """
 
     model: Any
@@ -126,10 +124,7 @@ def check_model(model: Any) -> None:
 
 
 def as_training(made: Any, loader: Any = None) -> Training:
-    """A Training from what `make_training()` returned: one, a dict, a tuple or an object.
-
-    `loader` is taken where it brings none.
-    """
+    """Return a Training of what `make_training()` returned: a Training, dict, tuple or object."""
     if isinstance(made, Training):
         return made
     names = list(Training.__dataclass_fields__)
@@ -152,10 +147,9 @@ def as_training(made: Any, loader: Any = None) -> Training:
 
 
 def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Training]:
-    """A maker of trainings from `make_training`, or from `make_loader`, `make_model` and so on.
+    """Return a maker of trainings from `make_training`, or from `make_loader` and others.
 
-    The loader is made once, without augmentation where it takes `augment`: what is examined is the
-    skeleton. The other parts are made again each time.
+    The loader is made once, without augmentation if it takes `augment`; other parts are made again.
     """
     kept: dict[str, Any] = {}
     hooks = ("train_step", "evaluate", "split_batch", "reference")
@@ -221,10 +215,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
 
 @dataclass
 class ExaminedTraining(ABC):
-    """`make()` returns a new Training; deadline is of time.monotonic(); notes are for the user.
-
-    unseeded: a sentence where a script sets no seed.
-    """
+    """`make()` returns a new Training; deadline: of time.monotonic(); notes are for the user."""
 
     make: Callable[[], Training]
     seed: int = 0

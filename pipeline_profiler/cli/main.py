@@ -1,9 +1,7 @@
 """The command line: parse, one call, format.
 
-argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
-torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: `preflight.ending`. `--json` prints one document on stdout;
-progress goes to stderr. Arguments and settings are checked before anything is measured.
+argparse, so that `--help` is fast and torch, numpy and the standard library are enough. Arguments
+and settings are checked before a measurement. Exit codes: `preflight.ending`.
 """
 
 from __future__ import annotations
@@ -268,7 +266,7 @@ def run_command(args: argparse.Namespace) -> int:
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session, judged by the present rules; or compare it with another."""
     from pipeline_profiler.report import render as reports
-    from pipeline_profiler.report.foreign_trace import is_foreign_trace
+    from pipeline_profiler.report.foreign_trace import is_foreign_trace, trace_lines
 
     _check_report(args, foreign=is_foreign_trace(args.session))
     if args.against:
@@ -276,13 +274,13 @@ def report_command(args: argparse.Namespace) -> int:
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output)
     if is_foreign_trace(args.session):
-        return _report_trace(args)
+        return show(escape_controls("\n".join(trace_lines(args.session))))
     session, code = _judged(args)
     if args.json:
         return strongest(code, show(reports.to_json(session).rstrip("\n")))
     if not args.output:
         return strongest(code, show(reports.to_text(session)))
-    path = write_report(lambda: reports.make_report(session, args.output), args.output)
+    path = write_report(reports.make_report(session, args.output), args.output)
     show(str(path))  # the file has the report: a closed stdout does not matter
     return code
 
@@ -323,13 +321,6 @@ def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
     if args.audit:
         add_image_sizes(session, args.audit)
     return session, judge(session, args.fail_on)
-
-
-def _report_trace(args: argparse.Namespace) -> int:
-    """Print the trace of another profiler as text."""
-    from pipeline_profiler.report.foreign_trace import trace_lines
-
-    return show(escape_controls("\n".join(trace_lines(args.session))))
 
 
 def _compare(args: argparse.Namespace) -> int:

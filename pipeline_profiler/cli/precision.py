@@ -1,8 +1,6 @@
 """`pipeline-profiler precision`: parse, one call, format.
 
-Without arguments it trains the shipped networks on the pictures at hand, so that the command shows
-what it does before anything is written for it. Progress goes to stderr: a bar on a terminal,
-plain lines in a log.
+Without arguments it trains the shipped networks on sample images.
 """
 
 from __future__ import annotations

@@ -158,5 +158,5 @@ def report_ranks(paths: list[str], output: str | None) -> int:
     sessions = [Session.load(path) for path in paths]
     if not output:
         return show("\n".join(join_lines(sessions)))
-    path = write_report(lambda: escape_controls(render_ranks(sessions)).encode(), output)
+    path = write_report(escape_controls(render_ranks(sessions)).encode(), output)
     return show(str(path))

@@ -1,8 +1,7 @@
 """Keras on TensorFlow as a backend: the dtype policy and TF32 that make each precision.
 
-Precision is the global dtype policy while the model is made: float32, mixed_float16 or
-mixed_bfloat16. TensorFlow turns TF32 on by default; here it is off for FP32 and on for TF32, or a
-comparison with torch would be unfair. Both are put back after each piece of work.
+TF32 is off for FP32, unlike TensorFlow's default, so that frameworks compare. Policy and TF32 are
+put back after each piece of work.
 """
 
 from __future__ import annotations
@@ -123,11 +122,7 @@ class KerasTrainer(Trainer):
         self._applied.append(applied)
 
     def _build(self) -> None:
-        """The optimizer's variables must exist before the step is traced.
-
-        A traced function may create variables in its first call only, and a second shape is traced
-        again.
-        """
+        """Create the optimizer's variables before the step is traced."""
         if not self.optimizer.built:
             self.optimizer.build(self.model.trainable_variables)
 
@@ -269,10 +264,7 @@ class KerasBackend(Backend):
 
 
 def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:
-    """ResNet-18 as models/resnet.py has it: (B, side, side, 3) to (B, classes) logits.
-
-    Convolutions follow the global dtype policy; the last layer stays float32, as Keras advises.
-    """
+    """Return ResNet-18 as in models.py: (B, side, side, 3) to (B, classes) logits in float32."""
     import keras
 
     layers = keras.layers

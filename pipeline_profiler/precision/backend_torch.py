@@ -1,13 +1,8 @@
 """torch as a backend: its training step at each precision, and the flags that make it so.
 
-FP32 here means IEEE single throughout: TF32 is off for matrix products *and* convolutions, which
-is not torch's default (it leaves TF32 on for convolutions); TF32 has a row of its own. The flags
-are global to the process, so they are set around each piece of work and put back after it.
-
-FP16 is autocast with a GradScaler, BF16 autocast without one: its exponent has the range of FP32,
-so gradients do not underflow. On CUDA the optimizer is the fused kernel: it skips an overflowing
-step on the device, where the ordinary one asks the host every step and so would show loader waits
-that FP32 hides. Micikevicius et al. 2017, "Mixed Precision Training" (arXiv 1710.03740).
+TF32 is off for FP32, also for convolutions, unlike torch's default; flags are put back after each
+piece of work. FP16 is autocast with a GradScaler, BF16 without (Micikevicius et al. 2017, arXiv
+1710.03740). On CUDA the optimizer is fused, because others synchronise with the host at each step.
 """
 
 from __future__ import annotations
@@ -291,8 +286,7 @@ class TorchTrainer(DeviceTrainer):
 def watch_updates(optimizer: optim.Optimizer, updates: list[Update]) -> None:
     """Note in the last entry that an update was made, or on a fused optimizer its `found_inf`.
 
-    GradScaler calls step() only where it does not skip; a fused kernel is always called, decides
-    on the device, and is handed `found_inf`: stored unread, so that the host does not wait for it.
+    A fused kernel decides on the device: `found_inf` is stored unread, without synchronisation.
     """
 
     def note(called: optim.Optimizer, args: object, kwargs: object) -> None:

@@ -1,9 +1,7 @@
-"""A sweep: what it was asked for, the cells that follow from it, and its state while it runs.
+"""A sweep: its options, the cells that follow from them, and its state while it runs.
 
-Every combination of model, batch size and precision is a cell; FP16 is one for each loss scale.
-On a CPU, which has no FP16 arithmetic, FP16 shrinks to one tiny cell with FP32 beside it.
-Everything that an interrupted sweep needs for its partial results is in its state, so that a Ctrl-C
-at any moment loses at most one window.
+A cell is a combination of model, batch size, precision and (FP16) loss scale. The state holds the
+partial results of an interrupted sweep.
 """
 
 from __future__ import annotations

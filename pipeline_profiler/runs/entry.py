@@ -21,14 +21,8 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
 # ---- where a run comes from ----
-# The state of the code. git is called with a time limit; without git, outside of a repository, or
-# where git fails, the fields are empty. Nothing of the repository's configuration is run: external
-# diffs, text filters and file monitors are switched off.
-#
-# Secrets come out of links, notes and diffs before they are written anywhere: values of
-# options and assignments whose name says that they are secret, texts of the known forms of tokens,
-# passwords in addresses, and long mixed strings as only generators write them. It errs on the side
-# of masking: a row with `***` in it is still a row.
+# Without git, or where it fails, the fields are empty. Nothing of the repository's configuration
+# runs. Secrets are masked in links, notes and diffs before they are written, rather too many.
 
 # ---- Secrets ----
 
@@ -74,10 +68,7 @@ PLAIN = ("--no-color", "--no-ext-diff", "--no-textconv")
 
 @dataclass(frozen=True)
 class Code:
-    """The state of the code: commit, the diff to the commit, the folder of the repository.
-
-    `diff` begins with the tracked changes; new files of Python follow as whole texts.
-    """
+    """The state of the code: commit, diff with new Python files, folder of the repository."""
 
     commit: str = ""
     diff: str = ""
@@ -176,10 +167,9 @@ def working_folder() -> str:
 
 
 def enter_session(session: Session, file: Path, began: float, words: RunWords) -> int | None:
-    """The row of a session that a loop of the user's recorded; its number, None where it has none.
+    """Add the row of a session of the user's own loop; return its number, None without a table.
 
-    The code is looked at now, at the end of the loop. A table that takes no row is a warning: the
-    session lies on disk by then.
+    A table that takes no row is a warning.
     """
     from pipeline_profiler.profiling.watching.conclusion import judge_session, long_enough
 

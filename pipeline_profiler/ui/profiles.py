@@ -1,7 +1,6 @@
-"""Profiles: what a session says, with its evidence: causes, arms, stages, a time line, the rest.
+"""Profiles: what a session says, with its evidence: causes, configurations, stages, a time line.
 
-What the report prints comes from `report_sections.sections`, so a section added there appears here.
-Texts of a session (names of stages and samples, sentences) are shown as text: never as Markdown.
+Sections are those of the report. Texts of a session are shown as text.
 """
 
 from __future__ import annotations

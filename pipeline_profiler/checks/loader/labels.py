@@ -276,10 +276,9 @@ class MaskInterpolated(Check):
 
 
 def _edges(mask: NDArray[Any], width: int) -> tuple[int, int, NDArray[Any]]:
-    """(edges along the last axis with `width` pixels between two places, lines, their rows).
+    """Return (edges along the last axis with `width` pixels between two places, lines, their rows).
 
-    The values of edges lie between those of both places; lines have others. A row is the lower
-    place, the first pixel between, the higher place.
+    Values of edges lie between both places. A row: lower place, first pixel between, higher place.
     """
     span = width + 4
     if mask.shape[2] < span:

@@ -395,10 +395,7 @@ def _seeded_alike(worker: int) -> None:
 
 
 def _shared_when_seeded(subject: LoaderSubject, shortest: int) -> float:
-    """The share of equal samples of two workers with equal random numbers.
-
-    NaN where a generator that no seed reaches makes the samples of one worker unlike.
-    """
+    """Return the share of equal samples of two equally seeded workers; NaN if no seed counts."""
     clone = probed_loader(subject.fresh())
     clone.__dict__["worker_init_fn"] = _seeded_alike
     one, two = _digests_of_workers(clone, shortest)[:2]

@@ -199,10 +199,7 @@ class InputScale(Check):
 
 
 def _normalised_again(subject: LoaderSubject) -> tuple[NDArray[np.float64], ...] | None:
-    """(means, deviations) by which a step normalises what the loader had normalised; else None.
-
-    Where what enters the model is, by channel, an exact line through what the loader gave.
-    """
+    """Return (means, deviations) by which a step normalises normalised inputs again; else None."""
     fits = []
     for given, entered in (subject.pairs or ())[:4]:
         one, two = given.inputs, entered.inputs

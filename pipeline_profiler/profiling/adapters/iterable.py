@@ -1,9 +1,7 @@
 """Any iterable of batches: a generator, a webdataset pipeline, a DALI or Grain loader.
 
-Nothing is known of its inside, so what counts is what the consumer sees: the wall, thread-CPU and
-run-queue time of each next(). Stages come from the hooks on open, PIL and remote reads while they
-run in the consumer's thread, from `with stage(...)` in the loader's code, and from stack samples,
-which follow the loader's own threads as well.
+Measured are wall, thread-CPU and run-queue time of each next(). Stages come from hooks in the
+consumer's thread, from `with stage(...)` and from stack samples.
 """
 
 from __future__ import annotations

@@ -118,13 +118,10 @@ UNTOLD = (
 
 
 def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: None) -> Any:
-    """A Keras callback that records fit(); `follow` is told what begins: wait, step or outside.
+    """Return a Keras callback that records fit(); `follow` gets what begins: wait, step or outside.
 
-    With torch or JAX as the backend Keras asks for the batch between two callbacks: the gap is the
-    wait for data. With TensorFlow the batch is drawn inside the train function: steps are recorded,
-    and the session says that the wait is not known, unless `draw` is told of it, which a step that
-    runs eagerly lets be seen. With steps_per_execution above 1, Keras calls
-    back once per execution and so does this.
+    With torch or JAX the time between two callbacks is the wait. With TensorFlow only steps are
+    recorded, except in eager steps (`draw`).
     """
     import keras
 
@@ -170,11 +167,9 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
 
 
 def dress_dataset(recorder: Any, loader: Any) -> Any:
-    """`loader` as a recorded dataset where it is one of tf.data's; else None.
+    """Return a tf.data `loader` as a recorded dataset; None for other loaders.
 
-    Keras' fit takes nothing else for a dataset. Iterated eagerly, each epoch is recorded. In fit it
-    is the dataset it wraps: fit draws its batches inside a compiled step, where no recorder sees
-    them.
+    Epochs are recorded if iterated eagerly; in fit it is the dataset that it wraps.
     """
     module = sys.modules.get("tensorflow.python.data.ops.dataset_ops")
     if module is None or not isinstance(loader, module.DatasetV2):

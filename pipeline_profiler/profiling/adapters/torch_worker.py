@@ -1,9 +1,7 @@
 """What runs in the process that loads: proxies for dataset, collate function and sampler.
 
-The dataset proxy times samples and stages in whatever process loads (fork, spawn, or the main
-one). The collate proxy closes the batch and wraps it in a `Parcel`, whose pickling stamps the
-time before and after the payload: that measures serialisation and receipt without a copy, a lock
-or a second queue. Works with `__getitems__`, custom samplers and IterableDataset.
+The dataset proxy times samples and stages. The collate proxy wraps the batch in a `Parcel`, whose
+pickling stamps the time before and after the payload.
 """
 
 from __future__ import annotations
@@ -163,10 +161,7 @@ class DatasetProxy(Proxy):
             state.sample(index, *state.timer.leave())
 
     def _each(self, state: _Loading, indices: Any) -> list[Any]:
-        """The samples of a batch in one stage: a CPU clock for each would cost more than it tells.
-
-        A tenth of a microsecond a sample remains, for its wall time.
-        """
+        """Return the samples of a batch in one stage, with wall time for each sample."""
         dataset, clock = self._inner, state.timer.clock
         rows, walls, keys = [], [], []  # the indices may be any iterable
         with stage("getitem"):

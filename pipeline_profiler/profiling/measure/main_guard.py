@@ -1,9 +1,7 @@
-"""Whether a script can start loader workers that import it again.
+"""Find whether a script can start loader workers that import it again.
 
-A worker that is spawned (macOS, Windows, `multiprocessing_context="spawn"`) or forked from a server
-runs the script from its top. Without `if __name__ == "__main__":` around the call it would measure
-again in each worker, and Python answers with a page of tracebacks. The line of the call tells
-beforehand.
+Spawned workers run the script from its top. Without `if __name__ == "__main__":` each worker would
+measure again.
 """
 
 from __future__ import annotations

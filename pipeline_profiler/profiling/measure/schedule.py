@@ -1,8 +1,6 @@
-"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks of arms.
+"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks.
 
-Arms of one block run in random order right after each other. Every automatic choice (which arms,
-how many steps and repeats) is kept in the plan as a `Reason`: a sentence and what it decides. What
-ends a measurement early leaves a partial session that can be read like any other.
+Every automatic choice is stored in the plan as a `Reason`: a sentence and what it decides.
 """
 
 from __future__ import annotations
@@ -242,9 +240,9 @@ def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
 def _fit(
     first: Window, options: Options, pace: Pace, budget: float
 ) -> tuple[int, int, int, list[Reason]]:
-    """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
+    """Return (steps, repeats, warm-up, reasons) that fit the budget (seconds).
 
-    Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
+    Reduced in this order: steps to the floor, warm-up, repeats to 3, the floor.
     """
     held = first.in_flight
     wanted = min(options.steps, 80) if options.quick else options.steps
@@ -448,10 +446,9 @@ def repeat_disturbed(
 
 
 def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
-    """More blocks of the main arms in the time that is left, where nothing is settled yet.
+    """Add blocks of the main configurations in the remaining time, until the interval is narrow.
 
-    They end by the width of the interval, never by what it says: to stop as soon as a verdict is
-    sure would make wrong ones of chance.
+    Its width decides, because a stop at a sure verdict would be wrong more often.
     """
     done = len(session.arm(Arm.WARM))
     for block in range(done, MOST_BLOCKS):

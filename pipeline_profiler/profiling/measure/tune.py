@@ -1,8 +1,7 @@
 """Recommend -> apply -> re-run -> keep or reject (`run --tune`); `run --try`, `report --against`.
 
-A recommendation is a change of loader settings that the replay model says is worth it. It is kept
-only if a fresh, interleaved comparison says so too: the whole interval of the speed-up must lie
-above 1 by more than the noise. Tuning ends when nothing predicted is worth more than the noise.
+A change of settings is kept only if the interval of its measured speed-up lies above 1 by more than
+the noise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The arms: one loop, run with different data paths, and the helper runs beside them.
+"""The configurations: one loop with different data paths, and the helper runs beside them.
 
-A member's value is the letter that session files hold (`profile/1`), so a run costs one byte.
-Readers of reports see `label`, never the letter.
+A value is the letter in session files (`profile/1`); reports show `label`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""The recorded profile as plain data: spans in columns, runs of one arm, a session of runs.
+"""The recorded profile as plain data: spans in columns, runs of a configuration, a session of runs.
 
-Measure once, judge many times: a Session knows nothing of verdicts or rendering, and every view
-is a pure function of it. Spans live in integer columns (nanoseconds; times as differences to the
-row before), which is what keeps 10,000 steps x 4 workers x 6 stages below 20 MB and 2 s to load.
-JSON, because any tool reads it; gzip above 1 MB. A file comes from anywhere: a few megabytes of
-gzip may hold gigabytes, and a short text millions of empty lists, so both are counted before
-anything is built from them, and reading needs at most about a gigabyte. Standard library only, so
-that a recorder works on a machine that has nothing but the training framework.
-Format: docs/profile.md.
+Spans are integer columns (nanoseconds, as differences); JSON, with gzip above 1 MB. Before anything
+is built from a file, its size and its lists are counted. Standard library only; format:
+docs/profile.md.
 """
 
 from __future__ import annotations
@@ -83,6 +78,13 @@ def parse_document(blob: bytes, where: str) -> dict[str, Any]:
     return data
 
 
+def open_unpacked(path: Path) -> io.BufferedIOBase:
+    """Open a file for reading, unpacked if it is gzip."""
+    with path.open("rb") as file:
+        packed = file.read(2) == GZIP_HEAD
+    return gzip.open(path) if packed else path.open("rb")
+
+
 def describe_excess(text: bytes) -> str:
     """Which limit a document breaks, in words; '' for none."""
     if len(text) > MOST_BYTES:
@@ -149,8 +151,7 @@ def utc_now() -> str:
 class Span:
     """A named stretch of time. `wall_ns` of a loader stage is its self time summed over a batch.
 
-    `cpu_ns` is thread-CPU time and `queued_ns` time runnable without a core; -1 means unknown,
-    which is not zero.
+    `cpu_ns` (thread) and `queued_ns` (runnable without a core): -1 means unknown.
     """
 
     stage: str
@@ -169,11 +170,7 @@ def _pack(columns: Columns) -> dict[str, list[int]]:
 
 
 def plain(value: Any) -> Any:
-    """JSON types only: numpy scalars become numbers, what is not finite becomes None.
-
-    What JSON has no word for becomes its text: nothing that a loader says of itself may cost the
-    measurement.
-    """
+    """Return JSON types: numpy scalars as numbers, not finite as None, other values as text."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
@@ -241,12 +238,10 @@ class SpanTable:
 
 @dataclass
 class Run:
-    """One pass of one arm: its spans, one row a batch, the slowest samples, and its setting.
+    """One pass of one configuration: its spans, one row a batch, the slowest samples, its setting.
 
-    `config` holds the loader's setting (kind, workers, prefetch, batch_size, ...); `totals` sums
-    over the timed window: steps, elapsed_ns; over the whole run: hidden_cpu_ns, CPU time of other
-    threads of the process during next(); `depths` is (batch, early, outstanding) at
-    each next() entry where the loader tells.
+    `totals` of the timed window: steps, elapsed_ns; of the whole run: hidden_cpu_ns, CPU time of
+    other threads during next(). `depths`: (batch, early, outstanding) at each next() entry.
     """
 
     arm: Arm

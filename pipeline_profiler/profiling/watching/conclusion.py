@@ -1,8 +1,7 @@
-"""What a watched run says: the observed stall, or why it cannot be told.
+"""The conclusion of a watched run: the observed stall, or why it is inconclusive.
 
-One loop, no arms: the share of the step in which the training process waited inside next() (with
-a GPU: in which the device waited). Where the wait lies inside a compiled step, or batches are drawn
-in another thread than the one that trains, the wait at the iterator is not the step's: no verdict.
+Without other configurations, the stall is the share of the step inside next() (on a GPU: the
+device's wait). No verdict if the wait lies inside a compiled step or in another thread.
 """
 
 from __future__ import annotations
@@ -32,25 +31,20 @@ FREE_CORES = 2  # from which nobody waits for other programs' cores
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
 
-def is_one_loop(session: Session) -> bool:
-    """Whether a session is a recorded loop, without the arms of a measurement."""
-    return not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
-
-
 def long_enough(session: Session) -> bool:
     """Whether a loop has steps enough to be judged."""
     return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
 
 
 def judge_session(session: Session) -> Conclusion | None:
-    """Judge a session by the present rules; return the conclusion, None where there is none.
+    """Judge a session by the present rules; return the conclusion, None if there is none.
 
-    Every command, report and page takes the results from here. Only a session is judged that holds
-    windows of the loader, and whose verdict is missing or one of the diagnosis. Where that raises,
-    the stored results stay; `recorded` keeps a sentence that differs. Raises ProfileError for a
-    whole session without results that cannot be judged.
+    Without windows of the loader, or if judging raises, the stored results stay; `recorded` keeps a
+    sentence that differs. Raises ProfileError for a whole session without results that cannot be
+    judged.
     """
-    stored, one_loop = dict(session.results), is_one_loop(session)
+    stored = dict(session.results)
+    one_loop = not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
     if stored.get("verdict") not in (None, *Verdict) or not (one_loop or session.arm(Arm.WARM)):
         return None
     try:

@@ -1,9 +1,7 @@
 """Hooks into TensorFlow: eager iterators of tf.data, and Keras' fit by a callback.
 
-An eager `for batch in dataset` is recorded at its iterator, like a DataLoader. In fit the batch is
-drawn inside the compiled train function where TensorFlow is the backend: the callback sees whole
-steps, and the wait cannot be told from the computing. With torch or JAX as the backend Keras asks
-for the batch in Python, between two callbacks: there the wait is told.
+In fit with TensorFlow the batch is drawn inside the compiled function: the wait is unknown. With
+torch or JAX as the backend it is the time between two callbacks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a watched process records: its loops, the phases of its step, and where that is saved.
 
-A process begins to record when it asks a loader for its first batch, so launchers, workers and
-everything else that the script starts leave no file. It saves every minute, and when it ends in any
-way that runs Python's exit functions: at the end, after Ctrl-C, an exception or sys.exit.
+Recording starts at the first batch of a loader, so other processes leave no file. It saves every
+minute, and when Python's exit functions run.
 """
 
 from __future__ import annotations
