@@ -63,8 +63,6 @@ from audit.sources.python_objects import (
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
-    from audit.choosing.choice import By, Choice, Doubt
-    from audit.neighbors.pairs.overlap import Finder
     from audit.results.image_search import Finder
     from audit.results.label_review import LabelReview
     from audit.subset.choice import By, Choice, Doubt
