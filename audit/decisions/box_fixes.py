@@ -459,18 +459,20 @@ def find_fixes(run: Path, store: Store) -> AppliedFixes:
     schema = {"decision": pl.Int64, "subject": pl.String, "content_hash": pl.String}
     here = resolve(store, pl.DataFrame(members, schema, orient="row"))
     gone = set(here.filter(pl.col("sample_id").is_null())["decision"])
-    for number, said in decided.items():
-        fixes = said.get("fixes", [])
-        if number in gone:
-            applied.outdated("their image is missing or has changed", len(fixes))
-            continue
-        for fix in fixes:
-            if fix["what"] == "rename":
-                applied.classes[fix["file"], fix["before"]] = fix["after"]
-            elif fix["what"] == "size":
-                applied.sizes[fix["file"], fix["image_key"]] = fix
-            else:
-                applied.objects.setdefault((fix["file"], fix["image_key"]), []).append(fix)
+    with DecisionStore(run).reading_evidence():
+        for number, evidence in decided.items():
+            fixes = evidence.get("fixes", [])
+            if number in gone:
+                applied.outdated("their image is missing or has changed", len(fixes))
+                continue
+            for fix in fixes:
+                what, file, before, after = (fix[k] for k in ("what", "file", "before", "after"))
+                if what == "rename":
+                    applied.classes[file, before] = after
+                elif what == "size":
+                    applied.sizes[file, fix["image_key"]] = fix
+                else:
+                    applied.objects.setdefault((file, fix["image_key"]), []).append(fix)
     return applied
 
 

@@ -307,7 +307,8 @@ def apply_decisions(
 
     `known`: what was looked up for these decisions and this generation before.
     """
-    current, known = DecisionStore(run).current(), known or LookedUp()
+    decisions, known = DecisionStore(run), known or LookedUp()
+    current = decisions.current()
     if current.is_empty():
         none = pl.DataFrame(
             schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
@@ -317,7 +318,8 @@ def apply_decisions(
     with open_for_deciding(run, generation) as store:
         effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)
         on_findings = current.filter(pl.col("kind") == "finding")
-        decided, lapsed = _still_applying(store, on_findings, known)
+        with decisions.reading_evidence():
+            decided, lapsed = _still_applying(store, on_findings, known)
         superseded = _without_samples(store, effective, known)
     lapsed = (
         lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
