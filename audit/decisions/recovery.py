@@ -20,6 +20,7 @@ from audit.decisions.store import (
     COPIED,
     COPY,
     DATABASE,
+    LOGGED,
     OLDER,
     WRONG,
     DecisionStore,
@@ -82,7 +83,7 @@ def check_decisions(run: Path) -> list[CheckedPart]:
             with open(store.path, "rb") as file:
                 if file.read(20)[18:] != b"\1\1":  # a file with a rollback journal
                     raise store.damaged("its header is not that of decisions")
-            if row := con.execute(f"SELECT id FROM log WHERE {WRONG} LIMIT 1").fetchone():
+            if row := con.execute(f"{LOGGED} WHERE {WRONG} LIMIT 1").fetchone():
                 raise store.damaged(f"a value of decision {row[0]} was changed")
             counts = count_rows(_count(con))
             return [CheckedPart(DATABASE, SOUND, counts), _check_copy(store.copy, con)]

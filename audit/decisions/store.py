@@ -305,21 +305,26 @@ class DecisionStore:
 
     def batches(self, by: str, limit: int) -> list[DecidedBatch]:
         """Return the latest batches of a person that are not undone, newest first."""
-        sql = (
-            "SELECT batch, min(at), group_concat(DISTINCT verb), sum(kind = 'sample'), "
-            "sum(kind = 'finding') FROM log WHERE NOT undone AND by = ? "
-            "GROUP BY batch ORDER BY batch DESC LIMIT ?"
-        )
-        named = "SELECT subject FROM decisions WHERE batch = ? AND kind = ? ORDER BY id LIMIT ?"
-        found = []
-        for batch, at, verbs, samples, findings in self._read(sql, [_text(by), limit]):
-            kind = "sample" if samples else "finding"
-            subjects = [str(s) for (s,) in self._read(named, [batch, kind, NAMED_SUBJECTS])]
-            words = tuple(sorted(str(verbs).split(",")))
-            found.append(
-                DecidedBatch(str(batch), str(at), words, samples, findings, tuple(subjects))
+        sql = """
+            SELECT batch, min(at), group_concat(DISTINCT verb), sum(kind = 'sample'),
+                sum(kind = 'finding'), (
+                    SELECT json_group_array(subject) FROM (
+                        SELECT subject FROM decisions d WHERE d.batch = log.batch
+                        ORDER BY kind DESC, id LIMIT ?
+                    )
+                )
+            FROM log WHERE NOT undone AND by = ? GROUP BY batch ORDER BY batch DESC LIMIT ?
+        """
+        # samples come before findings
+        return [
+            DecidedBatch(
+                str(batch), str(at), tuple(sorted(verbs.split(","))), samples, findings,
+                tuple(json.loads(subjects)[: samples or NAMED_SUBJECTS]),
             )
-        return found
+            for batch, at, verbs, samples, findings, subjects in self._read(
+                sql, [NAMED_SUBJECTS, _text(by), limit]
+            )
+        ]  # fmt: skip
 
     def count_by_person(self) -> dict[str, int]:
         """Return how many decisions of each person are not undone, the most first."""

@@ -335,6 +335,16 @@ def apply_decisions(
     return Applied(effective, pl.concat([stale, lapsed]), settled)
 
 
+def open_findings(run: Path, store: Store, codes: Sequence[str]) -> pl.DataFrame:
+    """Return code and fingerprint of the findings of these codes that nothing has settled yet."""
+    store.create_from("settled", apply_decisions(run).settled)
+    return store.query(
+        "SELECT f.code, f.fingerprint FROM judged.main.findings f ANTI JOIN settled USING "
+        "(fingerprint) WHERE list_contains(?, f.code) ORDER BY f.rowid",
+        [list(codes)],
+    )
+
+
 def _samples(
     store: Store, current: pl.DataFrame, known: LookedUp
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
