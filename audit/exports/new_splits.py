@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -200,23 +201,18 @@ def join_units(
     together: Iterable[Sequence[str]] = (),
 ) -> list[int]:
     """Return for each sample the number of its unit: samples that share any key, in chains."""
-    parent = list(range(samples.height))
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
 
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    first: dict[Hashable, int] = {}
+    frame = samples.with_row_index("row")
+    links = list[tuple[int, int]]()
     for name in ("unit", "content_hash", "pixel_hash", "group", "id"):
-        for row, key in enumerate(samples[name].to_list()):
-            if key is not None:
-                other = first.setdefault((name, key), row)
-                parent[root(row)] = root(other)
-    alike = ([("pixel_hash", key) for key in pair] for pair in pairs)
-    for keys in (*alike, *([("id", name) for name in ids] for ids in together)):
-        known = [first[key] for key in keys if key in first]
-        for row in known[1:]:
-            parent[root(row)] = root(known[0])
-    return [root(row) for row in range(samples.height)]
+        known = frame.drop_nulls(name).select("row", first=pl.first("row").over(name))
+        links += known.filter(pl.col("row") != pl.col("first")).rows()
+    for name, chains in (("pixel_hash", pairs), ("id", together)):
+        first = dict(frame.drop_nulls(name).select(name, "row").reverse().iter_rows())
+        for keys in chains:
+            links += pairwise(first[key] for key in keys if key in first)
+    ends = np.array(links, np.int64).reshape(-1, 2).T
+    graph = csr_array((np.ones(len(links)), tuple(ends)), shape=(len(frame), len(frame)))
+    return [int(unit) for unit in connected_components(graph, directed=False)[1]]

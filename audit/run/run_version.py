@@ -276,8 +276,7 @@ def require_measured(run: Path) -> RunVersion:
         return require(run)
     named, fault = _read_named(run)
     require_opens(folders[-1] / MEASUREMENTS)
-    version = _with_findings(folders[-1], None if fault else named)
-    return replace(version, notice=f"{fault}: continued from {version.path.name}." * bool(fault))
+    return _continued(folders[-1], named, fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,20 +301,20 @@ def find_reusable(run: Path) -> Reusable:
     for folder in reversed(list_versions(run)):
         damage = find_damage(folder / MEASUREMENTS)
         if not damage:
-            version = _with_findings(folder, None if fault else named)
-            notice = f"{fault}: continued from {folder.name}." * bool(fault)
-            return Reusable(version, damaged, notice, not fault and version == named)
+            version = _continued(folder, named, fault)
+            return Reusable(version, damaged, version.notice, not fault and version == named)
         damaged.append(folder)
         fault = fault or f"{folder.name}/{MEASUREMENTS} {damage}"
     return Reusable(None, damaged, f"{fault}: every file is read again." * bool(fault))
 
 
-def _with_findings(folder: Path, named: RunVersion | None) -> RunVersion:
+def _continued(folder: Path, named: RunVersion | None, fault: str) -> RunVersion:
     """Return a version with the findings that CURRENT names, or else its newest."""
-    if named is not None and named.path == folder:
+    if not fault and named is not None and named.path == folder:
         return named
     findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
-    return RunVersion(folder, findings[-1])
+    notice = f"{fault}: continued from {folder.name}." * bool(fault)
+    return RunVersion(folder, findings[-1], notice)
 
 
 def open_run(run: Path) -> Store:
