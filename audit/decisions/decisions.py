@@ -24,6 +24,7 @@ from audit.decisions.waivers import (
     LookedUp,
     apply_decisions,
     load_findings,
+    open_findings,
     open_for_deciding,
     snapshot_finding,
 )
@@ -197,12 +198,7 @@ def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFra
                 "digits) or a code such as DUP003 (`audit explain` lists "
                 f"them).{nearest_name(unknown[0], ran)}"
             )
-        store.create_from("settled", apply_decisions(run).settled)
-        prints += store.query(
-            "SELECT f.fingerprint FROM judged.main.findings f ANTI JOIN settled USING "
-            "(fingerprint) WHERE list_contains(?, f.code) ORDER BY f.rowid",
-            [codes],
-        )["fingerprint"].to_list()
+        prints += open_findings(run, store, codes)["fingerprint"].to_list()
     findings = load_findings(store, prints)
     if missing := sorted(set(prints) - set(findings["fingerprint"])):
         raise UsageError(

@@ -6,6 +6,7 @@ file. Decisions of an older run are read from a copy of its files, so that nothi
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import tempfile
@@ -16,18 +17,17 @@ from pathlib import Path
 
 from audit.decisions.store import (
     COLUMNS,
+    COPIED,
     COPY,
     DATABASE,
     LOGGED,
     OLDER,
-    TO_CHECK,
-    CopiedRow,
+    WRONG,
     DecisionStore,
     append_rows,
     create_tables,
+    decisions_of,
     digest_request,
-    find_wrong_value,
-    parse_line,
 )
 from audit.errors import DamagedError, RunError, UsageError
 from audit.run.checked_parts import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart
@@ -55,6 +55,8 @@ CARRIED: Mapping[str, str] = {
     """,
     "undos": "SELECT id, batch, by, at FROM old.undos",
 }
+# What a line of the copy can raise that no writer wrote.
+UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, RecursionError, sqlite3.Error)
 
 
 # ---- check ----
@@ -81,9 +83,8 @@ def check_decisions(run: Path) -> list[CheckedPart]:
             with open(store.path, "rb") as file:
                 if file.read(20)[18:] != b"\1\1":  # a file with a rollback journal
                     raise store.damaged("its header is not that of decisions")
-            for row in con.execute(f"{LOGGED} WHERE {TO_CHECK}"):
-                if wrong := find_wrong_value(row):
-                    raise store.damaged(f"the {wrong} of decision {row[0]} was changed")
+            if row := con.execute(f"{LOGGED} WHERE {WRONG} LIMIT 1").fetchone():
+                raise store.damaged(f"a value of decision {row[0]} was changed")
             counts = count_rows(_count(con))
             return [CheckedPart(DATABASE, SOUND, counts), _check_copy(store.copy, con)]
     except DamagedError as error:
@@ -103,23 +104,27 @@ def _check_copy(copy: Path, con: sqlite3.Connection) -> CheckedPart:
         return CheckedPart(COPY, UNFINISHED, "missing: the next decision writes it again")
     if not copy.is_file():
         return CheckedPart(COPY, DAMAGED, "it is not a file", "nothing", remade)
-    stored = {table: con.execute(f"SELECT * FROM {table} ORDER BY id") for table in COLUMNS}
-    number, last = 0, dict.fromkeys(COLUMNS, 0)
+    stored = {table: con.execute(f"SELECT * FROM {table} ORDER BY id") for table in COPIED}
+    number, last = 0, dict.fromkeys(COPIED, 0)
     with open(copy, "rb", opener=regular) as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break  # the next decision cuts it off
-            row = parse_line(line)
-            last |= {row.table: row.id} if row else {}
-            same = row and next(stored[row.table], None) == row.row
-            if row is None or not same or row.ids != tuple(last.values()):
+            try:
+                table, row, decisions, ids = json.loads(line)
+                last[table] = row[0]
+                rows = [next(stored[table], ()), *decisions_of(con, table, row[0])]
+                same = rows == [tuple(r) for r in (row, *decisions)] and ids == [*last.values()]
+            except UNREADABLE:
+                same = False
+            if not same:
                 why = f"line {number:,} is damaged or differs from {DATABASE}"
                 return CheckedPart(COPY, DAMAGED, why, "nothing", remade)
     missing = sum(1 for rows in stored.values() for _ in rows)
     if missing:
-        why = f"{missing:,} rows are missing, as after a crash: the next decision adds them"
+        why = f"{missing:,} lines are missing, as after a crash: the next decision adds them"
         return CheckedPart(COPY, UNFINISHED, why)
-    return CheckedPart(COPY, SOUND, f"{number:,} rows")
+    return CheckedPart(COPY, SOUND, f"{number:,} lines")
 
 
 def count_rows(totals: Mapping[str, int]) -> str:
@@ -143,20 +148,21 @@ def restore_decisions(run: Path, copy: Path) -> str:
     """Replay a copy in place of a damaged database; returns in words what it wrote and moved.
 
     A decision that somebody records meanwhile is in the copy, so another restore finds it. Raises
-    UsageError where there is no damage or the copy has no rows, OSError where it cannot be read.
+    UsageError where there is no damage or the copy has no lines, OSError where it cannot be read.
     """
-    state = check_decisions(run)[0].state
     store, fresh = DecisionStore(run), run / f".{DATABASE}{DRAFT}"
+    if check_decisions(run)[0].state == SOUND:
+        raise UsageError(f"{store.path} is not damaged. Nothing was changed.")
     lines = read_regular(copy).split(b"\n")[:-1]
-    rows = [row for row in map(parse_line, lines) if row is not None]
-    if state == SOUND or not rows:
-        why = "is not damaged" if rows else f"cannot be restored: {copy} has no decisions"
-        raise UsageError(f"{store.path} {why}. Nothing was changed.")
-    totals = _replay(fresh, rows)
+    totals, left_out = _replay(fresh, lines)
+    if len(lines) == left_out:
+        fresh.unlink()
+        raise UsageError(
+            f"{store.path} cannot be restored: {copy} has no decisions. Nothing was changed."
+        )
     moved = [_move_aside(store.path), _move_aside(run / f"{DATABASE}-journal")]
     os.replace(fresh, store.path)
     sync(run)
-    left_out = len(lines) - sum(totals.values())
     if left_out or not (store.copy.exists() and store.copy.samefile(copy)):
         moved.append(_move_aside(store.copy))
     with store.writing():
@@ -167,19 +173,26 @@ def restore_decisions(run: Path, copy: Path) -> str:
     return " ".join([*words, *(f"The file before is now {path}." for path in moved if path)])
 
 
-def _replay(path: Path, rows: Sequence[CopiedRow]) -> dict[str, int]:
-    """Write a database of these rows; leaves out rows that it refuses, and rows without a batch."""
+def _replay(path: Path, lines: Sequence[bytes]) -> tuple[dict[str, int], int]:
+    """Write a database of these lines; returns its rows, and how many lines it refused."""
     path.unlink(missing_ok=True)
-    batches = {row.id for row in rows if row.table == "batches"}
+    left_out = 0
     with closing(sqlite3.connect(path, isolation_level=None)) as con:
+        con.execute("PRAGMA foreign_keys = ON")  # refuses the undo of a batch that is lost
         con.execute("BEGIN")
         create_tables(con)
-        for table in COLUMNS:
-            at = table != "batches"  # where the batch stands in a row
-            whole = (r.row for r in rows if r.table == table and r.row[at] in batches)
-            append_rows(con, table, whole, "OR IGNORE")
+        for line in lines:
+            con.execute("SAVEPOINT line")
+            try:
+                table, row, decisions, _ = json.loads(line)
+                append_rows(con, table, [row])
+                append_rows(con, "decisions", decisions)
+            except UNREADABLE:
+                con.execute("ROLLBACK TO line")
+                left_out += 1
+            con.execute("RELEASE line")
         con.execute("COMMIT")
-        return _count(con)
+        return _count(con), left_out
 
 
 def _move_aside(path: Path) -> Path | None:

@@ -3,9 +3,9 @@
 An undo is a row that names the batch it undoes; triggers refuse updates and deletions. SQLite uses
 a rollback journal, because WAL fails on network file systems, and every call opens the file again.
 
-RUN/decisions.jsonl is a copy, one line a row, synced after each commit. It shows that decisions are
-lost, and `recovery` restores them from it. A crash can leave the copy some rows behind; the next
-writer adds them.
+RUN/decisions.jsonl is a copy, one line for each batch or undo, synced after each commit. It shows
+that decisions are lost, and `recovery` restores them from it. A crash can leave the copy some lines
+behind; the next writer adds them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ import blake3
 import polars as pl
 
 from audit.errors import AuditError, DamagedError, LockedError, RunError, UsageError
-from audit.records import DECISIONS, TAGGING, Action, Severity
+from audit.records import DECISIONS, TAGGING, Action
 from audit.run.synced_files import sync
 from preflight.files import refuse_special, regular
 
@@ -46,10 +47,22 @@ TAGS = pl.Schema(
 NAMED = {
     Action.RELABEL: "new class", Action.MOVE: "new split", Action.TAG: "tag", Action.UNTAG: "tag",
 }  # fmt: skip
-LOGGED = (
-    "SELECT id, at, by, verb, value, subject, kind, content_hash, note, undone, batch, evidence "
-    "FROM log"
-)
+# Whether a row of `log` has a value that no decision has.
+WRONG = """
+    at IS NULL OR 'blob' IN (
+        typeof(at), typeof(by), typeof(value), typeof(subject), typeof(kind), typeof(content_hash),
+        typeof(note), typeof(evidence)
+    ) OR CASE WHEN json_valid(evidence)
+        THEN json_type(evidence) <> 'object' OR json_type(evidence, '$.members') <> 'array'
+            OR EXISTS (SELECT 1 FROM json_each(evidence, '$.members') WHERE type <> 'array'
+                OR json_array_length(value) <> 2 OR json_type(value, '$[0]') <> 'text')
+        ELSE evidence IS NOT NULL END
+"""
+LOGGED = f"""
+    SELECT id, at, by, verb, value, subject, kind, content_hash, note, undone, batch, evidence,
+        {WRONG}
+    FROM log
+"""
 CURRENT = pl.Schema(
     {
         "id": pl.Int64, "at": pl.String, "by": pl.String, "verb": pl.String, "value": pl.String,
@@ -292,21 +305,26 @@ class DecisionStore:
 
     def batches(self, by: str, limit: int) -> list[DecidedBatch]:
         """Return the latest batches of a person that are not undone, newest first."""
-        sql = (
-            "SELECT batch, min(at), group_concat(DISTINCT verb), sum(kind = 'sample'), "
-            "sum(kind = 'finding') FROM log WHERE NOT undone AND by = ? "
-            "GROUP BY batch ORDER BY batch DESC LIMIT ?"
-        )
-        named = "SELECT subject FROM decisions WHERE batch = ? AND kind = ? ORDER BY id LIMIT ?"
-        found = []
-        for batch, at, verbs, samples, findings in self._read(sql, [_text(by), limit]):
-            kind = "sample" if samples else "finding"
-            subjects = [str(s) for (s,) in self._read(named, [batch, kind, NAMED_SUBJECTS])]
-            words = tuple(sorted(str(verbs).split(",")))
-            found.append(
-                DecidedBatch(str(batch), str(at), words, samples, findings, tuple(subjects))
+        sql = """
+            SELECT batch, min(at), group_concat(DISTINCT verb), sum(kind = 'sample'),
+                sum(kind = 'finding'), (
+                    SELECT json_group_array(subject) FROM (
+                        SELECT subject FROM decisions d WHERE d.batch = log.batch
+                        ORDER BY kind DESC, id LIMIT ?
+                    )
+                )
+            FROM log WHERE NOT undone AND by = ? GROUP BY batch ORDER BY batch DESC LIMIT ?
+        """
+        # samples come before findings
+        return [
+            DecidedBatch(
+                str(batch), str(at), tuple(sorted(verbs.split(","))), samples, findings,
+                tuple(json.loads(subjects)[: samples or NAMED_SUBJECTS]),
             )
-        return found
+            for batch, at, verbs, samples, findings, subjects in self._read(
+                sql, [NAMED_SUBJECTS, _text(by), limit]
+            )
+        ]  # fmt: skip
 
     def count_by_person(self) -> dict[str, int]:
         """Return how many decisions of each person are not undone, the most first."""
@@ -336,14 +354,10 @@ class DecisionStore:
         a later keep or drop does not forget; `label_right` says whether the last review of its
         label called it right. `evidence`: of a waiver.
         """
-        for row in self._read(f"{LOGGED} WHERE {DECIDED} AND ({TO_CHECK})", []):
-            self._check_values(row)
-        try:
-            parts = [
-                pl.DataFrame(rows, CURRENT, orient="row") for rows in self._read_parts(HOLDS, [])
-            ]
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            raise self.damaged("a value has another type than the written value") from None
+        verbs = ", ".join(f"'{verb}'" for verb in sorted(VERBS))
+        odd = f"{LOGGED} WHERE {DECIDED} AND ({WRONG} OR verb NOT IN ({verbs})) LIMIT 1"
+        list(map(self._decision, self._read(odd, [])))
+        parts = [pl.DataFrame(rows, CURRENT, orient="row") for rows in self._read_parts(HOLDS, [])]
         return pl.concat([CURRENT.to_frame(), *parts])
 
     def tags(self) -> pl.DataFrame:
@@ -379,36 +393,33 @@ class DecisionStore:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
         """Open the database for reading; None where there is no decision yet."""
-        last = self._last_copied()
+        copied = self._last_copied()
         if not self.path.exists():
             yield None
             return
         with self._open("rw") as con:
             con.execute("PRAGMA temp_store = MEMORY")  # the folder for others may be full
             # without tables: another process is about to make them
-            yield con if self._has_tables(con, last) else None
+            yield con if self._has_tables(con, copied) else None
 
-    def _last_copied(self) -> CopiedRow | None:
-        """Return the last row of the copy; refuses a run that is gone, or lost the database."""
+    def _last_copied(self) -> Ids | None:
+        """Return what the copy has; refuses a run that is gone, or lost the database."""
         if not self.run.is_dir():
             raise self._gone()
-        last = last_copied(self.copy)  # first: a later commit is no loss
-        if last is not None and not self.path.exists():
+        copied = last_copied(self.copy)  # first: a later commit is no loss
+        if copied is not None and not self.path.exists():
             raise self.damaged("it is gone, and its copy has rows")
-        return last
+        return copied
 
-    def _has_tables(self, con: sqlite3.Connection, last: CopiedRow | None) -> bool:
-        """Say whether there are tables; DamagedError where they lack the last row of the copy."""
-        has_tables = bool(con.execute("PRAGMA user_version").fetchone()[0])
-        if last is None:
-            return has_tables
-        if not has_tables:
-            raise self.damaged("it is empty, and its copy has rows")
-        if rows_after(con, last.table, last.id - 1, 1) != [last.row]:
-            raise self.damaged(
-                f"it lacks row {last.id} of {last.table}, which was recorded, or contains a "
-                "different row"
-            )
+    def _has_tables(self, con: sqlite3.Connection, copied: Ids | None) -> bool:
+        """Say whether there are tables; DamagedError where they lack what the copy has."""
+        if not con.execute("PRAGMA user_version").fetchone()[0]:
+            if copied is not None:
+                raise self.damaged("it is empty, and its copy has rows")
+            return False
+        for table, number in zip(COPIED, copied or (), strict=False):
+            if next_id(con, table) <= number:
+                raise self.damaged(f"it lacks row {number} of {table}, which was recorded")
         return True
 
     @contextmanager
@@ -416,7 +427,7 @@ class DecisionStore:
         """Open a transaction that is committed and copied at the end; `attached`: databases that it
         reads, by name.
         """
-        last = self._last_copied()
+        copied = self._last_copied()
         with self._open("rwc") as con:
             con.execute("PRAGMA synchronous = FULL")
             for name, path in attached.items():
@@ -425,7 +436,7 @@ class DecisionStore:
             # by then cannot both go on: one would fail without waiting.
             con.execute("BEGIN IMMEDIATE")
             try:
-                if not self._has_tables(con, last):
+                if not self._has_tables(con, copied):
                     create_tables(con)
                 yield con
             except BaseException:
@@ -436,15 +447,15 @@ class DecisionStore:
                 self.write_copy(con)
 
     def write_copy(self, con: sqlite3.Connection) -> None:
-        """Add the rows of the database that the copy lacks; cuts off a line that has no end."""
+        """Add what the copy lacks of the database; cuts off a line that has no end."""
         con.execute("BEGIN IMMEDIATE")  # two at once would add the same rows
         try:
             is_new = not self.copy.exists()
             if is_new:
                 self.copy.touch()
             with open(self.copy, "r+b", opener=regular) as file:
-                last, end = _read_tail(file)
-                text = b"".join(_lines_after(con, last.ids if last else (0,) * len(COLUMNS)))
+                copied, end = _read_tail(file)
+                text = b"".join(_lines_after(con, copied or (0, 0)))
                 if text:
                     file.seek(file.truncate(end))
                     file.write(text)
@@ -517,17 +528,23 @@ class DecisionStore:
             remedy = f"`audit decide {run} --from {copy}` restores the decisions."
         return DamagedError(f"{self.path} is damaged ({why})", remedy)
 
-    def _check_values(self, row: tuple[Any, ...]) -> None:
-        if wrong := find_wrong_value(row):
-            raise self.damaged(f"the {wrong} of decision {row[0]} was changed")
+    @contextmanager
+    def reading_evidence(self) -> Iterator[None]:
+        """Report evidence of another form than decisions have as damage."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise self.damaged("the evidence of a decision was changed") from None
+
+    def _decision(self, row: tuple[Any, ...]) -> Decision:
+        if row[-1]:
+            raise self.damaged(f"a value of decision {row[0]} was changed")
         if row[3] not in VERBS:
             raise RunError(
                 f"Decision {row[0]} of {self.path} has the unknown verb {str(row[3])!r}: upgrade "
                 "dataset-preflight, or check the file with `audit verify RUN`."
             )
 
-    def _decision(self, row: tuple[Any, ...]) -> Decision:
-        self._check_values(row)
         verb, undone, batch = Action(row[3]), bool(row[9]), str(row[10])
         return Decision(*(*row[:3], verb, *row[4:9], undone, batch, row[11]))
 
@@ -582,12 +599,13 @@ SCHEMA = """
         UNIQUE (by, key)
     );
     CREATE TABLE decisions (
-        id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, by TEXT NOT NULL,
+        id INTEGER PRIMARY KEY, batch INTEGER NOT NULL REFERENCES batches, by TEXT NOT NULL,
         kind TEXT NOT NULL CHECK (kind IN ('sample', 'finding')), subject TEXT NOT NULL,
         content_hash TEXT, verb TEXT NOT NULL, value TEXT, note TEXT NOT NULL, evidence TEXT
     );
     CREATE TABLE undos (
-        id INTEGER PRIMARY KEY, batch INTEGER NOT NULL UNIQUE, by TEXT NOT NULL, at TEXT NOT NULL
+        id INTEGER PRIMARY KEY, batch INTEGER NOT NULL UNIQUE REFERENCES batches,
+        by TEXT NOT NULL, at TEXT NOT NULL
     );
     CREATE INDEX decisions_batch ON decisions (batch);
     CREATE VIEW log AS
@@ -605,7 +623,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "undos": ("id", "batch", "by", "at"),
 }  # fmt: skip
-Row = tuple[Any, ...]
+COPIED = ("batches", "undos")  # tables whose rows are lines of the copy
+Row = Sequence[Any]
+Ids = tuple[int, int]  # the last id of each
 
 
 def create_tables(con: sqlite3.Connection) -> None:
@@ -619,18 +639,10 @@ def create_tables(con: sqlite3.Connection) -> None:
     con.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def append_rows(
-    con: sqlite3.Connection, table: str, rows: Iterable[Row], conflict: str = ""
-) -> None:
-    """Add rows to a table, in the order of its `COLUMNS`; `conflict`: such as OR IGNORE."""
+def append_rows(con: sqlite3.Connection, table: str, rows: Iterable[Row]) -> None:
+    """Add rows to a table, in the order of its `COLUMNS`."""
     marks = ", ".join("?" * len(COLUMNS[table]))
-    con.executemany(f"INSERT {conflict} INTO {table} VALUES ({marks})", rows)
-
-
-def rows_after(con: sqlite3.Connection, table: str, number: int, limit: int = -1) -> list[Row]:
-    """Return the rows of a table after an id."""
-    sql = f"SELECT * FROM {table} WHERE id > ? ORDER BY id LIMIT ?"
-    return con.execute(sql, [number, limit]).fetchall()
+    con.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
 
 def next_id(con: sqlite3.Connection, table: str) -> int:
@@ -638,151 +650,45 @@ def next_id(con: sqlite3.Connection, table: str) -> int:
     return 1 + int(con.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0])
 
 
-# ---- rows ----
-
-
-KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("at", "by", "subject", "kind", "note"), str),
-    **dict.fromkeys(("value", "content_hash", "evidence"), str | None),
-}
-# Rows of `LOGGED` that may be wrong: SQLite looks at all in a tenth of the time that Python takes.
-TO_CHECK = " OR ".join(
-    [
-        "evidence IS NOT NULL",
-        f"coalesce(verb NOT IN ({str(sorted(VERBS))[1:-1]}), true)",
-        *(f"typeof({name}) NOT IN ('text', '{'text' if kind is str else 'null'}')"
-          for name, kind in KINDS.items()),
-    ]
-)  # fmt: skip
-SEVERITIES = {severity.value for severity in Severity}
-# Shapes of JSON values (`_fits`), with the keys that evidence and fixes may have.
-NUMBER = int | float
-SIZE, BOX, MEMBER = (NUMBER,) * 2, (NUMBER,) * 4, (str, str | None)
-EVIDENCE: Mapping[str, Any] = {
-    "members": [MEMBER], "keeper": MEMBER, "code": str, "subject": str, "evidence": dict,
-    "n_samples": int, "fixes": [dict],
-}  # fmt: skip
-FIXES: Mapping[str, Mapping[str, Any]] = {
-    "rename": {"before": str, "after": str},
-    "class": {"image_key": str, "before": str | None, "after": str},
-    "size": {"image_key": str, "before": SIZE, "after": SIZE},
-    "clip": {"image_key": str, "before": BOX, "after": BOX},
-    "box": {"image_key": str, "before": BOX, "after": BOX},
-    "drop": {"image_key": str, "before": BOX},
-}
-
-
-def find_wrong_value(row: Sequence[Any]) -> str | None:
-    """Return the name of the first value of a row of `LOGGED` that no decision has, None where all
-    are sound.
-    """
-    values = dict(zip(Decision.__slots__, row, strict=True))
-    if not isinstance(values["id"], int):
-        return "id"
-    for name, kinds in KINDS.items():
-        if not isinstance(values[name], kinds):
-            return name
-    return None if values["evidence"] is None or _is_evidence(values["evidence"]) else "evidence"
-
-
-def _is_evidence(text: str) -> bool:
-    """Say whether this may be what a decision recorded of a finding, or the keeper of a drop."""
-    try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return False
-    return (
-        _fits(found, EVIDENCE)
-        and ("members" not in found or "code" in found)
-        and found.get("severity", Severity.INFO.value) in SEVERITIES
-        and all(map(_is_fix, found.get("fixes", [])))
-    )
-
-
-def _is_fix(fix: Mapping[str, Any]) -> bool:
-    """Say whether it may be what a decision changes of one annotation, class or entry."""
-    shape = FIXES.get(str(fix.get("what")))
-    if shape is None or not {"file", "after", *shape} <= fix.keys():
-        return False
-    return _fits(fix, {**shape, "within": SIZE})
-
-
-def _fits(value: Any, shape: Any) -> bool:
-    """Say whether a JSON value is of a type, [shape] for a list, (shape, ...) for a list of that
-    length, or {key: shape} for an object, which may lack keys.
-    """
-    if isinstance(shape, dict):
-        return isinstance(value, dict) and all(
-            _fits(value[key], shape[key]) for key in value.keys() & shape.keys()
-        )
-    if isinstance(shape, list):
-        return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
-    if isinstance(shape, tuple):
-        same = isinstance(value, list) and len(value) == len(shape)
-        return same and all(map(_fits, value, shape))
-    return isinstance(value, shape) and not isinstance(value, bool)
-
-
 # ---- the copy ----
 
 
 BLOCK = 1 << 16
+IDS = re.compile(rb"\[(\d{1,18}), (\d{1,18})\]\]\n")  # the end of a line
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedRow:
-    """A line of the copy: a row of a table, and the last id of each table up to that line."""
-
-    table: str
-    row: Row
-    ids: tuple[int, ...]
-
-    @property
-    def id(self) -> int:
-        """The id of the row."""
-        return int(self.row[0])
-
-
-def parse_line(line: bytes) -> CopiedRow | None:
-    """Return the row of a line, None where the line is damaged."""
-    try:
-        table, row, ids = json.loads(line)
-        numbers = (row[0], *ids)
-        sound = len(row) == len(COLUMNS[table]) and len(ids) == len(COLUMNS)
-        sound = sound and all(isinstance(value, str | int | None) for value in row)
-        "".join(value for value in row if isinstance(value, str)).encode()  # not half a character
-        if sound and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
-            return CopiedRow(table, tuple(row), tuple(ids))
-    except (ValueError, TypeError, LookupError, RecursionError):
-        pass
-    return None
-
-
-def last_copied(copy: Path) -> CopiedRow | None:
-    """Return the last whole row of a copy, None without one."""
+def last_copied(copy: Path) -> Ids | None:
+    """Return the last batch and the last undo of a copy, None without a line."""
     with suppress(OSError), open(copy, "rb", opener=regular) as file:
         return _read_tail(file)[0]
     return None
 
 
-def _read_tail(file: BinaryIO) -> tuple[CopiedRow | None, int]:
-    """Return the last whole row, and where the last whole line ends; lines may be long."""
+def _read_tail(file: BinaryIO) -> tuple[Ids | None, int]:
+    """Return the last ids, and where the last whole line ends; lines may be long."""
     size, length = file.seek(0, os.SEEK_END), BLOCK
     while True:
         start = max(0, size - length)
         file.seek(start)
-        *lines, rest = file.read(size - start).split(b"\n")
-        last = next(filter(None, map(parse_line, reversed(lines))), None)
-        if last is not None or not start:
-            return last, size - len(rest)
+        tail = file.read(size - start)
+        ids = [(int(batch), int(undo)) for batch, undo in IDS.findall(tail)]
+        if ids or not start:
+            return ids[-1] if ids else None, start + tail.rfind(b"\n") + 1
         length *= 8
 
 
-def _lines_after(con: sqlite3.Connection, after: Sequence[int]) -> Iterator[bytes]:
-    """Yield the rows of the database after some ids as lines of the copy."""
-    last = dict(zip(COLUMNS, after, strict=True))
-    for table in COLUMNS:
-        for row in rows_after(con, table, last[table]):
+def _lines_after(con: sqlite3.Connection, copied: Ids) -> Iterator[bytes]:
+    """Yield the batches, with their decisions, and the undos after some ids as lines."""
+    last = dict(zip(COPIED, copied, strict=True))
+    for table in COPIED:
+        rows = con.execute(f"SELECT * FROM {table} WHERE id > ? ORDER BY id", [last[table]])
+        for row in rows:
             last[table] = row[0]
-            line = json.dumps([table, row, list(last.values())], ensure_ascii=False)
-            yield f"{line}\n".encode()
+            line = [table, row, decisions_of(con, table, row[0]), list(last.values())]
+            yield f"{json.dumps(line, ensure_ascii=False)}\n".encode()
+
+
+def decisions_of(con: sqlite3.Connection, table: str, number: int) -> list[Row]:
+    """Return the rows of the decisions in the line of a batch; that of an undo has none."""
+    sql = "SELECT * FROM decisions WHERE batch = ? AND ? = 'batches' ORDER BY id"
+    return con.execute(sql, [number, table]).fetchall()

@@ -307,7 +307,8 @@ def apply_decisions(
 
     `known`: what was looked up for these decisions and this generation before.
     """
-    current, known = DecisionStore(run).current(), known or LookedUp()
+    decisions, known = DecisionStore(run), known or LookedUp()
+    current = decisions.current()
     if current.is_empty():
         none = pl.DataFrame(
             schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
@@ -317,7 +318,8 @@ def apply_decisions(
     with open_for_deciding(run, generation) as store:
         effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)
         on_findings = current.filter(pl.col("kind") == "finding")
-        decided, lapsed = _still_applying(store, on_findings, known)
+        with decisions.reading_evidence():
+            decided, lapsed = _still_applying(store, on_findings, known)
         superseded = _without_samples(store, effective, known)
     lapsed = (
         lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
@@ -331,6 +333,16 @@ def apply_decisions(
          superseded.join(decided, on="fingerprint", how="anti")]
     )  # fmt: skip
     return Applied(effective, pl.concat([stale, lapsed]), settled)
+
+
+def open_findings(run: Path, store: Store, codes: Sequence[str]) -> pl.DataFrame:
+    """Return code and fingerprint of the findings of these codes that nothing has settled yet."""
+    store.create_from("settled", apply_decisions(run).settled)
+    return store.query(
+        "SELECT f.code, f.fingerprint FROM judged.main.findings f ANTI JOIN settled USING "
+        "(fingerprint) WHERE list_contains(?, f.code) ORDER BY f.rowid",
+        [list(codes)],
+    )
 
 
 def _samples(

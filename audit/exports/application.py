@@ -39,7 +39,7 @@ from audit.exports.planning import (
 )
 from audit.picture.decode import DecodeError, Limits, starts_as_image
 from audit.picture.reading import read_bytes
-from audit.run.synced_files import sync
+from audit.run.synced_files import DRAFT, sync, write_synced
 from audit.sources.paths import PART_FOLDER, file_of, leads_outside, path_of, reading_place
 from audit.sources.tables import neutralise
 from preflight.files import read_regular, real, regular
@@ -293,6 +293,7 @@ class _Target:
         """Write the plan into the part; raises UsageError for what is not of it."""
         known = {self.part / name for name in (PLAN, f"{PLAN_FOLDER}/Case", MANIFEST)}
         known |= {self.part / file.target for file in self.plan.files}
+        known |= {self.part / f".{MANIFEST}{DRAFT}", self.part / PLAN_FOLDER / f".plan.json{DRAFT}"}
         known |= set(map(_draft_of, known))
         for folder, _, names in os.walk(self.part):
             if strange := sorted({Path(folder, name) for name in names} - known):
@@ -307,7 +308,7 @@ class _Target:
                 f"The disk of {self.folder} treats {clash[0]} and {clash[1]} as one name: choose a "
                 "folder on another disk, or relabel until the names differ by more than case."
             )
-        self._write(PLAN, self.plan.document().encode())
+        write_synced(self.part / PLAN, self.plan.document().encode())
 
     def make(self, file: PlannedFile) -> None:
         """Make one file under a draft name, and give it its own when it is whole."""
@@ -364,14 +365,6 @@ class _Target:
         folder.mkdir(exist_ok=True)
         self._folders.add(folder)
 
-    def _write(self, name: str, data: bytes) -> None:
-        place = self.part / name
-        draft = _draft_of(place)
-        draft.unlink(missing_ok=True)
-        draft.write_bytes(data)
-        sync(draft)
-        os.replace(draft, place)
-
     def write_manifest(self) -> None:
         """Write the table of all samples beside them, with their former ids, for `audit scan`.
 
@@ -384,7 +377,7 @@ class _Target:
         table = neutralise(pl.DataFrame(list(cells), columns, orient="row"))
         data, moved = table.write_csv().encode(), self.folder / MANIFEST
         if not (moved.is_file() and moved.read_bytes() == data):
-            self._write(MANIFEST, data)
+            write_synced(self.part / MANIFEST, data)
 
     def finish(self) -> None:
         """Give the part, which is whole, the name of the folder."""

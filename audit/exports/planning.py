@@ -78,9 +78,15 @@ def plan_dataset(
         if splits:
             torn, held = tables.torn_sequences, tables.classes_of(known)
             known, found = assign_without_tearing(known, splits, pairs, torn, held)
-    rows, repeats = _without_repeats(known)
-    files, layout = _place(rows, meta)
-    left_out = [LeftOut(*row) for row in quarantine] + absent + repeats
+    known = known.with_columns(first=pl.first("id").over("uri", "split", "label"))
+    repeats = known.filter(pl.col("first") != pl.col("id")).select("id", "uri", "first").rows()
+    known = known.filter(pl.col("first") == pl.col("id"))
+    files, layout = _place(known.rows(named=True), meta)
+    left_out = [LeftOut(*row) for row in quarantine] + absent
+    left_out += [
+        LeftOut(sample, uri, f"the same file as {first}, in the same split and class")
+        for sample, uri, first in repeats
+    ]
     n_outside = sum(leads_outside(file.source, roots) for file in files)
     notes = [f"{int(skipped):,} files of the source are not samples and are not copied."]
     notes = notes[: bool(skipped)] + missing_classes(found)
@@ -106,20 +112,6 @@ def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | N
     if roots is not None and leads_outside(row["uri"], roots):
         return "outside the dataset, behind a link"
     return None
-
-
-def _without_repeats(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[LeftOut]]:
-    """Return each file once a split and class, and the samples that repeat one."""
-    rows, repeats, seen = list[dict[str, Any]](), list[LeftOut](), dict[Any, str]()
-    for row in known.iter_rows(named=True):
-        same = (row["uri"], row["split"], row["label"])
-        if same in seen:
-            why = f"the same file as {seen[same]}, in the same split and class"
-            repeats.append(LeftOut(row["id"], row["uri"], why))
-        else:
-            seen[same] = row["id"]
-            rows.append(row)
-    return rows, repeats
 
 
 def _place(

@@ -71,7 +71,7 @@ def _check_pointer(run: Path) -> CheckedPart:
             if list_versions(run):
                 raise DamagedError("it is missing", "")
             return CheckedPart(POINTER, ABSENT, "no finished scan yet")
-        require_opens(named)
+        require_opens(named.measurements, named.findings)
     except DamagedError as error:
         return CheckedPart(POINTER, DAMAGED, error.what.replace(f"{run}/", ""), "nothing", SCAN)
     return CheckedPart(POINTER, SOUND, f"{named.path.name}, {named.findings.name}")

@@ -95,7 +95,7 @@ def current(run: Path) -> RunVersion | None:
         return named
     for version in reversed(list_published(run)):
         with contextlib.suppress(DamagedError):
-            require_opens(version)
+            require_opens(version.measurements, version.findings)
             said = (
                 f"{fault}. This is {version.name}, the newest version that opens. Scan the source "
                 "again into this run to publish a new version."
@@ -114,7 +114,7 @@ def _read_named(run: Path) -> tuple[RunVersion | None, str]:
         named = read_pointer(run)
         if named is None:
             return None, f"{POINTER} is missing" if list_versions(run) else ""
-        require_opens(named)
+        require_opens(named.measurements, named.findings)
     except DamagedError as error:
         return named, error.what.replace(f"{run}/", "")
     return named, ""
@@ -156,16 +156,12 @@ def _refuse_other_schema(run: Path, schema: int) -> None:
         )
 
 
-def require_opens(version: RunVersion) -> None:
+def require_opens(*paths: Path) -> None:
     """Raise DamagedError where a database of a version does not open or lacks a table.
 
     Only lists the tables: a damaged block shows when it is read. Raises RunError where another
     schema wrote it, or it may not be opened.
     """
-    _require_opens(version.measurements, version.findings)
-
-
-def _require_opens(*paths: Path) -> None:
     state = []
     for path in paths:
         try:
@@ -206,15 +202,11 @@ def _require_tables(path: Path, names: Iterable[str]) -> None:
         raise DamagedError(f"{path} is damaged (it has no table {missing[0]})", AGAIN)
 
 
-def find_damage(path: Path) -> str:
+def find_damage(path: Path, *, whole: bool = True) -> str:
     """Return what is wrong with a database, "" where every table reads to its end.
 
-    Raises RunError where it may not be opened.
+    Unless it is `whole`, it may lack tables. Raises RunError where it may not be opened.
     """
-    return _find_unreadable(path, whole=True)
-
-
-def _find_unreadable(path: Path, *, whole: bool) -> str:
     try:
         with Store.open(path) as store:
             if whole:
@@ -283,9 +275,8 @@ def require_measured(run: Path) -> RunVersion:
     if not folders:
         return require(run)
     named, fault = _read_named(run)
-    _require_opens(folders[-1] / MEASUREMENTS)
-    version = _with_findings(folders[-1], None if fault else named)
-    return replace(version, notice=f"{fault}: continued from {version.path.name}." * bool(fault))
+    require_opens(folders[-1] / MEASUREMENTS)
+    return _continued(folders[-1], named, fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,20 +301,20 @@ def find_reusable(run: Path) -> Reusable:
     for folder in reversed(list_versions(run)):
         damage = find_damage(folder / MEASUREMENTS)
         if not damage:
-            version = _with_findings(folder, None if fault else named)
-            notice = f"{fault}: continued from {folder.name}." * bool(fault)
-            return Reusable(version, damaged, notice, not fault and version == named)
+            version = _continued(folder, named, fault)
+            return Reusable(version, damaged, version.notice, not fault and version == named)
         damaged.append(folder)
         fault = fault or f"{folder.name}/{MEASUREMENTS} {damage}"
     return Reusable(None, damaged, f"{fault}: every file is read again." * bool(fault))
 
 
-def _with_findings(folder: Path, named: RunVersion | None) -> RunVersion:
+def _continued(folder: Path, named: RunVersion | None, fault: str) -> RunVersion:
     """Return a version with the findings that CURRENT names, or else its newest."""
-    if named is not None and named.path == folder:
+    if not fault and named is not None and named.path == folder:
         return named
     findings = [folder / "findings-0001.duckdb", *list_findings(folder)]
-    return RunVersion(folder, findings[-1])
+    notice = f"{fault}: continued from {folder.name}." * bool(fault)
+    return RunVersion(folder, findings[-1], notice)
 
 
 def open_run(run: Path) -> Store:
@@ -482,7 +473,7 @@ def find_building_damage(run: Path) -> str:
         return "it is not a folder" if folder.exists() or folder.is_symlink() else ""
     if not (folder / MEASUREMENTS).exists():
         return ""
-    return _find_unreadable(folder / MEASUREMENTS, whole=False)
+    return find_damage(folder / MEASUREMENTS, whole=False)
 
 
 def is_run_folder(run: Path) -> bool:
@@ -511,7 +502,7 @@ def publish(run: Path, findings: str) -> RunVersion:
     built.rename(target)
     version = RunVersion(target, target / findings)
     make_current(run, version)
-    _prune(list_versions(run), keep=target, n=count_kept(run))
+    _prune(list_versions(run), count_kept(run))
     return version
 
 
@@ -539,7 +530,7 @@ def publish_findings(run: Path, version: RunVersion, built: Path, name: str) -> 
     sync(version.path)
     published = RunVersion(version.path, target)
     make_current(run, published)
-    _prune(list_findings(version.path), keep=target, n=count_kept(run))
+    _prune(list_findings(version.path), count_kept(run))
     return published
 
 
@@ -562,10 +553,8 @@ def count_kept(run: Path) -> int:
         return MIN_KEPT_VERSIONS
 
 
-def _prune(paths: list[Path], keep: Path, n: int) -> None:
+def _prune(paths: list[Path], n: int) -> None:
     for path in paths[:-n]:
-        if path == keep:
-            continue
         if path.is_dir():
             remove_version(path)
         else:

@@ -15,13 +15,14 @@ from audit.decisions.box_fixes import (
     FIXABLE,
     ProposedFix,
     describe_open_faults,
+    find_fixes,
     fix_open_faults,
     open_faults,
     propose_removal,
 )
 from audit.decisions.decisions import decide_findings, decide_samples, plan_fixes
 from audit.decisions.store import DecisionStore, Entry
-from audit.decisions.waivers import apply_decisions
+from audit.decisions.waivers import apply_decisions, open_for_deciding
 from audit.errors import DamagedError, UsageError
 from audit.exports.annotation_export import export_annotations
 from audit.exports.export import export_as
@@ -211,8 +212,8 @@ def test_pictures_with_a_box_of_a_wrong_class_stay_suspected(run: Path) -> None:
 def test_a_damaged_fix_in_the_ledger_is_damage(run: Path) -> None:
     evidence = json.dumps({"code": "BOX001", "fixes": [{"what": "clip", "file": 1}]})
     DecisionStore(run).record([Entry("finding", "0" * 16, None, Action.FIX, evidence=evidence)])
-    with pytest.raises(DamagedError):
-        DecisionStore(run).current()
+    with open_for_deciding(run) as store, pytest.raises(DamagedError):
+        find_fixes(run, store)
 
 
 def test_clipping_is_the_part_inside() -> None:

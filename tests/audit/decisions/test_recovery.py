@@ -76,16 +76,14 @@ def change(run: Path, *statements: str) -> None:
 # ---- the copy ----
 
 
-def test_the_copy_has_each_row_in_the_order_of_the_commits(run: Path) -> None:
+def test_the_copy_has_each_batch_and_undo_in_the_order_of_the_commits(run: Path) -> None:
     assert [part.detail for part in check_decisions(run)] == [
-        "5 decisions in 3 batches and 1 undo", "9 rows",
+        "5 decisions in 3 batches and 1 undo", "4 lines",
     ]  # fmt: skip
     lines = (run / COPY).read_text().splitlines()
-    assert [line.split('"')[1] for line in lines] == [
-        *("batches", "decisions", "decisions", "decisions", "batches", "decisions"),
-        *("undos", "batches", "decisions"),
-    ]
-    assert lines[-1].endswith('"move", "test", "a nöte", null], [3, 5, 1]]')
+    assert [line.split('"')[1] for line in lines] == ["batches", "batches", "undos", "batches"]
+    assert [line.count('"a nöte"') for line in lines] == [3, 1, 0, 1]
+    assert lines[-1].endswith('"move", "test", "a nöte", null]], [3, 1]]')
 
 
 def test_a_copy_that_a_crash_left_behind_is_completed(run: Path) -> None:
@@ -99,13 +97,9 @@ def test_a_copy_that_a_crash_left_behind_is_completed(run: Path) -> None:
     assert states(run) == (SOUND, UNFINISHED)
     DecisionStore(run).record([entry("f")])
     assert states(run) == (SOUND, SOUND)
-    assert (
-        sorted((run / COPY).read_bytes().splitlines())[3:9]
-        == sorted(
-            line.replace(b"[3, 5, 1]", b"[4, 5, 0]")
-            for line in (run / COPY).read_bytes().splitlines()
-        )[3:9]
-    )
+    bodies = [line.rpartition(b", [")[0] for line in (run / COPY).read_bytes().splitlines()]
+    assert {line.rpartition(b", [")[0] for line in lines} < set(bodies)
+    assert len(bodies) == len(lines) + 1
 
 
 def test_reading_changes_nothing(run: Path) -> None:
@@ -202,7 +196,7 @@ def test_a_damaged_line_is_left_out_with_its_batch(run: Path) -> None:
     assert states(run) == (SOUND, DAMAGED)
     (run / DATABASE).unlink()
     text = restore_decisions(run, run / COPY)
-    assert "Restored 2 decisions in 2 batches and 1 undo. Left out 5 damaged lines of" in text
+    assert "Restored 2 decisions in 2 batches and 1 undo. Left out 2 damaged lines of" in text
     assert [(d.id, d.undone) for d in DecisionStore(run).log()] == [(5, False), (4, True)]
     assert states(run) == (SOUND, SOUND)
     assert (run / f"{COPY}.damaged-1").exists()
@@ -211,12 +205,13 @@ def test_a_damaged_line_is_left_out_with_its_batch(run: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        '["undos", [2, 3, "anna", "\\ud800"], [3, 5, 2]]', '["undos", [2, 3, "anna"], [3, 5, 2]]',
-        '["undos", [2, 3, [], "x"], [3, 5, 2]]', '["other", [2], [3, 5, 2]]', "[" * 100_000,
-        '["undos", [1e999, 3, "anna", "x"], [3, 5, 2]]', '{"undos": 1}', "7",
-        f'["undos", [{9**400}, 3, "anna", "x"], [3, 5, 2]]',
+        '["undos", [2, 3, "anna", "\\ud800"], [], [3, 1]]', '["undos", [2, 3, "anna"], [], [3, 1]]',
+        '["undos", [2, 3, [], "x"], [], [3, 1]]', '["other", [2], [], [3, 1]]', "[" * 100_000,
+        '["undos", [1e999, 3, "anna", "x"], [], [3, 1]]', '{"undos": 1}', "7",
+        f'["undos", [{9**400}, 3, "anna", "x"], [], [3, 1]]',
+        '["undos", [2, 9, "anna", "x"], [], [3, 1]]',
     ],
-    ids=range(9),
+    ids=range(10),
 )  # fmt: skip
 def test_a_line_that_no_writer_writes_is_damaged(line: str, run: Path) -> None:
     log = DecisionStore(run).log()
@@ -297,7 +292,7 @@ def test_a_file_cut_off_anywhere_loses_no_decision(name: str, run: Path) -> None
 def test_a_changed_row_differs_from_the_copy(run: Path) -> None:
     change(run, "UPDATE decisions SET verb = 'keep' WHERE id = 2")
     _, copy = check_decisions(run)
-    assert (copy.state, copy.detail) == (DAMAGED, f"line 3 is damaged or differs from {DATABASE}")
+    assert (copy.state, copy.detail) == (DAMAGED, f"line 1 is damaged or differs from {DATABASE}")
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
