@@ -207,7 +207,7 @@ def test_the_command(tmp_path: Path) -> None:
         assert made.by_id[one["low"]].data_uri in page
         assert made.by_id[one["high"]].data_uri in page
     kept = run / "needs.json"
-    for text in (kept.read_text().replace("px", "cm"), "[]", "{}"):
+    for text in (kept.read_text()[:-9], "[]", "{}"):
         kept.write_text(text)
         assert collect_report(run).needs is None
     few = CliRunner().invoke(app, [*words, "--images", "100"])
