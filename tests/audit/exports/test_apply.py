@@ -149,8 +149,8 @@ def test_what_differs_in_the_part_is_made_again_and_what_is_strange_refused(
     plan = own.plan()
     stopped(plan, tmp_path / "new")
     part = tmp_path / ".new.preflight-part"
-    place = part / plan.files[0].target
-    place.write_bytes(bytes(plan.files[0].n_bytes))  # of its size
+    file = next(file for file in plan.files if file.target.startswith("train/"))
+    (part / file.target).write_bytes(bytes(file.n_bytes))  # of its size
     (part / "mine.txt").touch()
     with pytest.raises(UsageError, match=r"mine\.txt is not of the plan: remove it"):
         apply_plan(plan, tmp_path / "new")
@@ -185,7 +185,7 @@ def test_a_finished_folder_is_compared_and_never_mended(own: audit.Run, tmp_path
     apply_plan(plan, new)
     result = apply_plan(plan, new)
     assert (result.made, result.there, result.n_bytes) == (0, 24, 0)
-    (new / "test/cat/0.jpg").write_bytes(b"edited")
+    (new / "test/cat/0.jpg").write_bytes(bytes((new / "test/cat/0.jpg").stat().st_size))
     (new / "test/cat/1.jpg").unlink()
     with pytest.raises(UsageError, match=r"2 of its files are missing or differ \(test/cat/0"):
         apply_plan(plan, new)
