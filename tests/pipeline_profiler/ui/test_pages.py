@@ -69,7 +69,7 @@ def test_a_session_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     [
         ('{"schema": "profile/9"}', "newer pipeline-profiler"),
         ('{"schema": "profile/1", "runs": [', "not a readable session"),
-        ('{"schema": "profile/1", "runs": []}', "no verdict"),
+        ('{"schema": "profile/1", "runs": []}', "no loader was iterated"),
         ('{"schema": "profile/1", "runs": [{"arm": "W", "spans": {}}]}', "is a damaged session"),
     ],
 )
@@ -352,7 +352,7 @@ def test_the_states_of_checks_are_the_same_on_screen_report_json_and_page(
     summary = json.loads(path.read_text())["summary"]
     assert ", ".join(f"{n} {state}" for state, n in summary.items()) == counts
     monkeypatch.chdir(tmp_path)
-    at = opened(monkeypatch, "checks")
+    at = opened(monkeypatch, page="checks")
     assert counts in text(at)
     listed = at.dataframe[0].value["verdict"]
     assert list(dict.fromkeys(listed)) == states
