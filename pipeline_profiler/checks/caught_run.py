@@ -77,9 +77,6 @@ def _of_family(word: str, family: str) -> bool:
     )  # fmt: skip
 
 
-# ---- waiting for the training ----
-
-
 def hook_torch(torch: Any) -> None:
     """Catch what the script does with torch."""
     order = _order()
@@ -120,9 +117,6 @@ def _order() -> CheckOrder | None:
 def _at_end(caught: Any) -> None:
     if caught.facts.steps or caught.loaders or caught.first:
         caught.end()
-
-
-# ---- asking the checks ----
 
 
 def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
@@ -259,9 +253,6 @@ def _asked(
     error = getattr(sys, "last_value", None)
     explained = explain_error("Your script", error) if isinstance(error, BaseException) else ""
     return {**report_form(merged), "notes": notes, "error": explained}
-
-
-# ---- the answers on their way ----
 
 
 def report_form(report: CheckReport) -> dict[str, Any]:

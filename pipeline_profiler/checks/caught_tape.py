@@ -204,9 +204,6 @@ def recording_mode(tape_of: Callable[[], Tape | None], states: KeptStates | None
     return Recording()
 
 
-# ---- what is made of it ----
-
-
 class Replayed:
     """The user's loss as it was called: outputs and targets at the places of the recorded ones."""
 

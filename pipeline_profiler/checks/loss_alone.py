@@ -49,8 +49,6 @@ def read_task(outputs: Any, targets: Any) -> Task:
     return Task("unknown")
 
 
-# ---- what follows in every framework ----
-
 FARTHER = 0.05  # of the way from zero outputs to the least loss
 
 
@@ -97,8 +95,6 @@ class FreeOutputs(ABC):
         scales = sorted({self._target_scale(), 1.0})
         return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
 
-
-# ---- torch ----
 
 FREE_STEPS = 200
 
@@ -200,8 +196,6 @@ class LossAlone(FreeOutputs):
         return max(1.0, float(targets.abs().mean()))
 
 
-# ---- Keras on TensorFlow: in and out are arrays ----
-
 KERAS_STEPS = 150
 
 
@@ -293,8 +287,6 @@ class KerasLossAlone(FreeOutputs):
             return 1.0
         return max(1.0, float(np.abs(self.targets).mean()))
 
-
-# ---- losses that compare examples with each other ----
 
 TURNED = 0.999  # cosine of two gradients
 Loss = Callable[[Any, Any], Any]

@@ -432,8 +432,6 @@ class TrainingSubject(ExaminedTraining):
         except ProfileError as error:
             return error
 
-    # ---- what is learned ----
-
     @cached_property
     def task(self) -> Task:
         """Read from the output's shape and the targets' type."""
@@ -478,8 +476,6 @@ class TrainingSubject(ExaminedTraining):
         if isinstance(inputs, torch.Tensor) and torch.is_floating_point(inputs):
             outputs += [self.outputs(training, inputs * factor) for factor in (1e3, -1e3)]
         return all(o is not None and bool(((o >= 0) & (o <= 1)).all()) for o in outputs)
-
-    # ---- the loss without the model ----
 
     @cached_property
     def loss_alone(self) -> LossAlone:
@@ -536,7 +532,6 @@ def _holds_module(function: Any) -> bool:
     return any(isinstance(value, torch.nn.Module) for value in held)
 
 
-# ---- what a step of the user's own minimises ----
 # A critic's step trains a generator too, a denoiser draws inputs and targets of its own: that
 # loss(model(inputs), targets) does not fall is no defect there. Costs five steps.
 

@@ -83,9 +83,6 @@ def learned_by_loss(training: Training) -> dict[str, Any]:
     return {name: p for name, p in found if p.requires_grad}
 
 
-# ---- from the user's functions to a Training ----
-
-
 def checked(made: Any) -> Training:
     """The training as a Training; UsersError for what cannot be one."""
     training = as_training(made)
@@ -198,8 +195,6 @@ def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[s
         raise UsersError(f"{name}() returned None: it must return what it makes.")
     return made
 
-
-# ---- under examination ----
 
 Batch = tuple[Any, Any, Any]  # (as the loader gave it, or weights of examples; inputs; targets)
 FROM_ZERO = 0.1  # of the loss of the best constant output

@@ -36,8 +36,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 if TYPE_CHECKING:
     import keras
 
-# ---- The training step ----
-
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 
 INITIAL_SCALE = 2.0**15  # LossScaleOptimizer's own default; torch starts at 2^16
@@ -181,8 +179,6 @@ def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
     return choose_optimizer(recipe, known)(recipe.lr, **momentum)
 
 
-# ---- The backend ----
-
 POLICIES = {
     "fp32": "float32",
     "tf32": "float32",
@@ -258,9 +254,6 @@ class KerasBackend(Backend):
         # free_memory=False: clear_session would run the collector, which the next line does anyway
         keras.utils.clear_session(free_memory=False)
         gc.collect()
-
-
-# ---- The shipped model ----
 
 
 def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:

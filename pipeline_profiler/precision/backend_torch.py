@@ -40,8 +40,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 if TYPE_CHECKING:
     from torch import amp, nn, optim
 
-# ---- Memory ----
-
 MEMORY_CUDA = "torch.cuda.max_memory_allocated over the first steps"
 MEMORY_CPU = (
     "most bytes alive in torch's CPU allocator in one step, by its profiler; oneDNN's scratch "
@@ -92,8 +90,6 @@ def allocated_in(work: Callable[[], None]) -> int | None:
         most = max(most, alive)
     return most if changes else None
 
-
-# ---- The training step ----
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 Update: TypeAlias = (
@@ -315,8 +311,6 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
     return optimizer
 
 
-# ---- A step of the user's own ----
-
 UNTOLD = "not measured: a CPU has no count of the memory of a step"
 
 
@@ -373,8 +367,6 @@ class OwnStepTrainer(DeviceTrainer):
         """On a GPU the device's count."""
         return peak_on_gpu() if self.device == "cuda" else PeakMemory(None, UNTOLD)
 
-
-# ---- The backend ----
 
 GIB = 1 << 30
 AMPERE = (8, 0)  # compute capability; the first generation with TF32 and BF16

@@ -26,8 +26,6 @@ from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
-# ---- What is asked for ----
-
 TINY_BATCH = 2  # FP16 is emulated on a CPU: one step of a larger batch would take minutes
 
 
@@ -112,8 +110,6 @@ def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions)
     scales = options.loss_scales if precision == "fp16" else ("",)
     return [Cell(model, size, precision, scale) for scale in scales]
 
-
-# ---- A sweep under way ----
 
 ReportProgress = Callable[[int, int, str], None]
 

@@ -37,8 +37,6 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval, mean_interval
 
-# ---- Rows ----
-
 MOST_EXPONENT = 700.0  # exp() of more overflows a double
 
 
@@ -236,8 +234,6 @@ def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Inte
     return positive_mean(ratios, geometric=True) if ratios else None
 
 
-# ---- Sentences ----
-
 AT_ITS_LIMIT = 0.9  # of what the loader delivers with no step running
 
 
@@ -374,9 +370,6 @@ def _compare_scales(timed: Sequence[tuple[Row, StepTimes]]) -> str:
         f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); "
         f"skipped steps {skips}."
     )
-
-
-# ---- what could not be measured, and memory ----
 
 
 def list_problems(rows: Sequence[Row]) -> Iterator[str]:

@@ -51,7 +51,6 @@ from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock
 
-# ---- What fits the time budget ----
 # Steps are cut first, then repeats down to three, because the interval comes from them, then the
 # last rows of the command line. Every cut is a reason that the session prints.
 
@@ -198,8 +197,6 @@ def explain_start(sweep: SweepState) -> None:
     )
 
 
-# ---- The first visit of a cell ----
-
 TINY_PARITY = 3  # FP16 on a CPU takes seconds per step
 
 
@@ -272,8 +269,6 @@ def find_misfit(trainer: Trainer, source: DataSource) -> str:
     wrong = shape_problem(shape, source.batch_size)
     return wrong or (label_problem(*source.labels, shape[1]) if source.labels else "")
 
-
-# ---- The largest batch ----
 
 TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all
 
@@ -403,9 +398,6 @@ def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
             rescue(session)
 
         guard.rescue = fill_and_rescue
-
-
-# ---- measuring ----
 
 
 def _run_sweep(sweep: SweepState) -> None:

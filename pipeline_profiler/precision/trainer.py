@@ -25,7 +25,6 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
-# ---- What a sweep combines ----
 # What changes between two rows of the table is in the cell, what must not change in the recipe.
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -82,7 +81,6 @@ class Recipe:
     seed: int = 0
 
 
-# ---- Batches ----
 # Only `shape` and `dtype` of a tensor are used, which all frameworks have. Problems are sentences
 # with the fix: each becomes a row of the table.
 
@@ -311,9 +309,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     # torch's CPU allocator has no class of its own for this
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-# ---- Timing ----
 
 
 @dataclass(frozen=True)

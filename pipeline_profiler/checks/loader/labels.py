@@ -304,8 +304,6 @@ def _has_place(masks: NDArray[Any], value: int) -> bool:
     return bool(views.all(axis=(-1, -2)).any())
 
 
-# ---- masks and boxes ----
-
 TRIES, SAMPLES, LEAST = 8, 8, 3
 NEARER = 0.25  # a flip is seen where it explains all but a quarter of the difference
 TURNS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {

@@ -523,8 +523,6 @@ def _label_counts(subject: Examined) -> Any:
     return np.bincount(labels[(labels >= 0) & (labels < classes)], minlength=classes)
 
 
-# ---- weights of classes ----
-
 UNEVEN, STEEP, IN_LINE = 1.5, (0.5, 1.5), 0.95
 
 

@@ -397,9 +397,6 @@ def _near(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-6)
 
 
-# ---- answers of a perfect model ----
-
-
 def _beside_perfect(
     subject: TrainingSubject, training: Training, batches: list[Any]
 ) -> Answer | None:
@@ -481,9 +478,6 @@ def _perfect(subject: TrainingSubject, outputs: Any, targets: Any) -> Any:
         return None
     made = targets.reshape(outputs.shape).to(outputs.dtype)
     return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
-
-
-# ---- the same examples in other batches ----
 
 
 def _in_other_batches(training: Training, batches: list[Any], metric: float) -> Answer:

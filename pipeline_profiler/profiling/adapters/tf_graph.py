@@ -62,8 +62,6 @@ def visits(chain: list[Any]) -> list[float]:
     return factors[::-1]
 
 
-# ------------------------------------------------------------------------------- rebuilding
-
 Rebuild = Callable[[Any, Any], Any]
 
 
@@ -125,8 +123,6 @@ def rebuilt(dataset: Any, exchange: Callable[[Any, Any], Any | None]) -> Any:
             current = again(op, current) if changed else op
     return current
 
-
-# ---- Interventions ----
 
 # They are tried and timed, not just named. Order is simplicity: among equals the first is
 # recommended. The tf.data service runs in this process (dispatcher and worker), which shows what

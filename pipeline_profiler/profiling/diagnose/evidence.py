@@ -45,8 +45,6 @@ from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 from preflight.cores import usable_cores
 
-# ---- What if ----
-
 REPLAYED = 240  # batches of a replay, at least
 LABELLED = ("read", "decode", "transform", "collate", "serialise")
 
@@ -148,8 +146,6 @@ def _stages(window: Window, ids: Ints, labels: Mapping[str, float]) -> dict[str,
     stages["sample code"] = rest * max(0.0, 1 - sum(labels.get(n, 0.0) for n in LABELLED))
     return stages
 
-
-# ---- Names from stack samples ----
 
 SAMPLE_US = 5000  # distance of stack samples
 HOOKED_SHARE = 0.01  # of the fetch, from which a stage counts as measured by its hook
@@ -286,8 +282,6 @@ def _hooked(warm: Sequence[Window]) -> set[str]:
         if name != "getitem" and wall.sum() / max(1.0, batches.fetch.sum()) > HOOKED_SHARE
     }
 
-
-# ---- Evidence ----
 
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
 REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/profiler.py

@@ -116,8 +116,6 @@ def readiness(timed: Window) -> float | None:
     return float(1.0 - empty / max(1, end - begin))
 
 
-# ---- Slow samples ----
-
 HELD_UP = 0.4  # of its batch's loading time, from which one sample held the batch up
 
 

@@ -30,8 +30,6 @@ from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, st
 from pipeline_profiler.profiling.record.arm import REPORTED
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 
-# ---- Rules that fail ----
-
 Rule = Callable[[Evidence], Diagnosis | None]
 _PACKAGE = Path(__file__).parents[2]  # as frames say it: links stay
 
@@ -79,9 +77,6 @@ def _failed(rule: Rule, error: Exception) -> FailedRule:
         at=f"{file}:{frame.lineno}",
         trace="".join(traceback.format_exception(error)),
     )
-
-
-# ---- The verdict ----
 
 
 HIGH, MODERATE = 0.20, NOT_BOUND

@@ -25,8 +25,6 @@ from pipeline_profiler.profiling.diagnose.intervals import (
 from pipeline_profiler.profiling.record.arm import EXPOSED, SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 
-# ---- Columns ----
-
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Rows = dict[str, Ints]  # the columns of some spans, all of one length
@@ -177,8 +175,6 @@ def stage_columns(run: Run, ids: Ints) -> tuple[dict[str, Ints], dict[str, Ints]
     return wall, cpu
 
 
-# ---- Rhythm ----
-
 # Gradients are accumulated, weights kept: where every fourth step is twice as long, a window of ten
 # steps holds two such steps or three, and its mean says more of the cut than of the loader. Windows
 # of whole rounds hold equally many. Batches in hand, which come round too, are told apart only
@@ -214,8 +210,6 @@ def without_rhythm(walls: NDArray[np.int64], length: int) -> NDArray[np.float64]
     means = np.bincount(place, x) / np.maximum(np.bincount(place), 1)
     return x - means[place] + (x.mean() if len(x) else 0.0)
 
-
-# ---- The window ----
 
 DRIFT_SHARE = 0.02  # of the mean period over the window: less is steady for the eye and the figures
 
@@ -261,8 +255,6 @@ class Window:
         """The same run with its warm-up."""
         return self if self.first_batch == 0 else Window(self.run, 0)
 
-    # ------------------------------------------------------------------------------- columns
-
     @cached_property
     def steps(self) -> Steps:
         """One row per step."""
@@ -301,8 +293,6 @@ class Window:
 
     def __len__(self) -> int:
         return len(self.steps.batch)
-
-    # -------------------------------------------------------------------------- step and wait
 
     @cached_property
     def period_ns(self) -> float:
@@ -406,8 +396,6 @@ class Window:
         overlap = a.low <= b.high and b.low <= a.high
         return overlap and slope < DRIFT_SHARE * period.mean() + a.half_width
 
-    # ------------------------------------------------------------------------------ start-up
-
     @cached_property
     def first_batch_ns(self) -> list[int]:
         """iter() call to first batch, one entry per epoch, the run's first epoch included."""
@@ -480,8 +468,6 @@ class Window:
     def epoch_period_ns(self) -> float:
         """Return the mean step period over whole epochs, with each start once per epoch."""
         return self.steady_ns + self.startup_ns if self.epoch_steps else self.period_ns
-
-    # -------------------------------------------------------------------------------- stages
 
     def main_stage_ns(self, stage: str) -> float:
         """Mean nanoseconds a step of a stage on the main thread."""

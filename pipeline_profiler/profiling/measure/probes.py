@@ -58,8 +58,6 @@ from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import Clock, median_ns
 
-# ---- On a GPU ----
-
 SAMPLE_S = 0.5
 
 
@@ -120,8 +118,6 @@ class Utilisation:
         """Mean share of time in which some kernel ran; None unknown."""
         return sum(self.samples) / len(self.samples) / 100 if self.samples else None
 
-
-# ---- Beside the arms ----
 
 PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
 HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited for

@@ -39,8 +39,6 @@ from pipeline_profiler.profiling.record.stack_sampler import (
 )
 from pipeline_profiler.profiling.record.stages import Counters
 
-# ---- What went wrong, in a sentence ----
-
 _HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
 _FRAME = re.compile(r'(?m)^(?=  File ")')
 _FILE = re.compile(r'  File "([^"]+)"')
@@ -105,8 +103,6 @@ def is_own_code(path: str) -> bool:
     """Whether a file is the user's: not ours, not the standard library's, not an installed one."""
     return not path.startswith(_SYSTEM) and "site-packages" not in path and path[:1] != "<"
 
-
-# ---- The watchdog ----
 
 LEAST_LIMIT_S = 30.0
 ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is ended
@@ -194,8 +190,6 @@ class Watchdog:
         os.environ[DUMP_VARIABLE] = self._dump.name  # for workers that are spawned, not forked
         self._undo += [self._dump.close, lambda: os.environ.pop(DUMP_VARIABLE, None)]
         self._undo.append(lambda: faulthandler.unregister(DUMP_SIGNAL))
-
-    # ------------------------------------------------------------------------------- watching
 
     def _loop(self) -> None:
         key, since = self.pulse.key(), self._usable_s()

@@ -383,9 +383,6 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
     }
 
 
-# ---- tune: tf.data ----
-
-
 TF_ROUNDS, TF_REPEATS = 3, 4
 # these change what is trained on or need another machine: recommended, never kept unasked
 ADVICE_ONLY = ("cache", "smaller shuffle buffer", "tf.data service")

@@ -272,8 +272,6 @@ def _alarm_is_free() -> bool:
     return alarm is not None and signal.getsignal(alarm) in (signal.SIG_DFL, signal.SIG_IGN)
 
 
-# ---- A stack on request ----
-
 DUMP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
 DUMP_VARIABLE = "PIPELINE_PROFILER_STACKS"
 _files: list[object] = []  # kept open as long as the process lives

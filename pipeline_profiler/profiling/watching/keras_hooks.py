@@ -71,9 +71,6 @@ def _told_to_fit(plain: Any, eager: Callable[[], bool]) -> Any:
     return timed
 
 
-# ---- Keras ----
-
-
 def hook_fit(module: Any) -> None:
     """Give every fit a callback that records it."""
     for owner in module.Model.__mro__:

@@ -40,8 +40,6 @@ from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
 
-# ---- The line on the terminal ----
-
 EVERY_S = 2.0
 LEAST_STEPS = 20  # of a loop that is judged beside the main one
 MOST_LOOPS = 4  # of one process that are judged
@@ -76,8 +74,6 @@ def _memory() -> str:
 
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB"
 
-
-# ---- The process ----
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"
 _HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
@@ -128,8 +124,6 @@ class WatchedProcess:
         _hide_our_frames()
         atexit.register(self.end)
         util.Finalize(None, self.end, exitpriority=1)  # children that multiprocessing has forked
-
-    # ---- loops ----
 
     def loop_of(self, key: Any, source: Source) -> Loop:
         """The loop over a loader; loaders of one kind, made anew each epoch, share one."""
@@ -267,8 +261,6 @@ class WatchedProcess:
         """A stretch that is ours and no part of the step."""
         for loop in self.active[:1]:
             loop.recorder.timeline.leave_out(start, end)
-
-    # ---- the session ----
 
     def _judged(self) -> list[Loop]:
         """The loops without those that only fill a queue for a training, and queues for none."""

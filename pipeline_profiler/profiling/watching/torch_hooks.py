@@ -147,8 +147,6 @@ def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
         state.update(own)
 
 
-# ---- the parts of the step ----
-
 _LOOKS: list[Callable[[bool], None]] = []  # what hooks the optimizers in a step that is looked at
 _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look up the process
 

@@ -369,8 +369,6 @@ def _enough_workers(e: Evidence, most: int) -> int:
     return min(n for n, period in periods.items() if period <= 1.03 * best)
 
 
-# ---- tf.data ----
-
 MOST_OF_IT = 0.7  # of the best gain; a cache is always best and rarely what is missing
 CODES = {
     "prefetch": "PIPE019",

@@ -278,8 +278,6 @@ def _rare_batches(case: Case) -> Flags:
     return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
 
 
-# ---- Uneven work ----
-
 SLOWER = 1.5
 """Median batch against the others', from which a worker is named: less is not worth a new split."""
 SEPARATED = 0.9
