@@ -1,8 +1,4 @@
-"""Inside the process of a script: waits for its training, asks the checks, leaves the answers.
-
-The order comes in one variable of the environment, the answers go to a file of its folder. Where
-everything was seen, or at the limit, the process ends there: the script does not train to its end.
-"""
+"""Inside the process of a script: waits for its training, asks the checks, leaves the answers."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Replayed:
         return self
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         single = isinstance(outputs, torch.Tensor)
         values = dict(self.held)
         values |= {node: outputs if single else at(outputs, p) for p, node in self.outputs}

@@ -30,10 +30,7 @@ class Judgement(StrEnum):
 
 
 class Nearness(IntEnum):
-    """How near a check is to a cause: failed checks are listed in this order.
-
-    A softmax too many (CAUSE) makes gradients small (EFFECT) and the loss fall slowly (SYMPTOM).
-    """
+    """How near a check is to a cause: failed checks are listed in this order."""
 
     CAUSE = 0
     EFFECT = 1

@@ -1,8 +1,4 @@
-"""A training of Keras under examination, with the interface of a training of torch.
-
-A fresh training is the one compiled model with its first values put back, so that its step is
-traced once. TensorFlow is imported inside functions only.
-"""
+"""A training of Keras under examination, with the interface of a training of torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The loader under examination: made by the user's factory, watched, its batches kept.
-
-What several checks need is taken once. Any iterable of batches will do; orders and records exist
-for torch's DataLoader only.
-"""
+"""The loader under examination: made by the user's factory, watched, its batches kept."""
 
 from __future__ import annotations
 
@@ -272,7 +268,7 @@ class RecordCollate:
         self.collate = collate
 
     def __call__(self, samples: Any) -> tuple[list[SampleRecord], Any]:
-        """(records, batch)."""
+        """Return (records, batch)."""
         if isinstance(samples, _Recorded):  # batch_size=None: one sample is the batch
             return [samples.record], self.collate(samples.sample)
         return [s.record for s in samples], self.collate([s.sample for s in samples])

@@ -1,8 +1,4 @@
-"""What is learned, and what the user's loss requires without the model.
-
-The loss is evaluated some hundred times on free outputs: zeros, one output for all samples, and the
-best outputs.
-"""
+"""What is learned, and what the user's loss requires without the model."""
 
 from __future__ import annotations
 

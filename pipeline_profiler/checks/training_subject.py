@@ -1,8 +1,4 @@
-"""A training of torch under examination: made by the user's factories as often as checks need it.
-
-Each check gets a fresh training (same seed, same weights) and may destroy it. Batches are loaded
-once.
-"""
+"""A training of torch under examination: made by the user's factories once for each check."""
 
 from __future__ import annotations
 

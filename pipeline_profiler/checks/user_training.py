@@ -1,8 +1,4 @@
-"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts.
-
-In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
-UsersError with its fix.
-"""
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts."""
 
 from __future__ import annotations
 

@@ -193,7 +193,6 @@ class KerasBackend(Backend):
     name = "keras"
 
     def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is the host's."""
         tf = import_tensorflow()
         gpus = tf.config.list_physical_devices("GPU")
         if device == "cuda" and not gpus:

@@ -378,7 +378,6 @@ class TorchBackend(Backend):
     name = "torch"
 
     def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is what CPU steps are timed with."""
         torch = import_torch()
         if device == "cuda" and not torch.cuda.is_available():
             raise ProfileError("torch sees no GPU: leave --device out, or give --device cpu.")

@@ -1,7 +1,4 @@
-"""The data of one model at one batch size: the loader, preloaded batches, its throughput alone.
-
-The loader stays open for the sweep, so workers start once.
-"""
+"""The data of one model at one batch size: the loader, preloaded batches, its throughput alone."""
 
 from __future__ import annotations
 

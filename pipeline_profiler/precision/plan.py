@@ -1,8 +1,4 @@
-"""A sweep: its options, the cells that follow from them, and its state while it runs.
-
-A cell is a combination of model, batch size, precision and (FP16) loss scale. The state holds the
-partial results of an interrupted sweep.
-"""
+"""A sweep: its options, the cells that follow from them, and its state while it runs."""
 
 from __future__ import annotations
 
@@ -106,7 +102,6 @@ def has_tiny(backend: Backend, options: SweepOptions) -> bool:
 
 
 def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
-    """FP16 once for each loss scale, the others once."""
     scales = options.loss_scales if precision == "fp16" else ("",)
     return [Cell(model, size, precision, scale) for scale in scales]
 

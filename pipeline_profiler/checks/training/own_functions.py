@@ -381,7 +381,6 @@ def _metric(training: Training, batches: Any) -> float | None:
 
 
 def _metrics(training: Training, batches: Any) -> list[float]:
-    """The numbers that the user's evaluation returns, in order."""
     value = call_evaluate(training, batches)
     if isinstance(value, dict):
         value = list(value.values())

@@ -251,7 +251,6 @@ def from_generator(dataset: Any) -> bool:
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:
-    """The functions that the operations call, as graphs."""
     for op in prefixes(dataset):
         wrapper = getattr(op, "_map_func", None)
         graph = getattr(getattr(wrapper, "function", None), "graph", None)

@@ -208,7 +208,6 @@ def _check(result: Any, notes: list[str]) -> None:
 
 
 def _close(epoch: Any) -> None:
-    """Now, not when the collector comes: workers of the next arm must not share the cores."""
     epoch.close()
 
 
@@ -270,7 +269,6 @@ class _Shadowed:
         self.cycle, self.shadow = cycle, shadow
 
     def __iter__(self) -> Iterator[Any]:
-        """Endless, in order; passes on what went wrong in the loader."""
         for batch in self.cycle:
             if self.shadow.error is not None:
                 raise self.shadow.error
@@ -450,11 +448,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
 
 
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
-    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data.
-
-    It runs beside the user's step, because the hand-over takes longer after a long step; long steps
-    become a shorter pause.
-    """
+    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data."""
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     bench.guard.pulse.recorder = recorder

@@ -1,9 +1,4 @@
-"""Probes beside the configurations: what a stopwatch around the loop cannot measure.
-
-Stack samples, unused fields, slow samples loaded again, the trial setting, and prefixes and
-interventions of a tf.data graph. Synchronising lines and utilisation need a GPU, else None; NVML's
-utilisation is a symptom, never a cause.
-"""
+"""Probes beside the configurations: what a stopwatch around the loop cannot measure."""
 
 from __future__ import annotations
 
@@ -435,7 +430,6 @@ def _opened_instead(copies: Mapping[str, str]) -> Iterator[set[str]]:
 
 
 def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
-    """Milliseconds of one file by each way that applies."""
     from PIL import Image
 
     data = pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache

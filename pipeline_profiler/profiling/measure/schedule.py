@@ -1,7 +1,4 @@
-"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks.
-
-Every automatic choice is stored in the plan as a `Reason`: a sentence and what it decides.
-"""
+"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks."""
 
 from __future__ import annotations
 
@@ -206,7 +203,6 @@ def _start(first: Window) -> float:
 
 
 def _fixed_seconds(first: Window, options: Options) -> float:
-    """Pilot, stack samples, the empty loader twice, and the probes."""
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
     probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
@@ -291,7 +287,6 @@ def _settled(first: Window) -> int:
 def _given_up(
     chosen: tuple[int, int, int], asked: tuple[int, int, int], budget: float, held: int
 ) -> list[Reason]:
-    """One sentence for each thing the budget took away."""
     (steps, repeats, warmup), (wanted, most, long) = chosen, asked
     sentences = []
     if warmup < long:
@@ -385,7 +380,6 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
 def _probe_before(
     bench: Bench, options: Options, session: Session, kept_batches: KeptBatches, alone_ns: float
 ) -> None:
-    """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "the first probes"
     session.runs.append(probes.sample_stacks(bench, options, session))
     probes.probe_step(bench, kept_batches, options, session)
@@ -446,10 +440,7 @@ def repeat_disturbed(
 
 
 def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
-    """Add blocks of the main configurations in the remaining time, until the interval is narrow.
-
-    Its width decides, because a stop at a sure verdict would be wrong more often.
-    """
+    """Add blocks of the main configurations in the remaining time, until the interval is narrow."""
     done = len(session.arm(Arm.WARM))
     for block in range(done, MOST_BLOCKS):
         found = diagnose_session(session)

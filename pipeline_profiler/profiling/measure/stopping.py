@@ -149,7 +149,6 @@ class Watchdog:
         session: Session,
         rescue: Callable[[Session], None] | None = None,
     ) -> None:
-        """`rescue` saves the session and ends the process where the main thread cannot."""
         self.pulse, self.limit_s, self.session, self.rescue = pulse, limit_s, session, rescue
         self.cut_off: dict[str, Any] | None = None
         self._main = threading.get_ident()

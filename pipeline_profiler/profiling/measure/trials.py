@@ -1,8 +1,4 @@
-"""Try the first recommended setting before it is recommended.
-
-The loader runs with it for at most a fifth of the budget. A recommendation without gain is dropped,
-and the next one is tried in that time.
-"""
+"""Try the first recommended setting before it is recommended."""
 
 from __future__ import annotations
 

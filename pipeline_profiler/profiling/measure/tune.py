@@ -278,7 +278,6 @@ def _size(change: Mapping[str, Any]) -> tuple[int, float]:
 def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
-    """Every combination of the settings that can be changed, but the one that is there."""
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
     # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
@@ -323,7 +322,6 @@ def versus(
 
 
 def _geometric(logs: Sequence[float]) -> Interval:
-    """A speed-up with its interval, of the logarithms of its repeats."""
     mean = mean_interval(logs)
     return Interval(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high), mean.n)
 

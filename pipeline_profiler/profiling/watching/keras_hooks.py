@@ -95,7 +95,6 @@ def _with_callback(plain: Any) -> Any:
 
 
 def _recording(model: Any) -> Any:
-    """A callback that records a fit as a loop of this process."""
     process = watched_process()
     loop = process.loop_of(("keras", id(model)), Source((), {}))
 

@@ -167,7 +167,6 @@ class LoopRecorder(LiveRecorder):
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """Steps, waiting and the rest, of spans."""
     loops = [row[4] for row in rows if row[0] == "loop"]
     return len(loops), sum(row[4] for row in rows if row[0] == "wait"), sum(loops)
 

@@ -1,8 +1,4 @@
-"""What a watched process records: its loops, the phases of its step, and where that is saved.
-
-Recording starts at the first batch of a loader, so other processes leave no file. It saves every
-minute, and when Python's exit functions run.
-"""
+"""What a watched process records: its loops, the phases of its step, and where that is saved."""
 
 from __future__ import annotations
 
@@ -96,7 +92,6 @@ class WatchedProcess:
     """The loops of this process, the training one among them, and the session they make."""
 
     def __init__(self, order: WatchOrder) -> None:
-        """Start what goes on beside the loops; called at the first batch."""
         self.order, self.pid = order, os.getpid()
         self.loops: dict[Any, Loop] = {}
         self.active: list[Loop] = []  # epochs that are open, the innermost last

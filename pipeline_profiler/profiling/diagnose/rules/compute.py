@@ -147,7 +147,6 @@ def device_reads(pilot: Window) -> tuple[float, float]:
 
 
 def _first_pass(pilot: Window) -> Steps:
-    """The first epoch of the pilot, its start-up left out."""
     # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
     config = pilot.run.config
     ramp = TF_RAMP if config.get("kind") == "tf" else 2

@@ -273,7 +273,6 @@ def _slow(fetch: Floats, loop: float) -> Flags:
 
 
 def _rare_batches(case: Case) -> Flags:
-    """The slow batches of a run; none where they are not rare."""
     hit = _slow(case.fetch, case.step_ns)
     return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
 
