@@ -389,9 +389,6 @@ def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str
     return {key: tuple(pairs[:8]) for key, pairs in found.items()}
 
 
-# One run of both ranks answers all checks of ranks: the subject keeps it. The user's own `evaluate`
-# is called after the steps where there is one.
-
 STEPS = 3
 WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully_shard")
 
