@@ -206,10 +206,7 @@ class KerasLossAlone(FreeOutputs):
 
     @cached_property
     def form(self) -> str:
-        """'sum': probabilities of classes; 'unit': in 0..1; 'positive': above 0; '': any numbers.
-
-        'positive' where the loss insists on it, as that of Poisson does.
-        """
+        """'sum': class probabilities; 'unit': in 0..1; 'positive': above 0; '': any numbers."""
         outputs, kind = self.outputs, self.task.kind
         if (
             not outputs.size

@@ -124,9 +124,7 @@ def rebuilt(dataset: Any, exchange: Callable[[Any, Any], Any | None]) -> Any:
     return current
 
 
-# They are tried and timed, not just named. Order is simplicity: among equals the first is
-# recommended. The tf.data service runs in this process (dispatcher and worker), which shows what
-# moving the work out of the iterator's threads buys before anybody sets up a cluster.
+# In order of simplicity: among equals the first is recommended.
 INTERLEAVES = ("Interleave", "FlatMap", "ParallelInterleave")
 OPEN = 16  # sources open at a time that are tried: TensorFlow's own start for AUTOTUNE
 CACHE_BATCHES = 64

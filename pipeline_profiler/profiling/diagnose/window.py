@@ -174,10 +174,7 @@ def stage_columns(run: Run, ids: Ints) -> tuple[dict[str, Ints], dict[str, Ints]
     return wall, cpu
 
 
-# Gradients are accumulated, weights kept: where every fourth step is twice as long, a window of ten
-# steps holds two such steps or three, and its mean says more of the cut than of the loader. Windows
-# of whole rounds hold equally many. Batches in hand, which come round too, are told apart only
-# where that rhythm is taken out.
+# If every fourth step is twice as long, only windows of whole rounds hold equally many long steps.
 LEAST_ROUNDS = 3  # of a rhythm that were seen
 LEAST_STEPS = 18  # of noise, so many have a rhythm in less than one of 1,000 cases
 EXPLAINED = 0.8  # of the variance of the step, from which the place in the round decides it
