@@ -1,8 +1,4 @@
-"""Capture the first `fit` of a Keras model where an unmodified script calls it.
-
-Its arguments hold model and data, so the checks run there. For another seed the model is cloned,
-with its frozen weights copied.
-"""
+"""Capture the first `fit` of a Keras model where an unmodified script calls it."""
 
 from __future__ import annotations
 

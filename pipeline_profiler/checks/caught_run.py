@@ -1,8 +1,4 @@
-"""Inside the process of a script: waits for its training, asks the checks, leaves the answers.
-
-The order comes in one variable of the environment, the answers go to a file of its folder. Where
-everything was seen, or at the limit, the process ends there: the script does not train to its end.
-"""
+"""Inside the process of a script: waits for its training, asks the checks, leaves the answers."""
 
 from __future__ import annotations
 
@@ -36,7 +32,6 @@ HOOKS = {
 }
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
-# of a fit all places are one line
 KERAS_PLACES = ("loader", "eval_loader", "entered_loader", "entered_eval_loader", "model", "loss")
 
 
@@ -75,9 +70,6 @@ def _of_family(word: str, family: str) -> bool:
     return word.upper().startswith(family) or word in named or not (
         word.upper().startswith(other) or word in others
     )  # fmt: skip
-
-
-# ---- waiting for the training ----
 
 
 def hook_torch(torch: Any) -> None:
@@ -120,9 +112,6 @@ def _order() -> CheckOrder | None:
 def _at_end(caught: Any) -> None:
     if caught.facts.steps or caught.loaders or caught.first:
         caught.end()
-
-
-# ---- asking the checks ----
 
 
 def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
@@ -259,9 +248,6 @@ def _asked(
     error = getattr(sys, "last_value", None)
     explained = explain_error("Your script", error) if isinstance(error, BaseException) else ""
     return {**report_form(merged), "notes": notes, "error": explained}
-
-
-# ---- the answers on their way ----
 
 
 def report_form(report: CheckReport) -> dict[str, Any]:

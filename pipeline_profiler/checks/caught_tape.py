@@ -204,9 +204,6 @@ def recording_mode(tape_of: Callable[[], Tape | None], states: KeptStates | None
     return Recording()
 
 
-# ---- what is made of it ----
-
-
 class Replayed:
     """The user's loss as it was called: outputs and targets at the places of the recorded ones."""
 
@@ -222,7 +219,7 @@ class Replayed:
         return self
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         single = isinstance(outputs, torch.Tensor)
         values = dict(self.held)
         values |= {node: outputs if single else at(outputs, p) for p, node in self.outputs}

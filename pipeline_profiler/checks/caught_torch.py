@@ -120,8 +120,6 @@ class Caught:
     random: Any = None  # state of torch's generator, before the script drew from it
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
 
-    # ---- hooks ----
-
     def hook(self, torch: Any) -> None:
         """Put the hooks in."""
         import torch.utils.data.dataloader as loading
@@ -196,8 +194,6 @@ class Caught:
         torch = sys.modules["torch"]
         return self.random is not None and not torch.equal(self.random, torch.get_rng_state())
 
-    # ---- loaders ----
-
     def _iter(self, plain: Any, loader: Any) -> Any:
         torch = sys.modules["torch"]
         if torch.utils.data.get_worker_info() is not None:
@@ -241,8 +237,6 @@ class Caught:
         self.current, self.tape, self.given = seen, None, _detached(batch) if few else None
         self.batch = batch
         return batch
-
-    # ---- the model ----
 
     def _call(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         torch = sys.modules["torch"]
@@ -345,8 +339,6 @@ class Caught:
                 self.judged.append((self.given, _detached(entering(args, kwargs)), None))
         if self.patience.over:
             self.end()
-
-    # ---- the step ----
 
     def _backward(self, plain: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         tape, self.tape = self.tape, None
@@ -542,8 +534,6 @@ class Caught:
             self.facts.places.setdefault("clip late" if late else "clip", user_place())
         return plain(*args, **kwargs)
 
-    # ---- what the checks get ----
-
     def entered(self) -> tuple[list[Any], list[Any]]:
         """(batch of the loader, inputs, targets) of steps, and of the evaluation."""
         return [(s.given, s.inputs, s.targets) for s in self.steps], self.judged
@@ -605,9 +595,6 @@ class ByEpoch:
         self.number += 1
         if not self.number % self.steps and "Plateau" not in type(self.schedule).__name__:
             self.schedule.step()
-
-
-# ---- parts ----
 
 
 def _optimizer_of(schedule: Any) -> Any:

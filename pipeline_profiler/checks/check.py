@@ -2,7 +2,7 @@
 
 A check is documentation (the docstring of the class) and `run`, which returns an `Answer` for a
 subject; it never prints, writes or imports another check. A random check fails on a healthy subject
-with a probability of at most `MOST_FALSE_ALARMS`.
+with a probability of at most 1e-4.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from preflight.check_contract import Contract, checks_in, modules_in, named_chec
 
 SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
-MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
 
 
 class Judgement(StrEnum):
@@ -30,10 +29,7 @@ class Judgement(StrEnum):
 
 
 class Nearness(IntEnum):
-    """How near a check is to a cause: failed checks are listed in this order.
-
-    A softmax too many (CAUSE) makes gradients small (EFFECT) and the loss fall slowly (SYMPTOM).
-    """
+    """How near a check is to a cause: failed checks are listed in this order."""
 
     CAUSE = 0
     EFFECT = 1

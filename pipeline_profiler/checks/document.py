@@ -216,8 +216,6 @@ def _wrapped(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False)
 
 
-# ---- a saved document, typed and bounded ----
-
 MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300
 
 

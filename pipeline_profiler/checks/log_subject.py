@@ -143,9 +143,6 @@ def _number(value: Any) -> float | None:
         return None
 
 
-# ---- TensorBoard ----
-
-
 def _events(data: bytes) -> Iterator[Point]:
     at = 0
     while at + 12 <= len(data):
@@ -322,8 +319,6 @@ def _surroundings(power: NDArray[np.float64], lines: NDArray[np.intp]) -> NDArra
         medians.append(np.nanmedian(beside, axis=1))
     return np.concatenate(medians)
 
-
-# ---- what a name says, and the noise ----
 
 LOSSES = ("loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid")
 SCORES = (

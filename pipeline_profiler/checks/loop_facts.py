@@ -1,7 +1,4 @@
-"""What only the user's own loop shows: modes, epochs, clipping, gradients, the schedule's unit.
-
-Recorded while `check -- train.py` runs the script; a training made of functions has none.
-"""
+"""What only the user's own loop shows: modes, epochs, clipping, gradients, the schedule's unit."""
 
 from __future__ import annotations
 

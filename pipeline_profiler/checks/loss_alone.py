@@ -1,8 +1,4 @@
-"""What is learned, and what the user's loss requires without the model.
-
-The loss is evaluated some hundred times on free outputs: zeros, one output for all samples, and the
-best outputs.
-"""
+"""What is learned, and what the user's loss requires without the model."""
 
 from __future__ import annotations
 
@@ -48,8 +44,6 @@ def read_task(outputs: Any, targets: Any) -> Task:
             return Task("regression")
     return Task("unknown")
 
-
-# ---- what follows in every framework ----
 
 FARTHER = 0.05  # of the way from zero outputs to the least loss
 
@@ -97,8 +91,6 @@ class FreeOutputs(ABC):
         scales = sorted({self._target_scale(), 1.0})
         return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
 
-
-# ---- torch ----
 
 FREE_STEPS = 200
 
@@ -200,8 +192,6 @@ class LossAlone(FreeOutputs):
         return max(1.0, float(targets.abs().mean()))
 
 
-# ---- Keras on TensorFlow: in and out are arrays ----
-
 KERAS_STEPS = 150
 
 
@@ -216,10 +206,7 @@ class KerasLossAlone(FreeOutputs):
 
     @cached_property
     def form(self) -> str:
-        """'sum': probabilities of classes; 'unit': in 0..1; 'positive': above 0; '': any numbers.
-
-        'positive' where the loss insists on it, as that of Poisson does.
-        """
+        """'sum': class probabilities; 'unit': in 0..1; 'positive': above 0; '': any numbers."""
         outputs, kind = self.outputs, self.task.kind
         if (
             not outputs.size
@@ -293,8 +280,6 @@ class KerasLossAlone(FreeOutputs):
             return 1.0
         return max(1.0, float(np.abs(self.targets).mean()))
 
-
-# ---- losses that compare examples with each other ----
 
 TURNED = 0.999  # cosine of two gradients
 Loss = Callable[[Any, Any], Any]

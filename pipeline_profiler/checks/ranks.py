@@ -59,8 +59,6 @@ from pipeline_profiler.checks.user_training import (
 )
 from pipeline_profiler.profiling.record.errors import ProfileError
 
-# ---- two processes with gloo between them ----
-
 SPEAKS_OF_RANKS = re.compile(
     r"WORLD_SIZE|LOCAL_RANK|[\"']RANK[\"']|get_rank|init_process_group|DistributedDataParallel"
     r"|DistributedSampler"
@@ -248,8 +246,6 @@ def _meet_in(folder: str) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
-# ---- what each rank reads, found in one process ----
-
 RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
 WORLD_WORDS = ("world_size", "num_replicas", "num_shards", "num_hosts", "process_count", "hosts")
 ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -335,8 +331,6 @@ def _environment(rank: int, ranks: int) -> Iterator[None]:
         os.environ |= before
 
 
-# ---- what each rank reads and draws ----
-
 ENOUGH, FEWEST = 64, 16
 
 
@@ -394,10 +388,6 @@ def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str
             found[name, record.worker].append((record.before[name], record.after[name]))
     return {key: tuple(pairs[:8]) for key, pairs in found.items()}
 
-
-# ---- what each rank does in its first steps ----
-# One run of both ranks answers all checks of ranks: the subject keeps it. The user's own `evaluate`
-# is called after the steps where there is one.
 
 STEPS = 3
 WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully_shard")
@@ -498,7 +488,6 @@ def _evaluated(training: Training) -> dict[str, tuple[float, ...]]:
     return seen
 
 
-# ---- SyncBatchNorm on a CPU ----
 # torch's runs on accelerators alone. The arithmetic is the same: mean and variance over the batches
 # of all ranks, gradients through them, running statistics of all.
 
@@ -573,7 +562,6 @@ def _follow(norm: Any, mean: Any, variance: Any) -> None:
         norm.running_var.lerp_(variance, newest)
 
 
-# ---- writes that go to a scratch folder ----
 # For a process that ends afterwards: what is opened to be written lies beside, and whoever reads it
 # back finds it there. Files that compiled code opens, and folders that are made, are not seen.
 

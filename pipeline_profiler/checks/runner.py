@@ -1,8 +1,4 @@
-"""Run checks one after the other: seeds put back, errors turned into answers, time bounded.
-
-A check cannot stop the others: an exception of the user's code makes it inconclusive, an internal
-error makes it broken.
-"""
+"""Run checks one after the other: seeds put back, errors turned into answers, time bounded."""
 
 from __future__ import annotations
 
@@ -72,7 +68,6 @@ class ProgressLine:
     EVERY_S = 10.0
 
     def __init__(self) -> None:
-        """Begin now."""
         self._live = sys.stderr is not None and sys.stderr.isatty()
         self._shown = time.monotonic()
 

@@ -1,8 +1,4 @@
-"""A training of torch under examination: made by the user's factories as often as checks need it.
-
-Each check gets a fresh training (same seed, same weights) and may destroy it. Batches are loaded
-once.
-"""
+"""A training of torch under examination: made by the user's factories once for each check."""
 
 from __future__ import annotations
 
@@ -432,8 +428,6 @@ class TrainingSubject(ExaminedTraining):
         except ProfileError as error:
             return error
 
-    # ---- what is learned ----
-
     @cached_property
     def task(self) -> Task:
         """Read from the output's shape and the targets' type."""
@@ -478,8 +472,6 @@ class TrainingSubject(ExaminedTraining):
         if isinstance(inputs, torch.Tensor) and torch.is_floating_point(inputs):
             outputs += [self.outputs(training, inputs * factor) for factor in (1e3, -1e3)]
         return all(o is not None and bool(((o >= 0) & (o <= 1)).all()) for o in outputs)
-
-    # ---- the loss without the model ----
 
     @cached_property
     def loss_alone(self) -> LossAlone:
@@ -536,7 +528,6 @@ def _holds_module(function: Any) -> bool:
     return any(isinstance(value, torch.nn.Module) for value in held)
 
 
-# ---- what a step of the user's own minimises ----
 # A critic's step trains a generator too, a denoiser draws inputs and targets of its own: that
 # loss(model(inputs), targets) does not fall is no defect there. Costs five steps.
 

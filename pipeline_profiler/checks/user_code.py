@@ -155,9 +155,6 @@ def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
         return {}
 
 
-# ---- seeds and switches, put back afterwards ----
-
-
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
     """Put every global generator and switch back at the end."""
@@ -208,7 +205,6 @@ def _kept() -> Iterator[tuple[Callable[[Any], Any], Any]]:
     yield lambda on: setattr(cudnn, "deterministic", on), cudnn.deterministic
 
 
-# ---- how long a check goes on ----
 # Work is the lesser of wall time (which counts other processes) and CPU time (which counts threads
 # twice); wall time ends a check only for the budget of all checks.
 

@@ -1,8 +1,4 @@
-"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts.
-
-In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
-UsersError with its fix.
-"""
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts."""
 
 from __future__ import annotations
 
@@ -81,9 +77,6 @@ def learned_by_loss(training: Training) -> dict[str, Any]:
     named = getattr(training.loss, "named_parameters", None)
     found = named(prefix="loss") if callable(named) else ()
     return {name: p for name, p in found if p.requires_grad}
-
-
-# ---- from the user's functions to a Training ----
 
 
 def checked(made: Any) -> Training:
@@ -198,8 +191,6 @@ def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[s
         raise UsersError(f"{name}() returned None: it must return what it makes.")
     return made
 
-
-# ---- under examination ----
 
 Batch = tuple[Any, Any, Any]  # (as the loader gave it, or weights of examples; inputs; targets)
 FROM_ZERO = 0.1  # of the loss of the best constant output

@@ -36,8 +36,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 if TYPE_CHECKING:
     import keras
 
-# ---- The training step ----
-
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 
 INITIAL_SCALE = 2.0**15  # LossScaleOptimizer's own default; torch starts at 2^16
@@ -93,8 +91,6 @@ class KerasTrainer(Trainer):
             outputs = tf.cast(self.model(inputs, training=True), tf.float32)
             loss_of = self.loss or self._cross_entropy
             loss = tf.reduce_mean(loss_of(targets, outputs))
-            # small gradients underflow in FP16: the loss is enlarged before the tape is read, and
-            # the LossScaleOptimizer divides the gradients again
             enlarged = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(enlarged, variables)
         if not self.scaled:
@@ -181,8 +177,6 @@ def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
     return choose_optimizer(recipe, known)(recipe.lr, **momentum)
 
 
-# ---- The backend ----
-
 POLICIES = {
     "fp32": "float32",
     "tf32": "float32",
@@ -197,7 +191,6 @@ class KerasBackend(Backend):
     name = "keras"
 
     def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is the host's."""
         tf = import_tensorflow()
         gpus = tf.config.list_physical_devices("GPU")
         if device == "cuda" and not gpus:
@@ -213,7 +206,6 @@ class KerasBackend(Backend):
         import keras
 
         experimental = import_tensorflow().config.experimental
-        # the policy is read when layers are made and TF32 when kernels run: both must be set
         before = keras.mixed_precision.dtype_policy()
         allowed = experimental.tensor_float_32_execution_enabled()
         keras.mixed_precision.set_dtype_policy(POLICIES.get(precision, "float32"))
@@ -258,9 +250,6 @@ class KerasBackend(Backend):
         # free_memory=False: clear_session would run the collector, which the next line does anyway
         keras.utils.clear_session(free_memory=False)
         gc.collect()
-
-
-# ---- The shipped model ----
 
 
 def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:

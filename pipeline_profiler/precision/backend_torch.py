@@ -40,8 +40,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 if TYPE_CHECKING:
     from torch import amp, nn, optim
 
-# ---- Memory ----
-
 MEMORY_CUDA = "torch.cuda.max_memory_allocated over the first steps"
 MEMORY_CPU = (
     "most bytes alive in torch's CPU allocator in one step, by its profiler; oneDNN's scratch "
@@ -85,15 +83,12 @@ def allocated_in(work: Callable[[], None]) -> int | None:
         for number, event in enumerate(events.events())
         if event.name() == "[memory]"
     )
-    # The peak is the highest running sum, not the sum of allocations: buffers are reused.
     alive = most = 0
     for _, _, grown in changes:
         alive += grown
         most = max(most, alive)
     return most if changes else None
 
-
-# ---- The training step ----
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 Update: TypeAlias = (
@@ -193,7 +188,6 @@ class TorchTrainer(DeviceTrainer):
 
     def step(self, batch: Batch) -> None:
         inputs, targets = self.place(batch)
-        # None instead of zeros: the next backward writes its gradients instead of adding to them
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.forward(inputs, targets)
         self._updates.append(False)
@@ -201,9 +195,6 @@ class TorchTrainer(DeviceTrainer):
             loss.backward()
             self.optimizer.step()
         else:
-            # The loss is enlarged before the backward pass, because small gradients underflow in
-            # FP16, and the gradients are divided before the update; where one became infinite the
-            # update is skipped and a dynamic scale halves.
             enlarged: Tensor = self.scaler.scale(loss)
             enlarged.backward()
             self.scaler.step(self.optimizer)
@@ -270,7 +261,6 @@ class TorchTrainer(DeviceTrainer):
             return peak_on_gpu()
         # the profiler does not see the freeing of what was allocated before it started
         self.optimizer.zero_grad(set_to_none=True)
-        # parameters, buffers and optimizer state between steps
         tensors = [*self.model.parameters(), *self.model.buffers()]
         for state in self.optimizer.state.values():
             tensors += [v for v in state.values() if self._torch.is_tensor(v)]
@@ -314,8 +304,6 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return optimizer
 
-
-# ---- A step of the user's own ----
 
 UNTOLD = "not measured: a CPU has no count of the memory of a step"
 
@@ -374,8 +362,6 @@ class OwnStepTrainer(DeviceTrainer):
         return peak_on_gpu() if self.device == "cuda" else PeakMemory(None, UNTOLD)
 
 
-# ---- The backend ----
-
 GIB = 1 << 30
 AMPERE = (8, 0)  # compute capability; the first generation with TF32 and BF16
 
@@ -386,7 +372,6 @@ class TorchBackend(Backend):
     name = "torch"
 
     def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is what CPU steps are timed with."""
         torch = import_torch()
         if device == "cuda" and not torch.cuda.is_available():
             raise ProfileError("torch sees no GPU: leave --device out, or give --device cpu.")
@@ -438,7 +423,6 @@ class TorchBackend(Backend):
         torch = import_torch()
         torch.manual_seed(recipe.seed)
         if self.device == "cuda":
-            # the peak belongs to this cell, not to the hungriest one before it
             torch.cuda.reset_peak_memory_stats()
         made = make_model()
         if isinstance(made, OwnStep):

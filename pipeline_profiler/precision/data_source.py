@@ -1,7 +1,4 @@
-"""The data of one model at one batch size: the loader, preloaded batches, its throughput alone.
-
-The loader stays open for the sweep, so workers start once.
-"""
+"""The data of one model at one batch size: the loader, preloaded batches, its throughput alone."""
 
 from __future__ import annotations
 
@@ -92,7 +89,6 @@ class DataSource:
                 self.labels = min(low, ends[0]), max(high, ends[1])
             if size == self.batch_size and len(self.cached_batches) < CACHED:
                 self.cached_batches.append(batch)
-            # two batches at least: cycling a single one would time a cache, not a training
             enough = len(self.cached_batches) > 1 and clock() - begin > SCAN_S * 1e9
             if count >= SCANNED or enough:
                 break

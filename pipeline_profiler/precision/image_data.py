@@ -144,8 +144,6 @@ def _can_decode(path: Path) -> bool:
     return True
 
 
-# ---- Loaders ----
-
 MOST_WORKERS = 8
 
 

@@ -35,9 +35,7 @@ def _network(blocks: list[nn.Module], channels: int, classes: int) -> nn.Module:
 
 STEM = 64
 
-# ---- ResNet ----
 # ResNet-18: two 3x3 convolutions per block and a shortcut around them.
-#
 # He et al. 2015 (arXiv 1512.03385), with the CIFAR stem (one 3x3 convolution): 11,173,962
 # parameters at 10 classes.
 
@@ -83,9 +81,7 @@ def resnet18(classes: int = 10) -> nn.Module:
     return _network(blocks, channels, classes)
 
 
-# ---- DPN ----
 # Dual path networks: every block adds to one path and appends to the other.
-#
 # Chen et al. 2017 (arXiv 1707.01629). A block (1x1, grouped 3x3, 1x1) makes `width + growth`
 # channels: `width` are added to the residual path, `growth` appended to the dense path. CIFAR form,
 # 10 classes: DPN-92 (32x3d; 3, 4, 20, 3 blocks) has 34,236,634 parameters, DPN-26 11,574,842.

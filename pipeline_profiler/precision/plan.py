@@ -1,8 +1,4 @@
-"""A sweep: its options, the cells that follow from them, and its state while it runs.
-
-A cell is a combination of model, batch size, precision and (FP16) loss scale. The state holds the
-partial results of an interrupted sweep.
-"""
+"""A sweep: its options, the cells that follow from them, and its state while it runs."""
 
 from __future__ import annotations
 
@@ -25,8 +21,6 @@ from pipeline_profiler.precision.trainer import (
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
-
-# ---- What is asked for ----
 
 TINY_BATCH = 2  # FP16 is emulated on a CPU: one step of a larger batch would take minutes
 
@@ -108,12 +102,9 @@ def has_tiny(backend: Backend, options: SweepOptions) -> bool:
 
 
 def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
-    """FP16 once for each loss scale, the others once."""
     scales = options.loss_scales if precision == "fp16" else ("",)
     return [Cell(model, size, precision, scale) for scale in scales]
 
-
-# ---- A sweep under way ----
 
 ReportProgress = Callable[[int, int, str], None]
 
@@ -212,7 +203,6 @@ def _describe_failure(error: BaseException, cell: Cell) -> ProbeResult:
         return ProbeResult(
             "oom", f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
         )
-    # frameworks print pages; the reason stands in the last line
     lines = [line for line in str(error).splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no message"
     return ProbeResult(

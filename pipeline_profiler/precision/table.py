@@ -23,8 +23,6 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
-# ---- What was measured ----
-
 
 @dataclass(frozen=True)
 class ProbeResult:
@@ -134,9 +132,6 @@ class Measurement:
         return {each.block: each.elapsed_ms / each.batches for each in own}
 
 
-# ---- What it says ----
-
-
 @dataclass(frozen=True)
 class StepTimes:
     """One arm of a row: mean with interval over the repeats, quantiles of all single steps, ms."""
@@ -244,15 +239,11 @@ class PrecisionTable:
         return sources.get(cell.source)
 
 
-# ---- The saved form ----
 # Keys are those of `profile/1` (docs/precision.md). Only the measurement is read again, and unknown
 # keys are ignored; every key is written, `null` where nothing was measured.
 
 Document: TypeAlias = dict[str, Any]  # JSON types by key
 T = TypeVar("T")
-
-
-# ---- writing ----
 
 
 def table_as_dict(table: PrecisionTable) -> Document:

@@ -25,9 +25,6 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
-# ---- What a sweep combines ----
-# What changes between two rows of the table is in the cell, what must not change in the recipe.
-
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
 DYNAMIC = "dynamic"
@@ -82,7 +79,6 @@ class Recipe:
     seed: int = 0
 
 
-# ---- Batches ----
 # Only `shape` and `dtype` of a tensor are used, which all frameworks have. Problems are sentences
 # with the fix: each becomes a row of the table.
 
@@ -313,9 +309,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-# ---- Timing ----
-
-
 @dataclass(frozen=True)
 class TimedWindow:
     """One timed window: a period and the host's wait in next() for each step, ms.
@@ -343,7 +336,6 @@ class TimedWindow:
         """Mean period of the steps taken; None where AMP skipped them all."""
         if not self.period_ms:
             return self.elapsed_ms / self.steps if self.steps else None
-        # a skipped step omits the optimizer: left in, it would make FP16 look faster than it is
         counted = self.counted_ms
         return float(np.mean(counted)) if counted else None
 
@@ -412,9 +404,7 @@ def _time_steps(
     """The window itself: marks at each next() entry and after the last step; waits in ms."""
     marks, waits = [], []
     for _ in range(steps):
-        # the mark comes before next(), so a period holds one wait and one step, in that order
         marks.append(trainer.mark())
-        # the wait is on the host's clock: it is the host that stands still in next()
         before = clock()
         batch = _next_batch(iterator)
         waits.append((clock() - before) / 1e6)
@@ -445,7 +435,6 @@ def train_steps(
     """Train up to `count` steps in `limit_s`, two at least; return s a step without the first."""
     start = clock()
     cycled = cycle(batches)
-    # the first step allocates, compiles and picks algorithms: it says nothing about the pace
     trainer.step(next(cycled))
     trainer.synchronise()
     begin = clock()

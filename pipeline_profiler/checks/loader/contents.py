@@ -52,8 +52,6 @@ def _equal(one: Any, two: Any) -> bool:
     return digest_of(one) == digest_of(two)
 
 
-# ---- evaluation that draws ----
-
 SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
 SEEDED = (
     "{}, and two passes give the same: operations of tf.data begin again in each pass where "
@@ -146,8 +144,6 @@ def _features(picture: Any) -> NDArray[np.float64]:
     levels = np.quantile(values.reshape(len(values), -1), np.linspace(0.05, 0.95, 8), axis=1)
     return np.concatenate([*means, *levels])
 
-
-# ---- the same samples in both ----
 
 LOOKED, MOST_TRAINED, FEWEST_NUMBERS = 200, 20_000, 32
 SOME, LEAST_HITS, DISTINCT = 0.05, 3, 0.9
@@ -295,9 +291,6 @@ def _files(train: Any, test: Any) -> tuple[set[str], set[str]] | None:
     return found[0], found[1]
 
 
-# ---- an augmentation that is drawn once ----
-
-
 class AugmentedOnce(Check):
     """A cache after the augmentation: each sample is augmented once and never again.
 
@@ -359,8 +352,6 @@ class AugmentedOnce(Check):
             return unclear(SEEDED.format(said))
         return passed(f"{said} anew in each pass.")
 
-
-# ---- labels of other samples ----
 
 BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
 SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance gives

@@ -144,7 +144,6 @@ class LabelHistogram(Check):
 
 
 def _of_places(subject: LoaderSubject) -> Answer:
-    """The answer for masks and boxes."""
     if (counts := _box_counts(subject)) is not None:
         numbers = {"samples": len(counts), "boxes": sum(counts)}
         if not any(counts) and len(counts) >= LEAST_HISTOGRAM:
@@ -304,8 +303,6 @@ def _has_place(masks: NDArray[Any], value: int) -> bool:
     return bool(views.all(axis=(-1, -2)).any())
 
 
-# ---- masks and boxes ----
-
 TRIES, SAMPLES, LEAST = 8, 8, 3
 NEARER = 0.25  # a flip is seen where it explains all but a quarter of the difference
 TURNS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -424,7 +421,6 @@ def _same_rows(one: NDArray[Any], two: NDArray[Any], boxes: bool) -> bool:
 
 
 def _turned(made: tuple[Any, Any, bool], turn: str) -> NDArray[Any]:
-    """The mask or the boxes of a picture that is turned so."""
     picture, target, boxes = made
     if not boxes:
         return TURNS[turn](target)

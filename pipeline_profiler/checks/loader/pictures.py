@@ -1,7 +1,4 @@
-"""The inputs as the model gets them: finite, scaled once, channels in place, each its own.
-
-All look at the inputs of the first batches (`LoaderSubject.inputs`), which are taken once.
-"""
+"""The inputs as the model gets them: finite, scaled once, channels in place, each its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What ranks read and draw: shards that overlap, ranks that read or augment alike.
-
-Shards are found in one process; the other two ask two real ranks.
-"""
+"""What ranks read and draw: shards that overlap, ranks that read or augment alike."""
 
 from __future__ import annotations
 

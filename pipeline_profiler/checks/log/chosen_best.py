@@ -140,8 +140,6 @@ def _sentence(row: Selection) -> str:
     )
 
 
-# ---- runs beside each other ----
-
 LEAST_ROWS, LAST = 8, 5  # of a log; of a mean
 LONGER = 1.05
 Z_BOUND = 4.5  # two-sided 7e-6, for the errors are estimated

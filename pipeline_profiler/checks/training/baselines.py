@@ -84,9 +84,6 @@ class Baselines(Check):
         return subject.weighed(_judge(rows, steps))
 
 
-# ---- what there is to compare ----
-
-
 def _unfit(subject: TrainingSubject) -> str:
     task, inputs = subject.task, main_tensor(subject.batches[0][1])
     if not subject.takes_tensor:
@@ -231,9 +228,6 @@ def _tiny(race: Race, steps: int) -> Held | None:
     for number in range(1, steps + 1):
         subject.step(made, fit[number % len(fit)])
     return _measured(race, made, False)._replace(name="tiny network")
-
-
-# ---- the verdict ----
 
 
 def behind(ours: Hits, theirs: Hits) -> float:

@@ -381,7 +381,6 @@ def _metric(training: Training, batches: Any) -> float | None:
 
 
 def _metrics(training: Training, batches: Any) -> list[float]:
-    """The numbers that the user's evaluation returns, in order."""
     value = call_evaluate(training, batches)
     if isinstance(value, dict):
         value = list(value.values())
@@ -395,9 +394,6 @@ def _metrics(training: Training, batches: Any) -> list[float]:
 
 def _near(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-6)
-
-
-# ---- answers of a perfect model ----
 
 
 def _beside_perfect(
@@ -481,9 +477,6 @@ def _perfect(subject: TrainingSubject, outputs: Any, targets: Any) -> Any:
         return None
     made = targets.reshape(outputs.shape).to(outputs.dtype)
     return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
-
-
-# ---- the same examples in other batches ----
 
 
 def _in_other_batches(training: Training, batches: list[Any], metric: float) -> Answer:

@@ -1,7 +1,4 @@
-"""Two ranks of a training: seeds, batch-norm statistics, files.
-
-One run of both ranks, three steps and an evaluation, answers all of them (`TrainingSubject.ranks`).
-"""
+"""Two ranks of a training: seeds, batch-norm statistics, files."""
 
 from __future__ import annotations
 

@@ -689,7 +689,6 @@ def _active_in_eval_mode(subject: TrainingSubject, training: Any) -> str:
 
 
 def _judge_dropout(subject: Examined, rates: dict[str, float]) -> Answer:
-    """Rates, then zeros in the outputs."""
     high = {name: rate for name, rate in rates.items() if rate > MOST}
     if high:
         name, rate = next(iter(high.items()))

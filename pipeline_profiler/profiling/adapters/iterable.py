@@ -1,8 +1,4 @@
-"""Any iterable of batches: a generator, a webdataset pipeline, a DALI or Grain loader.
-
-Measured are wall, thread-CPU and run-queue time of each next(). Stages come from hooks in the
-consumer's thread, from `with stage(...)` and from stack samples.
-"""
+"""Any iterable of batches: a generator, a webdataset pipeline, a DALI or Grain loader."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ class Hooked:
     """The iterable with hooks in place only while it is iterated, in its dataset's steps too."""
 
     def __init__(self, loader: Iterable[Any], dataset: Any = None) -> None:
-        """Wrap `loader`; nothing is hooked before iteration."""
         self.loader, self.dataset = loader, dataset
 
     def __iter__(self) -> Iterator[Any]:

@@ -62,8 +62,6 @@ def visits(chain: list[Any]) -> list[float]:
     return factors[::-1]
 
 
-# ------------------------------------------------------------------------------- rebuilding
-
 Rebuild = Callable[[Any, Any], Any]
 
 
@@ -126,11 +124,7 @@ def rebuilt(dataset: Any, exchange: Callable[[Any, Any], Any | None]) -> Any:
     return current
 
 
-# ---- Interventions ----
-
-# They are tried and timed, not just named. Order is simplicity: among equals the first is
-# recommended. The tf.data service runs in this process (dispatcher and worker), which shows what
-# moving the work out of the iterator's threads buys before anybody sets up a cluster.
+# In order of simplicity: among equals the first is recommended.
 INTERLEAVES = ("Interleave", "FlatMap", "ParallelInterleave")
 OPEN = 16  # sources open at a time that are tried: TensorFlow's own start for AUTOTUNE
 CACHE_BATCHES = 64
@@ -255,7 +249,6 @@ def from_generator(dataset: Any) -> bool:
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:
-    """The functions that the operations call, as graphs."""
     for op in prefixes(dataset):
         wrapper = getattr(op, "_map_func", None)
         graph = getattr(getattr(wrapper, "function", None), "graph", None)

@@ -151,6 +151,5 @@ def _expected_half_width(blocks: Sequence[Block], miss: float) -> float:
 
 
 def _cut(share: Interval, least: float, most: float) -> Interval:
-    """The interval with its value within sure bounds."""
     value, low, high = (min(max(x, least), most) for x in (share.value, share.low, share.high))
     return Interval(value, low, high, share.n)

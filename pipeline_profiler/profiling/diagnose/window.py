@@ -25,8 +25,6 @@ from pipeline_profiler.profiling.diagnose.intervals import (
 from pipeline_profiler.profiling.record.arm import EXPOSED, SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 
-# ---- Columns ----
-
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Rows = dict[str, Ints]  # the columns of some spans, all of one length
@@ -162,7 +160,6 @@ def batch_columns(run: Run, from_batch: int) -> Batches:
 
 def stage_columns(run: Run, ids: Ints) -> tuple[dict[str, Ints], dict[str, Ints]]:
     """Self wall and CPU time of each loader stage, details summed, aligned to the batches `ids`."""
-    # spans of the loop itself; what is left is loading
     own = {"iter", "wait", "loop", "step", "fetch", "serialise", "receive", "sampler"}
     wall: dict[str, Ints] = {}
     cpu: dict[str, Ints] = {}
@@ -177,12 +174,7 @@ def stage_columns(run: Run, ids: Ints) -> tuple[dict[str, Ints], dict[str, Ints]
     return wall, cpu
 
 
-# ---- Rhythm ----
-
-# Gradients are accumulated, weights kept: where every fourth step is twice as long, a window of ten
-# steps holds two such steps or three, and its mean says more of the cut than of the loader. Windows
-# of whole rounds hold equally many. Batches in hand, which come round too, are told apart only
-# where that rhythm is taken out.
+# If every fourth step is twice as long, only windows of whole rounds hold equally many long steps.
 LEAST_ROUNDS = 3  # of a rhythm that were seen
 LEAST_STEPS = 18  # of noise, so many have a rhythm in less than one of 1,000 cases
 EXPLAINED = 0.8  # of the variance of the step, from which the place in the round decides it
@@ -214,8 +206,6 @@ def without_rhythm(walls: NDArray[np.int64], length: int) -> NDArray[np.float64]
     means = np.bincount(place, x) / np.maximum(np.bincount(place), 1)
     return x - means[place] + (x.mean() if len(x) else 0.0)
 
-
-# ---- The window ----
 
 DRIFT_SHARE = 0.02  # of the mean period over the window: less is steady for the eye and the figures
 
@@ -261,8 +251,6 @@ class Window:
         """The same run with its warm-up."""
         return self if self.first_batch == 0 else Window(self.run, 0)
 
-    # ------------------------------------------------------------------------------- columns
-
     @cached_property
     def steps(self) -> Steps:
         """One row per step."""
@@ -301,8 +289,6 @@ class Window:
 
     def __len__(self) -> int:
         return len(self.steps.batch)
-
-    # -------------------------------------------------------------------------- step and wait
 
     @cached_property
     def period_ns(self) -> float:
@@ -357,10 +343,7 @@ class Window:
 
     @cached_property
     def starvation(self) -> Interval:
-        """Return the share of the time spent waiting, with a moving-block interval inside one run.
-
-        Steps around an epoch's start count as they are, and are not resampled.
-        """
+        """Return the share of time spent waiting, with a moving-block interval inside one run."""
         if not len(self):
             return Interval(math.nan, -math.inf, math.inf)
         window = self.steps
@@ -405,8 +388,6 @@ class Window:
         slope = abs(float(np.median((means[j] - means[i]) / (j - i)))) * len(means)
         overlap = a.low <= b.high and b.low <= a.high
         return overlap and slope < DRIFT_SHARE * period.mean() + a.half_width
-
-    # ------------------------------------------------------------------------------ start-up
 
     @cached_property
     def first_batch_ns(self) -> list[int]:
@@ -459,7 +440,6 @@ class Window:
         typical = float(self.steps.wait[later].mean())
         costs = []
         for start, end in zip(starts, [*starts[1:], len(whole.batch)], strict=True):
-            # the batches in flight come late or at once while the workers begin
             filling = whole.wait[start + 1 : min(end, start + max(1, self.in_flight))]
             costs.append(float(whole.startup[start]) + float(filling.sum()))
             costs[-1] -= typical * (1 + len(filling))
@@ -480,8 +460,6 @@ class Window:
     def epoch_period_ns(self) -> float:
         """Return the mean step period over whole epochs, with each start once per epoch."""
         return self.steady_ns + self.startup_ns if self.epoch_steps else self.period_ns
-
-    # -------------------------------------------------------------------------------- stages
 
     def main_stage_ns(self, stage: str) -> float:
         """Mean nanoseconds a step of a stage on the main thread."""

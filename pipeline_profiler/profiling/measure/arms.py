@@ -152,7 +152,6 @@ def drive(
     gaps = DeviceGaps(sys.modules["torch"].cuda) if watched else None
     edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
     real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine
-    # a first pass is metered from its start, else the timed window
     meter = environment.Meter() if real and recorder.run.arm == Arm.PILOT else None
     try:
         while recorder.steps < steps and bench.clock() < deadline:
@@ -208,7 +207,6 @@ def _check(result: Any, notes: list[str]) -> None:
 
 
 def _close(epoch: Any) -> None:
-    """Now, not when the collector comes: workers of the next arm must not share the cores."""
     epoch.close()
 
 
@@ -228,7 +226,6 @@ class Shadow:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        # one token a step: without it the shadow would load ahead as fast as it can
         self._tokens = threading.Semaphore(0)
         self._stop = False
         self.error: BaseException | None = None
@@ -270,7 +267,6 @@ class _Shadowed:
         self.cycle, self.shadow = cycle, shadow
 
     def __iter__(self) -> Iterator[Any]:
-        """Endless, in order; passes on what went wrong in the loader."""
         for batch in self.cycle:
             if self.shadow.error is not None:
                 raise self.shadow.error
@@ -443,18 +439,13 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
                 break
         if done == before:
             break
-    # what the device still works on belongs to the timed steps
     synchronise()
     run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
     return run
 
 
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
-    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data.
-
-    It runs beside the user's step, because the hand-over takes longer after a long step; long steps
-    become a shorter pause.
-    """
+    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data."""
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     bench.guard.pulse.recorder = recorder

@@ -205,7 +205,6 @@ def _frameworks(gpu: bool) -> dict[str, Any]:
 
 
 def _gpu(torch: Any) -> dict[str, Any]:
-    """The card, its driver and its memory now, and whether torch was built for it."""
     free, total = torch.cuda.mem_get_info()
     built, capability = torch.cuda.get_arch_list(), torch.cuda.get_device_capability()
     return {

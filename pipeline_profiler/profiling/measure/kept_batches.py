@@ -54,7 +54,6 @@ class Cycle:
     """The kept batches for ever: resident and host batches."""
 
     def __init__(self, kept: KeptBatches, clock: Clock) -> None:
-        """Cycle through these batches; `clock` times the copying."""
         self.kept, self.clock = kept, clock
         self.copying_ns = 0  # all that handing out takes, which no loader does
         self.looking_ns = deque([0], READINGS)  # what the last turns with a look took

@@ -1,8 +1,4 @@
-"""Find whether a script can start loader workers that import it again.
-
-Spawned workers run the script from its top. Without `if __name__ == "__main__":` each worker would
-measure again.
-"""
+"""Find whether a script can start loader workers that import it again."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Probes beside the configurations: what a stopwatch around the loop cannot measure.
-
-Stack samples, unused fields, slow samples loaded again, the trial setting, and prefixes and
-interventions of a tf.data graph. Synchronising lines and utilisation need a GPU, else None; NVML's
-utilisation is a symptom, never a cause.
-"""
+"""Probes beside the configurations: what a stopwatch around the loop cannot measure."""
 
 from __future__ import annotations
 
@@ -57,8 +52,6 @@ from pipeline_profiler.profiling.record.recorder_live import (
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import Clock, median_ns
-
-# ---- On a GPU ----
 
 SAMPLE_S = 0.5
 
@@ -120,8 +113,6 @@ class Utilisation:
         """Mean share of time in which some kernel ran; None unknown."""
         return sum(self.samples) / len(self.samples) / 100 if self.samples else None
 
-
-# ---- Beside the arms ----
 
 PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
 HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited for
@@ -355,7 +346,6 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
         packed = _packed_ms(chosen, bench.clock)
         rows = [row | {"packed_ms": ms} for row, ms in zip(rows, packed, strict=True)]
     shared = set.intersection(*map(set, rows)) if rows else set()
-    # a file that is small enough stays as it is; where all are, there is nothing to try
     same = {name for name in shared if all(row[name] == row["full_ms"] for row in rows)}
     shared -= same - {"full_ms"}
     if not shared & {"reduced_ms", "copy_ms"}:
@@ -439,7 +429,6 @@ def _opened_instead(copies: Mapping[str, str]) -> Iterator[set[str]]:
 
 
 def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
-    """Milliseconds of one file by each way that applies."""
     from PIL import Image
 
     data = pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache

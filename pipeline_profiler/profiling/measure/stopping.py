@@ -39,8 +39,6 @@ from pipeline_profiler.profiling.record.stack_sampler import (
 )
 from pipeline_profiler.profiling.record.stages import Counters
 
-# ---- What went wrong, in a sentence ----
-
 _HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
 _FRAME = re.compile(r'(?m)^(?=  File ")')
 _FILE = re.compile(r'  File "([^"]+)"')
@@ -93,7 +91,6 @@ def user_traceback(error: BaseException) -> str:
     _, *frames = _FRAME.split(text)
     if not frames:
         return text.strip()
-    # what follows the last frame's source lines is the exception itself
     body = frames[-1].splitlines()
     end = next((i for i, line in enumerate(body) if line and not line.startswith("  ")), len(body))
     frames[-1], last = "\n".join(body[:end]) + "\n", "\n".join(body[end:]).strip()
@@ -105,8 +102,6 @@ def is_own_code(path: str) -> bool:
     """Whether a file is the user's: not ours, not the standard library's, not an installed one."""
     return not path.startswith(_SYSTEM) and "site-packages" not in path and path[:1] != "<"
 
-
-# ---- The watchdog ----
 
 LEAST_LIMIT_S = 30.0
 ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is ended
@@ -153,7 +148,6 @@ class Watchdog:
         session: Session,
         rescue: Callable[[Session], None] | None = None,
     ) -> None:
-        """`rescue` saves the session and ends the process where the main thread cannot."""
         self.pulse, self.limit_s, self.session, self.rescue = pulse, limit_s, session, rescue
         self.cut_off: dict[str, Any] | None = None
         self._main = threading.get_ident()
@@ -194,8 +188,6 @@ class Watchdog:
         os.environ[DUMP_VARIABLE] = self._dump.name  # for workers that are spawned, not forked
         self._undo += [self._dump.close, lambda: os.environ.pop(DUMP_VARIABLE, None)]
         self._undo.append(lambda: faulthandler.unregister(DUMP_SIGNAL))
-
-    # ------------------------------------------------------------------------------- watching
 
     def _loop(self) -> None:
         key, since = self.pulse.key(), self._usable_s()

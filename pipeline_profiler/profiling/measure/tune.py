@@ -90,7 +90,6 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
             bench.tell(f"setting {_words(setting)}")
             run = time_setting(bench, loader, setting, steps, session)
             points.append(_point(run, setting, base, costs))
-            # after each: what ends the sweep early leaves the points there are
             sentence = _sweep_sentence(points)
             session.results |= {"sweep": points, "sweep_sentence": sentence}
             session.results |= {"verdict": "sweep", "sentence": sentence}
@@ -157,7 +156,6 @@ def _point(
     timed_window: Window, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
 ) -> dict[str, Any]:
     full = {"prefetch": 2} | dict(base) | dict(setting)
-    # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
     guess = predict.predict_period(_scaled(costs, scale), full)
     steady = timed_window.steady_ns  # the prediction has no start-up either
@@ -278,9 +276,7 @@ def _size(change: Mapping[str, Any]) -> tuple[int, float]:
 def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
-    """Every combination of the settings that can be changed, but the one that is there."""
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
-    # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
     axes: list[list[dict[str, Any]]] = [
         [{}, *({"workers": n} for n in range(1, most + 1) if n != workers)],
@@ -295,7 +291,6 @@ def _candidates(
     mixed = [
         {k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)
     ]
-    # without workers there is nothing to fetch ahead, to keep, or to reorder
     return [change for change in mixed if change and (workers or "workers" in change)]
 
 
@@ -323,7 +318,6 @@ def versus(
 
 
 def _geometric(logs: Sequence[float]) -> Interval:
-    """A speed-up with its interval, of the logarithms of its repeats."""
     mean = mean_interval(logs)
     return Interval(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high), mean.n)
 
@@ -381,9 +375,6 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
         "speedup": {"value": math.exp(logs.value), "low": low, "high": high},
         "stall": {"a": a.results.get("stall"), "b": b.results.get("stall")},
     }
-
-
-# ---- tune: tf.data ----
 
 
 TF_ROUNDS, TF_REPEATS = 3, 4

@@ -28,7 +28,7 @@ class Arm(StrEnum):
     CALIBRATION = "K", "calibration"  # `--try`: costs without a crowd, for the prediction
 
     def __new__(cls, letter: str, label: str = "") -> Arm:
-        """A member is its letter."""
+        """Make a member that is its letter."""
         arm = str.__new__(cls, letter)
         arm._value_, arm.label = letter, label
         return arm

@@ -39,10 +39,7 @@ from pipeline_profiler.profiling.record.stages import (
 
 
 class Timeline:
-    """The clock's time of a recorded loop without what was left out; nanoseconds.
-
-    A validation is cut out: times after it move forward by its length.
-    """
+    """The clock's time of a recorded loop without what was left out; nanoseconds."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -344,7 +341,6 @@ class Marked:
         self._start, self._cpu = self._recorder.clock(), self._recorder.cpu()
 
     def __exit__(self, *error: object) -> None:
-        """The step ends; one that raised counts too."""
         r = self._recorder
         cpu, wall = r.cpu() - self._cpu, r.clock() - self._start
         r._rows.append(("step", r.steps, MAIN, r.timeline.at(self._start), wall, cpu, -1, 1))

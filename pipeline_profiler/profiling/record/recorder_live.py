@@ -1,8 +1,4 @@
-"""The recorder of a loop that trains for its own sake: stack samples, saved as it goes.
-
-A training is one long loop that may end at any time, so it samples the main thread and can save
-every minute.
-"""
+"""The recorder of a loop that trains for its own sake: stack samples, saved as it goes."""
 
 from __future__ import annotations
 
@@ -57,25 +53,17 @@ class Repeated:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves tensors out."""
-
     def persistent_id(self, obj: Any) -> str | None:
         return "tensor" if hasattr(obj, "is_cuda") else None
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts nothing where a tensor was."""
-
     def persistent_load(self, pid: Any) -> None:
         return
 
 
 def hand_over_cost(batch: Any) -> dict[str, int]:
-    """Return `pickling_ns` in the worker and `hand_over_ns` in the trainer; {} if unknown.
-
-    Predictions for workers need both. Tensors travel in shared memory and are not pickled; pipe and
-    wake-up cost a millisecond (docs/profile.md).
-    """
+    """Return `pickling_ns` in the worker and `hand_over_ns` in the trainer; {} if unknown."""
     packed = io.BytesIO()
 
     def pack() -> None:
@@ -213,7 +201,6 @@ class Watched(Proxy):
     """A loader whose every iteration is one recorded epoch; all else is the loader's."""
 
     def __init__(self, recorder: LiveRecorder, loader: Any) -> None:
-        """Iterate `loader` by `recorder`; one that cannot be iterated is refused now."""
         recorder._source_of(loader)
         super().__init__(loader)
         self.__dict__.update(_recorder=recorder, _epoch=None)

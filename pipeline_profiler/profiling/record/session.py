@@ -37,8 +37,6 @@ from pipeline_profiler.profiling.record.session_form import (
 )
 from pipeline_profiler.profiling.record.session_form import MAIN as MAIN
 
-# ---- Bytes on disk ----
-
 GZIP_ABOVE_BYTES = 1_000_000
 GZIP_HEAD = b"\x1f\x8b"
 MOST_BYTES = 128_000_000  # of JSON text: 300,000 steps and more
@@ -134,8 +132,6 @@ def write_whole(blob: bytes, target: Path) -> None:
         with contextlib.suppress(OSError):
             draft.unlink()
 
-
-# ---- Spans, runs, the session ----
 
 SCHEMA = "profile/1"
 _LETTERS = frozenset(Arm)
@@ -367,8 +363,6 @@ def _check_schema(schema: Any, where: str) -> None:
         f"{where} is not a profile session (schema {str(schema)[:40]!r}): record one with `run`."
     )
 
-
-# ---- The last steps of a long run ----
 
 # Twelve million values are the most that a file may hold, and a save must stay cheap beside the
 # training. The sums of what is dropped say what share of all steps was waiting.

@@ -141,8 +141,6 @@ def anything(value: Any, at: str) -> None:
             raise refuse_form(at, "a number that can be shown", entry)
 
 
-# ---- The measurement in the key `precision`: rows and sentences are computed from it ----
-
 COUNT = whole(0)
 CELL: dict[str, Form] = {"model": text, "batch_size": whole(1), "precision": text}
 SCALE: dict[str, Form] = {"loss_scale": text}
@@ -219,8 +217,6 @@ PRECISION = fields_of(
     }
 )  # fmt: skip
 
-
-# ---- The document ----
 
 SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
 DELTA = frozenset({"batch", "start", "sent", "received"})  # columns stored as differences
@@ -404,9 +400,6 @@ def check_document(data: Mapping[str, Any]) -> None:
     for i, run in enumerate(data.get("runs", ())):
         if run["arm"] in _LETTERS:
             _check_run(run, f"runs[{i}]")
-
-
-# ---- the columns ----
 
 
 def read_columns(

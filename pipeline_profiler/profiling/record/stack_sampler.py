@@ -149,7 +149,6 @@ class StackSampler:
     """
 
     def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
-        """Sample `thread_id`; `phase` names what the thread is doing."""
         self.thread_id, self.phase = thread_id, phase
         self.calls_back = False  # native threads call Python functions
         self.weights: Counter[str] = Counter()
@@ -267,12 +266,9 @@ class StackSampler:
 
 
 def _alarm_is_free() -> bool:
-    """SIGALRM exists and nobody in this process uses it."""
     alarm = getattr(signal, "SIGALRM", None)
     return alarm is not None and signal.getsignal(alarm) in (signal.SIG_DFL, signal.SIG_IGN)
 
-
-# ---- A stack on request ----
 
 DUMP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
 DUMP_VARIABLE = "PIPELINE_PROFILER_STACKS"

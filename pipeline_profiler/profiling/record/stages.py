@@ -149,7 +149,6 @@ class _ProcFile:
     """One /proc file kept open: re-reading costs under 2 µs; gone on other systems."""
 
     def __init__(self, path: str) -> None:
-        """Open it once; a missing file reads as empty."""
         try:
             self._fd = os.open(path, os.O_RDONLY)
         except OSError:

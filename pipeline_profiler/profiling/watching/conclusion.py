@@ -64,7 +64,6 @@ def judge_session(session: Session) -> Conclusion | None:
 
 
 def _judge_loop(session: Session) -> Conclusion | None:
-    """Fill the results of a watched session; its evidence stays as it is."""
     conclusion = None
     run = session.runs[0] if session.runs else None
     why = "no loader was iterated" if run is None else _untold(run, session.environment)

@@ -80,7 +80,6 @@ def training_python(named: str, with_numpy: bool = True) -> Interpreter:
 
 
 def _find(named: str) -> str:
-    """The absolute path of the program that is meant."""
     if os.path.isdir(named):
         program = os.path.join(named, "bin", "python")
         if not os.path.isfile(program):

@@ -71,9 +71,6 @@ def _told_to_fit(plain: Any, eager: Callable[[], bool]) -> Any:
     return timed
 
 
-# ---- Keras ----
-
-
 def hook_fit(module: Any) -> None:
     """Give every fit a callback that records it."""
     for owner in module.Model.__mro__:
@@ -98,7 +95,6 @@ def _with_callback(plain: Any) -> Any:
 
 
 def _recording(model: Any) -> Any:
-    """A callback that records a fit as a loop of this process."""
     process = watched_process()
     loop = process.loop_of(("keras", id(model)), Source((), {}))
 

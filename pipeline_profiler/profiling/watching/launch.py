@@ -1,7 +1,4 @@
-"""Start a script as it would start by itself, with the hook on PYTHONPATH, and wait for it.
-
-argv, streams, folder and terminal are its own; signals to this process are passed on.
-"""
+"""Start a script as it would start by itself, with the hook on PYTHONPATH, and wait for it."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from pipeline_profiler.profiling.record.recorder_live import ASKED_AT, LiveRecor
 from pipeline_profiler.profiling.record.session import MAIN
 from pipeline_profiler.profiling.record.stages import StageTimer, activate
 
-# ---- CPU and run-queue time ----
-
 LOOK_NS = 10_000_000  # a look costs some tens of microseconds beside a training
 MOST_STEPS = 64  # from one look to the next, on average
 
@@ -89,8 +87,6 @@ class Looks:
         """CPU and run-queue time of a next() that was not looked at."""
         return self._waits.of(wall), -1 if self._queue is None else self._delays.of(wall)
 
-
-# ---- The recorder ----
 
 STEPS_HELD = 1024
 STEPS_A_WINDOW = 50  # less between two saves says nothing of memory
@@ -171,12 +167,8 @@ class LoopRecorder(LiveRecorder):
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """Steps, waiting and the rest, of spans."""
     loops = [row[4] for row in rows if row[0] == "loop"]
     return len(loops), sum(row[4] for row in rows if row[0] == "wait"), sum(loops)
-
-
-# ---- The loop ----
 
 
 class TrainingCount:

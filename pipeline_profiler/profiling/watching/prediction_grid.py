@@ -106,7 +106,6 @@ class PredictionGrid:
         self.batch = None
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """A step of an optimizer is over."""
         if self.model is None or self.ended or os.getpid() != self.pid:
             return
         if not any(id(p) in self.held for g in optimizer.param_groups for p in g["params"]):

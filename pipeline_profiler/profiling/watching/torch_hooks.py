@@ -147,8 +147,6 @@ def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
         state.update(own)
 
 
-# ---- the parts of the step ----
-
 _LOOKS: list[Callable[[bool], None]] = []  # what hooks the optimizers in a step that is looked at
 _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look up the process
 
@@ -220,10 +218,7 @@ def _hook_backward(torch: Any) -> None:
 
 
 class _Optimizers:
-    """Times the optimizer in steps whose parts are looked at.
-
-    In a loop without a backward pass it stays hooked, because it shows that something trains.
-    """
+    """Times the optimizer in steps whose parts are looked at."""
 
     def __init__(self, torch: Any) -> None:
         from torch.optim import optimizer
