@@ -32,6 +32,7 @@ HOOKS = {
 }
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
+# of a fit all places are one line
 KERAS_PLACES = ("loader", "eval_loader", "entered_loader", "entered_eval_loader", "model", "loss")
 
 

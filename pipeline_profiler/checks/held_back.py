@@ -105,6 +105,7 @@ class Cover:
         self.layers = next(filter(_bears_layers, (f"{folder}/layers", f"{scratch}/layers")), "")
         if not self.layers:
             raise OSError("no file system here takes the changes of an overlay")
+        # without what we mount ourselves
         self.mounts = {m: w for m, w in _mounts() if not m.startswith(folder)} | {folder: True}
         self._add("/")
         self.made = set(self._own())

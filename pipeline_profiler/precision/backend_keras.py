@@ -91,6 +91,8 @@ class KerasTrainer(Trainer):
             outputs = tf.cast(self.model(inputs, training=True), tf.float32)
             loss_of = self.loss or self._cross_entropy
             loss = tf.reduce_mean(loss_of(targets, outputs))
+            # small gradients underflow in FP16: the loss is enlarged before the tape is read, and
+            # the LossScaleOptimizer divides the gradients again
             enlarged = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(enlarged, variables)
         if not self.scaled:
@@ -206,6 +208,7 @@ class KerasBackend(Backend):
         import keras
 
         experimental = import_tensorflow().config.experimental
+        # the policy is read when layers are made and TF32 when kernels run: both must be set
         before = keras.mixed_precision.dtype_policy()
         allowed = experimental.tensor_float_32_execution_enabled()
         keras.mixed_precision.set_dtype_policy(POLICIES.get(precision, "float32"))

@@ -83,6 +83,7 @@ def allocated_in(work: Callable[[], None]) -> int | None:
         for number, event in enumerate(events.events())
         if event.name() == "[memory]"
     )
+    # The peak is the highest running sum, not the sum of allocations: buffers are reused.
     alive = most = 0
     for _, _, grown in changes:
         alive += grown
@@ -188,6 +189,7 @@ class TorchTrainer(DeviceTrainer):
 
     def step(self, batch: Batch) -> None:
         inputs, targets = self.place(batch)
+        # None instead of zeros: the next backward writes its gradients instead of adding to them
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.forward(inputs, targets)
         self._updates.append(False)
@@ -195,6 +197,9 @@ class TorchTrainer(DeviceTrainer):
             loss.backward()
             self.optimizer.step()
         else:
+            # The loss is enlarged before the backward pass, because small gradients underflow in
+            # FP16, and the gradients are divided before the update; where one became infinite the
+            # update is skipped and a dynamic scale halves.
             enlarged: Tensor = self.scaler.scale(loss)
             enlarged.backward()
             self.scaler.step(self.optimizer)
@@ -261,6 +266,7 @@ class TorchTrainer(DeviceTrainer):
             return peak_on_gpu()
         # the profiler does not see the freeing of what was allocated before it started
         self.optimizer.zero_grad(set_to_none=True)
+        # parameters, buffers and optimizer state between steps
         tensors = [*self.model.parameters(), *self.model.buffers()]
         for state in self.optimizer.state.values():
             tensors += [v for v in state.values() if self._torch.is_tensor(v)]
@@ -423,6 +429,7 @@ class TorchBackend(Backend):
         torch = import_torch()
         torch.manual_seed(recipe.seed)
         if self.device == "cuda":
+            # the peak belongs to this cell, not to the hungriest one before it
             torch.cuda.reset_peak_memory_stats()
         made = make_model()
         if isinstance(made, OwnStep):

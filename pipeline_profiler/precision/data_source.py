@@ -89,6 +89,7 @@ class DataSource:
                 self.labels = min(low, ends[0]), max(high, ends[1])
             if size == self.batch_size and len(self.cached_batches) < CACHED:
                 self.cached_batches.append(batch)
+            # two batches at least: cycling a single one would time a cache, not a training
             enough = len(self.cached_batches) > 1 and clock() - begin > SCAN_S * 1e9
             if count >= SCANNED or enough:
                 break

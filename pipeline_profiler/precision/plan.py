@@ -203,6 +203,7 @@ def _describe_failure(error: BaseException, cell: Cell) -> ProbeResult:
         return ProbeResult(
             "oom", f"out of memory at batch {cell.batch_size}: take a smaller batch or precision."
         )
+    # frameworks print pages; the reason stands in the last line
     lines = [line for line in str(error).splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no message"
     return ProbeResult(

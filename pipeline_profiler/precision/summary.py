@@ -89,6 +89,7 @@ def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
         stall=data_stall(synthetic, fed),
         peak_bytes=probe.peak_bytes,
         peak_how=probe.peak_how,
+        # None, not 0, without a loss scale: nothing could have been skipped
         skipped=probe.skipped + skipped_timed + skipped_warmup if cell.loss_scale else None,
         skipped_timed=skipped_timed,
         loss_scale_end=probe.scale,
@@ -210,6 +211,8 @@ def _compare_extremes(measurement: Measurement, cells: Sequence[Cell]) -> Growth
         *(largest.model, largest.precision, largest.loss_scale),
         smallest.batch_size,
         largest.batch_size,
+        # a step of the larger batch takes longer and holds `times` as many samples: the ratio of
+        # periods times the ratio of sizes is the ratio of samples per second
         compute.scaled(times),
         run.scaled(times),
     )
@@ -224,6 +227,7 @@ def _cell_ratio(measurement: Measurement, base: Cell, cell: Cell, arm: str) -> I
 
 def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval | None:
     """Geometric mean of the ratios inside each block; None without a common block."""
+    # blocks where either window is missing (out of memory, all steps skipped) have no pair
     ratios = [above[block] / below[block] for block in sorted(above.keys() & below.keys())]
     # On the log scale 2x and 0.5x are equally far from 1, so A against B is the inverse of B
     # against A; an arithmetic mean of ratios favours whichever row stands above.
@@ -264,9 +268,11 @@ def format_ratio(ratio: Interval) -> str:
     value, low, high = ratio.value, ratio.low, ratio.high
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{value:.2f}x as fast (one repeat: no interval)"
+    # the whole interval must lie on one side of 1: anything else may be noise
     if low > 1:
         return f"{value:.2f}x faster ({low:.2f} to {high:.2f})"
     if high < 1 and low > 0:
+        # turned round, so that a reader need not divide; the ends change places
         return f"{1 / value:.2f}x slower ({1 / high:.2f} to {1 / low:.2f})"
     return f"no faster or slower beyond the noise ({value:.2f}x, {low:.2f} to {high:.2f})"
 
@@ -293,6 +299,7 @@ def name_reason(speedup: Speedup, row: Row, loader: LoaderRow | None) -> str:
     used = None  # of what the loader delivers with no step running
     if loader is not None and loader.alone_per_s and row.loader_per_s:
         used = row.loader_per_s.value / loader.alone_per_s.value
+    # the stronger reason first: a loader near its limit explains the stall as well
     if used is not None and used >= AT_ITS_LIMIT:
         return f", because the loader is at {used:.0%} of its limit"
     # a stall whose interval reaches 0 may be noise and is no reason; an unknown end is -inf
@@ -394,6 +401,7 @@ def summarise(measurement: Measurement) -> PrecisionTable:
     table = PrecisionTable(
         measurement,
         rows,
+        # a source with a problem delivered nothing: its rows carry the sentence
         [make_loader_row(measurement, s) for s in measurement.feeds if not s.problem],
         compare_with_fp32(measurement, rows),
         compare_batch_sizes(measurement, rows),

@@ -123,6 +123,7 @@ def has_room(sweep: SweepState) -> bool:
     live = sweep.live_cells()
     if not live:
         return left_s(sweep) > 0
+    # the next cell costs about as much as the last: nothing else is known of it
     last, probe = live[-1], sweep.probes[live[-1]]
     probe_s = probe.setup_s + probe.step_s * (1 + len(probe.losses))
     return least_s(sweep, [*live, last]) + probe_s <= left_s(sweep)
@@ -164,12 +165,14 @@ def fit_to_budget(sweep: SweepState, live: Sequence[Cell]) -> tuple[int, int]:
     """(timed steps per window, repeats) that fit the time left; adds the reasons for cuts."""
     options, left = sweep.options, left_s(sweep)
     cost = blocks_cost(sweep, [cell for cell in live if not sweep.is_tiny(cell)])
+    # tiny cells have a number of steps and blocks of their own: they come off the top
     tiny = [cell for cell in live if sweep.is_tiny(cell)]
     left -= blocks_cost(sweep, tiny).of(min(TINY_REPEATS, options.repeats), 0)
     fewest = min(options.fewest_steps, options.steps)
     repeats = options.repeats
     while repeats > FEWEST_REPEATS and cost.of(repeats, fewest) > left:
         repeats -= 1
+    # solved for the steps: repeats * (fixed + steps * once) = left
     affordable = int((left / repeats - cost.fixed) / cost.once) if cost.once else options.steps
     steps = max(min(options.steps, affordable), fewest)
     end = f"all rows must end within {options.seconds:.0f} s"
@@ -234,6 +237,7 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
             f"takes {step_s:.2g} s."
         )
     if losses and math.isnan(losses[0]):
+        # before anything was learnt
         advice = (
             "FP16 overflows above 65,504: scale the inputs down, or use bf16."
             if cell.precision == "fp16"
@@ -328,9 +332,12 @@ def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
     """Return the largest batch size up to `limit` that `fits` (monotone), to 1 in 64; or 0."""
     # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
     low, high = 0, max(1, start)
+    # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
+    # below, because memory is refused before the step runs
     while high <= limit and fits(high):
         low, high = high, high * 2
     if high > limit:
+        # the last doubling passed the limit without a trial: ask for the limit itself
         if low == limit or fits(limit):
             return limit
         high = limit
@@ -437,6 +444,7 @@ def _time_blocks(sweep: SweepState, steps: int, repeats: int) -> None:
             order = [cell for cell in order if not sweep.is_tiny(cell)]
         for key in dict.fromkeys(cell.source for cell in order):
             sweep.visits.append(sweep.sources[key].time_loader(block, sweep.clock))
+        # a fixed order would give each cell the heat that its neighbour leaves behind
         rng.shuffle(order)
         for cell in order:
             if not block and sweep.is_over():
@@ -457,12 +465,14 @@ def _visit_cell(sweep: SweepState, cell: Cell, block: int, steps: int, rng: rand
             trainer.start_at(scale)
         device_batches = [trainer.place(batch) for batch in source.cached_batches]
         train_steps(trainer, device_batches, 1 if tiny else WARM_STEPS, sweep.clock)
+        # which arm comes first is drawn, or the second would always have the warmer device
         for arm in rng.sample((RESIDENT, WARM), 2):
             before = trainer.graphs()
             batches: Iterator[Batch] = itertools.cycle(device_batches)
             if arm == WARM:
                 batches = full_batches(source.loader, source.batch_size)
             warmup = source.warmup if arm == WARM else 1
+            # a tiny row takes one step and no warm-up, or it would take minutes
             count, warmup = (TINY_STEPS, 0) if tiny else (steps, warmup)
             window = time_window(trainer, batches, count, warmup, sweep.clock)
             recompiled = trainer.graphs() - before

@@ -336,6 +336,7 @@ class TimedWindow:
         """Mean period of the steps taken; None where AMP skipped them all."""
         if not self.period_ms:
             return self.elapsed_ms / self.steps if self.steps else None
+        # a skipped step omits the optimizer: left in, it would make FP16 look faster than it is
         counted = self.counted_ms
         return float(np.mean(counted)) if counted else None
 
@@ -404,7 +405,9 @@ def _time_steps(
     """The window itself: marks at each next() entry and after the last step; waits in ms."""
     marks, waits = [], []
     for _ in range(steps):
+        # the mark comes before next(), so a period holds one wait and one step, in that order
         marks.append(trainer.mark())
+        # the wait is on the host's clock: it is the host that stands still in next()
         before = clock()
         batch = _next_batch(iterator)
         waits.append((clock() - before) / 1e6)
@@ -435,6 +438,7 @@ def train_steps(
     """Train up to `count` steps in `limit_s`, two at least; return s a step without the first."""
     start = clock()
     cycled = cycle(batches)
+    # the first step allocates, compiles and picks algorithms: it says nothing about the pace
     trainer.step(next(cycled))
     trainer.synchronise()
     begin = clock()

@@ -879,6 +879,7 @@ def _agreement(subject: TrainingSubject, best: Any) -> float:
 
 def _equal_share(task: Task, best: Any, wanted: Any) -> float:
     if task.kind == "classes":
+        # an output that the loss leaves out stays alike in all classes
         used = best.max(axis=task.axis) > best.min(axis=task.axis)
         found = best.argmax(axis=task.axis)
         rows = [(found == wanted)[used]]

@@ -71,6 +71,7 @@ class Case:
         """Period of the replay with some inputs exchanged."""
         kept = ("fetch", "workers", "prefetch", "loop", "overhead", "ready", "in_order")
         inputs = {name: getattr(self, name) for name in kept} | {"serialise": self.lag} | changes
+        # a short window again and again: the edges of the replay shall not decide
         often = -(-REPLAYED // max(1, len(inputs["fetch"])))
         inputs["fetch"] = np.tile(inputs["fetch"], often)
         period = predict.replay(**inputs).beside(self.costs.device).period
@@ -135,6 +136,7 @@ def _stages(window: Window, ids: Ints, labels: Mapping[str, float]) -> dict[str,
     stages = {k: v.astype(float) for k, v in walls.items() if k != "index"}
     none = np.zeros(len(ids))
     if not window.wall_of("fetch", ids).any():
+        # an unknown loader: what its own stages do not explain of the wait is unnamed
         wait = window.wall_of("wait", ids, MAIN)
         stages["getitem"] = np.maximum(wait - sum(stages.values(), none), 0.0)
     rest = stages.pop("getitem", none)
@@ -216,6 +218,7 @@ def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
         phase: {key: hits / sum(rows.values()) for key, hits in rows.items()}
         for phase, rows in _hits(session).items()
     }
+    # workers where there are any: the trainer's next() then only waits for them
     phase = "worker" if places.get("worker") else "wait"
     loading = places.get(phase) or {}
     hooked_stages = _hooked(warm)
@@ -225,6 +228,7 @@ def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
     for key, share in unnamed.items():
         name = key.partition("|")[0]
         by_stage[name] = by_stage.get(name, 0.0) + share / total
+    # the shares are of what was unnamed: no other stack says anything of them
     counts = total * _count(session, phase), _count(session, "step")
     return Labels(by_stage, places, *counts, _first_place(session))
 
@@ -235,6 +239,7 @@ def _first_place(session: Session) -> str:
         workers = bool(run.config.get("workers"))
         for key, weight in run.stacks.items():
             phase, _, place = key.split("|", 2)
+            # of workers what they do when they do something: the trainer only waits for them
             if phase == ("worker" if workers else "wait") and (place or not workers):
                 hits[place] = hits.get(place, 0) + weight
     place = max(hits, key=lambda name: hits[name], default="")
@@ -431,6 +436,7 @@ class Evidence:
         # much; by none of it where the cause is all of the step
         again = max(LEAST_RUN_TO_RUN, self.run_to_run_error / math.sqrt(max(1, len(shares))))
         again *= max(0.0, 1.0 - share.value)
+        # their errors are independent: squares add up
         low, high = (math.hypot(end - inside.value, again) for end in (inside.low, inside.high))
         both = Interval(inside.value, inside.value - low, inside.value + high, inside.n)
         return both.widened(abs(share.value) * error + self.recording_share)
@@ -468,6 +474,7 @@ def measured_share(e: Evidence, setting: str) -> Interval | None:
 
 
 def _relative_noise(window: Window) -> float:
+    # every epoch has its start: no chance decides whether one is in the window
     period = window.steps.period[~window.at_epoch_start]
     period = period if len(period) >= LEAST_STEPS else window.steps.period
     return float(period.std(ddof=1)) / math.sqrt(len(period)) / float(window.steps.period.mean())
@@ -498,7 +505,9 @@ def gather(session: Session) -> Evidence:
     found = None if observed else stalls.beyond(floor)
     seen = warm[0].starvation if warm else Interval(math.nan, -math.inf, math.inf)
     stall = found.share if found else seen
+    # with the loader no batch comes twice, so a rhythm is the step's own there
     rhythm = max((w.rhythm for w in windows.arm(Arm.PILOT, Arm.WARM)), default=1)
+    # batches in hand are a few of many: that matters where they are what is compared with
     in_hand = [] if found is None or found.by_waiting else windows.arm(Arm.RESIDENT)
     # on a GPU a window as a whole has a time, its steps have none: they go on after their return
     timed = not (observed or _on_gpu(session))
@@ -669,6 +678,7 @@ def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
 
 def _recording(windows: Windows, session: Session) -> RecorderCost:
     """(warm - bare) / warm where it is seen above its own noise, else what the probe measured."""
+    # the bare loop's window holds what the warm loader's does: no start is spread out here
     bare = _bare_periods(windows)
     recorded = {w.run.block: w.period_ns for w in windows.arm(Arm.WARM) if w.period_ns > 0}
     shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]

@@ -84,6 +84,7 @@ def measured_costs(timed: Window) -> Costs:
     startup, loop = timed.startup_ns, window.loop.astype(float)
     loop_cpu = float(np.maximum(timed.spans("loop")["cpu"], 0).mean() or 0.0)
     if not len(batches.batch):
+        # from what the trainer saw alone; the first batch of an epoch is start-up, not pace
         normal = window.normal
         wait, cpu = window.wait[normal], np.maximum(window.wait_cpu[normal], 0).astype(float)
         blocked, none = np.maximum(wait - cpu, 0).astype(float), np.zeros(len(wait))
@@ -234,6 +235,7 @@ def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
         return result.beside(costs.device)
     slow = slow_main = 1.0
     for _ in range(20):
+        # runnable, not running: who waits for a core crowds the others just as much
         per_worker = float(costs.cpu.mean()) * slow / (result.period * w)
         trainer = (costs.loop_cpu + costs.ready) * slow_main / result.period
         slow = crowd([per_worker] * (w - 1) + [trainer], cores)

@@ -39,6 +39,7 @@ def stall_events(timed: Window) -> list[StallEvent]:
     tau = max(float(MIN_STALL_NS), PERIOD_FACTOR * float(window.period.mean()))
     row = {int(b): i for i, b in enumerate(batches.batch)}
     events = []
+    # one event per next(): inside it the loader is late all the time, or only the hand-over is
     for i in np.flatnonzero(window.wait > tau):
         entry, end = int(window.entry[i]), int(window.entry[i] + window.wait[i])
         j = row.get(int(window.batch[i]), -1)
@@ -61,6 +62,8 @@ def event_cause(window: Steps, batches: Batches, i: int, j: int, span: tuple[int
         return "unknown" if blocked else "cpu"  # a disk, a lock, or a thread of the loader's own
     if batches.worker[j] == MAIN:
         return _mode(batches, j)
+    # a later batch was sent before half of the stall had passed: one that came just before its end
+    # has held nobody up
     middle = (span[0] + span[1]) // 2
     if np.any((batches.batch > window.batch[i]) & (batches.sent < middle)):
         return "HOL"

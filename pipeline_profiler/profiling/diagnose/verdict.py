@@ -65,6 +65,7 @@ def run_rules(
 
 def _failed(rule: Rule, error: Exception) -> FailedRule:
     frames = traceback.extract_tb(error.__traceback__)
+    # the innermost frame of this package: below it lies numpy, above it this file
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
     frame = own[-1] if len(own) > 1 else frames[-1]
     path = Path(frame.filename)
@@ -175,6 +176,7 @@ class Conclusion:
 
 def verdict_of(stall: Interval) -> tuple[Verdict, int]:
     """(verdict, more repeats needed) by the bands, read off the interval."""
+    # the end of the interval, not its middle: noise alone shall never make a verdict
     if stall.low >= HIGH:
         return Verdict.HIGH, 0
     if stall.low >= MODERATE:
@@ -193,8 +195,10 @@ def diagnose_session(session: Session) -> Conclusion:
             "--set measure.steps=100."
         )
     verdict, more = _judged(evidence)
+    # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE or evidence.dear_start
     failed: list[FailedRule] = []
+    # what comes after the windows costs as much where they do not wait
     inside = run_rules(INPUT_RULES if stalled else (rare.idle_worker,), evidence, failed)
     later = any(c.code == "PIPE032" and c.share.low >= MODERATE for _, c in inside)
     if later and not verdict.bound:
@@ -239,6 +243,7 @@ def _judged(evidence: Evidence) -> tuple[Verdict, int]:
     if verdict == Verdict.NOT_BOUND and evidence.dear_start:
         verdict = Verdict.INCONCLUSIVE  # no repeat would show how often that start comes
     if not evidence.observed and evidence.machine.others >= BUSY:
+        # whatever it looks like, it may be the doing of other programs
         verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     return verdict, more
 
@@ -246,10 +251,12 @@ def _judged(evidence: Evidence) -> tuple[Verdict, int]:
 def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
     """The cause with what was tried of its advice, or what trying it would take."""
     if not cause.change:
+        # a line of code, or what was changed and timed, needs no such word
         known = cause.evidence.get("at") or "baseline_ms" in cause.evidence
         return cause if known else replace(cause, next=f"{cause.next} (not tried)")
     setting = next(iter(cause.change))
     if raised := (e.session.probes.failed or {}).get(setting):
+        # the cause stands, the advice does not
         fix = f"no other setting: {cause.next} was tried, and {raised}"
         return replace(cause, next=fix, change=None, tried=True)
     runs, share = trials_of(e, setting), measured_share(e, setting)
@@ -283,6 +290,8 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
         index, cause = row
         if cause.code in ADVICE:
             return 3, 0.0
+        # an interval that holds nothing is no ground to fix anything, however high its point; nor
+        # are other programs, which are no part of the pipeline
         if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
             return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
@@ -300,8 +309,10 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
     bound = verdict.bound
 
     def place(cause: Diagnosis) -> int:
+        # "compute-bound" says that nothing was found, so it comes after whatever was
         if cause.code == "PIPE000":
             return 2
+        # nothing that may be nothing stands before it where no stall is sure
         if not bound and cause.share.low <= 0 and cause.code != "PIPE022":
             return 3
         if cause.about == "input" or (bound and cause.code == "PIPE015"):
@@ -316,6 +327,7 @@ def order(causes: list[Diagnosis], verdict: Verdict, stall: Interval) -> list[Di
 def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
     first: dict[str, Diagnosis] = {}
     for cause in causes:
+        # no cause is worth more than all of the step
         share = replace(cause.share, high=min(cause.share.high, 1.0))
         first.setdefault(cause.code, replace(cause, share=share))
     return list(first.values())
@@ -337,7 +349,9 @@ def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
         text += f"; {repeats} left out, as other programs disturbed them"
     if evidence.floor_ns:
         text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
+        # what a clock beside the training would show: any loader with workers hands over
         text += f" ({evidence.with_floor.value:.1%} with it)" if evidence.with_floor else ""
+    # more repeats than anybody would run are no advice
     if more >= TOO_MANY_REPEATS:
         others = evidence.machine.others
         why = f"other programs took {others:.0%} of the cores" if others >= BUSY else ALONE

@@ -160,6 +160,7 @@ def batch_columns(run: Run, from_batch: int) -> Batches:
 
 def stage_columns(run: Run, ids: Ints) -> tuple[dict[str, Ints], dict[str, Ints]]:
     """Self wall and CPU time of each loader stage, details summed, aligned to the batches `ids`."""
+    # spans of the loop itself; what is left is loading
     own = {"iter", "wait", "loop", "step", "fetch", "serialise", "receive", "sampler"}
     wall: dict[str, Ints] = {}
     cpu: dict[str, Ints] = {}
@@ -440,6 +441,7 @@ class Window:
         typical = float(self.steps.wait[later].mean())
         costs = []
         for start, end in zip(starts, [*starts[1:], len(whole.batch)], strict=True):
+            # the batches in flight come late or at once while the workers begin
             filling = whole.wait[start + 1 : min(end, start + max(1, self.in_flight))]
             costs.append(float(whole.startup[start]) + float(filling.sum()))
             costs[-1] -= typical * (1 + len(filling))

@@ -152,6 +152,7 @@ def drive(
     gaps = DeviceGaps(sys.modules["torch"].cuda) if watched else None
     edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
     real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine
+    # a first pass is metered from its start, else the timed window
     meter = environment.Meter() if real and recorder.run.arm == Arm.PILOT else None
     try:
         while recorder.steps < steps and bench.clock() < deadline:
@@ -226,6 +227,7 @@ class Shadow:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        # one token a step: without it the shadow would load ahead as fast as it can
         self._tokens = threading.Semaphore(0)
         self._stop = False
         self.error: BaseException | None = None
@@ -439,6 +441,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
                 break
         if done == before:
             break
+    # what the device still works on belongs to the timed steps
     synchronise()
     run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
     return run

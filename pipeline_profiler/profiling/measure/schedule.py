@@ -95,6 +95,7 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
     finally:
         probes.keep_stacks(recorder, sampler)
     session.environment = environment.describe()  # now: a step has begun to use its GPU, if any
+    # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept_batches:
         raise ProfileError(
@@ -178,6 +179,7 @@ def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace
     """From the pilot; the bare loop runs in every other block, the trial may join the others."""
     more = 0.0 if only_needed else 0.5  # half a bare loop per block
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+    # the way to a later place of a stream takes half a window on average
     more += 0.5 if _is_stream(first) else 0.0
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
     alone = float(first.steps.loop.mean()) / 1e9
@@ -205,6 +207,7 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     probing = probes.stack_seconds(options) + pilot_seconds(options)
     probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
     if first.run.config.get("kind") == "tf":
+        # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
     if first.run.config.get("kind") == "torch":
         probing += TRIAL_SHARE * budget
@@ -251,6 +254,7 @@ def _fit(
     if brisk and not options.seconds:
         wanted = max(floor, min(wanted, pace.steps_in(QUICK_LOOK_S / FIRST_LOOK) - long))
     fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
+    # repeats go last: the interval shrinks with them, not with steps
     for repeats, warmup in itertools.product(fewer, (long, short)):
         affordable = pace.steps_in(budget / repeats) - warmup
         if affordable >= floor:
@@ -263,6 +267,7 @@ def _fit(
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
     epoch, rhythm = first.epoch_steps, first.rhythm
     reasons: list[Reason] = []
+    # whole epochs where they fit: their starts and their ends are then in the window
     if 0 < epoch <= max(steps, affordable):
         steps = epoch * max(1, round(steps / epoch))
     elif 1 < rhythm <= steps:
@@ -346,6 +351,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
     machine = environment.Meter()
     _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
+    # half of what a trial may take stays for it
     kept = int(TRIAL_SHARE / 2 * options.budget * 1e9)
     repeat_disturbed(bench, session, kept_batches, deadlines[1] - kept)
     trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
@@ -409,6 +415,7 @@ def _run_blocks(
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
         arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
         bench.save_meanwhile(session)
+        # the last look is at the last block
         done, looks = block + 1, min(len(LOOK_MISS), repeats - FIRST_LOOK + 1)
         may_stop = session.plan.early_stop and 0 <= done - FIRST_LOOK < looks - 1
         if may_stop and (side := deciding_side(session)):
@@ -425,6 +432,7 @@ def repeat_disturbed(
     for block in range(done, done + wanted):
         runs = [Window.of(run) for run in session.runs if run.arm in SPLIT_ORDER]
         quiet = block - len(disturbed_blocks(runs))
+        # a quick run does not wait for a machine that was busy all the time
         if quiet >= wanted or (session.plan.early_stop and not quiet):
             return
         if not _one_more(bench, session, kept_batches, deadline, "other programs disturbed one"):
@@ -451,6 +459,7 @@ def _one_more(
     plan, block = session.plan, len(session.arm(Arm.WARM))
     blocks = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
     longest = max((run.totals.get("window_ns", 0) for run in blocks), default=0)
+    # an arm is its window, its warm-up and its start
     whole = 2 * longest
     whole += longest * plan.warmup // max(1, plan.steps)
     whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)

@@ -91,6 +91,7 @@ def user_traceback(error: BaseException) -> str:
     _, *frames = _FRAME.split(text)
     if not frames:
         return text.strip()
+    # what follows the last frame's source lines is the exception itself
     body = frames[-1].splitlines()
     end = next((i for i, line in enumerate(body) if line and not line.startswith("  ")), len(body))
     frames[-1], last = "\n".join(body[:end]) + "\n", "\n".join(body[end:]).strip()

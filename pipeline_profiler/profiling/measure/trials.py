@@ -59,6 +59,7 @@ def untried(session: Session) -> tuple[Diagnosis | None, float]:
     except ProfileError:
         return None, 0.0
     shown = [cause for cause in found.causes if cause.share.low > 0]
+    # the file begins with the most specific, the screen with the largest: either may be the first
     by_size = sorted(shown, key=lambda cause: -cause.share.low)
     for cause in [*found.causes[:1], *by_size[:1]]:
         if cause.change and not cause.tried:

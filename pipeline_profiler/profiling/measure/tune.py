@@ -90,6 +90,7 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
             bench.tell(f"setting {_words(setting)}")
             run = time_setting(bench, loader, setting, steps, session)
             points.append(_point(run, setting, base, costs))
+            # after each: what ends the sweep early leaves the points there are
             sentence = _sweep_sentence(points)
             session.results |= {"sweep": points, "sweep_sentence": sentence}
             session.results |= {"verdict": "sweep", "sentence": sentence}
@@ -156,6 +157,7 @@ def _point(
     timed_window: Window, setting: Mapping[str, Any], base: Mapping[str, Any], costs: predict.Costs
 ) -> dict[str, Any]:
     full = {"prefetch": 2} | dict(base) | dict(setting)
+    # costs of a batch grow with it; that is assumed, hence marked as extrapolated below
     scale = float(full.get("batch_size") or 1) / float(base.get("batch_size") or 1)
     guess = predict.predict_period(_scaled(costs, scale), full)
     steady = timed_window.steady_ns  # the prediction has no start-up either
@@ -277,6 +279,7 @@ def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
+    # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
     axes: list[list[dict[str, Any]]] = [
         [{}, *({"workers": n} for n in range(1, most + 1) if n != workers)],
@@ -291,6 +294,7 @@ def _candidates(
     mixed = [
         {k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)
     ]
+    # without workers there is nothing to fetch ahead, to keep, or to reorder
     return [change for change in mixed if change and (workers or "workers" in change)]
 
 

@@ -187,6 +187,7 @@ class WatchedProcess:
             self.close(loop)
             raise
         self.phase = "step" if trains else "outside"
+        # ranks are compared part by part, in every step
         looking = loop.looks.looking or self.rank is not None
         if looking is not self.looking:
             self.looking = looking

@@ -71,6 +71,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     wait = steps.wait.astype(float)
     if len(wait) < 6:
         return None
+    # start-up is taken off: it is the same for cold and warm files
     windows = [case.window for case in e.cases]
     warm = float(np.mean([w.input_wait_ns - (w.period_ns - w.steady_ns) for w in windows]))
     megabytes, faults = device_reads(first[0])
@@ -106,6 +107,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
     others = (totals.get("others_ns", 0) + totals.get("steal_ns", 0)) / len(first[0].whole)
     share, least = share_of(wait - again), share_of(wait - again - reading - others)
     share = replace(share, low=least.low)
+    # each half of it: what the loader does once, at its begin, costs a training nothing
     halves = [half.mean() - others for half in np.array_split(wait, 2)]
     least_half = max(TIMES_LONGER * again, float(wait.mean()) / 4)
     if share.low < COLD_SHARE or min(halves) < least_half:
@@ -188,6 +190,7 @@ def work_between_steps(e: Evidence) -> Diagnosis | None:
     place, part = kinds[of]
     loop = e.share(lambda case: float(case.loop.mean())).scaled(part)
     share = loop.widened(e.labels.step_error(part) * loop.value / part) if part else loop
+    # a write that waits for the disk is never meant to be in a step: named from less
     if part < BETWEEN_SHARE and not (_SYNCED.search(place) and share.low >= SYNCED_SHARE):
         return None
     return _between(share, place, {"at": place}, of)
@@ -235,9 +238,11 @@ def _kind(place: str) -> str:
         return "side"
     names = [head.rpartition(" ")[2], *callers]
     functions = [_function(name) for name in names]
+    # what a model does to its input is training, whatever its functions are called
     in_model = "forward" in functions
     if _PREPARING_LINE.search(line) and not in_model:
         return "preparing"
+    # innermost first: what a function is doing counts, not who called it
     for depth, function in enumerate(functions):
         if _SYNC.search(function):
             return "sync"
@@ -323,6 +328,7 @@ def unused_fields(e: Evidence) -> Diagnosis | None:
     if not fields:
         return None
     unused, total = sum(fields.values()), int(e.session.probes.batch_bytes or 1)
+    # in proportion to bytes: of the hand-over the bytes are what grows with them
     value = float(np.mean([c.overhead / c.period for c in e.cases])) * unused / max(total, 1)
     names = ", ".join(f"{name} ({size / 1e6:.2f} MB)" for name, size in fields.items())
     return Diagnosis(

@@ -53,6 +53,7 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
         # where the workers' own demand crowds the cores, a late trainer is a consequence
         if crowded_by_itself(e):
             return None
+        # a long hand-over with little pickling in it: nobody took the batch when it was there
         return Diagnosis(
             "PIPE029",
             f"a finished batch reaches the step {ms:.1f} ms late, and little of that is pickling: "
@@ -109,6 +110,7 @@ def _floor(e: Evidence, case: Case) -> float:
 
 def _without_transfer(e: Evidence, case: Case) -> float:
     late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
+    # many small objects slow the step too: collections, and caches they have emptied
     loop = _loop_alone(e, case)
     return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand, loop=loop)
 
@@ -238,6 +240,7 @@ def _queueing(e: Evidence, cores: int) -> Interval:
 def uncrowded(e: Evidence, case: Case) -> predict.Costs:
     """What a batch of a loader with workers costs when nobody waits for a core."""
     costs = case.costs
+    # no loader hands over faster than the empty one did
     receipt = max(e.null_ns, float(np.maximum(case.steps.wait_cpu, 0).mean()))
     pickling = case.window.stage_cpu_ns("serialise") + e.null_ns
     return replace(
@@ -294,6 +297,7 @@ def too_few_workers_at_par(e: Evidence) -> Diagnosis | None:
     if not e.workers or e.workers >= e.cores:
         return None
     diagnosis = _more_workers(e, e.cores)
+    # otherwise the work itself is too much, and its stage is the better advice
     return diagnosis if diagnosis and diagnosis.share.value >= 0.85 * e.stall.value else None
 
 
@@ -302,6 +306,7 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
     if e.config.get("kind") != "torch":
         return None
     cpu = np.mean([case.window.needs_core(0.0) for case in e.cases])
+    # blocked time needs no core: four workers on each still help a slow disk or network
     most = e.cores if cpu >= predict.CPU_BOUND_SHARE else 4 * e.cores
     return _more_workers(e, max(most, 2)) if e.workers < most else None
 

@@ -35,6 +35,7 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     """Time from iter() to the first batch, spread over the steps of a whole epoch."""
     if not any(case.startup for case in e.cases) and not e.dear_start:
         return None
+    # timed as it is, not replayed: the error of a model of the other steps is none of its
     predicted = e.share(_avoidable_start)
     if e.dear_start:
         predicted = Interval(e.open_start, 0.0, e.open_start, len(e.cases))
@@ -55,8 +56,10 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
         fix, change = "set persistent_workers=True", {"persistent": True}
     said = f"{begins} (worker start-up, first fetch)"
     if not e.workers and share.value > MOSTLY * e.stall.value:
+        # most of what next() waits for, so the line seen most often in it is that of the start
         drawn = float(np.mean([_drawn_at_starts(case.window.whole) for case in e.cases]))
         place = e.labels.top_place("sample code")
+        # of torch's own samplers no line is seen; one of the user's is a generator
         place = "the sampler" if drawn > MOSTLY and "__iter__" not in place else place
         said = f"{begins}" + (f", most of it at {place}" if place else " (sampler, first fetch)")
         fix = "make once what is made anew for each epoch: an order, an index, a filled buffer"
@@ -177,6 +180,7 @@ def _stragglers(case: Case) -> Flags:
     # a second look at the slow samples alone found them fast: it is not the samples
     if run.totals.get("probe_ratio_percent", 1000) < 200:
         return none
+    # a stream whose samples carry no name: the n-th of a worker is no sample to look at
     named = any(isinstance(key, str) for key in run.slow_keys[:100])
     if run.config.get("iterable_dataset") and not named:
         return none

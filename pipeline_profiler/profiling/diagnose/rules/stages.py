@@ -113,6 +113,7 @@ def _stage_of_rank(e: Evidence, rank: int) -> Diagnosis | None:
 def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     crowded = crowded_by_itself(e)
     share = e.saving(lambda case: _played_without(e, case, (name,), crowded))
+    # a stage that samples named is as uncertain as its share of them
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
     blocked, how = _mostly(e)
@@ -175,6 +176,7 @@ def _said_of_reduced(e: Evidence) -> str:
     said = []
     reduced = f"one decoded at no less than {tried.get('side', 0):.0f} px takes"
     copied = "one stored as a copy of 256 px takes"
+    # a whole sample where it was tried: what is smaller is not only decoded sooner
     whole = "sample_ms" in tried
     ways = (
         ("reduced_ms", "full_ms", reduced, ("decode",)),
@@ -221,9 +223,11 @@ def _of_the_step(saved: Interval) -> str:
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     """The data is not where the training is: first byte against the bytes that follow."""
     latency, data, calls = e.remote_reads()
+    # less than half remote: the disk or the decoder behind it is the better name
     if latency + data < 0.5 * ms:
         return None
     batch_bytes = float(np.mean([np.maximum(c.batches.read_chars, 0).mean() for c in e.cases]))
+    # bytes that the hooks saw over the time after the first byte
     pace = batch_bytes / 1e6 / max(data / 1e3, 1e-9)
     late = latency > data
     fix = (
@@ -248,6 +252,7 @@ def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
     """Decoding and transforming gives the same bytes every epoch: once would do."""
     repeatable = e.session.probes.repeatable or {}
     shares = e.stage_shares
+    # what depends on the sample alone; collate and serialise would remain
     work = shares.get("decode", 0.0) + shares.get("transform", 0.0)
     if not repeatable.get("same") or work < REPEATED_SHARE:
         return None
