@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -23,8 +23,7 @@ from audit.run.store import Store
 
 IS_OPEN = "open"
 MEMBERS = 60
-Order = Literal["cost", "severity", "code"]
-PLACES: Mapping[Order, str] = {
+PLACES: Mapping[str, str] = {
     "cost": "cost", "severity": "severity_place", "code": "code_place",
 }  # fmt: skip
 
@@ -50,7 +49,7 @@ class FindingFilter:
     folded: bool = False
     once: bool = False
     distinct: bool = False
-    order: Order = "cost"
+    order: str = "cost"
 
     @property
     def place(self) -> str:
@@ -225,7 +224,7 @@ def _rows(store: Store, place: str, lines: Mapping[int, int]) -> tuple[Row, ...]
 
 
 @reads(index_findings)
-def place_of(store: Store, fingerprint: str, order: Order = "cost") -> int | None:
+def place_of(store: Store, fingerprint: str, order: str = "cost") -> int | None:
     """Return a finding's place in an order, None where this run has no such finding."""
     sql = f"SELECT {PLACES[order]} FROM {INDEX} WHERE fingerprint = ?"
     found = store.scalar(sql, [fingerprint])
@@ -255,7 +254,7 @@ def neighbour(
 
 
 @reads(index_findings)
-def open_finding(store: Store, fingerprint: str, order: Order = "cost") -> OpenedFinding | None:
+def open_finding(store: Store, fingerprint: str, order: str = "cost") -> OpenedFinding | None:
     """Return a finding with its samples and its place in an order; None where there is none."""
     sql = f"""
         SELECT x.{PLACES[order]} AS place, x.fold, x.row, x.begins, x.ends,

@@ -36,7 +36,8 @@ class _Open:
     """An open version: `marked` is the summary whose statuses its store has, `users` how many hold
     it or wait for it, `prepared` what was made in memory beside its tables.
 
-    `opening` guards the store and what it holds, `deciding` the summary of decisions.
+    `opening` guards the store and what it holds, `deciding` the summary of decisions
+    and `inode`, that of their file.
     """
 
     store: Store | None = None
@@ -44,6 +45,7 @@ class _Open:
     marked: DecisionSummary | None = None
     users: int = 0
     decisions: DecisionSummary | None = None
+    inode: int = 0
     known: LookedUp = field(default_factory=LookedUp)
     opening: threading.Lock = field(default_factory=threading.Lock)
     deciding: threading.Lock = field(default_factory=threading.Lock)
@@ -102,19 +104,19 @@ def open_reader(run: Path, version: RunVersion | None = None) -> RunReader:
     Raises RunError where there is none, or it is damaged; OSError where it vanishes meanwhile.
     """
     version, wanted = version or run_version.require(run), DecisionStore(run).revision()
-    key = version.key
+    key, inode = version.key, _inode_of_decisions(run)
     with _taken(key) as opened, opened.deciding:
+        if opened.inode != inode:  # another file is in its place
+            opened.decisions, opened.known, opened.inode = None, LookedUp(), inode
         decisions = opened.decisions
-        differs = decisions is not None and decisions.revision != wanted
-        if (
-            decisions
-            and differs
-            and not _reaches(DecisionStore(run).revision(), decisions.revision)
-        ):
-            decisions, opened.known = None, LookedUp()  # another file is in its place
         if decisions is None or not _reaches(decisions.revision, wanted):
             decisions = opened.decisions = summarise_decisions(run, version, opened.known)
         return RunReader(run, version, key, decisions)
+
+
+def _inode_of_decisions(run: Path) -> int:
+    path = DecisionStore(run).path
+    return path.stat().st_ino if path.exists() else 0
 
 
 def _reaches(revision: str, wanted: str) -> bool:

@@ -94,12 +94,12 @@ def get_findings(call: ApiCall) -> Any:
     codes = tuple(code.strip().upper() for code in (words["code"] or "").split(",") if code)
     filters = FindingFilter(
         codes, words["severity"], words["split"], None, words["label"], words["status"],
-        words["text"] or "",
+        words["text"] or "", order=words["order"] or "cost",
     )  # fmt: skip
     results = open_results(call.dataset.run)
     start = 0
     if words["after"]:
-        place = findings.place_of(results, words["after"])
+        place = findings.place_of(results, words["after"], filters.order)
         if place is None:
             raise UsageError("after names a finding that is gone: begin with the first page.")
         start = place + 1
@@ -392,6 +392,7 @@ ROUTES = (
             ApiField("label", "a class with a part in them"),
             ApiField("status", "what was decided", choices=("open", "waived", "decided")),
             ApiField("text", "a part of the message or of a sample's id"),
+            ApiField("order", "the order (default cost)", choices=tuple(findings.PLACES)),
             AFTER, _limit(),
         ),
     ),

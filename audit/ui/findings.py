@@ -23,7 +23,7 @@ from audit.report.thumbnails import Thumbnail
 from audit.results import findings as browse
 from audit.results.boxes import load_boxes
 from audit.results.distributions import class_order
-from audit.results.findings import FindingFilter, OpenedFinding, Rows
+from audit.results.findings import PLACES, FindingFilter, OpenedFinding, Rows
 from audit.results.formatting import counted, number_text
 from audit.results.images import Card
 from audit.ui import html, link
@@ -93,6 +93,7 @@ def filter_of_link() -> FindingFilter:
         fold=link.get("fold"),
         folded=not link.get("fold"),
         distinct=not link.get("code"),
+        order=link.chosen_option("order", tuple(PLACES)),
     )
 
 
@@ -105,7 +106,7 @@ def _filters(run: Opened) -> None:
         "labels": browse.facet(run, replace(filters, label=None), "labels"),
     }
     names = {check.code: check.name for check in run.report().checks}
-    box = st.columns([3, 2, 2, 3, 2, 3], vertical_alignment="bottom")
+    box = st.columns([3, 2, 2, 3, 2, 2, 3], vertical_alignment="bottom")
     codes = {c: f"{c} {name} ({facets['code'].get(c, 0):,})" for c, name in names.items()}
     with box[0]:
         resets = ["finding", "fold"]
@@ -125,6 +126,9 @@ def _filters(run: Opened) -> None:
     with box[4]:
         link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
     with box[5]:
+        orders = tuple(PLACES)
+        link.choose("Order", "order", orders, any_=None, resets=["finding", "start", "before"])
+    with box[6]:
         link.write_link("Search", "q", resets=["finding"], placeholder="file name or message")
 
 
@@ -334,7 +338,7 @@ def step(run: Opened, filters: FindingFilter, place: int, *, back: bool = False)
 
 def step_from(run: Opened, filters: FindingFilter, fingerprint: str) -> None:
     """Open the neighbour of a finding that was decided."""
-    place = browse.place_of(run, fingerprint)
+    place = browse.place_of(run, fingerprint, filters.order)
     if place is not None:
         step(run, filters, place)
 

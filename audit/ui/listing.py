@@ -104,13 +104,13 @@ def list_of_link(run: Opened, filters: FindingFilter, what: str) -> Listed:
     """
     before, asked = link.get("before"), link.get("finding")
     anchor = before or link.get("start")
-    place = browse.place_of(run, anchor) if anchor else None
+    place = browse.place_of(run, anchor, filters.order) if anchor else None
     rows = browse.page(run, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
     if not rows.rows and anchor:
         rows = browse.page(run, filters, size=PAGE_SIZE)
-    named = browse.open_finding(run, asked) if asked else None
+    named = browse.open_finding(run, asked, filters.order) if asked else None
     first = rows.rows[0].fingerprint if rows.rows else ""
-    current = named or (browse.open_finding(run, first) if first else None)
+    current = named or (browse.open_finding(run, first, filters.order) if first else None)
     total = browse.count_findings(run, filters)
     with st.container():  # what is below keeps its place
         if said := _said(filters, asked, named, current, what):
