@@ -43,9 +43,6 @@ class Contract:
         return bool(re.fullmatch(rf"({'|'.join(self.families)})\d{{3}}", code))
 
 
-# ---- finding checks ----
-
-
 def modules_in(package: str) -> Iterator[ModuleType]:
     """Import every file of a folder of checks, in the order of names."""
     folder = importlib.import_module(package)

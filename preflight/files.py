@@ -66,9 +66,6 @@ def _judge(path: Any, status: os.stat_result) -> None:
         raise SpecialFileError(errno.EINVAL, f"it is {kind}, and no file", os.fspath(path))
 
 
-# ---- what a document names ----
-
-
 def inside(folder: Path, name: object, *, links: bool = True) -> Path:
     """Return the path below `folder` of a name in a document.
 

@@ -141,9 +141,6 @@ def _discard(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-# ---- help ----
-
-
 Groups = Mapping[str, Mapping[str, str]]
 """{title of a group: {command: what it is for}}, the commands that a newcomer needs first."""
 

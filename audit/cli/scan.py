@@ -369,9 +369,6 @@ def _print_card(report: Report, licence: str) -> None:
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 
 
-# ---- the end ----
-
-
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
     if fail_on.only_new and baseline is None:
         raise UsageError(

@@ -314,9 +314,6 @@ def choose_workers(
     return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
 
 
-# ---- files whose content an earlier scan knows: moved ones, and edits a listing does not show ----
-
-
 def find_unseen_edits(
     store: Store, executor: Executor, limits: Limits, progress: ProgressCallback
 ) -> list[str]:

@@ -68,9 +68,9 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 class ScanRequest:
     """A scan that can begin, with its source open (options: `audit.scanning.options`).
 
-    `vectors`: the embeddings that judge labels; without them only checks that read embeddings
-    compute some. `jobs`: worker processes (default: usable cores). `parts`: a folder that the
-    workers of `executor` share. `verify`: hash every file. `lock`: hold the lock of the run.
+    `vectors`: the embeddings that judge labels, computed if given or if one of `checks` needs
+    them. `jobs`: worker processes (default: usable cores). `parts`: a folder that the workers of
+    `executor` share. `verify`: hash every file. `lock`: hold the lock of the run.
     """
 
     source: Source
@@ -171,9 +171,6 @@ def _configured(
     if not own.broken and (unknown := sorted(config.thresholds.keys() - known)):
         raise UsageError(f"[checks.{unknown[0]}]: no file of [plugins] has this check.")
     return configure_checks(wanted, config.thresholds, own.checks)
-
-
-# ---- the five steps ----
 
 
 @dataclass(slots=True)
@@ -390,9 +387,6 @@ class _Scan:
         return choose_workers(self.config, request.jobs, store, table, request.executor)
 
 
-# ---- findings ----
-
-
 @dataclass(frozen=True, slots=True)
 class _Judge:
     """Runs checks over measurements; `own`: custom code; `recall`: how to open images for it."""
@@ -456,9 +450,6 @@ def _measure_recall(store: Store, run: Path, config: Config) -> None:
         store.execute("UPDATE relate_facts SET value = ? WHERE key = ?", [value, key])
 
 
-# ---- what makes measurements alike ----
-
-
 def _start_building(store: Store, config: Config, own: OwnCode) -> None:
     """Make the tables; forget an unfinished build that measured otherwise than this scan would."""
     made = {"schema_version": str(SCHEMA_VERSION), "measured_as": _measured_as(config, own)}
@@ -496,9 +487,6 @@ def _related_as(config: Config, vectors: VectorOptions | None) -> str:
         "boxes": BOX_STATISTICS_VERSION,
     }  # fmt: skip
     return json.dumps(made, sort_keys=True)
-
-
-# ---- facts ----
 
 
 def _facts(source: Source) -> dict[str, str]:

@@ -60,7 +60,7 @@ class DatasetLine:
     """A dataset at home. `errors`, `warnings`: open; `*_change`: since the previous scan, or None.
 
     `scanned`: UTC. `decided`: decisions by person, descending. `trend`: errors and warnings of each
-    scan. `problem`: why no figures; `notice`: why not the version of CURRENT; "" without.
+    scan. `problem`: why there are no figures; `notice`: why it is not the version of CURRENT.
     """
 
     name: str

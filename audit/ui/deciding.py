@@ -155,7 +155,8 @@ def decide_keeper(
 ) -> None:
     """Keep the chosen copy of a group and drop its others, as one batch.
 
-    Raises UsageError for no copy, a dropped one, and a later decision of another person.
+    Raises UsageError for a sample that is no copy or dropped, and for a later decision of another
+    person.
     """
     now = open_chosen_run()
     group = open_finding(now, fingerprint)

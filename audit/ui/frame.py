@@ -90,9 +90,6 @@ def _runs() -> None:
     )
 
 
-# ---- fragments ----
-
-
 WITH_ITS_PAGE = "fragment drawn with its page"
 CHANGED = "page of the fragment changed"
 

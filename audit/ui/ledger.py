@@ -248,9 +248,6 @@ def _make(run: Opened, form: str) -> None:
     begin(start_job(f"Folder of {run.name}", "apply", run.run, [str(out), form], makes=out))
 
 
-# ---- in the sidebar of every page ----
-
-
 def show_decided() -> None:
     """Draw who this is, Undo, and what was decided, which follows the ledger."""
     person = me()

@@ -76,9 +76,6 @@ def subset_parquet(subset: Subset) -> bytes:
     return buffer.getvalue()
 
 
-# ---- predictions beside truth ----
-
-
 COLUMNS = ("sample_id", "truth", "prediction", "confidence", "weight", "suspected_mislabel")
 
 
