@@ -98,7 +98,7 @@ class Serial:
 
 @dataclass(slots=True)
 class _Task:
-    """A chunk; `alone` after the machine failed it; `starts`: workers that died before it."""
+    """A chunk; `alone` after the machine failed it; `starts`: workers that died early."""
 
     items: Sequence[Any]
     alone: bool = False

@@ -389,7 +389,7 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Runs checks over measurements; `own`: custom code; `recall`: how to open images for it."""
+    """Run checks over measurements; `own`: custom code; `recall`: how to open images."""
 
     checks: Sequence[CheckConfig]
     own: OwnCode
