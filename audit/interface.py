@@ -4,9 +4,7 @@
     run = audit.scan("images")
     run.findings
 
-A `Run` is a path and no more: every table is read when it is asked for, so that what a later scan
-or a decision changed is seen. Errors are those of `audit.errors`, in one sentence. Cost: a
-scan as on the command line; a table the query that reads it, well under a second for 100,000 rows.
+A `Run` holds a path only, and reads each table on access. Errors are those of `audit.errors`.
 """
 
 from __future__ import annotations
@@ -167,7 +165,6 @@ class Run:
     """The results of an audit: frames of findings, images, pairs, groups and annotations."""
 
     def __init__(self, path: Place) -> None:
-        """Name the run; raises RunError where there is none."""
         self.path = Path(path)
         run_version.require(self.path)
         self._finder: tuple[str, Finder] | None = None
@@ -450,7 +447,6 @@ class Shown:
         self.text, self._picture = text, picture
 
     def __repr__(self) -> str:
-        """Return the text; what is in a name can steer no terminal."""
         return "\n".join(visible(line) for line in self.text.splitlines())
 
     def _repr_html_(self) -> str:

@@ -31,10 +31,7 @@ C = TypeVar("C", bound=Documented)
 
 @dataclass(frozen=True)
 class Contract:
-    """What one program requires of its checks; a broken rule raises `error` with its location.
-
-    `rules`: (broken, sentence without a full stop) of a check.
-    """
+    """A program's rules for checks, (broken, sentence) each; `error` is raised with location."""
 
     families: tuple[str, ...]
     sections: tuple[str, ...]
@@ -46,9 +43,6 @@ class Contract:
         return bool(re.fullmatch(rf"({'|'.join(self.families)})\d{{3}}", code))
 
 
-# ---- finding checks ----
-
-
 def modules_in(package: str) -> Iterator[ModuleType]:
     """Import every file of a folder of checks, in the order of names."""
     folder = importlib.import_module(package)
@@ -57,10 +51,7 @@ def modules_in(package: str) -> Iterator[ModuleType]:
 
 
 def checks_in(modules: Iterable[ModuleType], base: type[C], contract: Contract) -> Mapping[str, C]:
-    """Return every check that these files define, by code and in its order; read-only.
-
-    A class whose name begins with `_` is a base. Broken rules and repeated codes raise the error.
-    """
+    """Return every check of these files by code, `_` bases excluded; broken rules raise."""
     found: dict[str, C] = {}
     for module in modules:
         for _, cls in inspect.getmembers(module, inspect.isclass):

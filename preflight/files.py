@@ -1,7 +1,6 @@
 """Open paths from outside: regular files below an allowed folder only.
 
-A named pipe waits and /dev/zero never ends, so a file is opened without waiting and checked before
-it is read. `inside` checks every path that a document names.
+A named pipe waits and /dev/zero never ends, so a file opens without waiting and is checked first.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ class SpecialFileError(OSError):
 
 
 def regular(path: Any, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file or folder without waiting; return its descriptor: an `opener`.
-
-    Raises SpecialFileError for other files, and OSError as `os.open` does.
-    """
+    """Return the descriptor of a regular file or folder; SpecialFileError for other files."""
     try:
         file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
@@ -66,19 +62,14 @@ def read_regular(path: Any) -> bytes:
 
 def _judge(path: Any, status: os.stat_result) -> None:
     kind = KINDS.get(stat.S_IFMT(status.st_mode))
-    # /dev/null is an empty file to whoever names it
     if kind is not None and not os.path.samestat(status, os.stat(os.devnull)):
         raise SpecialFileError(errno.EINVAL, f"it is {kind}, and no file", os.fspath(path))
 
 
-# ---- what a document names ----
-
-
 def inside(folder: Path, name: object, *, links: bool = True) -> Path:
-    """Return the place below `folder` of a name that a document gives; else raise ValueError.
+    """Return the path below `folder` of a name in a document.
 
-    Refused: an absolute path, `..`, an empty part, a NUL byte, a long name or no text; with
-    `links`, also a way through a link.
+    Raises ValueError for absolute paths, `..`, empty parts, NUL, long names; `links`: for links.
     """
     parts = name.split("/") if isinstance(name, str) else []
     named = bool(parts) and all(map(_is_file_name, parts))

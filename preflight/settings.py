@@ -52,10 +52,7 @@ def global_options_first(words: Sequence[str]) -> list[str]:
 
 
 def read_settings(path: Path | None, name: str) -> tuple[dict[str, Any], Path]:
-    """Return the document of a settings file (default: `name` here), and its path.
-
-    It is empty without a file. Raises SettingsError for an absent `path` or no TOML.
-    """
+    """Return the settings document (empty without a file) and its path; raises SettingsError."""
     chosen = path or Path(name)
     if path is None and not chosen.exists():
         return {}, chosen
@@ -73,10 +70,7 @@ def read_settings(path: Path | None, name: str) -> tuple[dict[str, Any], Path]:
 
 
 def assign(document: dict[str, Any], assignments: Iterable[str], keys: Collection[str]) -> None:
-    """Set keys of a document, each given as `TABLE.KEY=VALUE`, a value of TOML or text.
-
-    Raises SettingsError with the nearest name for a key that is not in `keys`.
-    """
+    """Set keys, each given as `TABLE.KEY=VALUE`; SettingsError with the nearest known key."""
     for text in assignments:
         key, equals, value = text.partition("=")
         key = key.strip()

@@ -34,10 +34,7 @@ class OutputError(Exception):
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Return the text with control and direction characters as escapes such as `\\x1b`.
-
-    `keep`: those that stay, such as a line end.
-    """
+    """Return text with control and direction characters escaped, except those in `keep`."""
     return UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
 
 
@@ -109,7 +106,6 @@ def close_streams() -> None:
 
 
 def _safe(text: str, styled: bool, keep: str) -> str:
-    # The odd parts are what the expression matched: the colours.
     parts = STYLE.split(text) if styled else [text]
     return "".join(part if i % 2 else visible(part, keep) for i, part in enumerate(parts))
 
@@ -143,9 +139,6 @@ def _discard(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-# ---- help ----
 
 
 Groups = Mapping[str, Mapping[str, str]]

@@ -134,9 +134,6 @@ def _file_lines(files: Mapping[Path, int]) -> list[str]:
     )
 
 
-# ---- plans and new folders ----
-
-
 def apply_command(
     plan: Annotated[Path, typer.Argument(help="Plan, as written by `audit export RUN --plan`.")],
     to: Annotated[

@@ -54,10 +54,7 @@ NEWEST = 3  # runs that `audit` alone names
 
 
 class TextCommand(TyperCommand):
-    """A command whose texts are valid UTF-8; arguments that name files may hold any bytes.
-
-    Its help lists the options by the `rich_help_panel` of each, in the order of first use.
-    """
+    """A command whose texts are valid UTF-8; help lists options by `rich_help_panel`."""
 
     def invoke(self, ctx: Any) -> Any:
         """Check the texts, then run the command."""

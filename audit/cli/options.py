@@ -1,7 +1,4 @@
-"""Options that several commands have, and the ways to print an answer.
-
-The meanings of a scan's options are those of `audit.scanning.options`.
-"""
+"""Options that several commands have, and the ways to print an answer."""
 
 from __future__ import annotations
 

@@ -167,7 +167,6 @@ def decide_command(
 
 
 def _check_mode(modes: Sequence[str], *, selected: bool) -> None:
-    """Raise UsageError for several things to do at once."""
     if len(modes) > 1:
         raise UsageError(f"{modes[0]} and {modes[1]} are different actions: use one of them.")
     if modes and selected:
@@ -303,7 +302,6 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
 
 
 def _undo(run: Path, n: int, by: str | None, *, anyone: bool) -> None:
-    """Undo the last batches; they stay in the log, marked as undone."""
     from audit.decisions.store import DecisionStore
 
     undone = DecisionStore(run).undo(n, by, anyone=anyone)
@@ -325,7 +323,6 @@ def print_decisions(
     from audit.decisions.store import DecisionStore
     from audit.results.reader import open_reader
 
-    # Only a decision that was not undone can be stale, and only the run itself can tell.
     lapsed = pl.concat(
         [open_reader(run).decisions.stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")
@@ -347,7 +344,6 @@ def print_decisions(
 
 
 def _print_tags(run: Path, as_json: bool) -> None:
-    """List the tags of a run's samples, and how many each is on; `audit decide --as tag:NAME`."""
     from audit.decisions.decisions import count_tags, stale_tags
 
     counts = dict(count_tags(run).iter_rows())

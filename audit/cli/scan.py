@@ -119,7 +119,6 @@ def scan_command(
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)
     expected = parse_expectations(config.expect)
-    # before the scan, which may be of the same run
     earlier = None if baseline is None else RunFindings.of(baseline)
     options = ScanOptions(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
@@ -157,7 +156,6 @@ def scan_command(
 def _carry_out(
     request: ScanRequest, source: Sequence[str], jobs: int | None, clock: Stopwatch
 ) -> ScanResult:
-    """Scan with a progress bar; a stop names the command that goes on."""
     from audit.scanning.estimate import Forecast
     from audit.scanning.measuring import PHASE_WORDS
     from preflight.cores import usable_cores
@@ -197,7 +195,6 @@ def _check_push(push: str, *, dry_run: bool, with_paths: bool) -> None:
 
 
 def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
-    """Send what was found; a service that does not take it leaves the result as it is."""
     from audit.service.client import push_scan
 
     try:
@@ -372,9 +369,6 @@ def _print_card(report: Report, licence: str) -> None:
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 
 
-# ---- the end ----
-
-
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
     if fail_on.only_new and baseline is None:
         raise UsageError(
@@ -465,7 +459,6 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
 
 
 def _stage_table(clock: Stopwatch) -> str:
-    """Return the stages of a command with their seconds."""
     stages = clock.stages()
     columns = ("wall_s", "cpu_s", "workers_cpu_s")
     total = {"stage": "total"} | {name: sum(s[name] for s in stages) for name in columns}

@@ -1,8 +1,4 @@
-"""`audit subset plan | draw | score`: parse, one call into the library, format.
-
-`plan` reads a run, `draw` a run and a plan, `score` a drawn subset alone, or a run to score the
-full set.
-"""
+"""`audit subset plan | draw | score`: parse, one call into the library, format."""
 
 from __future__ import annotations
 
@@ -129,7 +125,6 @@ def _print_sizes(
 def _planned(
     options: PlanOptions, place: Path, unlabelled: bool, baseline: Path | None
 ) -> tuple[Plan, pl.DataFrame]:
-    """Return the plan for the options, and the frame of the set."""
     from audit.subset import make_plan
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
@@ -239,8 +234,6 @@ def draw_command(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A drawn subset with its recipe, and what follows it."""
-
     subset: Subset
     recipe: Recipe
     plan: Plan | None
@@ -378,7 +371,6 @@ def _check_plan_alone(options: PlanOptions, baseline: Path | None) -> None:
 
 
 def _refuse(options: Mapping[str, Any], why: str) -> None:
-    """Raise UsageError for the first of the options that was given; `why` ends the sentence."""
     for name, value in options.items():
         if value is not None and value is not False and value != []:
             raise UsageError(f"--{name.replace('_', '-')} {why}")
@@ -613,8 +605,7 @@ def _sliced_by(
 def _drawn_objects(
     subset: Path | None, options: ScoreOptions, recipe: Recipe
 ) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
-    """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
-    the set that it was drawn from, and the frame of that set."""
+    """Return the rows and objects of a subset (or run, COCO file, masks), and the full frame."""
     from audit.subset import census
     from audit.subset.detect import read_objects
 
@@ -702,7 +693,6 @@ def read_drawn_from(options: ScoreOptions) -> tuple[pl.DataFrame, Recipe]:
 
 
 def _read_file(path: Path, what: str) -> pl.DataFrame:
-    """Return a file as a table; `what` names it in an error."""
     from audit.subset.predictions import read_table
 
     return read_table(path, what)
@@ -730,10 +720,7 @@ def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
 
 
 def read_rows(subset: Path | None, options: ScoreOptions, scored: str) -> pl.DataFrame:
-    """Return the rows of a drawn subset, or all those of a run or list.
-
-    `scored`: the options that name what is scored, for the command that scores a whole list.
-    """
+    """Return the rows of a drawn subset, or of a run or list; `scored`: options for those."""
     from audit.subset import census
     from audit.subset.draw import COLUMNS
 

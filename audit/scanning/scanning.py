@@ -1,13 +1,8 @@
 """A scan in five steps: list, measure, relate, judge, publish; and the re-check, which only judges.
 
-A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
-not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
-Killed at any moment, the next scan goes on from the rows already stored, and nothing half-done is
-ever visible. Where nothing changed at all, the published version is confirmed and stays. The
-library never prints: progress goes to a callback.
-
-The version before is read to its end once, and attached once, as `previous`: each step asks that
-one connection.
+Every step stores its rows, and publishing is a rename: a killed scan continues, and nothing
+half-done is visible. The library never prints: progress goes to a callback. The previous version
+is attached once, as `previous`.
 """
 
 from __future__ import annotations
@@ -71,15 +66,11 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """A scan that can begin: its source is open, its words are understood.
+    """A scan that can begin, with its source open (options: `audit.scanning.options`).
 
-    `checks` selects the checks to run; images are measured alike, but embeddings are computed only
-    where one of the checks reads them, or where `vectors` is given: which vectors judge the labels.
-    `jobs` is the number of worker processes (default: the usable cores). With `parts`, a place that
-    the workers of `executor` see, they leave there what they measure, and the search for
-    near-duplicates is spread over them. With `verify` every file is hashed, and one whose content
-    is another is read again, whatever size and times say. With `lock` the run is locked from list
-    to publish. What a person may say of it: `audit.scanning.options`.
+    `vectors`: the embeddings that judge labels, computed if given or if one of `checks` needs
+    them. `jobs`: worker processes (default: usable cores). `parts`: a folder that the workers of
+    `executor` share. `verify`: hash every file. `lock`: hold the lock of the run.
     """
 
     source: Source
@@ -96,12 +87,9 @@ class ScanRequest:
     def carry_out(
         self, progress: ProgressCallback = ignore_progress, clock: Stopwatch | None = None
     ) -> ScanResult:
-        """Measure what is new, run the checks, publish a version of the run.
+        """Measure new files, run the checks and publish a version; `clock` times the stages.
 
-        `clock` gets the laps of the stages.
-
-        Raises LockedError when another writer holds the run, UsageError for unknown checks or
-        thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
+        Raises LockedError, UsageError for unknown checks or thresholds, and MachineError.
         """
         own = load_own(self.config.plugins, self.source.roots.values())
         judge = _Judge(_configured(self.checks, self.config, own), own, progress)
@@ -111,11 +99,10 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a scan did, in files: all, read now, kept from before, resumed; its stages' seconds.
+    """What a scan did: files in total, read, reused, resumed; seconds of its stages.
 
-    `moved` of those kept have another name than before. `edited_unseen` are the ids of those whose
-    content changed although size and times did not: None where that was not asked for (`verify`).
-    `notice` says what of the run did not open, and what the scan continued from.
+    `moved`: reused under another name. `edited_unseen`: ids with edits that size and times hide,
+    None without `verify`. `notice`: what did not open, and what the scan continued from.
     """
 
     run: Path
@@ -146,14 +133,10 @@ def recheck(
     lock: bool = True,
     recall: bool = False,
 ) -> str:
-    """Run the checks again over a run's measurements, reading no image; publishes new findings.
+    """Run the checks again over the measurements of a run, and publish new findings.
 
-    Returns what of the run did not open, and what was continued from; "" where all opens.
-
-    With `recall` a few pictures are read after all, to measure what share of changed copies the
-    search for near-duplicates finds.
-
-    Raises LockedError when another writer holds the run, unless `lock` is False.
+    Returns what did not open, "" without a problem. `recall`: read a few images to measure the
+    recall of near-duplicates. Raises LockedError if `lock` and another writer holds the run.
     """
     config = config or Config()
     found = run_version.require_measured(run)  # said before a lock makes its folder
@@ -161,7 +144,6 @@ def recheck(
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
         run_version.remove_rests(run)
-        # read again inside the lock: a scan may have published since
         version = run_version.require_measured(run)
         judge.publish(run, version)
     return version.notice
@@ -185,23 +167,17 @@ def _roots(version: RunVersion) -> Sequence[str]:
 def _configured(
     wanted: Sequence[str] | None, config: Config, own: OwnCode
 ) -> Sequence[CheckConfig]:
-    """Return the wanted checks, those of the user's own among them, with their thresholds."""
     known = all_checks().keys() | {check.code for check in own.checks}
     if not own.broken and (unknown := sorted(config.thresholds.keys() - known)):
         raise UsageError(f"[checks.{unknown[0]}]: no file of [plugins] has this check.")
     return configure_checks(wanted, config.thresholds, own.checks)
 
 
-# ---- the five steps ----
-
-
 @dataclass(slots=True)
 class _Scan:
-    """A scan at work, in a run that this process has locked: its request, and what it has found.
+    """A scan of a locked run; `unchanged`: the previous version, if nothing changed.
 
-    `config` gets the memory that each worker may take when workers are chosen. `unchanged`: the
-    version before, where nothing is to be made again. `kept` and `moved` are files whose rows
-    are those of before.
+    `kept`, `moved`: files with rows of the previous version.
     """
 
     request: ScanRequest
@@ -270,7 +246,6 @@ class _Scan:
         compared = self.previous is not None and not request.verify
         self.total = list_source(store, request.source, self.progress, compared=compared)
         read_annotations(store, request.source)
-        # read before anything is measured: what is wrong with the file is said at once
         if vectors.boxes:
             self.predicted = load_results(store, vectors.boxes)
         self.clock.lap("list")
@@ -292,7 +267,6 @@ class _Scan:
         self.config, workers = self._workers(store, to_open)
         config, preparation = self.config, None
         if isinstance(workers, Processes):
-            # the search is loaded while processes read the files: there is time then
             preparation = Thread(
                 target=import_module, args=("audit.neighbors.search",), daemon=True
             )
@@ -351,7 +325,6 @@ class _Scan:
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
             "related_as": _related_as(config, used),
-            # pairs that were verified are of use whatever vectors judge the labels
             "paired_as": _paired_as(config),
             PUBLISHED_WITH: name_parts(self.run),
         }
@@ -359,7 +332,6 @@ class _Scan:
         store.checkpoint()
 
     def _related_as(self, store: Store) -> str:
-        """Return how this scan relates images: embeddings it does not need stay where they are."""
         vectors = self.request.vectors
         full = _related_as(self.config, vectors)
         if self.previous is None or self.judges.needs_embeddings(vectors):
@@ -415,15 +387,9 @@ class _Scan:
         return choose_workers(self.config, request.jobs, store, table, request.executor)
 
 
-# ---- findings ----
-
-
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Runs checks over measurements; `own` may add columns, and parts that broke.
-
-    `recall`: how to open pictures to measure the recall of near-duplicates; None: not asked for.
-    """
+    """Run checks over measurements; `own`: custom code; `recall`: how to open images."""
 
     checks: Sequence[CheckConfig]
     own: OwnCode
@@ -449,10 +415,7 @@ class _Judge:
             )
 
     def publish_if_needed(self, run: Path, version: RunVersion, *, is_current: bool) -> None:
-        """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
-
-        Findings that are damaged are made again too. Unless `is_current`, CURRENT is written.
-        """
+        """Re-check an unchanged dataset if checks, thresholds or findings need it."""
         damage = run_version.find_damage(version.findings)
         if not self.own.broken and not damage:
             with Store.open(version.findings) as store:
@@ -476,7 +439,6 @@ class _Judge:
 
 
 def _measure_recall(store: Store, run: Path, config: Config) -> None:
-    """Let this connection see the recall of near-duplicates, measured now."""
     from audit.neighbors.pairs.relate import recall_facts
     from audit.neighbors.search import SearchOptions
 
@@ -486,9 +448,6 @@ def _measure_recall(store: Store, run: Path, config: Config) -> None:
     store.execute("CREATE TEMP TABLE relate_facts AS SELECT * FROM relate_facts")
     for key, value in facts.items():
         store.execute("UPDATE relate_facts SET value = ? WHERE key = ?", [value, key])
-
-
-# ---- what makes measurements alike ----
 
 
 def _start_building(store: Store, config: Config, own: OwnCode) -> None:
@@ -508,7 +467,6 @@ def _measured_as(config: Config, own: OwnCode) -> str:
         {
             "features": dict(feature_versions()),
             "signature": SIGNATURE_VERSION,
-            # not the memory: a file that lacked some is tried again at every scan
             "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},
             **({"hashes": sorted(config.hashes)} if config.hashes else {}),
             **({"own": {c.name: c.identity for c in own.columns}} if own.columns else {}),
@@ -529,9 +487,6 @@ def _related_as(config: Config, vectors: VectorOptions | None) -> str:
         "boxes": BOX_STATISTICS_VERSION,
     }  # fmt: skip
     return json.dumps(made, sort_keys=True)
-
-
-# ---- facts ----
 
 
 def _facts(source: Source) -> dict[str, str]:

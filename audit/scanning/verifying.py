@@ -1,9 +1,7 @@
-"""Verify a run: every part is read to its end, and nothing is changed.
+"""Verify a run: read every part to its end, and change nothing.
 
-Scans and their databases, signatures, embeddings, documents beside them, and the decisions. The
-thumbnails of the app are a cache, and left out. Verifying takes no lock: beside a scan that
-publishes at that moment it may report what is gone a moment later. A scan makes a run again, so
-nothing is repaired.
+Thumbnails are a cache and left out. No lock: a scan that publishes meanwhile can cause a false
+report.
 """
 
 from __future__ import annotations
@@ -59,11 +57,7 @@ class Verification:
 
 
 def verify_run(run: Path) -> Verification:
-    """Read every part of a run to its end and say which are damaged.
-
-    Raises RunError where there is no run or another schema wrote it, OSError where the machine
-    cannot read it.
-    """
+    """Return the damaged parts of a run; RunError without a readable run, OSError as `open`."""
     ours = any((run / name).is_file() for name in (MARKER, DATABASE)) or is_run_folder(run)
     if not ours or not any(True for pattern in PARTS for _ in run.glob(pattern)):
         raise RunError(f"There is no run at {run}: create it with `audit scan SOURCE --out {run}`.")

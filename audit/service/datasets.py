@@ -1,22 +1,16 @@
 """The datasets that `audit serve` shows: FOLDER/datasets.toml, their stores, their lines at home.
 
+    webhook = "https://..."     # receives the news of `audit.service.jobs`
     [[dataset]]
     name = "pets"
     run = "runs/pets"           # below FOLDER, or absolute
     source = "/data/pets"
-    people = ["Ada", "Bob"]     # who may see it; everybody who is invited where left out
-    every = "1d"                # how often it is scanned by itself: minutes, hours or days
-    keep = 5                    # how many generations stay; 2 where left out
+    people = ["Ada", "Bob"]     # who may see it (default: everybody who is invited)
+    every = "1d"                # interval of scans: minutes, hours or days
+    keep = 5                    # generations to keep (default 2)
+    pushed = true               # instead of run and source: receives `audit scan --push`
 
-    [[dataset]]
-    name = "far"
-    pushed = true               # instead of a run: scanned elsewhere, by `audit scan --push`
-
-Above the first of them may stand `webhook = "https://..."`, which is told what `audit.service.jobs`
-has for news.
-
-The file is read for each request. A request names a dataset, never a path: it is looked up
-among the names here. A line costs the index of its findings, once for each scan and decision.
+The file is read for each request. A request names a dataset, never a path.
 """
 
 from __future__ import annotations
@@ -63,11 +57,10 @@ FINDERS = 2  # runs whose pictures are held to look others up in
 
 @dataclass(frozen=True, slots=True)
 class DatasetLine:
-    """A dataset at home. `errors`, `warnings`: open ones; `*_change`: of all that were found, since
-    the scan before, None for the first. `scanned`: when, UTC; `decided`: decisions by person, the
-    most first. `trend`: errors and warnings found by each scan. `problem`: why nothing is known of
-    it, `notice`: why it is not the version that CURRENT names; "" where all is well. Of a dataset
-    that is scanned elsewhere all that were found are open.
+    """A dataset at home. `errors`, `warnings`: open; `*_change`: since the previous scan, or None.
+
+    `scanned`: UTC. `decided`: decisions by person, descending. `trend`: errors and warnings of each
+    scan. `problem`: why there are no figures; `notice`: why it is not the version of CURRENT.
     """
 
     name: str
@@ -138,10 +131,7 @@ def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
 
 
 def write_datasets(folder: Path) -> list[ServedDataset]:
-    """Add the runs in a folder and in folders of it that the file lacks; returns those added.
-
-    Raises UsageError for a file that says nonsense, RunError where it cannot be written.
-    """
+    """Add runs below a folder to the file, and return them; UsageError for a bad file."""
     path = folder / FILE
     known = read_datasets(folder) if path.exists() else {}
     listed, added = {real(one.run) for one in known.values()}, list[ServedDataset]()
@@ -173,9 +163,7 @@ def _source(run: Path) -> str:
 
 
 def forget(folder: Path, name: str) -> list[str]:
-    """Remove what is kept of a dataset beside its run and decisions (thumbnails, history), and the
-    profiles and links under a name; returns what went. The run itself is its owner's.
-    """
+    """Remove the thumbnails, history, profiles and links of a dataset; return what was removed."""
     known, profiles = read_datasets(folder), read_lines(folder / PROFILES)
     paths = [known[name].run / part for part in (THUMBNAILS, HISTORY)] if name in known else []
     gone = [str(path) for path in paths if path.exists()]
@@ -196,7 +184,6 @@ class Service:
     """What one folder serves, and to whom; used by many threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; raises UsageError as `read_datasets` does."""
         self.folder, self.people = folder, People(folder)
         self._finding, self._finders = threading.Lock(), dict[tuple[Path, str], Finder]()
         self.jobs: JobQueue | None = None
@@ -261,6 +248,5 @@ def _pushed_line(one: ServedDataset) -> DatasetLine:
 
 
 def _changes(rows: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None, list[int]]:
-    """Return how many more errors and warnings than the scan before, and what each scan found."""
     a, b = (rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED)
     return a, b, [row["error"] + row["warning"] for row in rows]

@@ -1,13 +1,7 @@
-"""The jobs of `audit serve`: scans and re-checks in a queue that lies in FOLDER/jobs.sqlite.
+"""The jobs of `audit serve`: scans and re-checks in a queue in FOLDER/jobs.sqlite.
 
-A job waits, runs in a process of its own (`audit.service.work`) and is done, failed or cancelled;
-one at a time, the first asked is the first begun. The queue survives the server: its worker ends
-with it, and what was running begins again, from the parts that it had measured. A dataset with
-`every` is scanned again when so much time has passed since its last scan began; a clock that was
-set back delays that by one interval at most.
-
-What somebody wants to be told (`news`) is sent once to one webhook: counts, codes of checks and a
-link, no name of a file. It is tried again with growing pauses, and given up after a day.
+Jobs run one at a time, in order, in a process of their own; they continue after a restart. A
+dataset with `every` is scanned at intervals. `news` goes to one webhook, retried for a day.
 """
 
 from __future__ import annotations
@@ -50,10 +44,10 @@ TABLES = """
 
 @dataclass(frozen=True, slots=True)
 class ServedDataset:
-    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
+    """A dataset of the file; `people` may see it (empty: everybody), and admins.
 
-    `every_s`: seconds between the scans that it has by itself, 0 for none; `keep`: generations that
-    stay; `pushed`: it is scanned elsewhere, and `run` holds nothing but what was sent of it.
+    `every_s`: seconds between automatic scans, 0 for none; `keep`: generations; `pushed`: scanned
+    elsewhere.
     """
 
     name: str
@@ -72,9 +66,7 @@ class ServedDataset:
 
 @dataclass(frozen=True, slots=True)
 class ServedJob:
-    """A job of the queue; `by` asked for it; `said` is its last word. Times are seconds since 1970
-    by the server's clock, None for what did not happen yet.
-    """
+    """A job; `by`: a person; `said`: its last message. Times: seconds since 1970, or None."""
 
     number: int
     dataset: str
@@ -113,10 +105,7 @@ class JobQueue:
         start: Start = start_job,
         send: Send = send_json,
     ) -> None:
-        """Open the queue; raises UsageError where another server has it, RunError for a bad disk.
-
-        `link` is where this server is, for the news.
-        """
+        """Open the queue; UsageError if another server has it, RunError for a bad disk."""
         self._datasets, self._webhook, self._link = datasets, webhook, link
         self._clock, self._start, self._send = clock, start, send
         self._lock, self._ended = threading.RLock(), threading.Event()
@@ -126,7 +115,6 @@ class JobQueue:
         path = folder / FILE
         try:
             self._con = sqlite3.connect(path, timeout=0.2, check_same_thread=False)
-            # held until the end: a second server would begin the same scans
             self._con.executescript(f"PRAGMA locking_mode = EXCLUSIVE; {TABLES}")
             self._con.execute("UPDATE jobs SET state = ? WHERE state = ?", [WAITING, RUNNING])
             self._con.commit()
@@ -140,10 +128,7 @@ class JobQueue:
     # ---- what people ask ----
 
     def ask(self, dataset: str, action: str, by: str) -> int:
-        """Put a job into the queue and return its number; that of one which waits for the same.
-
-        Raises UsageError for a dataset that cannot be scanned.
-        """
+        """Queue a job, return its number or that of an equal job; UsageError if it cannot run."""
         known = self._datasets().get(dataset)
         if known is None or action not in (SCAN, RECHECK):
             raise UsageError(f"There is no {dataset!r} to {action}.")
@@ -203,16 +188,15 @@ class JobQueue:
             self.step()
 
     def step(self) -> None:
-        """Settle what has ended, begin what is due, send what is to be told.
-
-        A full disk or a dataset file that says nonsense is `problem`, and the next step tries
-        again.
-        """
+        """Settle ended jobs, begin due jobs, send news; `problem` is an error to retry."""
         try:
             with self._lock:
                 self._settle_ended()
                 self._begin_due()
-                waiting = self._unsent()
+                waiting = self._con.execute(
+                    "SELECT key, body, tries FROM news WHERE NOT sent AND tries < ? AND due <= ?",
+                    [TRIES, self._clock()],
+                ).fetchall()
             for key, body, tries in waiting:  # outside of the lock: a webhook may hang
                 self._tell(key, body, tries)
             self.problem = ""
@@ -284,7 +268,6 @@ class JobQueue:
     # ---- being told ----
 
     def _newly_broken(self, one: ServedDataset) -> list[str]:
-        """Return the expectations that are broken now and were not after the job before."""
         now = broken_expectations(one.run)
         with self._con:
             rows = self._con.execute(
@@ -303,12 +286,6 @@ class JobQueue:
                 "INSERT OR IGNORE INTO news VALUES (?, ?, 0, ?, 0)",
                 [event["id"], json.dumps(told, ensure_ascii=False), self._clock()],
             )
-
-    def _unsent(self) -> list[tuple[str, str, int]]:
-        return self._con.execute(
-            "SELECT key, body, tries FROM news WHERE NOT sent AND tries < ? AND due <= ?",
-            [TRIES, self._clock()],
-        ).fetchall()
 
     def _tell(self, key: str, body: str, tries: int) -> None:
         try:
@@ -334,9 +311,7 @@ def broken_expectations(run: Path) -> list[str]:
 def news(
     one: ServedDataset, number: int, state: str, before: Moment | None, broken: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return what is worth telling of a job that ended: it failed, it brought errors, or there are
-    `broken` expectations. Each has an id of its own.
-    """
+    """Return the news of an ended job: failure, new errors, `broken` expectations; each with id."""
     common = {"dataset": one.name, "job": number}
     if state == FAILED:
         return [{"id": f"{number}:job_failed", "event": "job_failed", **common}]

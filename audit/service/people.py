@@ -1,14 +1,8 @@
 """People: who may look at runs and decide about them, by name and token, in one SQLite file.
 
-A token is 256 random bits. It is told once and stored as its SHA-256 digest, which needs no salt:
-nobody can guess the bits. There are tokens of links and tokens of browsers: who opens a link gets
-one for the browser (`admit`), so that a link which is withdrawn takes its browsers with it. A link
-for a person has the name of that person. A link without a name is for several people: each browser
-that came by it says a name once, and no two people have the same.
-
-A link for a person ends by itself after some days, and its browsers with it. A server that ends
-withdraws the links that it made for itself (`serving`). Those of a server that was killed are
-withdrawn by the next one on the same machine.
+A token is 256 random bits, stored as SHA-256 digest, which needs no salt. A link's token is
+exchanged for one of the browser (`admit`), and withdrawing the link withdraws its browsers.
+Personal links expire; links of a server (`serving`) end with it.
 """
 
 from __future__ import annotations
@@ -74,21 +68,16 @@ def _now() -> datetime:
 
 
 class People:
-    """The people of one file, `folder`/people.sqlite, which is made when somebody is invited.
+    """The people of `folder`/people.sqlite, opened at each call, for many processes.
 
-    Every call opens the file again (0.3 ms), as many processes may use it; raises RunError where it
-    cannot be read or written.
+    Raises RunError if the file cannot be read or written.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], datetime] = _now) -> None:
-        """Name the file."""
         self.path, self._clock = folder / FILE, clock
 
     def invite(self, name: str, role: str, days: int = DAYS) -> str:
-        """Return the token of a new link for a person, open for some days.
-
-        Raises UsageError for what is no name or no role, and for a name that somebody has.
-        """
+        """Return the token of a new link for some days; UsageError for a bad or taken name."""
         name = check_name(name)
         if role not in ROLES:
             raise UsageError(f"{role!r} is no role: choose {', '.join(ROLES)}.")
@@ -101,10 +90,10 @@ class People:
         return (self._clock() + timedelta(days)).isoformat(timespec="seconds")
 
     def admit(self, token: str, name: str = "", instead: str = "") -> str | None:
-        """Return a token for a browser that came by a link, None where there is no such link.
+        """Return a token for the browser of a link, None without such a link.
 
-        `name` is what the browser was called before: it keeps it where nobody else has it now.
-        `instead` is the token that it had by then, which ends; it stays where it is of this link.
+        `name`: the browser's former name, reused if free. `instead`: its former token, which ends
+        unless it belongs to this link.
         """
         with self._open() as con:
             row = con.execute(
@@ -146,9 +135,7 @@ class People:
         return Person(*row) if row else None
 
     def rename(self, token: str, name: str) -> None:
-        """Give the holder of a browser's token a name; raises UsageError where it is taken, is no
-        name, or where the link says who it is for.
-        """
+        """Name the holder of a browser's token; UsageError for a bad, taken or fixed name."""
         name, digest = check_name(name), _digest(token)
         with self._open() as con:
             sql = (
@@ -279,7 +266,6 @@ def _is_alive(server: str) -> bool:
 
 
 def _withdraw_servers(con: sqlite3.Connection, servers: list[str]) -> None:
-    """Withdraw the links of servers, and the browsers that came by them."""
     for server in servers:
         con.execute(
             "DELETE FROM people WHERE link IN (SELECT digest FROM people WHERE server = ?)",

@@ -1,7 +1,4 @@
-"""Changes: the scans of a run over time, and two runs side by side, what `audit diff` says.
-
-The later one is the chosen run. The earlier one is an earlier version of it, another scan of its
-dataset or, where a person chooses it, a run of another dataset."""
+"""Changes: the scans of a run over time, and two runs side by side, as `audit diff`."""
 
 from __future__ import annotations
 
@@ -111,7 +108,6 @@ def _history(moments: Sequence[Moment]) -> None:
 
 
 def _state(place: Path) -> str:
-    """Return what names a run or generation and all that was decided about it."""
     run, generation = run_version.find_version(place)
     return f"{generation.key}{DecisionStore(run).revision()}"
 
@@ -155,7 +151,6 @@ def _side(found: RunDiff, change: str, of: str) -> None:
     ]
 
     def opened(fingerprint: str) -> None:
-        # a fixed one is no finding of the chosen run any more: only what is new can be opened
         if change == NEW:
             link.go("findings", run=link.get("run"), finding=fingerprint, status="all")
 

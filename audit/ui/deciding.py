@@ -1,9 +1,7 @@
-"""Deciding in place: buttons with keys, what a decision says back, and undo.
+"""Deciding in place: buttons with keys, the message of a decision, and undo.
 
-Keys work wherever no text is being typed. Each writes to the ledger in a callback, before the page
-is drawn again, so a decision is stored by the time it shows. The ledger keeps the name of the
-person whose browser sent it (`me`), and undo takes back what that person decided, never what
-another did. Who looks on may do neither: what records asks for a reviewer first.
+A callback writes to the ledger, so a decision is stored by the time it shows. A person undoes
+their own decisions only, and a viewer can do neither.
 """
 
 from __future__ import annotations
@@ -86,10 +84,7 @@ def reviewer() -> str:
 
 
 def record_here(run: Path, record: Callable[..., list[Decision]], *args: Any) -> list[Decision]:
-    """Let `record(run, *args, by=NAME)` decide for the person of this page.
-
-    Raises UsageError for one who looks on.
-    """
+    """Let `record(run, *args, by=NAME)` decide for this person; UsageError for a viewer."""
     name, finding = reviewer(), link.get("finding")
     opened: dict[tuple[str, str], str] = st.session_state.setdefault(OPENED, {})
     done = record(run, *args, by=name)
@@ -108,19 +103,16 @@ def decide_finding(
     then: Callable[[], None] | None = None,
     once: bool = False,
 ) -> None:
-    """Decide a finding, or only the selected samples of it; then go on.
+    """Decide a finding, or only its selected samples; then go on.
 
-    With `once`, findings of the same copies that its page leaves out are decided with it.
-
-    Raises UsageError where somebody else decided about it after the page was drawn, and for a drop
-    of a picture for one of its boxes.
+    `once`: also decide hidden findings of the same copies. Raises UsageError for a later decision
+    of another person, and for dropping an image because of one bounding box.
     """
     now = refuse_settled(opened, () if samples else [fingerprint])
     if verb is Action.DROP:
         _refuse_of_box(opened, fingerprint)
     _refuse_changed(opened, now, samples)
     remark, warning = note(), _new_name(opened, verb, value)
-    # False positive applies to the finding as a whole, whatever is selected of it.
     if samples and verb is not Action.FALSE_POSITIVE:
         done = record_here(opened.run, decisions.decide_samples, samples, verb, value, remark)
     else:
@@ -163,8 +155,8 @@ def decide_keeper(
 ) -> None:
     """Keep the chosen copy of a group and drop its others, as one batch.
 
-    Raises UsageError where it is no copy of the group or was dropped, and where somebody else
-    decided about the group after the page was drawn.
+    Raises UsageError for a sample that is no copy or dropped, and for a later decision of another
+    person.
     """
     now = open_chosen_run()
     group = open_finding(now, fingerprint)
@@ -206,10 +198,7 @@ def _refuse_of_box(opened: Opened, fingerprint: str) -> None:
 
 
 def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> DecisionSummary:
-    """Return the ledger as it is now, as the page knows it where only this tab decided since.
-
-    Raises UsageError where somebody else settled one of these findings after the page was drawn.
-    """
+    """Return the ledger as it is now; UsageError if another person settled these findings."""
     revision = DecisionStore(
         opened.run
     ).revision()  # to sum the ledger up takes a hundred times as long
@@ -234,7 +223,6 @@ def finish(
     to = f" {'' if verb in TAGGING else 'to '}{visible(value)}" if value else ""
     more = f" {visible(warning)}" if warning else ""
     say(f"{DONE[verb]}{to}: {about(done)}. U undoes it.{more}")
-    # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""
     if then is not None:
         then()
@@ -242,9 +230,7 @@ def finish(
 
 @answering
 def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
-    """Take back a batch that this person decided (default: the last that holds), name what it was
-    about and what comes before it, and open its finding again.
-    """
+    """Undo a batch of this person (default: the last), name it, and open its finding."""
     ledger, name = DecisionStore(opened.run), reviewer()
     done: list[Decision] = []
     mine = [batch] if batch else ledger.batches(name, 2)
@@ -314,10 +300,7 @@ def button(
 
 
 def drawn_late() -> None:
-    """Refuse a click on a button of the queue that reached the server: the queue takes the others.
-
-    Raises UsageError.
-    """
+    """Raise UsageError for a click on a button that belongs to the queue."""
     raise UsageError("The page was not drawn yet, so nothing was recorded: press it again.")
 
 
@@ -348,7 +331,6 @@ def rule_of_link() -> tuple[str, str]:
 
 def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl.DataFrame | None:
     """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
-    # A link may name any code; only these have groups of copies.
     if code not in keeper_rules.CODES:
         return None
     found = _propose(run.key, run.decisions.revision, code, rule_of_link(), fingerprints, run)
@@ -464,10 +446,7 @@ def record_rule(
 def decide_by_rule(
     run: Opened, fingerprint: str, chosen: tuple[str, str], then: Callable[[], None]
 ) -> None:
-    """Let a rule, as `rule_of_link` returns it, decide a group; then go on.
-
-    Raises UsageError where the rule leaves the group open.
-    """
+    """Let a rule of `rule_of_link` decide a group, then go on; UsageError if it is undecided."""
     found = open_finding(run, fingerprint)
     if found is None or found.finding.code not in keeper_rules.CODES:
         raise UsageError("This is no group of copies that a rule can decide.")

@@ -1,9 +1,7 @@
-"""One image: the picture with its boxes, everything measured, findings, copies, and decisions.
+"""An image: its boxes, measurements, findings, copies, and decisions.
 
-While it is open the keys are its own: arrows turn to the cards beside it, K keeps, D drops, U takes
-back, Z zooms, and in the labelling mode 1 to 9 are classes. The page behind it has none, so that no
-key decides about what is not shown. All but Z go through the queue; the buttons
-do the same where it is not drawn yet.
+Keys while it is open: arrows turn, K keeps, D drops, U undoes, Z zooms; 1 to 9 label in the
+labelling mode. The page behind has none, so that no key decides about a hidden image.
 """
 
 from __future__ import annotations
@@ -48,7 +46,6 @@ def _dialogue() -> None:
 
 
 def _image() -> None:
-    # Read anew at each key: the dialogue is drawn without its page, whose run is that of before.
     run, sample = open_chosen_run(), link.get("image")
     card = _card(run.key, sample, run)
     zoomed = bool(st.session_state.get(ZOOMED))
@@ -163,7 +160,6 @@ def largest_classes(run: Opened) -> list[str]:
 
 
 def _label(run: Opened, sample: str, name: str, then: str) -> None:
-    """Label the picture and turn to the next."""
     label_picture(run, sample, name)
     if then:
         link.put(image=then)

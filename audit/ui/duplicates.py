@@ -1,8 +1,8 @@
-"""Duplicates: groups side by side with what differs, keeper rules with a preview, any two compared,
-and the overlap of the splits as a matrix.
+"""Duplicates: groups with their differences, keeper rules, comparisons, and split overlap.
 
-Keys: 1 to 9 the copy that stays, K the rule chooses, D drop the selected, F false positive, U take
-back, N next group, P previous."""
+Keys: 1 to 9 the copy that stays, K the rule chooses, D drop the selected, F false positive, U undo,
+N next group, P previous.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +237,6 @@ def _group_bar(
     then = partial(step, run, filters, current.place)
     go = partial(go_on, run, filters, current.place)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(
             "Keep by the rule (K)",
             "apply rule",
@@ -387,7 +386,6 @@ def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
     cells = base.mark_rect(cornerRadius=4, cursor="pointer").encode(
         color=alt.condition(empty, alt.value(NOTHING), colour), tooltip=tooltip
     )
-    # on a cell without colour, a grey that is read on light and on dark
     ink = alt.when(empty).then(alt.value("#7a7f87"))
     ink = ink.when(f"datum.share > {FULL / 2}").then(alt.value("white"))
     text = base.mark_text(fontSize=14, fontWeight=600).encode(

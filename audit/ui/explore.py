@@ -1,7 +1,6 @@
-"""Explore: pictures first; every column filtered, sorted and drawn; a lasso; one image; export.
+"""Explore: images first; every column filtered, sorted and drawn; a lasso; one image; export.
 
-One decision or tag may go to all pictures that fit, or that are ticked: they are seen first, looked
-up in the generation of the page, and recorded as one batch, so one undo takes all of it back.
+A bulk decision is previewed, read from the generation of the page, and recorded as one batch.
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ def page() -> None:
 
 def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
     shown = [name for name, c in known.items() if c.kind is not Kind.TEXT]
-    # a row that breaks where the window is narrow, and fits one of 1440 px
     with st.container(horizontal=True, vertical_alignment="bottom"):
         link.choose("Sort by", "sort", list(known), any_=None, width=140)
         orders = ("ascending", "descending")
@@ -125,9 +123,7 @@ def _show(
     among: Sequence[Among],
     near: Mapping[str, float] | None = None,
 ) -> None:
-    """Show the pictures that fit and lie among some, in the order of likeness where one is asked
-    for.
-    """
+    """Show the filtered images among a selection, in the order of similarity if requested."""
     if near is not None and not near:
         html.empty(f"No image that fits is similar to {link.get('like')}.", NO_VECTORS)
         return
@@ -229,7 +225,6 @@ def _peek(run: Opened, x: str, y: str, colour: str) -> None:
 
 
 def _order(run: Opened, one: ColumnOf) -> Sequence[str]:
-    """Return the values of a column in the order of their colours."""
     if one.name == "label":
         return run.ask(distributions.class_order)
     return [v for v in run.ask(browse_conditions.choices, one.name) if v is not None]
@@ -245,7 +240,6 @@ def _ring(text: str) -> list[tuple[float, float]]:
         ring = [(float(a), float(b)) for a, b in json.loads(text)] if text else []
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
-    # JSON may say NaN, which no point lies inside of and no browser can be sent.
     return ring if all(map(math.isfinite, chain.from_iterable(ring))) else []
 
 
@@ -325,16 +319,12 @@ def _bar(
             st.button(f"Bulk actions ({total:,})", "act on all", on_click=open_bulk)
         st.download_button(
             f"Export {len(picked):,} selected" if picked else "Export all that fit",
-            data=lambda: _export(run, (Among(tuple(picked)),) if picked else conditions),
+            data=lambda: images.export_csv(run, (Among(tuple(picked)),) if picked else conditions),
             file_name=f"{run.name}-selection.csv",
             mime="text/csv",
             on_click="ignore",
         )
     show_selected_queue(run, picked)
-
-
-def _export(run: Opened, conditions: Sequence[Condition]) -> bytes:
-    return images.export_csv(run, conditions)
 
 
 def _turn(way: str, edge: Edge | None, number: int) -> None:
@@ -388,9 +378,7 @@ def conditions_bar(
 
 
 def draw_chips(conditions: Sequence[Condition], more: Mapping[str, str]) -> None:
-    """Draw each filter as a chip that lets go of it; `more` are others: the name in the link of
-    each and what it says.
-    """
+    """Draw each filter as a chip that removes it; `more`: name in the link and text of others."""
     if not conditions and not more:
         return
     with st.container(horizontal=True, gap="small"):
@@ -459,7 +447,6 @@ def _range_filter(run: Opened, one: ColumnOf, now: Condition | None, key: str, p
     if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
         html.paragraph(f"{one.name}: no range to choose from", "quiet small")
         return
-    # A range as wide as the column is no condition: it would leave out rows without a number.
     whole = (bounds.low, bounds.high)
     st.slider(
         html.label(one.name),
@@ -534,7 +521,6 @@ def open_bulk(of: str = "all") -> None:
 
 def bulk_dialogue(conditions: Sequence[Condition]) -> None:
     """Show the dialogue over the pictures under these conditions, if the link asks for it."""
-    # One dialogue at a time: a picture that is open lies in front.
     if link.get("act") in ("all", "picked") and not link.get("image"):
         _bulk_dialogue(conditions)
 

@@ -1,7 +1,6 @@
-"""Findings: a filtered list beside the one that is open, with its evidence, pictures and page.
+"""Findings: a filtered list beside the open finding, with its evidence, images and page.
 
-Keys: N next, P previous, K keep, D drop, F false positive, U take back; of a box also X fix and R
-remove it. A decision opens the next finding of the list.
+Keys: N next, P previous, K keep, D drop, F false positive, U undo; of a box also X fix, R remove.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ def _filters(run: Opened) -> None:
         (box[2], "Split", "split", facets["splits"]),
         (box[3], "Class", "class", facets["labels"]),
     ):
-        # the chosen one is offered whatever is left of it
         options = sorted({*facet, link.get(name)} - {""})
         shown = partial(_with_count, facet)
         with place:
@@ -198,7 +196,6 @@ def _open_line(fingerprint: str, folds: Mapping[str, str]) -> None:
 
 
 def _unfold(fold: str) -> None:
-    """List the findings of one fold; of none: all findings, folded."""
     page_changed()
     link.first_page("finding")
     link.put(fold=fold)
@@ -245,7 +242,6 @@ def _below(run: Opened, filters: FindingFilter, current: OpenedFinding, picked: 
     with st.expander(f"About {found.code}: what it does, its limits, what to do"):
         if check is None:
             own = next((c.page for c in run.report().checks if c.code == found.code), "")
-            # a check of the user's own: its page is in the run, as plain text
             st.text(own or "The package that brought this check is no longer installed.")
         else:
             st.markdown(check_page(check))
@@ -260,10 +256,7 @@ def selected(current: OpenedFinding) -> list[str]:
 def _decision_bar(
     run: Opened, filters: FindingFilter, current: OpenedFinding, picked: list[str]
 ) -> DeltaGenerator:
-    """Draw the buttons; their names say how many samples they are about.
-
-    Returns the place of the queue, which is below them.
-    """
+    """Draw the buttons with their numbers of samples; return the container of the queue."""
     fingerprint = current.finding.fingerprint
     n = len(picked) or current.finding.n_samples
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
@@ -275,7 +268,6 @@ def _decision_bar(
     found, go = current.finding, partial(go_on, run, filters, current.place)
     boxed = found.n_samples > 0 and is_of_box(found.code)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(f"Keep {what} (K)", "keep", act(Action.KEEP))
         if boxed:
             button("Fix (X)", "fix", drawn_late, disabled=found.code not in FIXABLE)

@@ -1,9 +1,8 @@
-"""What pages have around them: title, history, keys, the sidebar; and fragments of a page.
+"""What surrounds a page: title, history, keys, the sidebar; and fragments of a page.
 
-Streamlit draws the whole page after each click. A fragment is drawn alone where the click only
-turned one of its own pages and called `page_changed`, with the ledger as it is now; after any other
-click, and where the run was scanned meanwhile, it asks for the whole page, so that nothing beside
-it is out of date. What fails in a fragment is one sentence in its place; the rest stays."""
+A fragment is drawn alone if the click turned its own page and called `page_changed`. After any
+other click or a new scan it requests the whole page.
+"""
 
 from __future__ import annotations
 
@@ -91,9 +90,6 @@ def _runs() -> None:
     )
 
 
-# ---- fragments ----
-
-
 WITH_ITS_PAGE = "fragment drawn with its page"
 CHANGED = "page of the fragment changed"
 
@@ -118,7 +114,6 @@ def make_fragment(draw: Callable[..., None]) -> Callable[..., None]:
 
 
 def _draw_or_rerun(draw: Callable[..., None], run: Opened, *args: Any) -> None:
-    # Both marks are taken whatever follows: one left over would count for a later click.
     whole = st.session_state.pop(WITH_ITS_PAGE, False)
     only_page_changed = st.session_state.pop(CHANGED, False)
     if whole:

@@ -1,7 +1,6 @@
-"""The gallery: cards in one component, because a widget a card makes a page of 60 cards slow.
+"""The gallery: cards in one component, because a widget per card makes a page slow.
 
-It shows thumbnails, tells which card was opened (a click, Enter) and which are selected (the box,
-Space, with Shift a range).
+It reports the opened card (click, Enter) and the selected ones (checkbox, Space, Shift).
 """
 
 from __future__ import annotations
@@ -49,9 +48,7 @@ def show_gallery(
     picked: Sequence[str] = (),
     width: int = 180,
 ) -> None:
-    """Show the cards, with `thumbnails` of their own or those of the run; a click opens the picture
-    unless `opens` is false, and `on_pick` gets the ids of all that are selected.
-    """
+    """Show cards; a click opens the image if `opens`; `on_pick` gets the selected ids."""
     lines_of, marks = lines or default_lines, marks or {}
     if thumbnails is None:
         thumbnails = run.thumbnails().many(cards)
@@ -60,7 +57,6 @@ def show_gallery(
         for card, thumb in zip(cards, thumbnails, strict=True)
     ]
 
-    # What the browser sends is not trusted to be text, nor to be there at all.
     def card_opened() -> None:
         value = st.session_state[key].get("opened")
         if opens and isinstance(value, str):

@@ -109,7 +109,6 @@ def _now_and_next(jobs: JobQueue | None, latest: list[ServedJob], one: ServedDat
 
 
 def _profiles(sent: list[dict[str, Any]]) -> None:
-    """List what was pushed by name, with the figure over time."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for one in sent:
         by_name.setdefault(str(one.get("name")), []).append(one)
@@ -129,9 +128,7 @@ def _profiles(sent: list[dict[str, Any]]) -> None:
 
 
 def figures(ones: list[dict[str, Any]], by: str = "") -> list[float]:
-    """Return the figure of each run, or the mean of each day or commit in the order in which they
-    came: of those runs whose figure is the last one's.
-    """
+    """Return the figure of each run, or the mean by day or commit, for the latest metric."""
     found: dict[str, list[float]] = {}
     for number, one in enumerate(ones):
         if one.get("metric") == ones[-1].get("metric") and _is_number(value := one.get("value")):

@@ -1,8 +1,7 @@
-"""Text and small elements of a page; the one place where text becomes HTML, always escaped.
+"""Text and small elements of a page; the only module where text becomes HTML, always escaped.
 
-File names, labels, notes and messages come from strangers. Streamlit reads Markdown in labels,
-captions and notices, so whatever holds such text is written by the functions here. The sentences
-themselves, numbers with units and the like are worded in `audit.results.formatting`.
+File names, labels, notes and messages come from strangers, and Streamlit reads Markdown in labels
+and notices.
 """
 
 from __future__ import annotations
@@ -39,9 +38,7 @@ def write_style() -> None:
 
 
 def icon() -> Image.Image:
-    """Return the page's icon, 32 x 32 px: drawn here, because a named one is fetched from a server
-    of the symbol's maker.
-    """
+    """Return the page's icon, 32 x 32 px, drawn here: a named icon comes from a server."""
     drawn = np.full((32, 32, 3), (11, 92, 138), np.uint8)
     for row, colour in ((7, (255, 255, 255)), (14, (255, 255, 255)), (21, (255, 192, 105))):
         drawn[row : row + 4, 6:26] = colour
@@ -53,7 +50,6 @@ def tag(name: str, text: str, kind: str = "") -> str:
     return f'<{name} class="{escape(kind)}">{escape(visible(text))}</{name}>'
 
 
-# Every element below is closed inside one call: Streamlit sanitises each st.html by itself.
 def write_html(*parts: str) -> None:
     """Write elements made by `tag`, `chip` and `value_table`."""
     st.html(f'<div class="ap">{"".join(parts)}</div>')

@@ -1,8 +1,7 @@
-"""Labels: those that are probably wrong, the most doubtful first; how the classes fill the splits,
-what is said of them; boxes on their pictures.
+"""Labels: probably wrong labels, most doubtful first; classes by split; boxes on their images.
 
 Keys of the first view: K the label is right, R relabel as suggested, 1 to 9 relabel to that class,
-N next, P previous, U take back.
+N next, P previous, U undo.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Labels")
-    # A link may ask for boxes that this run has not: it gets the sentence that says so.
     boxed = run.report().boxes is not None or link.get("view") == BOXES
     judged = bool(count_suspects(run))
     views = [SUSPECTS_VIEW] * judged + [CLASSES] + [BOXES] * boxed

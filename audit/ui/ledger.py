@@ -1,8 +1,6 @@
-"""Decisions: the log, one's own to take back, what no longer applies, the export.
+"""Decisions: the log, undo, obsolete decisions, the export; and the sidebar part of every page.
 
-In the sidebar of every page stand who this is, what was decided, and Undo. That part looks at the
-log each second: what others decided draws the whole page anew, what one decided oneself this
-part alone, as the page follows by itself.
+The sidebar reads the log each second, and redraws the page for decisions of others.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import polars as pl
 import streamlit as st
 
 from audit.decisions.box_fixes import describe_open_faults, fix_open_faults, open_faults
-from audit.decisions.store import DecidedBatch, DecisionStore
+from audit.decisions.store import DecisionStore
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.results import findings as browse
@@ -102,13 +100,9 @@ def _own(run: Opened) -> None:
     for one in mine:
         left, right = st.columns([5, 1], vertical_alignment="center")
         with left:
-            html.paragraph(f"{_clock(one)}: {describe(run, one)}", "small")
+            html.paragraph(f"{one.at[:16].replace('T', ' ')}: {describe(run, one)}", "small")
         with right:
             button("Undo", f"undo {one.batch}", partial(undo, run, one))
-
-
-def _clock(one: DecidedBatch) -> str:
-    return one.at[:16].replace("T", " ")
 
 
 def _log(run: Opened) -> None:
@@ -254,9 +248,6 @@ def _make(run: Opened, form: str) -> None:
     begin(start_job(f"Folder of {run.name}", "apply", run.run, [str(out), form], makes=out))
 
 
-# ---- in the sidebar of every page ----
-
-
 def show_decided() -> None:
     """Draw who this is, Undo, and what was decided, which follows the ledger."""
     person = me()
@@ -297,7 +288,6 @@ def _follow(run: Opened) -> None:
 
 def _summary(run: Opened) -> None:
     now, seen = open_chosen_run(), st.session_state.get(SEEN, run.decisions.revision)
-    # Not in the middle of one's own keys: the whole page takes longer to draw than a key does.
     at = time.monotonic()
     rests = at - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
     rests = rests and at - st.session_state.get(FOLLOWED, -FOLLOW_S) >= FOLLOW_S

@@ -1,10 +1,8 @@
-"""Which run a page is about, its open store, and what every page does when something is wrong.
+"""Which run a page is about, its open store, and the sentences for what goes wrong.
 
-Runs are those named on the command line, those found below ./runs, and those a person chose on the
-Start page: a link can name one of these, never a path. With `audit serve` they are the datasets
-that this person may see, and no others. Each script run looks at RUN/CURRENT (a few
-bytes), so a scan that publishes while the app is open shows at the next click. Stores are those of
-`audit.results.results`, which all tabs and the API share.
+A link names a known run, never a path: of the command line, of ./runs, of the Start page, or with
+`audit serve` the datasets that this person may see. Each script run reads RUN/CURRENT, so a newly
+published scan shows at the next click.
 """
 
 from __future__ import annotations
@@ -107,10 +105,7 @@ def add_run(path: Path) -> str:
 
 
 def run_name() -> str | None:
-    """Return the name of the chosen run: the link's, else this session's, else the first.
-
-    None where the link names a run that is not known: no other is shown in its place.
-    """
+    """Return the run of the link, the session, or the first; None if the link's is unknown."""
     names = list(known_runs())
     if asked := link.get("run"):
         return asked if asked in names else None
@@ -210,7 +205,6 @@ def _or_a_way_out(page: Callable[[], None]) -> None:
 
 
 def _show_notice() -> None:
-    """Say where the chosen run is not read as CURRENT names it; what does not open says so."""
     name = run_name()
     with contextlib.suppress(AuditError, OSError):
         version = current(known_runs()[name]) if name is not None else None
@@ -219,10 +213,9 @@ def _show_notice() -> None:
 
 
 def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Draw a page, or a fragment of one; what goes wrong becomes one sentence in its place.
+    """Draw a page or a fragment; an error becomes one sentence.
 
-    An error that the user can fix is its own sentence; any other names its type and place.
-    Streamlit ends and restarts scripts by a `BaseException`, which passes through.
+    BaseException passes through: Streamlit ends and restarts scripts by it.
     """
     try:
         draw(*args, **kwargs)
@@ -259,8 +252,7 @@ def show_said(*, once: bool = True) -> None:
     message = st.session_state.get("said")
     if once:
         st.session_state.pop("said", None)
-    # In a place of its own: what is below keeps its place on the page, and with it stays mounted.
-    # It is emptied at once; children of a container stay until a drawing ends undisturbed.
+    # Emptied at once: children of a container stay until a drawing ends undisturbed.
     place = st.empty()
     if message is not None:
         with place:
@@ -271,7 +263,7 @@ def failure(error: Exception) -> str:
     """Return one sentence on an error nobody foresaw: its type, where it arose, what to do."""
     first = str(error).splitlines()[0] if str(error) else "no text"
     cure = "so reload the page; the terminal that started the app has the rest."
-    # what is imported at the first use is then of another version than what is running
+    # A first import then loads another version than the running one.
     if any(p.stat().st_mtime > STARTED for name in OURS for p in (ROOT / name).rglob("*.py")):
         cure = "and dataset-preflight was replaced under this app: start the app again."
     return (
@@ -284,7 +276,6 @@ def _place(error: Exception) -> str:
     """Return file:line of the innermost frame in our own code: below it are libraries."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        # Installed, the libraries lie beside our packages: the folder alone does not tell.
         if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in OURS:
             return f"{path.relative_to(ROOT).as_posix()}:{frame.lineno}"
     return "an unknown place"

@@ -74,10 +74,7 @@ Tallies = Mapping[str, FindingTally]
 def _left(
     key: str, revision: str, _run: Opened
 ) -> tuple[Tallies, Tallies, tuple[FirstThing, ...], int]:
-    """Return what is left by code and by severity, what to do first, and the files concerned.
-
-    Half a second of 100,000 findings: asked once for each state of the ledger.
-    """
+    """Return what is left by code and by severity, the first steps, and the files concerned."""
     return (
         count_progress(_run, "code"), count_progress(_run, "severity"), first_steps(_run),
         count_files_left(_run),
@@ -156,7 +153,6 @@ def _first(run: Opened, things: Sequence[FirstThing]) -> None:
                 )
             code = thing.codes[0]
             if act.button("Look and decide", key=f"step {code}", icon=":material/arrow_forward:"):
-                # where it can be settled: of copies one stays, which that page decides
                 page = "duplicates" if code in COPIES else "findings"
                 link.go(page, run=link.get("run"), code=code, finding=thing.fingerprint)
                 st.rerun()

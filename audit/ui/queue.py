@@ -1,17 +1,8 @@
 """Decisions by key and by button: queued in the browser, recorded once each.
 
-A person types faster than a page is drawn, and Streamlit makes one of several presses of a button.
-So the keys and buttons of a page belong to a component in front of it: of Findings, Duplicates and
-Labels a strip that holds the next findings or pictures, of an open picture and of selected cards
-queues of their own. A press is about what is shown there, and shows as `saving` at once; the strip
-goes on to the next one, with its pictures in large, while what the page has drawn of an earlier one
-is hidden: there is one picture, and the next key decides it. A key that cannot be taken is counted.
-
-The list and the open finding alone are drawn again, and what stands beside them once no key was
-pressed for a while. One message is on its way at a time, with the whole queue, each entry with an
-id; an id that was answered is not recorded again, whatever a reload or another run of the script
-sends. A refused entry opens its finding again, with the reason at the top of the page. At first the
-pictures of a few findings are sent, and those of the rest made beside that, for the next message.
+A person types faster than a page is drawn, so a component holds the keys and buttons and goes on at
+once. A message carries the whole queue, one at a time, and an answered id is never recorded again.
+A refused entry opens its finding again, with the reason.
 """
 
 from __future__ import annotations
@@ -107,11 +98,10 @@ Then = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class QueuedDecision:
-    """One press of a key or button: `id` names the press.
+    """One press of a key or button, named by `id`.
 
-    `samples`: what was selected of the finding; the pictures, where there is no finding. `value`:
-    the class or split of a verb that has one. `rule`: the keeper rule of the page, and the split
-    to drop copies from ("": none).
+    `samples`: the selection of a finding, or the images without one. `value`: class or split of the
+    verb. `rule`: the keeper rule of the page, and the split to drop copies from ("": none).
     """
 
     id: str
@@ -124,9 +114,7 @@ class QueuedDecision:
 
 @dataclass
 class Answered:
-    """The ids that were answered, of one run, and whether each was recorded or refused: shared by
-    all tabs of this process.
-    """
+    """The answered ids of one run, and whether each was refused; shared by all tabs."""
 
     lock: Any = field(default_factory=RLock)
     recorded: dict[str, bool] = field(default_factory=dict)
@@ -154,8 +142,7 @@ def mount_queue(
 ) -> None:
     """Draw a front of the queue, which `queue.js` knows by its kind.
 
-    `then` gets the fingerprint of each finding that was decided, None where the page shows none;
-    `after` gets what was sent, once it is recorded.
+    `then` gets the fingerprint of each decided finding or None; `after` the recorded entries.
     """
     key = f"decisions {kind}"
 
@@ -208,16 +195,14 @@ def show_queue(
     then: Then,
     rule: tuple[str, str] | None = None,
 ) -> None:
-    """Draw the strip; `then` gets the fingerprint of each finding that was decided.
+    """Draw the strip; `then` gets the fingerprint of each decided finding.
 
-    With a `rule` (its name, the split to drop from) the findings are groups of copies: a digit
-    names the copy that stays, K lets the rule choose.
+    `rule` (name, split to drop from): the findings are duplicate groups; digits name a copy.
     """
 
     def after(sent: Mapping[str, Any]) -> None:
         st.session_state[BESIDE] = st.session_state.get(BESIDE) or bool(sent.get("entries"))
         page_changed()
-        # The browser has gone on by itself: it says where it stands.
         if sent.get("at") in shown:
             link.put(finding=sent["at"])
 
@@ -248,9 +233,6 @@ def show_settled(run: Opened) -> None:
 
 # ---- the open picture, and selected cards ----
 
-# The dialogue of a picture holds the pictures beside it, so that arrows turn and digits label as
-# fast as they are typed: its strip shows the thumbnail of the one that a press is about, wherever
-# the server is by then. What is decided names that picture.
 
 PICTURE_KEYS = {
     "k": "keep",
@@ -287,7 +269,6 @@ def show_picture_queue(run: Opened, sample: str, classes: Sequence[str]) -> None
     images = {card.id: thumb for card, thumb in zip(found, thumbs, strict=True)}
 
     def turned(sent: Mapping[str, Any]) -> None:
-        # A dialogue that was closed meanwhile stays closed.
         if sent.get("at") in near and link.get("image"):
             link.put(image=sent["at"])
 
@@ -320,10 +301,9 @@ SUSPECTS = 12  # labels whose pictures the browser holds: each has up to seven
 def show_label_queue(
     run: Opened, suspects: Sequence[Suspect], current: str, classes: Sequence[str], other: str
 ) -> None:
-    """Draw the label in question in large, with the nearest pictures of both classes.
+    """Draw a label in large, with the nearest images of both classes.
 
-    `suspects` are those beside it, in their order; `classes` have digits; `other` is the class that
-    was chosen for the button beside.
+    `suspects`: its neighbours in the list; `classes` have digits; `other`: the class chosen.
     """
     at = next(n for n, one in enumerate(suspects) if one.id == current)
     more = len(suspects) > at + 1 + FIRST and not had(run, "labels")
@@ -388,9 +368,7 @@ def _lines(
     *,
     groups: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, Thumbnail], bool, bool]:
-    """Return the open finding and those beside it in the list, their pictures by name, whether the
-    browser is to ask for more of them, and whether the list ends with them.
-    """
+    """Return the findings around the open one, images by name, more to fetch, and the end."""
     n, here = DIGITS if groups else 1, current.finding
     behind = browse.page(run, filters, start=current.place, back=True, size=BEHIND).rows
     ahead = browse.page(run, filters, start=current.place + 1, size=AHEAD).rows
@@ -422,9 +400,7 @@ def draw_members(
     *,
     groups: bool,
 ) -> tuple[dict[str, list[tuple[str, str]]], dict[str, Thumbnail]]:
-    """Return the pictures of findings: by fingerprint their names with captions, and by name what
-    is shown. Of a finding about a box: the picture with that box marked, and as a fix leaves it.
-    """
+    """Return captions by fingerprint and the images by name; of a box before and after a fix."""
     unique = {card.id: card for some in members.values() for card in some}
     images = dict(zip(unique, run.thumbnails().many(list(unique.values())), strict=True))
     shown = {one: [(card.id, "") for card in some] for one, some in members.items()}
@@ -493,7 +469,6 @@ def _line(
         "box": boxed,
         "fixes": any(caption == FIXED for _, caption in shown),
         **({"hint": BOX_HINT} if boxed else {}),
-        # Never by a digit where members are left out of sight, or one alone is left.
         "digits": min(len(left), DIGITS) if whole and len(left) > 1 else 0,
     }
 
@@ -519,10 +494,7 @@ def queued_in(value: object) -> list[QueuedDecision]:
 
 
 def sent_about(run: str, value: object) -> Mapping[str, Any]:
-    """Return what a front sent, nothing where it is about another run.
-
-    A tab that turned to another run may still be sending what it typed about the one before.
-    """
+    """Return what a front sent, nothing if it is about another run."""
     return value if isinstance(value, Mapping) and value.get("run") == run else {}
 
 
@@ -531,13 +503,10 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | None) -> bool:
-    """Record what was not answered yet, in order; a refusal is said and opens its finding.
+    """Record unanswered entries in order; a refusal opens its finding.
 
-    Returns whether one was refused or taken back, so that the page is to stay where that led.
-
-    Streamlit may begin the script anew at any call of its own, in the middle of an entry: what was
-    not recorded by then is not answered, so it is sent again; after what was, the page goes on
-    then.
+    Returns whether an entry was refused or undone, so that the page stays there. If Streamlit
+    restarts the script in the middle, the rest is sent again.
     """
     known, ledger, stays, name = answered_of(run.run), DecisionStore(run.run), False, me().name
     with known.lock:
@@ -554,7 +523,6 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
                 recorded = _has_recorded(ledger, before, entry, name)
                 if ended or recorded:
                     known.add(entry.id, recorded=recorded)
-                # what another process records meanwhile is no decision of this tab
                 if own and not ledger.has_news(before, name):
                     st.session_state[OWN] = (str(run.run), ledger.revision())
             stays = stays or not recorded or entry.verb == UNDO
@@ -564,10 +532,7 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
 
 
 def _has_recorded(ledger: DecisionStore, before: str, entry: QueuedDecision, name: str) -> bool:
-    """Say whether an entry of a person is in the ledger, which was at a revision `before` it.
-
-    A command or another program may decide at the same moment, so that the revision says nothing.
-    """
+    """Say whether an entry is in the ledger, after its revision `before`, whoever else wrote."""
     was, now = ([int(n) for n in at.split("/")] for at in (before, ledger.revision()))
     if entry.verb == UNDO:
         return now[1] > was[1]
@@ -575,11 +540,7 @@ def _has_recorded(ledger: DecisionStore, before: str, entry: QueuedDecision, nam
 
 
 def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> None:
-    """Go on from a finding that is recorded where the page still stands at it.
-
-    It was interrupted before it went on, or the browser sent the queue again with the link of
-    before. An undo goes back on purpose: what was decided before it stays open.
-    """
+    """Go on from a recorded finding if the page still shows it, but stay after an undo."""
     undone = max((at for at, entry in enumerate(entries) if entry.verb == UNDO), default=-1)
     for entry in entries[undone + 1 :]:
         stands = entry.finding and link.get("finding") in ("", entry.finding)

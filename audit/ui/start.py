@@ -1,7 +1,4 @@
-"""Start: scan a folder or check a run again in the background; open another run.
-
-The scan publishes by rename, so every page stays usable while it works, and shows the new
-generation at the next click after it is done. All tabs have one list of jobs, the latest last."""
+"""Start: scan a folder or check a run again in the background; open another run."""
 
 from __future__ import annotations
 
@@ -89,7 +86,6 @@ def _start_scan() -> None:
     if not st.session_state[SOURCE].strip():
         say("Name a folder or a manifest first.", "error")
         return
-    # Said here at once: the worker would say so after its start, some seconds later.
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
         return

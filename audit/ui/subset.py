@@ -1,6 +1,4 @@
-"""Subset designer: from the precision you need to the examples to evaluate, ready to download.
-
-A model's predictions are shown beside the truth: its wrong answers as a table and as pictures."""
+"""Subset designer: from the required precision to the samples to evaluate, ready to download."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ def _metric(frame: pl.DataFrame) -> str:
 def _within_reach(
     key: str, metric: str, split: str, points: float, detects: bool, _run: Opened
 ) -> float:
-    """Return a margin of error or a detectable difference in points, or the next half point that
-    all files of the split reach.
-    """
+    """Return a margin of error or a difference (points) that all files of the split reach."""
     frame = _frame(_run.key, split, _run)
     for _ in range(3):
         share = points / 100
@@ -402,7 +398,6 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
 
 
 def _condition(run: Opened, one: dict[str, Any]) -> Condition:
-    """Return the filter of a slice."""
     if one["at_least"] is not None or one["at_most"] is not None:
         whole = run.ask(extent, one["column"])
         ends = (one["at_least"], whole.low), (one["at_most"], whole.high)

@@ -1,8 +1,7 @@
 """Plans, curves and wrong answers as tables for the subset designer, shares in percentage points.
 
-The wrong answers of a model come worst first: what it was surest of, because there the label, the
-picture or the model is wrong in a way that is worth a look. Without a confidence, what counts for
-most files comes first."""
+Wrong answers are sorted by confidence, or by weight without one.
+"""
 
 from __future__ import annotations
 
@@ -77,18 +76,14 @@ def subset_parquet(subset: Subset) -> bytes:
     return buffer.getvalue()
 
 
-# ---- predictions beside truth ----
-
-
 COLUMNS = ("sample_id", "truth", "prediction", "confidence", "weight", "suspected_mislabel")
 
 
 @dataclass(frozen=True)
 class Disagreements:
-    """The wrong answers on some rows, with `COLUMNS`; how many are right, and notes on the file.
+    """The wrong answers with `COLUMNS`, the number of right ones, and notes on the file.
 
-    `accuracy`: of all files, by the weights of the rows. `answered`: sample_id, wrong, weight of
-    all rows with an answer.
+    `accuracy`: weighted. `answered`: sample_id, wrong, weight of all rows with an answer.
     """
 
     table: pl.DataFrame
@@ -100,10 +95,7 @@ class Disagreements:
 
 
 def find_disagreements(rows: pl.DataFrame, predictions: pl.DataFrame, name: str) -> Disagreements:
-    """Compare a model's answers with the labels of drawn rows; rows without an answer are left out.
-
-    Raises UsageError for a table that is no predictions of these rows.
-    """
+    """Compare answers with labels, rows without an answer excluded; UsageError for a bad table."""
     given = standard_columns(predictions, name)
     matched = match(rows, given, name, "drop", "wrong")
     scored = score_subset(rows, [given], missing="drop", unknown="wrong", names=[name]).models[0]
