@@ -159,6 +159,7 @@ def histogram(title: str, heights: Sequence[tuple[str, int]], colour: int) -> Ma
     most, step = max([n for _, n in heights] + [1]), SMALL / max(len(heights), 1)
     shapes = [text(0, 12, title, kind="quiet")]
     for i, (label, n) in enumerate(heights):
+        # One among thousands must still be seen.
         height = max(1.5, (TALL - 4) * n / most) if n else 0
         at = HEAD + TALL - height
         shapes.append(bar(i * step + 0.5, at, step - 1, height, colour, f"{label}: {n:,}"))

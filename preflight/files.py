@@ -62,6 +62,7 @@ def read_regular(path: Any) -> bytes:
 
 def _judge(path: Any, status: os.stat_result) -> None:
     kind = KINDS.get(stat.S_IFMT(status.st_mode))
+    # /dev/null is an empty file to whoever names it
     if kind is not None and not os.path.samestat(status, os.stat(os.devnull)):
         raise SpecialFileError(errno.EINVAL, f"it is {kind}, and no file", os.fspath(path))
 

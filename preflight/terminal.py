@@ -106,6 +106,7 @@ def close_streams() -> None:
 
 
 def _safe(text: str, styled: bool, keep: str) -> str:
+    # The odd parts are what the expression matched: the colours.
     parts = STYLE.split(text) if styled else [text]
     return "".join(part if i % 2 else visible(part, keep) for i, part in enumerate(parts))
 

@@ -32,6 +32,7 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except MachineError as error:
         return ENDING.end(visible(str(error)), ExitCode.NO_RESULT)
     except AuditError as error:
+        # what the machine ran out of is its turn, whatever sentence it became on the way
         code = ExitCode.NO_RESULT if find_machine_error(error) else ExitCode.USAGE
         return ENDING.end(visible(str(error)), code)
     except KeyboardInterrupt:

@@ -41,6 +41,7 @@ class Target(StrEnum):
     DEDUPLICATED = "deduplicated"
 
 
+# Options that other commands of the group have too.
 SplitOption = Annotated[
     str | None,
     option("--split", "Split to draw from; `all`: every file (default: as planned, test)."),

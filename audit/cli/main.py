@@ -249,9 +249,11 @@ def only_named(words: Sequence[str]) -> TextTyper:
 
 def command_line() -> None:
     """Run the command line; what goes wrong becomes one sentence and an exit code."""
+    # Steps that gain from more threads of BLAS ask for them; elsewhere they wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(200_000, 20, 50)  # imports alone begin 400 collections, for nothing
     terminal.prepare_streams()
+    # Not standalone: its own messages would reach the terminal as they are.
     words = sys.argv[1:]
     code = exit_code_of(lambda: only_named(words)(words, standalone_mode=False))
     terminal.close_streams()

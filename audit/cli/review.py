@@ -323,6 +323,7 @@ def print_decisions(
     from audit.decisions.store import DecisionStore
     from audit.results.reader import open_reader
 
+    # Only a decision that was not undone can be stale, and only the run itself can tell.
     lapsed = pl.concat(
         [open_reader(run).decisions.stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")

@@ -119,6 +119,7 @@ def scan_command(
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)
     expected = parse_expectations(config.expect)
+    # before the scan, which may be of the same run
     earlier = None if baseline is None else RunFindings.of(baseline)
     options = ScanOptions(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),

@@ -184,6 +184,7 @@ class Processes:
         if isinstance(value, MachineError):
             one.worker.stop()  # what it ran out of may be its own leak
             if one.task.alone and value.out_of_memory and usable_memory() > self.memory:
+                # Nothing else ran, and the machine has what a file may take: it is the file.
                 text = f"it took more memory than the {self.memory / 1e9:.1f} GB of max_memory"
                 yield one.task.items, Failure("memory", text)
             else:

@@ -42,6 +42,7 @@ class ForkServer:
         self._asked: deque[ForkedProcess] = deque()  # those whose numbers are still to come
         self._socket = ours
         with theirs:
+            # 0 to 2 get others in the child
             number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD, 3)
         try:
             self.process = start(number)
@@ -159,6 +160,7 @@ class ForkedProcess:
     def kill(self) -> None:
         """End it now; its pipe is closed."""
         self._server.tell_number(self)
+        # its number is its own as long as its parent has not asked how it ended
         if self.pid and self._code == ALIVE and self._server.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

@@ -85,6 +85,7 @@ class Worker:
         self._sent = time.monotonic()
         if self._mark is not None:
             MARK.pack_into(self._mark, 0, -1, self._sent)
+        # one that just died is noticed when its answer is collected
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send((work, items, 2 * s + 30))
 

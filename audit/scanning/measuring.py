@@ -163,6 +163,7 @@ class WaitingRows:
     def add(self, measured: Measured) -> None:
         """Keep one chunk; store what waits when that is worth an append."""
         self.waiting.append(measured)
+        # One append costs as much as measuring ten files.
         late = time.monotonic() - self.flushed > APPEND_S
         if late or sum(m.features.num_rows for m in self.waiting) >= APPEND_ROWS:
             self.flush()
@@ -191,6 +192,7 @@ def measure_pending(
     errors = 0
     progress(Progress("measure", done, total))
     pending = rows.store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
+    # of large datasets a chunk holds more files: what a chunk costs is shared by them
     files = min(max(CHUNK_FILES, (total - done) // PARTS), CHUNK_FILES * PART_CHUNKS)
     n_bytes = CHUNK_BYTES if place is None else files * CHUNK_BYTES // CHUNK_FILES
     chunks = cut_chunks(pending, files, n_bytes)
@@ -327,6 +329,7 @@ def find_unseen_edits(
     expected = "coalesce(f.content_hash, '')"
     wanted = store.pages(f"SELECT s.id, {expected}, s.uri, s.n_bytes {known} ORDER BY s.rowid")
     edited = []
+    # the expected hash travels in the place of the file key
     for done, (job, found) in enumerate(_hash_files(wanted, executor, limits), 1):
         if (found or "") != job.file_key:
             edited.append(job.sample_id)

@@ -108,6 +108,7 @@ class ScanOptions:
         vectors.check_files()
         if predictions is not None and holds_boxes(predictions):
             vectors = VectorOptions(embeddings, boxes=predictions)
+        # a file that is given here goes before what audit.toml asks of every scan
         wanted = self.embedder or (config.embedder if embeddings is None else None)
         if wanted is not None:
             from audit.embeddings.embedder import AUTO, best_installed, load_embedder

@@ -144,6 +144,7 @@ def recheck(
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
         run_version.remove_rests(run)
+        # read again inside the lock: a scan may have published since
         version = run_version.require_measured(run)
         judge.publish(run, version)
     return version.notice
@@ -246,6 +247,7 @@ class _Scan:
         compared = self.previous is not None and not request.verify
         self.total = list_source(store, request.source, self.progress, compared=compared)
         read_annotations(store, request.source)
+        # read before anything is measured: what is wrong with the file is said at once
         if vectors.boxes:
             self.predicted = load_results(store, vectors.boxes)
         self.clock.lap("list")
@@ -267,6 +269,7 @@ class _Scan:
         self.config, workers = self._workers(store, to_open)
         config, preparation = self.config, None
         if isinstance(workers, Processes):
+            # the search is loaded while processes read the files: there is time then
             preparation = Thread(
                 target=import_module, args=("audit.neighbors.search",), daemon=True
             )
@@ -325,6 +328,7 @@ class _Scan:
         self.clock.lap("boxes")
         facts = _facts(self.request.source) | {
             "related_as": _related_as(config, used),
+            # pairs that were verified are of use whatever vectors judge the labels
             "paired_as": _paired_as(config),
             PUBLISHED_WITH: name_parts(self.run),
         }
@@ -467,6 +471,7 @@ def _measured_as(config: Config, own: OwnCode) -> str:
         {
             "features": dict(feature_versions()),
             "signature": SIGNATURE_VERSION,
+            # not the memory: a file that lacked some is tried again at every scan
             "limits": {k: v for k, v in asdict(config.limits).items() if k != "max_memory"},
             **({"hashes": sorted(config.hashes)} if config.hashes else {}),
             **({"own": {c.name: c.identity for c in own.columns}} if own.columns else {}),

@@ -254,6 +254,7 @@ class Api:
         """Answer for a service by a table of routes."""
         self.service, self._routes = service, routes
         self._working = Counter[str]()
+        # Those of asyncio are few, and most of these wait for a lock or a disk.
         self._threads = ThreadPoolExecutor(THREADS, "api")
         self._parsers = ThreadPoolExecutor(PARSERS, "parsers")  # each waits for a process
 

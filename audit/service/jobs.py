@@ -115,6 +115,7 @@ class JobQueue:
         path = folder / FILE
         try:
             self._con = sqlite3.connect(path, timeout=0.2, check_same_thread=False)
+            # held until the end: a second server would begin the same scans
             self._con.executescript(f"PRAGMA locking_mode = EXCLUSIVE; {TABLES}")
             self._con.execute("UPDATE jobs SET state = ? WHERE state = ?", [WAITING, RUNNING])
             self._con.commit()

@@ -151,6 +151,7 @@ def _side(found: RunDiff, change: str, of: str) -> None:
     ]
 
     def opened(fingerprint: str) -> None:
+        # a fixed one is no finding of the chosen run any more: only what is new can be opened
         if change == NEW:
             link.go("findings", run=link.get("run"), finding=fingerprint, status="all")
 

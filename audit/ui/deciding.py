@@ -113,6 +113,7 @@ def decide_finding(
         _refuse_of_box(opened, fingerprint)
     _refuse_changed(opened, now, samples)
     remark, warning = note(), _new_name(opened, verb, value)
+    # False positive applies to the finding as a whole, whatever is selected of it.
     if samples and verb is not Action.FALSE_POSITIVE:
         done = record_here(opened.run, decisions.decide_samples, samples, verb, value, remark)
     else:
@@ -223,6 +224,7 @@ def finish(
     to = f" {'' if verb in TAGGING else 'to '}{visible(value)}" if value else ""
     more = f" {visible(warning)}" if warning else ""
     say(f"{DONE[verb]}{to}: {about(done)}. U undoes it.{more}")
+    # A note left in the field would be recorded with the next decision too.
     st.session_state[NOTE] = ""
     if then is not None:
         then()
@@ -331,6 +333,7 @@ def rule_of_link() -> tuple[str, str]:
 
 def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl.DataFrame | None:
     """Return what the chosen rule would do to these groups (None: to all); None for nothing."""
+    # A link may name any code; only these have groups of copies.
     if code not in keeper_rules.CODES:
         return None
     found = _propose(run.key, run.decisions.revision, code, rule_of_link(), fingerprints, run)

@@ -46,6 +46,7 @@ def _dialogue() -> None:
 
 
 def _image() -> None:
+    # Read anew at each key: the dialogue is drawn without its page, whose run is that of before.
     run, sample = open_chosen_run(), link.get("image")
     card = _card(run.key, sample, run)
     zoomed = bool(st.session_state.get(ZOOMED))

@@ -237,6 +237,7 @@ def _group_bar(
     then = partial(step, run, filters, current.place)
     go = partial(go_on, run, filters, current.place)
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(
             "Keep by the rule (K)",
             "apply rule",
@@ -386,6 +387,7 @@ def heat_of_splits(matrix: pl.DataFrame) -> alt.LayerChart:
     cells = base.mark_rect(cornerRadius=4, cursor="pointer").encode(
         color=alt.condition(empty, alt.value(NOTHING), colour), tooltip=tooltip
     )
+    # on a cell without colour, a grey that is read on light and on dark
     ink = alt.when(empty).then(alt.value("#7a7f87"))
     ink = ink.when(f"datum.share > {FULL / 2}").then(alt.value("white"))
     text = base.mark_text(fontSize=14, fontWeight=600).encode(

@@ -79,6 +79,7 @@ def page() -> None:
 
 def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, ...]) -> None:
     shown = [name for name, c in known.items() if c.kind is not Kind.TEXT]
+    # a row that breaks where the window is narrow, and fits one of 1440 px
     with st.container(horizontal=True, vertical_alignment="bottom"):
         link.choose("Sort by", "sort", list(known), any_=None, width=140)
         orders = ("ascending", "descending")
@@ -240,6 +241,7 @@ def _ring(text: str) -> list[tuple[float, float]]:
         ring = [(float(a), float(b)) for a, b in json.loads(text)] if text else []
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
+    # JSON may say NaN, which no point lies inside of and no browser can be sent.
     return ring if all(map(math.isfinite, chain.from_iterable(ring))) else []
 
 
@@ -447,6 +449,7 @@ def _range_filter(run: Opened, one: ColumnOf, now: Condition | None, key: str, p
     if bounds.low is None or bounds.high is None or bounds.low == bounds.high:
         html.paragraph(f"{one.name}: no range to choose from", "quiet small")
         return
+    # A range as wide as the column is no condition: it would leave out rows without a number.
     whole = (bounds.low, bounds.high)
     st.slider(
         html.label(one.name),
@@ -521,6 +524,7 @@ def open_bulk(of: str = "all") -> None:
 
 def bulk_dialogue(conditions: Sequence[Condition]) -> None:
     """Show the dialogue over the pictures under these conditions, if the link asks for it."""
+    # One dialogue at a time: a picture that is open lies in front.
     if link.get("act") in ("all", "picked") and not link.get("image"):
         _bulk_dialogue(conditions)
 

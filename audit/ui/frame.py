@@ -114,6 +114,7 @@ def make_fragment(draw: Callable[..., None]) -> Callable[..., None]:
 
 
 def _draw_or_rerun(draw: Callable[..., None], run: Opened, *args: Any) -> None:
+    # Both marks are taken whatever follows: one left over would count for a later click.
     whole = st.session_state.pop(WITH_ITS_PAGE, False)
     only_page_changed = st.session_state.pop(CHANGED, False)
     if whole:

@@ -57,6 +57,7 @@ def show_gallery(
         for card, thumb in zip(cards, thumbnails, strict=True)
     ]
 
+    # What the browser sends is not trusted to be text, nor to be there at all.
     def card_opened() -> None:
         value = st.session_state[key].get("opened")
         if opens and isinstance(value, str):

@@ -50,6 +50,7 @@ NOT_INVITED = (
 OTHERS = "This app does not answer other sites.\n"
 NO_NAME = "Enter your name first: open the app in a browser.\n"
 _COOKIE = re.compile(r"(?:^|;)\s*([^=;\s]+)=([^;]*)")
+# Of this process: Streamlit runs the script again and again, and a module only once.
 _served: list[Guard] = []
 _mentioned: list[bool] = []
 

@@ -50,6 +50,7 @@ def tag(name: str, text: str, kind: str = "") -> str:
     return f'<{name} class="{escape(kind)}">{escape(visible(text))}</{name}>'
 
 
+# Every element below is closed inside one call: Streamlit sanitises each st.html by itself.
 def write_html(*parts: str) -> None:
     """Write elements made by `tag`, `chip` and `value_table`."""
     st.html(f'<div class="ap">{"".join(parts)}</div>')

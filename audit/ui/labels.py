@@ -52,6 +52,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Labels")
+    # A link may ask for boxes that this run has not: it gets the sentence that says so.
     boxed = run.report().boxes is not None or link.get("view") == BOXES
     judged = bool(count_suspects(run))
     views = [SUSPECTS_VIEW] * judged + [CLASSES] + [BOXES] * boxed

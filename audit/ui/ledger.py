@@ -288,6 +288,7 @@ def _follow(run: Opened) -> None:
 
 def _summary(run: Opened) -> None:
     now, seen = open_chosen_run(), st.session_state.get(SEEN, run.decisions.revision)
+    # Not in the middle of one's own keys: the whole page takes longer to draw than a key does.
     at = time.monotonic()
     rests = at - st.session_state.get(PRESSED, -RESTS_S) >= RESTS_S
     rests = rests and at - st.session_state.get(FOLLOWED, -FOLLOW_S) >= FOLLOW_S

@@ -16,6 +16,7 @@ from preflight.terminal import visible
 ANY = "Any"
 PAGE, VIEWS = "page of the link", "views of the pages"
 LEFT, OURS = "link as this tab was left", "page that writes its link by these functions"
+# Changing a filter goes back to the first page.
 PAGING = ("start", "after", "before", "page")
 
 

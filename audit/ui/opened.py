@@ -276,6 +276,7 @@ def _place(error: Exception) -> str:
     """Return file:line of the innermost frame in our own code: below it are libraries."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
+        # Installed, the libraries lie beside our packages: the folder alone does not tell.
         if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in OURS:
             return f"{path.relative_to(ROOT).as_posix()}:{frame.lineno}"
     return "an unknown place"

@@ -153,6 +153,7 @@ def _first(run: Opened, things: Sequence[FirstThing]) -> None:
                 )
             code = thing.codes[0]
             if act.button("Look and decide", key=f"step {code}", icon=":material/arrow_forward:"):
+                # where it can be settled: of copies one stays, which that page decides
                 page = "duplicates" if code in COPIES else "findings"
                 link.go(page, run=link.get("run"), code=code, finding=thing.fingerprint)
                 st.rerun()

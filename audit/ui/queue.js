@@ -85,6 +85,7 @@ function draw(front, said) {
   root.dataset[data.kind === "findings" ? "finding" : data.kind] = line ? line.id : "";
 }
 
+// A key that nothing could be done with is counted until one is taken, and seen.
 function miss(front, why) {
   queue.missed += 1;
   draw(front, why);

@@ -203,6 +203,7 @@ def show_queue(
     def after(sent: Mapping[str, Any]) -> None:
         st.session_state[BESIDE] = st.session_state.get(BESIDE) or bool(sent.get("entries"))
         page_changed()
+        # The browser has gone on by itself: it says where it stands.
         if sent.get("at") in shown:
             link.put(finding=sent["at"])
 
@@ -233,6 +234,9 @@ def show_settled(run: Opened) -> None:
 
 # ---- the open picture, and selected cards ----
 
+# The dialogue of a picture holds the pictures beside it, so that arrows turn and digits label as
+# fast as they are typed: its strip shows the thumbnail of the one that a press is about, wherever
+# the server is by then. What is decided names that picture.
 
 PICTURE_KEYS = {
     "k": "keep",
@@ -269,6 +273,7 @@ def show_picture_queue(run: Opened, sample: str, classes: Sequence[str]) -> None
     images = {card.id: thumb for card, thumb in zip(found, thumbs, strict=True)}
 
     def turned(sent: Mapping[str, Any]) -> None:
+        # A dialogue that was closed meanwhile stays closed.
         if sent.get("at") in near and link.get("image"):
             link.put(image=sent["at"])
 
@@ -469,6 +474,7 @@ def _line(
         "box": boxed,
         "fixes": any(caption == FIXED for _, caption in shown),
         **({"hint": BOX_HINT} if boxed else {}),
+        # Never by a digit where members are left out of sight, or one alone is left.
         "digits": min(len(left), DIGITS) if whole and len(left) > 1 else 0,
     }
 
@@ -523,6 +529,7 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
                 recorded = _has_recorded(ledger, before, entry, name)
                 if ended or recorded:
                     known.add(entry.id, recorded=recorded)
+                # what another process records meanwhile is no decision of this tab
                 if own and not ledger.has_news(before, name):
                     st.session_state[OWN] = (str(run.run), ledger.revision())
             stays = stays or not recorded or entry.verb == UNDO

@@ -48,6 +48,7 @@ CHARTS = '["#3b6fb6", "#c2762b", "#3f8f5f", "#8a5fb0", "#b3475e", "#7a7f87"]'
 
 def script() -> Path:
     """Return the path of the app's script; raises RunError where this installation has none."""
+    # In a checkout, below --user or --target: always beside the packages.
     beside = Path(__file__).resolve().parent.parent.parent / f"{SCRIPT}.py"
     if beside.is_file():
         return beside
@@ -90,6 +91,7 @@ def command(
 ) -> list[str]:
     """Return the command that serves runs or a folder; MissingExtraError without Streamlit."""
     _check(words)
+    # Without a terminal's own browser window: the server opens one with the link.
     more = {"server.maxUploadSize": 1} if service else {}  # MB: no page of a service takes a file
     chosen = {
         "address": address, "port": port, "browser": browser, "read_only": read_only,
@@ -171,6 +173,7 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
     from starlette.middleware import Middleware
     from streamlit.web import bootstrap
 
+    # The app reads what it was started for where `streamlit run` leaves it.
     sys.argv = [str(script()), *words]
     address, read_only = settings["address"], settings["read_only"]
     listening = bound_socket(address, settings["port"])

@@ -86,6 +86,7 @@ def _start_scan() -> None:
     if not st.session_state[SOURCE].strip():
         say("Name a folder or a manifest first.", "error")
         return
+    # Said here at once: the worker would say so after its start, some seconds later.
     if not source.exists():
         say(f"There is nothing at {source}: choose a folder or a manifest that exists.", "error")
         return
