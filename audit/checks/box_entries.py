@@ -1,8 +1,4 @@
-"""BOX003, BOX011, BOX012, BOX013, BOX014: entries that are broken, repeated or left alone.
-
-What readers met (`annotation_problems`), and what does not meet: annotations, pictures and classes
-that are listed several times, or on one side only.
-"""
+"""BOX003, BOX011, BOX012, BOX013, BOX014: entries that are broken, repeated or left alone."""
 
 from __future__ import annotations
 
@@ -78,7 +74,6 @@ class MalformedAnnotation(BoxCheck):
     examined = "{whole:,} of {n:,} annotation files could be read completely."
 
 
-# One row a file and kind: how many values occur several times, and the first of them.
 _REPEATS = """
     SELECT file, count(*) AS repeated, sum(n) AS entries, min_by(value, first) AS value,
         min(first) AS first, min_by(second, first) AS second, flatten(list(samples)) AS samples
@@ -89,7 +84,6 @@ _REPEATS = """
         HAVING count(*) > 1
     ) GROUP BY file ORDER BY file
 """
-# Ids of objects in a file for each picture are numbers within that file.
 _WITHIN = """, CASE WHEN file IN (SELECT file FROM annotation_files
     WHERE format IN ('LabelMe', 'VOC')) THEN image_key END"""
 _NO_SAMPLES = "CAST([] AS VARCHAR[])"
@@ -166,7 +160,6 @@ class RepeatedAnnotationId(BoxCheck):
     examined = "The ids of {n:,} annotations, {p:,} images and {c:,} classes were compared."
 
 
-# Annotations name a picture that the file does not list.
 _ORPHANS = """
     SELECT a.file, count(*) AS annotations, count(DISTINCT a.image_key) AS pictures,
         min_by(coalesce(a.image_key, 'none'), a.entry) AS first, min(a.entry) AS entry,
@@ -174,7 +167,6 @@ _ORPHANS = """
     FROM annotations a ANTI JOIN annotated_images i ON i.file = a.file AND i.image_key = a.image_key
     GROUP BY a.file ORDER BY a.file
 """
-# Pictures that the file lists are no samples.
 _MISSING = """
     SELECT i.file, matched_by, count(*) AS missing, any_value(f.pictures) AS pictures,
         coalesce(min_by(file_name, entry), '') AS first

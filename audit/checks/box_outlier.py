@@ -130,7 +130,6 @@ class BoxOutlier(BoxCheck):
             WHERE b.rowid IN (SELECT unnest($rows))
         """
         boxes = asked(store, sql, params, rows=best["row"].to_list()).join(best, on="row")
-        # of two that are as unlikely, the first in the file
         boxes = boxes.sort("sample_id", "chance", "row").unique("sample_id", keep="first")
         for row in boxes.sort("sample_id").iter_rows(named=True):
             feature = row["feature"]
@@ -181,7 +180,6 @@ def _outliers(own: pl.DataFrame, alpha: float) -> Iterator[tuple[int, str, float
             order = order[np.argsort(-ends[order], kind="stable")]
             falling = ends[order]
             if feature in COUNTS and len(falling):
-                # whole numbers tie: the next one up or down would have done as well
                 falling = _apart(falling)
             n, chance = tail_cut(falling, len(ends), GRAIN[feature], alpha)
             for k in order[:n].tolist():

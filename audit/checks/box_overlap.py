@@ -1,7 +1,4 @@
-"""BOX004, BOX006, BOX010: pairs of boxes that cover one object, or lie inside each other.
-
-Which pairs are close is found once for the three of them, by a sweep (`annotations/box_pairs.py`).
-"""
+"""BOX004, BOX006, BOX010: pairs of boxes that cover one object, or lie inside each other."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ PAIRS = f"""
     FROM close_pairs c JOIN boxes a ON a.rowid = c.a JOIN boxes b ON b.rowid = c.b
     WHERE {_BOTH} >= 0.5 * {_UNION}
 """
-# `a` lies inside `b`: `inside` is the share of a's area that b covers.
 NESTED = f"""
     SELECT a.*, b.entry AS other_entry, b.width AS other_width, b.height AS other_height,
         {_BOTH} / (a.width * a.height) AS inside, {_BOTH} / {_UNION} AS iou
@@ -65,10 +61,7 @@ class ClosePairs:
 
 
 def close_pairs(store: Store) -> ClosePairs:
-    """Return the pairs of one picture and file that overlap by half, or lie inside each other.
-
-    Overlap is intersection over union; inside: 0.9 of the smaller one, of one class.
-    """
+    """Return the pairs of one picture and file with an IoU of 0.5, or 0.9 of the smaller inside."""
     frame = store.query(_BOXES)
     corners = frame.select("x0", "y0", "x1", "y1").to_numpy().astype(np.float64)
     lengths = frame["picture"].rle().struct.field("len").to_numpy().astype(np.int64)
@@ -83,8 +76,6 @@ def close_pairs(store: Store) -> ClosePairs:
 
 
 class _Pairs(BoxCheck):
-    """What the checks of this file share: all boxes of a size are compared."""
-
     judged = SOUND
     how = " and compared with each other"
 

@@ -177,7 +177,6 @@ def _overflow(
 
 
 def _binomial_tail(n: int, of: int) -> float:
-    """Return the chance of at least n of `of` with one half."""
     logs = [
         math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) - of * math.log(2)
         for k in range(n, of + 1)

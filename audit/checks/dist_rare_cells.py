@@ -1,7 +1,6 @@
 """DIST008, DIST009: classes that hardly occur under a value of an attribute.
 
-The attribute is a column of the manifest (weather, hospital), or what was measured: light, shape,
-size, format, camera. Each cell of class and value is judged by `audit.statistics.rare_cells`.
+The attribute is a column of the manifest or a measured property.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ class RareAttribute(Check):
 
 
 def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
-    """Return, by column, a row per split and value, and per split, value and class."""
     names = metadata_columns(store)
     if not names:
         return {}
@@ -96,7 +94,6 @@ def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
         FROM images i JOIN pictures p USING (id) JOIN metadata m ON m.sample_id = i.id
         ORDER BY i.id
     """)
-    # a manifest may have columns of the same names
     own = frame.select(
         pl.int_range(pl.len()).alias("row"),
         *(pl.col(old).alias(old.split()[0]) for old in ("label of i", "split of i", "unit of p")),
@@ -190,7 +187,6 @@ class RareInLight(Check):
     def _rare(
         self, attributes: Mapping[str, pl.DataFrame], things: Things, params: CellParams
     ) -> Iterator[Finding]:
-        """Yield what is rare among classes of pictures, or of the objects that pictures hold."""
         counted = [
             count_cells(known).with_columns(pl.lit(name).alias("attribute"))
             for name, known in attributes.items()
@@ -233,10 +229,7 @@ class RareInLight(Check):
 def _attributes(
     store: Store, params: CellParams, things: Things = PICTURES
 ) -> dict[str, pl.DataFrame]:
-    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values.
-
-    Of objects: a row a picture and class that it holds, all splits as one.
-    """
+    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values."""
     frame = store.share(_with_values)
     rows = evaluation_rows(frame, params.train_splits) if things is PICTURES else frame
     chosen = [
@@ -266,10 +259,8 @@ def _attributes(
 
 
 def _with_values(store: Store) -> pl.DataFrame:
-    """Return the sound pictures with the value of each attribute."""
     columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
     columns += [
-        # ties share their third
         f"list_extract({list(words)}, CAST(1 + floor(3 * least(percent_rank() OVER "
         f'(ORDER BY {sql}), 0.999)) AS INTEGER)) AS "{name}"'
         for name, (sql, words) in THIRDS.items()

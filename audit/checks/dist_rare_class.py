@@ -115,7 +115,6 @@ LABELLED = {
     OBJECTS: "SELECT label, coalesce(split, '') AS split, units AS k FROM object_sizes",
 }
 LEAST = {PICTURES: 1, OBJECTS: 0}  # a class of one picture is LABEL004's
-# {labelled} and {least} are those of the things that are counted.
 SIZES = """
     WITH labelled AS ({labelled}), marked AS (
         SELECT label, k, CASE WHEN split IN (SELECT unnest($train_splits)) THEN NULL
@@ -147,7 +146,6 @@ SIZES = """
 
 
 def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[str, Any]]:
-    """Return a row per class and evaluation split, with its interval; rare ones are `small`."""
     parts = {"labelled": LABELLED[things], "least": str(LEAST[things])}
     frame = asked_of(store, things, SIZES, params, **parts)
     if frame.is_empty():

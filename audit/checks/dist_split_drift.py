@@ -1,9 +1,7 @@
 """DIST007: splits whose pictures differ from the training pictures, property by property or in all.
 
-Two tests of one question. Each property alone: the Kolmogorov-Smirnov distance, with the training
-pictures weighted to the class mix of the split, so that other shares of classes (DIST006) are not
-taken for other pictures. All together: a classifier that is asked which split a picture is from,
-judged within classes. About 4 s for 60,000 pictures.
+Each property: the Kolmogorov-Smirnov distance, weighted to the class mix of the split (which is
+DIST006). All together: a classifier of the split, judged within classes.
 """
 
 from __future__ import annotations
@@ -186,7 +184,6 @@ class ObjectShift(NamedTuple):
         )
 
 
-# What is compared of the objects of a class, and how its number is said.
 MEASURES: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "side": ("side in px", lambda v: float(2**v)),
     "aspect": ("width : height", lambda v: float(2**v)),
@@ -265,7 +262,6 @@ def _sides(
 def _drift(
     table: PropertyTable, split: str, reference: str, there: PropertyTable, here: PropertyTable
 ) -> Drift:
-    # Classes by number, no label as the last of them.
     k = len(table.labels) + 1
     mine, theirs = (np.bincount(side.label % k, minlength=k) for side in (here, there))
     weights = np.divide(mine, theirs, out=np.zeros(k), where=theirs > 0)[there.label % k]

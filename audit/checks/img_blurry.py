@@ -1,8 +1,7 @@
 """IMG003: images that are out of focus, compared with the rest of their dataset.
 
-No fixed limit on sharpness fits every dataset: upscaled thumbnails are below any limit that is
-right for photographs. So an image must be soft by itself *and* far below its class, or so soft that
-no detail at pixel scale is left. Costs one query.
+No fixed limit on sharpness fits every dataset. An image must be soft by itself and far below its
+class, or without any detail at pixel scale.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class Blurry(QueryCheck):
     severity = Severity.WARNING
     features = ("sharpness", "contrast", "transparent", "entropy")
 
-    # The images that can be blurry, with their distance below class or dataset.
     sql = f"""
         WITH sharp AS (
             SELECT id, subject, sharpness,
@@ -121,7 +119,6 @@ class Blurry(QueryCheck):
     def find(self, store: Store, params: Params) -> Iterator[Finding]:
         frame = asked(store, self.sql, params)
         certain = frame.filter(pl.col("sharpness") < params.certain_sharpness)
-        # One finding per image would bury the rest of the report.
         common = len(certain) > params.max_share * len(frame) and len(frame) >= params.min_class
         if common:
             median = float(certain["sharpness"].median())  # type: ignore[arg-type]
@@ -137,8 +134,7 @@ class Blurry(QueryCheck):
             pl.col("deviations") >= params.min_deviations
         )
         if not common:
-            # half as sharp as its class: also where a third of the class is blurred, and the
-            # spread of the class with it
+            # half as sharp as its class, which holds where blur widens the spread
             unusual = pl.col("deviations").is_null() | (pl.col("sharpness") < pl.col("median") / 2)
             blurry |= (pl.col("sharpness") < params.certain_sharpness) & unusual
         for row in frame.filter(blurry).iter_rows(named=True):

@@ -211,7 +211,6 @@ class ReviewList(QueryCheck):
         untold: int = 10
         max_listed: int = 1000
 
-    # one sample of each picture, in the order of the list
     sql = """
         SELECT min(s.sample_id) AS id FROM label_scores s JOIN images i ON i.id = s.sample_id
         WHERE ? OR s.suggested_probability > s.probability
@@ -275,7 +274,6 @@ def _forecast(row: Mapping[str, Any]) -> str:
 
 
 def _sample(draw: int, judged: int) -> str:
-    """Return the words for so many labels to review."""
     return "every one of them" if draw >= judged else f"{draw:,} drawn at random"
 
 

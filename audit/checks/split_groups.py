@@ -1,9 +1,8 @@
 """SPLIT002: groups, numbered sequences and bursts of photographs that span several splits.
 
-Names prove nothing: most datasets number their files. So numbers and times only propose chains of
-pictures, and the pictures decide: a chain is a sequence of shots if its neighbours look more alike
-than pictures of their class do, by a permutation test (`audit.statistics.likeness`), tested over
-all chains at once. About 2 s for 60,000 numbered files.
+Numbers and times propose chains of pictures, because most datasets number their files. A chain is a
+sequence of shots if its neighbours look more alike than pictures of their class, by a permutation
+test (`audit.statistics.likeness`).
 """
 
 from __future__ import annotations
@@ -174,7 +173,6 @@ def _sequences(frames: pl.DataFrame) -> list[Chain]:
 
 
 def _as_chains(bursts: Sequence[Mapping[str, Any]]) -> list[Chain]:
-    # All members of a burst are neighbours: the numbers are their places in time.
     return [
         Chain(b["name"], list(zip(b["ids"], b["splits"], strict=True)), range(len(b["ids"])), b)
         for b in bursts
@@ -194,9 +192,7 @@ MANIFEST = """
     GROUP BY group_key HAVING count(DISTINCT split) > 1 ORDER BY group_key
 """
 # `clip07_0001`: the shortest prefix that leaves digits alone. A prefix of digits or of letters
-# alone often starts again in each class, so it counts within its class; folders of clips
-# (`clips/07/0001.jpg`) are part of the name. Where numbers occur in several splits, each split was
-# numbered by itself, and nothing runs from one to the other.
+# alone counts within its class; where numbers occur in several splits, nothing runs across them.
 SEQUENCES = r"""
     WITH stems AS (
         SELECT id, split, coalesce(label, '') AS label,
@@ -229,7 +225,6 @@ SEQUENCES = r"""
     SELECT id, split, number, name FROM frames SEMI JOIN divided USING (name)
     ORDER BY name, number, split, id
 """
-# A pair is compared with its class in its split, or in all splits where it has few pictures there.
 PICTURES = f"""
     SELECT i.id, i.split, p.unit, i.phash256,
         dense_rank() OVER (ORDER BY coalesce(i.label, ''), CASE WHEN i.n_cell >= 100
@@ -239,7 +234,6 @@ PICTURES = f"""
     JOIN pictures p USING (id)
     WHERE i.split IS NOT NULL AND i.phash256 IS NOT NULL AND NOT p.blank ORDER BY i.id
 """
-# Shots within one minute are one event: a burst must not make its own day look busy.
 CHANCE = """
     WITH events AS (
         SELECT DISTINCT exif_camera AS camera, date_trunc('minute', exif_time) AS minute

@@ -124,7 +124,6 @@ class SplitOverlap(Check):
 
 
 def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
-    """Say what share of a split's samples are also in the other splits."""
     (row,) = store.rows(LEAKED, [list(others), split])
     leaked, kinds = row["leaked"], []
     for name, count in (("bytes", row["bytes"]), ("pixels", row["pixels"] - row["bytes"])):
@@ -174,7 +173,6 @@ GROUPS_ACROSS = f"""
     LEFT JOIN weakest w USING (unit) LEFT JOIN surely s USING (unit)
     GROUP BY m.unit ORDER BY min(m.id)
 """
-# A verified pair whose pictures belong to different groups crosses splits without a group.
 PAIRS_ACROSS = f"""
     WITH comparable AS ({COMPARABLE}), bound AS (SELECT ({SURE}) AS sure),
     crossing AS (
