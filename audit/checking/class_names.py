@@ -22,12 +22,10 @@ def fold_name(name: str) -> str:
     if number := INTEGER.fullmatch(text):
         return number[1]
     if re.search("[a-z]", text, re.IGNORECASE):
-        # Only in mixed scripts: a wholly Cyrillic or Greek name keeps its own letters.
         text = text.casefold().translate(LOOKALIKES)
     text = COPY_SUFFIX.sub("", text) or text
     # Combining marks of the Latin, Greek and Cyrillic scripts; vowel signs of others are letters.
     bare = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text.casefold()))
-    # Between digits a separator carries meaning: 1_1 is not 11.
     return _singular(SEPARATORS.sub(lambda m: " " if _between_digits(m) else "", bare))
 
 
