@@ -1,7 +1,6 @@
 """The report as one HTML file, and in brief for a notebook; `preflight.pages` has the frame.
 
-The page grows with the checks and their examples, not with the findings. Templates: `page.html`,
-`boxes.html`, `notebook.html` beside this file.
+Templates: `page.html`, `boxes.html`, `notebook.html` beside this file.
 """
 
 from __future__ import annotations
@@ -85,9 +84,6 @@ def from_markdown(text: str) -> Markup:
     return Markup(renderer.renderer.render(tokens, renderer.options, {}))
 
 
-# ---- files by class, a column a split, each with its own scale: the shapes are compared ----
-
-
 def class_bars(data: Dataset) -> Markup | str:
     """Return files by class and split; of over 40 classes the extremes; "" without classes."""
     from preflight.charts import drawing, text
@@ -131,7 +127,6 @@ def _class_row(
         if not n:
             shapes.append(text(x, y + 12, "0", kind="count zero"))
             continue
-        # A class of one file among thousands must still be seen.
         most = max(count for (_, of), count in cells.items() if of == split)
         length = max(2.0, COLUMN * n / most)
         shapes.append(bar(x, y + 2, length, BAR, column, f"{name}: {n:,}"))

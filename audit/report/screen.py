@@ -1,6 +1,6 @@
 """The end of a scan on one screen: how the data were read, what to fix first, what else is there.
 
-At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit report RUN`.
+At most 30 lines of 100 columns.
 """
 
 from __future__ import annotations
@@ -106,9 +106,6 @@ def _ran_with_predictions(report: Report) -> bool:
     return any(c.code == "BOX027" and not c.completeness.startswith("0 ") for c in report.checks)
 
 
-# ---- parts ----
-
-
 def _source(report: Report) -> Text:
     data = report.dataset
     splits, classes = data.by_split(), set(data.by_class()) - {None}
@@ -138,7 +135,6 @@ def _source(report: Report) -> Text:
 def _thing(report: Report, thing: FirstThing, number: int, width: int) -> Iterator[Text]:
     icon = Text(f" {number} {ICONS[thing.severity]} ", style=STYLES[thing.severity])
     command = visible(list_command(report, ",".join(thing.codes)))
-    # a command stays whole, so that it can be run: a long one takes the room of the sentence
     most = max(1, LINES - len(command) // (width - 5))
     for row, line in enumerate(_shortened(visible(thing.message), width - 5, most)):
         yield (icon if row == 0 else Text("     ")).append(line, style="not bold default")

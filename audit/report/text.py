@@ -44,7 +44,7 @@ def to_text(
 ) -> str:
     """Return the report for a terminal of `width` columns, with ANSI colours if `color`.
 
-    `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
+    `examples`: most of each code; without `full` the dataset's tables are left out.
     """
     parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
     if report.counts.total:
@@ -92,9 +92,6 @@ def severity_text(counts: Counts) -> Text:
     return counts_text or Text("-", style="dim")
 
 
-# ---- top ----
-
-
 def alarm_line(report: Report) -> list[Text]:
     """Return the line above all others, or none."""
     said = alarm(report)
@@ -140,7 +137,6 @@ def _code_table(report: Report) -> RenderableType:
 def _worst(report: Report, examples: int) -> Iterator[RenderableType]:
     yield heading("Worst findings")
     for check in report.checks:
-        # Errors get the room: a terminal holds some forty lines.
         grave = check.counts.worst is Severity.ERROR
         for fold in check.folds:
             yield Padding(_fold(report, check, fold), (0, 0, 0, 2))
@@ -214,9 +210,6 @@ def _object_table(stats: BoxStatistics) -> Table:
     for row in object_rows(stats, CLASSES):
         table.add_row(*map(Text, row))
     return table
-
-
-# ---- bottom ----
 
 
 def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:

@@ -1,8 +1,8 @@
 """How a column is distributed under a filter, and classes over splits: bars, extremes, points.
 
-Everything is counted in the store; only bars and at most 20,000 points leave it. The sample of
-points is chosen by a hash of the id, so the same filter gives the same points tomorrow. What is
-drawn of many classes is the extremes, and it says so."""
+The store counts; only bars and a sample of points leave it. A hash of the id chooses the points, so
+that a filter always gives the same.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ class Extent:
 
 
 def _extent(store: Store, name: str) -> Extent:
-    """Return the range of a number column; `whole` where it holds integers."""
     by = column_named(read_columns(store), name)
     sql = (
         f"SELECT min({by.sql})::DOUBLE, max({by.sql})::DOUBLE, "
@@ -72,7 +71,6 @@ def histogram(store: Store, name: str, conditions: Sequence[Condition] = ()) -> 
         return pl.DataFrame(schema={"low": pl.Float64, "high": pl.Float64, "files": pl.Int64})
     bins = BINS if bounds.high > bounds.low else 1
     width = (bounds.high - bounds.low) / bins or abs(bounds.low) or 1.0  # one value: one bar
-    # Bins over the whole column, whatever the filter: bars stay where they are while it changes.
     counted = store.query(
         f"SELECT least(floor(({by.sql} - ?) / ?), {bins - 1})::INTEGER AS bin, count(*) AS files "
         f"FROM {source} AND {by.sql} IS NOT NULL GROUP BY 1",
@@ -138,7 +136,6 @@ def ids_inside(
     """Return the ids of all rows of the filter inside a polygon, also of those not drawn."""
     if len(polygon) < 3:
         return ()
-    # Between the ends of the polygon, so that the scan leaves out what is far from it.
     ends = [
         Between(name, min(numbers), max(numbers))
         for name, numbers in zip((x, y), zip(*polygon, strict=True), strict=True)
@@ -166,18 +163,13 @@ def rows_inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> t
     return tuple(rows["id"].filter(pl.Series(odd)).to_list())
 
 
-# ---- classes ----
-
-
 MOST, FEWEST = 25, 15
 ALL_FILES, NO_LABEL = "all files", "(no label)"
 
 
 @reads()
 def class_order(store: Store) -> list[str]:
-    """Return all classes in the order of their colours, the same on every page: those of objects
-    first, as the page of boxes has them, then those of pictures, each the most frequent first.
-    """
+    """Return all classes in the order of their colours: of objects, then pictures, by frequency."""
     of_pictures = store.query(
         "SELECT label FROM samples WHERE label IS NOT NULL GROUP BY label "
         "ORDER BY count(*) DESC, label"
@@ -227,7 +219,6 @@ def shown_classes(table: pl.DataFrame) -> tuple[pl.DataFrame, str]:
 
 def class_by_split(table: pl.DataFrame) -> pl.DataFrame:
     """Return a row a class and a column a split, with their files; 0 where there are none."""
-    # A split may be called as the first column is.
     taken = set(table["split"])
     name = next(n for n in ("class", "name of the class", *map(str, range(len(taken) + 1)))
                 if n not in taken)  # fmt: skip

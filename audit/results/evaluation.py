@@ -29,9 +29,7 @@ _BOXES = """
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTables:
-    """`images`: the view `images`; `label_lists`: sample_id and its several labels; `suspected`:
-    samples whose label is probably wrong; `near_train`: samples that training shows too.
-    """
+    """View `images`; labels by sample_id; samples with a wrong label; samples also in training."""
 
     images: pl.DataFrame
     label_lists: pl.DataFrame
@@ -54,8 +52,6 @@ def _images(store: Store) -> pl.DataFrame:
 def _suspected(store: Store) -> set[str]:
     rows = store.rows(
         "SELECT DISTINCT s.sample_id FROM findings f JOIN finding_samples s USING (fingerprint) "
-        # A subject `id@hash` is about one picture; renaming a whole class is not a mislabel of it.
-        # BOX003 and BOX006: one of its boxes has a wrong class.
         "WHERE (f.action = 'relabel' OR f.code IN ('BOX003', 'BOX006')) AND f.subject LIKE '%@%'"
     )
     return {str(row["sample_id"]) for row in rows}
@@ -86,7 +82,6 @@ def read_annotated_objects(
         "min_by(sample_id, entry) AS sample_id FROM annotated_images "
         "WHERE sample_id IS NOT NULL GROUP BY file, image_key ORDER BY file, entry"
     )
-    # The file with most images of the set; another one for those that it does not list.
     listed = listed.filter(pl.col("sample_id").is_in(list(sample_ids)))
     listed = (
         listed.with_columns(size=pl.len().over("file"))

@@ -1,8 +1,6 @@
 """The tables that exports write: the kept and the dropped samples, changes, pairs, scores.
 
-`pairs` gives one row for each verified pair of samples that show one image. Inside a set of copies
-that would be quadratic (1,000 copies are half a million pairs), so each copy is paired with the
-first of them only. Near-duplicates likewise, one sample standing for each image.
+Copies are paired with the first of their set only, because all pairs of a set are quadratic.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ TAGS = f"""
     LEFT JOIN (SELECT id, string_agg(tag, '{SEPARATOR}' ORDER BY tag) AS tags FROM tags
     GROUP BY id) t ON t.id = s.id
 """
-# The kept set, relabels and moves applied, in the order of the listing; `{extra}`: tags where a
-# sample has one, and the other columns of a manifest that was scanned.
+# `{extra}`: tags, and the other columns of a manifest.
 KEPT = """
     SELECT s.id, s.uri AS path, coalesce(d.split, s.split) AS split,
         coalesce(d.label, s.label, l.labels) AS label, s.group_key AS "group"{extra}
@@ -67,7 +64,6 @@ KEPT = """
         FROM several_labels GROUP BY sample_id) l ON l.sample_id = s.id {join}
     WHERE NOT coalesce(d.dropped, false) ORDER BY s.rowid
 """
-# What was dropped, why and by whom, and the codes of its findings.
 LEFT_OUT = """
     WITH codes AS (
         SELECT m.sample_id, string_agg(DISTINCT f.code, ' ' ORDER BY f.code) AS findings
@@ -78,7 +74,6 @@ LEFT_OUT = """
     FROM measurements.main.samples s JOIN decided d ON d.id = s.id
     LEFT JOIN codes c ON c.sample_id = s.id WHERE d.dropped ORDER BY s.rowid
 """
-# The kept samples with another label or split than the scan saw.
 CHANGED = """
     SELECT s.id, s.uri AS path, s.label AS label_before, coalesce(d.label, s.label) AS label,
         s.split AS split_before, coalesce(d.split, s.split) AS split, d.why AS reason, d.by, d.at
@@ -86,7 +81,6 @@ CHANGED = """
     WHERE NOT d.dropped AND (coalesce(d.label, s.label) IS DISTINCT FROM s.label
         OR coalesce(d.split, s.split) IS DISTINCT FROM s.split) ORDER BY s.rowid
 """
-# Every measured feature, one row per sample, as scanned; labels where judged.
 SCORES = """
     SELECT i.id AS sample_id, i.uri AS path, i.split, i.label,
         i.* EXCLUDE (id, uri, split, label, source, mtime_ns, ctime_ns, subject),
@@ -95,7 +89,6 @@ SCORES = """
 """
 
 
-# Each table with its query; `_manifest` and the decisions that do not apply are made otherwise.
 TABLES: Mapping[str, str] = {
     "manifest": KEPT,
     "quarantine": LEFT_OUT,

@@ -10,7 +10,6 @@ from audit.results.reader import RunReader, reads
 from audit.run.store import Store, identifier
 
 BY_SAMPLE = ("several_labels", "object_labels", "box_images")
-# One file an image; an image with two labels teaches neither.
 LABELLED = """
     SELECT min(i.id) AS id, min_by(i.uri, i.id) AS uri,
         min_by(i.content_hash, i.id) AS content_hash, any_value(p.unit) AS unit,
@@ -23,7 +22,7 @@ LABELLED = """
 
 
 def read_feature_tables(results: RunReader, split: str, prefix: str) -> dict[str, pl.DataFrame]:
-    """Return samples, features, labels and groups, all in one split, `prefix` before each id.
+    """Return samples, features, labels and groups in one split, `prefix` before each id.
 
     Raises UsageError for a run that lacks measured columns.
     """
