@@ -1,8 +1,4 @@
-"""Samples under a filter, a page at a time, sorted by any column.
-
-A page is asked for by the last row of the one before (value and id), so any page costs what the
-first does. Missing values come last, whichever way a column is sorted.
-"""
+"""Samples under a filter, a page at a time, sorted by any column; missing values come last."""
 
 from __future__ import annotations
 
@@ -139,7 +135,6 @@ def read_page(
     back = before is not None
     edge = before or after
     beyond, more = _beyond(by, order, edge, back=back)
-    # what the same table knows of a card comes along: DuckDB reads it for the rows it returns
     known_here = CARD_OF.get(table_of([*used(conditions), by.name]), ())
     also = "".join(f", i.{name}" for name in known_here)
     found = store.rows(
@@ -192,11 +187,7 @@ cards = reads()(read_cards)
 
 
 def _cards(store: Store, begun: Mapping[str, dict[str, Any]]) -> list[Card]:
-    """Complete rows by id to cards; what they hold already is not read again.
-
-    From the tables, not the view: 24 rows need no join of millions; and between the first and the
-    last of them, so that blocks of other rows are not even read.
-    """
+    """Complete rows by id to cards, from tables: the view would join millions of rows."""
     if not begun:
         return []
     held = set(next(iter(begun.values())))
