@@ -227,7 +227,7 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
             raise UsageError(f"No labels of {run} were judged: {reason}. Scan again to judge them.")
         page = [first + 1, first + n]
         rows = store.query(f"SELECT * FROM {INDEX} WHERE rank BETWEEN ? AND ?", page)
-        sides = [_side(store, name) for name in ("given", "suggested")]
+        sides = [store.query(_SIDE.format(name)) for name in ("given", "suggested")]
         answers = _answers(store, reviewed)
         summary = _summarise_answers(store, answers)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
@@ -236,10 +236,6 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
     for side in sides:
         rows = rows.join(side, on="id", how="left", maintain_order="left")
     return LabelReview(rows, summary.labels, summary.wrong, summary.listed, summary.every)
-
-
-def _side(store: Store, name: str) -> pl.DataFrame:
-    return store.query(_SIDE.format(name))
 
 
 def update_forecast(
