@@ -51,6 +51,7 @@ class Check:
     severity: ClassVar[Severity]
     features: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()  # without rows in these there is nothing to find
+    # Codes of checks that report the same of a file: a file that they report is left out.
     left_to: ClassVar[tuple[str, ...]] = ()
     embeddings: ClassVar[bool] = False  # whether it reads what embeddings say of labels
     Params: ClassVar[type] = NoParams
@@ -59,6 +60,7 @@ class Check:
         """Yield the findings; `params` is an instance of this check's `Params`."""
         raise TypeError(f"{type(self).__name__} does not define find()")
 
+    # The examined samples: a query of one row of counts, and a sentence made of it.
     counts: ClassVar[str] = ""
     examined: ClassVar[str] = ""
 

@@ -23,6 +23,7 @@ EXTENSIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
+# Ids such as `17` and `a.jpg#2` are no names of files.
 OWN_EXTENSION = r"[^/]\.([^./]*)$"
 NAMED_HERE = r"/pictures/[0-9a-f]{2}/[0-9a-f]{30}\.img$"
 

@@ -156,6 +156,7 @@ class Damaged(QueryCheck):
         what = "is truncated" if row["error_kind"] == "truncated" else "is corrupt"
         where = "the position of the error is not known"
         if row["error_at"] is not None and row["error_at"] < 1:
+            # Rounded down: 99.96% must not be printed as 100%.
             share = min(int(row["error_at"] * 1000) / 10, 99.9)
             where = f"{share:g}% of its rows were decoded before the error, the rest is missing"
         elif row["error_at"] is not None:

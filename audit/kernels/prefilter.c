@@ -84,6 +84,7 @@ static inline double try_start(planes *s, float steps[6][COARSE_SIZE], double *p
 {
     for (int64_t step = 0; step <= n_steps; step++) {
         int count = sample(s, p, COARSE);
+        /* under a third of overlap anything can be made to agree */
         if (count < 0.3 * COARSE_SIZE || (step < n_steps && !take_step(s, count, steps, p)))
             return -2.0;
     }

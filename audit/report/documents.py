@@ -270,6 +270,7 @@ def _file_uri(path: str) -> str:
     return "file://" + quote_from_bytes(os.fsencode(os.path.abspath(path))).rstrip("/")
 
 
+# Characters that XML 1.0 cannot hold, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -59,6 +59,7 @@ class ThumbnailCache:
         shown = [next(made) if stored is None else stored for stored in found]
         for card, stored, thumbnail in zip(cards, found, shown, strict=True):
             path = self._path(card)
+            # A file that changed must not be stored under the hash of the scan.
             new = stored is None and thumbnail.data and thumbnail.note != CHANGED
             if new and path is not None:
                 self._store(path, thumbnail.data)
