@@ -1,7 +1,4 @@
-"""Checks of boxes: one finding per picture about its worst box, or one per annotation file.
-
-The message is the check's; the place of the worst box and the number of the others come from here.
-"""
+"""Checks of boxes: one finding per picture about its worst box, or one per annotation file."""
 
 from __future__ import annotations
 
@@ -29,11 +26,10 @@ _PER_PICTURE = """
 
 
 class BoxCheck(QueryCheck):
-    """A check of annotations, silent where no annotation file was read.
+    """A check of annotations; it does not apply where no annotation file was read.
 
-    One of single boxes has `hits` in place of `sql`: boxes with an `amount`, of which the worst of
-    a picture is told. Its `message`, without the place and the full stop, may hold `{box}`.
-    `judged` are the boxes that it could find, and `how` ends the sentence about them.
+    `hits`, in place of `sql`: boxes with an `amount`, of which the worst of a picture is reported.
+    `message`, without a full stop, may hold `{box}`. `judged`: boxes that the check examined.
     """
 
     tables = ("annotation_files",)

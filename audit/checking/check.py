@@ -1,9 +1,7 @@
 """The contract of a check, and the loader that finds every check in `audit/checks/`.
 
-A check is one class: its documentation (the class docstring, in fixed sections), its thresholds
-(`Params`) and its code (`find`); `audit.testing` runs its cases. Checks only read: `find` runs SQL
-over what a scan measured and yields findings, and imports no other file of checks. A package adds
-more through the entry-point group `audit.checks`.
+A check is a class: its documentation (docstring in fixed sections), its thresholds (`Params`) and
+its code (`find`, which runs SQL over measurements). The entry-point group `audit.checks` adds more.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Check:
     severity: ClassVar[Severity]
     features: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()  # without rows in these there is nothing to find
-    # Codes of checks that say the same of a file: where one of them names it, this one is silent.
+    # Codes of checks that report the same of a file: a file that they report is left out.
     left_to: ClassVar[tuple[str, ...]] = ()
     embeddings: ClassVar[bool] = False  # whether it reads what embeddings say of labels
     Params: ClassVar[type] = NoParams
@@ -62,7 +60,7 @@ class Check:
         """Yield the findings; `params` is an instance of this check's `Params`."""
         raise TypeError(f"{type(self).__name__} does not define find()")
 
-    # What is told of the samples that were examined: a row of counts, and a sentence made of it.
+    # The examined samples: a query of one row of counts, and a sentence made of it.
     counts: ClassVar[str] = ""
     examined: ClassVar[str] = ""
 
@@ -103,9 +101,9 @@ class Check:
 class QueryCheck(Check):
     """A check that is one query: each row of it is a finding.
 
-    `$name` in `sql` is the threshold of that name. It gives the columns `subject`, and `id` or
-    `ids` where samples are meant; also `severity` or `action` where these depend on the row.
-    `message` is formatted with the row and with `params`; `evidence` names columns and thresholds.
+    `$name` in `sql` is a threshold. Columns: `subject`, and `id` or `ids` where samples are meant;
+    `severity` and `action` are optional. `message` is formatted with the row and with `params`;
+    `evidence` names columns and thresholds.
     """
 
     sql: ClassVar[str]
@@ -189,10 +187,7 @@ def _param_doc(params: type, name: str) -> str:
 
 @cache
 def all_checks() -> Mapping[str, Check]:
-    """Return every check by code, in code order; read-only.
-
-    Raises CheckContractError naming file, line and rule where a check breaks the contract.
-    """
+    """Return every check by code, in order; raises CheckContractError for a broken contract."""
     added = (entry.load() for entry in entry_points(group="audit.checks"))
     return checks_in((*modules_in("audit.checks"), *added), Check, CONTRACT)
 
@@ -208,10 +203,7 @@ CONTRACT = Contract(FAMILIES, SECTIONS, CheckContractError, _rules)
 
 
 def select_checks(wanted: Sequence[str] | None, own: Sequence[Check] = ()) -> list[Check]:
-    """Return the checks named by code, name or code prefix ("DUP"); all of them for None.
-
-    `own`: checks of the user's own, which join the others.
-    """
+    """Return the checks named by code, name or code prefix ("DUP"), and `own`; all for None."""
     checks = {**all_checks(), **{check.code: check for check in own}}
     if wanted is None:
         return list(checks.values())
@@ -237,10 +229,7 @@ def matching_checks(word: str) -> list[Check]:
 
 
 def make_params(check: Check, overrides: Mapping[str, Any]) -> Any:
-    """Return the check's Params with the overrides applied, each cast to the default's type.
-
-    Raises UsageError for an unknown threshold or a value of the wrong type.
-    """
+    """Return the check's Params with the overrides applied; UsageError for a wrong name or type."""
     known = {f.name: f.default for f in dataclasses.fields(check.Params)}
     cast: dict[str, Any] = {}
     for key, value in overrides.items():

@@ -17,8 +17,6 @@ Row = Mapping[str, Any]
 
 
 class _Equal(Check):
-    """What the checks of this file share: samples that are equal in a `key`, group by group."""
-
     features = ("contrast", "transparent")
     key = "pixel_hash"
     among = "TRUE"  # the samples that are compared
@@ -69,7 +67,6 @@ class _Equal(Check):
             )
 
     def _group(self, row: Row) -> Finding:
-        """Return the finding of a group of pictures that show something."""
         raise TypeError(f"{type(self).__name__} reports no group")
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
@@ -78,13 +75,11 @@ class _Equal(Check):
 
 
 def _differing(sets: Sequence[str]) -> str:
-    """Return the labels that not all of some sets have, most at first: `dog, owl`."""
     counts = Counter(label for one in sets for label in one.split("; "))
     return ", ".join(label for label, n in counts.most_common() if n < len(sets))
 
 
 def _members(row: Row) -> tuple[str, ...]:
-    """Return the ids of a group: first an image of each split and label."""
     kinds = [f"{split}/{label}" for split, label in zip(row["splits"], row["labels"], strict=True)]
     return one_of_each_first(row["ids"], kinds)
 

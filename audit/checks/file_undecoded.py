@@ -158,7 +158,7 @@ class Damaged(QueryCheck):
         what = "is truncated" if row["error_kind"] == "truncated" else "is corrupt"
         where = "the position of the error is not known"
         if row["error_at"] is not None and row["error_at"] < 1:
-            # Rounded down, because 99.96% must not be printed as 100%.
+            # Rounded down: 99.96% must not be printed as 100%.
             share = min(int(row["error_at"] * 1000) / 10, 99.9)
             where = f"{share:g}% of its rows were decoded before the error, the rest is missing"
         elif row["error_at"] is not None:
@@ -211,7 +211,7 @@ class PixelBomb(QueryCheck):
         if not row["pixels"] or row["error_kind"] == "memory":
             why = (row["error"] or "it exceeds the limits of the scan").strip().rstrip(".")
             return f"This file of {_bytes(row['n_bytes'])} was not decoded: {why}."
-        # 3 bytes per pixel: what every loader that converts to RGB allocates at least.
+        # 3 bytes per pixel, as converted to RGB
         gigabytes = row["pixels"] * 3 / 1e9
         return (
             f"This file of {_bytes(row['n_bytes'])} declares {row['width']:,} x "

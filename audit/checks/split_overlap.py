@@ -124,7 +124,6 @@ class SplitOverlap(Check):
 
 
 def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
-    """Say what share of a split's samples are also in the other splits."""
     (row,) = store.rows(LEAKED, [list(others), split])
     leaked, kinds = row["leaked"], []
     for name, count in (("bytes", row["bytes"]), ("pixels", row["pixels"] - row["bytes"])):

@@ -1,13 +1,8 @@
 """What changed between two audits: files, findings, and what decisions settled meanwhile.
 
-A file is the same where its id and content are; edited where the id stayed, moved where the
-content stayed under another id (equal contents are paired in order of id). A finding persists where
-its fingerprint does, else where one of the same check is about the same files, moved ones followed,
-else where groups of the same check share files. What is left is fixed or new, with the reason where
-files tell it; a finding of a check that did not run in the other audit is neither, nor is one that
-rests on vectors where the other audit had others.
-
-Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
+A file is the same by id and content, edited by id, moved by content. A finding persists by its
+fingerprint, else by check and files, else by files that groups of one check share. A finding of a
+check that did not run in the other audit, or had other vectors there, is neither fixed nor new.
 """
 
 from __future__ import annotations
@@ -36,11 +31,10 @@ class RunDiff:
     """The changes from an audit to a later one.
 
     `files`: change (added, removed, edited, moved, reclassified: another class or split), before
-    and after (ids, null where there is none), class_before, class_after, split_before, split_after.
+    and after (ids or null), class_before, class_after, split_before, split_after.
     `findings`: change (new, fixed, persisting, unchecked), why, code, name, severity, message, ids
-    (of the later audit; of the earlier where it is fixed), fingerprint, and `before` and `status`:
-    what decisions made of it in the earlier and in the later audit (open, waived, decided, null).
-    `objects`: classes of objects (boxes, masks) of which there are others: class, before, after.
+    (of the later audit; fixed: of the earlier), fingerprint; `before` and `status`: open, waived,
+    decided or null in the earlier and the later audit. `objects`: class, before, after.
     `open`: the open findings by severity of the earlier and of the later audit.
     """
 
@@ -144,7 +138,6 @@ def _files(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named(files: pl.DataFrame, before: RunFindings, after: RunFindings) -> pl.DataFrame:
-    """Return the files that changed, with their classes and splits."""
     changed = files.drop_nulls("change")
     for side, samples in (("before", before.samples), ("after", after.samples)):
         renamed = {"id": side, "label": f"class_{side}", "split": f"split_{side}"}
@@ -244,9 +237,9 @@ def _left(
     findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str],
     other: Sequence[str],
 ) -> pl.DataFrame:  # fmt: skip
-    """Add `why` to findings that the other audit has not, and `checked`: whether it looked.
+    """Add `why` to findings that the other audit lacks, and `checked`: whether it could have them.
 
-    `other`: checks that rest on vectors, where those of the other audit were others.
+    `other`: checks that rest on vectors, where those of the other audit differ.
     """
     number = "old" if side == "before" else "new"
     marks: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Boxes in a report: a few sentences, and a section of the page with drawings and tables by split.
 
-Each drawing has its own scale: what is compared between splits is the shape.
+Each drawing has its own scale, because shapes are compared.
 """
 
 from __future__ import annotations
@@ -126,7 +126,6 @@ def _drawings(stats: BoxStatistics) -> dict[str, list[Markup]]:
 
 
 def _counts(bins: Sequence[BoxBin]) -> list[tuple[str, int]]:
-    """Return pictures by number of boxes: 0, 1, 2, 3-4, 5-8, ..."""
     heights = dict.fromkeys(STEPS, 0)
     for one in bins:
         heights[max(low for low in STEPS if low <= one.low)] += one.n

@@ -1,13 +1,9 @@
 """A data card, what a dataset is and what is known to be wrong with it: Markdown and Croissant.
 
-The card has what a reader of a paper needs, in the order of Gebru et al. (2021), Datasets for
-Datasheets, Communications of the ACM 64(12): composition, licence, known issues with their numbers,
-what they cost, what was decided, and how to get the same again. Roots are named by their last
-folder, so that no path of a machine is published. Croissant 1.0 (MLCommons) is the JSON-LD by which
-search engines and loaders know datasets: a file set of the pictures, a record a file with what its
-path says (split and class, where the folders are these), and the splits and classes as records of
-their own. A manifest's splits and classes are in no path, so its records have the pictures alone.
-Cost: a report, and one pass over the list for its hash."""
+Markdown follows Gebru et al. (2021), Datasheets for Datasets, Communications of the ACM 64(12).
+Croissant 1.0 (MLCommons) is JSON-LD: files, splits, classes, and records with what a path says.
+Roots are named by their last folder, so that no path of a machine is published.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +77,7 @@ def _issues(report: Report) -> Iterator[str]:
     yield bullet_list(missing)
     if report.costs:
         yield "## Impact on the evaluation"
-        # Commands in a sentence name the run, whose place is nobody else's business.
+        # Commands name the run, not its folder.
         place, name = (shlex.quote(text) for text in (report.run, Path(report.run).name))
         yield bullet_list(escaped(cost.message.replace(place, name)) for cost in report.costs)
 
@@ -123,9 +119,6 @@ def _reproduction(report: Report, facts: CardFacts) -> Iterator[str]:
     )
 
 
-# ---- Croissant ----
-
-
 VERSION = "http://mlcommons.org/croissant/1.0"
 CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -147,8 +140,7 @@ CONTEXT: dict[str, Any] = {
         "separator", "source", "subField", "transform",
     )
 }  # fmt: skip
-# Where the layout's folders say it: what of a path is the split, and what the class. Readers match
-# from the start of the path, of which they know more or less.
+# What of a path is the split, and what the class, where folders say it.
 _FOLDER, _OUTER = r"(?:.*/)?([^/]+)/[^/]+$", r"(?:.*/)?([^/]+)/[^/]+/[^/]+$"
 PATHS = {
     "split/class/file": {"split": _OUTER, "class": _FOLDER},

@@ -1,20 +1,9 @@
 """The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML.
 
-Each is yielded in pieces, so that a million findings pass through a few megabytes of memory.
-
-- JSON is the contract that other programs rely on. `docs/findings.md` describes every field; a
-  field is added, never renamed, within a schema version.
-- SARIF is read by code hosts and editors: a rule a check, a result a finding. The first sample of a
-  finding is its location, the others are related locations (at most 100, the property `n_samples`
-  has the count). A location is the uri of the file, percent-encoded and relative to its root where
-  it lies below one; the sample's id, which need not be a path, stands beside it as a logical
-  location. A finding about the whole dataset points at the root folder, because most readers refuse
-  a result without a location. Source: OASIS, SARIF Version 2.1.0.
-- JUnit is shown by every CI server: a test case a check, one an expectation. A check fails with its
-  errors, whose worst examples it names; warnings and notes are its output. A check or reader that
-  broke is an error, and one that did not run is skipped. An expectation that is not met fails, and
-  so does one that cannot be told. The elements and attributes are those that Jenkins, GitLab and
-  Ant's tasks all read."""
+Each is yielded in pieces, so that memory does not grow with the findings. `docs/findings.md`
+describes the fields of JSON; source of SARIF: OASIS, SARIF Version 2.1.0. JUnit has the elements
+that Jenkins, GitLab and Ant's tasks read.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +44,7 @@ from preflight.terminal import visible
 
 # Made once: `json.dumps` makes one for each call that is not plain.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-# Of each fold, findings that are told whole. Those of 60,000 files would take 30 MB, nearly all of
-# it one sentence and the same figures again and again; without these they take 10.
+# Complete findings of a fold; the others have no sentence and no figures.
 TOLD_WHOLE = 1000
 
 
@@ -157,9 +145,6 @@ def _timing(report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# ---- SARIF ----
-
-
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a per cent sign that encodes nothing
@@ -222,7 +207,7 @@ def _result(
 ) -> dict[str, Any]:
     files = zip_longest(found.sample_ids[:LOCATED], found.uris[:LOCATED], fillvalue="")
     located = [_location(sample, uri, bases) for sample, uri in files]
-    # Code hosts match results between runs by these fingerprints, not by line numbers.
+    # Code hosts match results between runs by these fingerprints.
     result: dict[str, Any] = {
         "ruleId": found.code,
         "level": LEVELS[found.severity],
@@ -256,7 +241,7 @@ def _artifact(uri: str, bases: Mapping[str, str]) -> dict[str, str]:
         return {"uri": _file_uri(path)}
     folder = max(inside, key=len)
     relative = path[len(folder.rstrip("/")) + 1 :]
-    # Quoted with its colons: one in the first part of a relative reference reads as a scheme.
+    # Colons are quoted: in the first part of a relative reference they read as a scheme.
     return {"uri": quote_from_bytes(os.fsencode(relative)), "uriBaseId": bases[folder]}
 
 
@@ -269,7 +254,6 @@ def _physical(artifact: dict[str, str]) -> dict[str, Any]:
 
 
 def _bases(roots: Mapping[str, str]) -> dict[str, str]:
-    """Return {folder: the name of its base}: ROOT, or ROOT_ and the source, each only once."""
     bases: dict[str, str] = {}
     for source, root in roots.items():
         plain = "ROOT_" + re.sub(r"[^A-Za-z0-9]", "_", source).upper() if source else "ROOT"
@@ -288,9 +272,6 @@ def _folder(root: str) -> str:
 
 def _file_uri(path: str) -> str:
     return "file://" + quote_from_bytes(os.fsencode(os.path.abspath(path))).rstrip("/")
-
-
-# ---- JUnit ----
 
 
 # Characters that XML 1.0 cannot hold, not even escaped.
@@ -376,7 +357,6 @@ def _count(suite: ElementTree.Element) -> None:
 def _case(
     suite: str, name: str, tag: str, message: str | None, text: str = ""
 ) -> ElementTree.Element:
-    """Return a test case and what it says; nothing without a tag."""
     case = ElementTree.Element("testcase", classname=f"audit.{suite}", name=_plain(name))
     if tag:
         said = {} if message is None else {"message": _plain(message)}

@@ -1,7 +1,6 @@
 """The report as one HTML file, and in brief for a notebook; `preflight.pages` has the frame.
 
-The page grows with the checks and their examples, not with the findings. Templates: `page.html`,
-`boxes.html`, `notebook.html` beside this file.
+Templates: `page.html`, `boxes.html`, `notebook.html` beside this file.
 """
 
 from __future__ import annotations
@@ -83,9 +82,6 @@ def from_markdown(text: str) -> Markup:
         if token.type in ("heading_open", "heading_close"):
             token.tag = "h4"
     return Markup(renderer.renderer.render(tokens, renderer.options, {}))
-
-
-# ---- files by class, a column a split, each with its own scale: the shapes are compared ----
 
 
 def class_bars(data: Dataset) -> Markup | str:

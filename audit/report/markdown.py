@@ -76,7 +76,7 @@ def bullet_list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-# Cells are escaped by the caller: numbers and our own words need it not, names of files do.
+# The caller escapes cells.
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """Return a table; the last `numbers` columns are aligned right."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers

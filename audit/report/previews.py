@@ -1,14 +1,9 @@
 """Pictures of the app: thumbnails kept on disk, one picture large, and the difference of two.
 
-`audit.report.thumbnails` makes thumbnails; here they have at most 256 px and about 8 kB, in a
-bounded cache by content, so that copies share one, and reading one back costs 0.1 ms in place of a
-decode. The folder is kept below `LIMIT_BYTES` by removing what was viewed longest ago. Where it
-cannot be written, thumbnails are made each time and nothing else changes. A thumbnail without its
-end is made again.
-
-A difference image of two copies that are not laid over each other shows edges everywhere and says
-nothing. So the second picture is laid down in the best of the eight orientations and registered
-with the arithmetic of `audit.neighbors` before it is subtracted. About 50 ms."""
+Thumbnails lie in a cache by content, bounded to `LIMIT_BYTES`; those viewed longest ago go first.
+For a difference the second picture is registered in the best of eight orientations, because
+otherwise every edge would differ.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +59,7 @@ class ThumbnailCache:
         shown = [next(made) if stored is None else stored for stored in found]
         for card, stored, thumbnail in zip(cards, found, shown, strict=True):
             path = self._path(card)
-            # A file that changed since the scan must not be stored under the hash it had then.
+            # A file that changed must not be stored under the hash of the scan.
             new = stored is None and thumbnail.data and thumbnail.note != CHANGED
             if new and path is not None:
                 self._store(path, thumbnail.data)
@@ -87,7 +82,6 @@ class ThumbnailCache:
         return self.folder / name[:2] / name
 
     def _store(self, path: Path, data: bytes) -> None:
-        """Write a thumbnail; a folder that cannot be written is no error."""
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, draft = tempfile.mkstemp(DRAFT, ".", path.parent)
@@ -138,9 +132,6 @@ def list_thumbnails(folder: Path) -> list[Path]:
     return [p for p in folder.glob("??/*") if STORED.fullmatch(p.name) or p.name.endswith(DRAFT)]
 
 
-# ---- one picture large, and two compared ----
-
-
 LONGEST = 1200  # px
 COMPARED = 480  # px
 SEARCHED = 64  # px
@@ -155,9 +146,8 @@ Plane = npt.NDArray[np.float32]
 class PictureDifference:
     """Two pictures and their difference as JPEGs of one size, or the reason why there is none.
 
-    `mean` is the mean absolute difference where both reach, in grey levels (0..255); `covered` the
-    share of the first picture that the second covers; `laid` the second as it lies over the first,
-    and `said` how it was laid down.
+    `mean`: absolute difference of the overlap, grey levels (0..255); `covered`: its share of the
+    first picture; `laid`: the second over the first; `said`: its orientation.
     """
 
     first: bytes = b""
@@ -173,9 +163,7 @@ class PictureDifference:
 def view(
     card: Card, boxes: Sequence[Box] = (), longest: int = LONGEST, names: Sequence[str] = ()
 ) -> Thumbnail:
-    """Return the picture of a sample with its boxes, or the reason why there is none; `names` as
-    for `draw_boxes`.
-    """
+    """Return the picture of a sample with boxes, or why there is none; `names` as `draw_boxes`."""
     preview, said = preview_sample(card, longest)
     if preview.pixels is None:
         return Thumbnail(error=said)
@@ -186,10 +174,7 @@ def view(
 
 
 def difference(first: Card, second: Card) -> PictureDifference:
-    """Return two pictures and what differs between them (times 4), the second laid over the first.
-
-    Never raises for what is in the files.
-    """
+    """Return two pictures and their difference times 4; raises nothing for what is in the files."""
     a, b = (preview_sample(card, COMPARED)[0] for card in (first, second))
     if a.pixels is None or b.pixels is None:
         return PictureDifference(error=a.error or b.error)

@@ -1,6 +1,6 @@
 """The end of a scan on one screen: how the data were read, what to fix first, what else is there.
 
-At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit report RUN`.
+At most 30 lines of 100 columns.
 """
 
 from __future__ import annotations
@@ -104,9 +104,6 @@ def not_examined(report: Report) -> list[str]:
 
 def _ran_with_predictions(report: Report) -> bool:
     return any(c.code == "BOX027" and not c.completeness.startswith("0 ") for c in report.checks)
-
-
-# ---- parts ----
 
 
 def _source(report: Report) -> Text:

@@ -44,7 +44,7 @@ def to_text(
 ) -> str:
     """Return the report for a terminal of `width` columns, with ANSI colours if `color`.
 
-    `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
+    `examples`: most of each code; without `full` the dataset's tables are left out.
     """
     parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
     if report.counts.total:
@@ -90,9 +90,6 @@ def severity_text(counts: Counts) -> Text:
             gap = " " if counts_text else ""
             counts_text.append(gap).append(f"{ICONS[severity]} {n:,}", STYLES[severity])
     return counts_text or Text("-", style="dim")
-
-
-# ---- top ----
 
 
 def alarm_line(report: Report) -> list[Text]:
@@ -214,9 +211,6 @@ def _object_table(stats: BoxStatistics) -> Table:
     for row in object_rows(stats, CLASSES):
         table.add_row(*map(Text, row))
     return table
-
-
-# ---- bottom ----
 
 
 def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:

@@ -13,9 +13,7 @@ from audit.statistics.intervals import kappa_parts, z_value
 
 @dataclass(frozen=True, slots=True)
 class PairAgreement:
-    """Two people: how many things both decided, in how many they agree, and Cohen's kappa with its
-    95% CI (None where one answer is all that was given).
-    """
+    """How many subjects two people decided, how many alike, and Cohen's kappa (95% CI or None)."""
 
     first: str
     second: str
@@ -27,10 +25,7 @@ class PairAgreement:
 
 
 def disagreements(answers: pl.DataFrame) -> pl.DataFrame:
-    """Return what several people decided otherwise: kind, subject, and who said what, in a list.
-
-    `answers` are those of `DecisionStore.answers`.
-    """
+    """Return where people disagree: kind, subject, decisions; of `DecisionStore.answers`."""
     each = pl.format("{} ({}, {})", "said", "by", pl.col("at").str.slice(0, 16))
     return (
         answers.group_by("kind", "subject", maintain_order=True)

@@ -1,11 +1,8 @@
 """Annotated pictures, those with findings first, and what is drawn on them.
 
-Pictures are filtered by class, size, split and check, and paged. An index of one narrow row a
-picture is made when first asked for, once a generation, in the memory of this process; a filter by
-class or size asks the table of boxes for the pictures concerned. On two million boxes the index
-takes about a second, a page a fifth of that. Boxes are stored in px; outlines and keypoints as
-their file has them, so the unit and the frame that were decided for the file are applied here, to
-the few pictures of a page. They are drawn in a colour a class, others in grey."""
+An index of a narrow row a picture is made in memory once a version. Boxes are stored in px; the
+unit and frame of outlines and keypoints are applied to the pictures of a page.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +30,8 @@ Points = tuple[float, ...]
 class Box:
     """A box in px of the shown picture: top left corner and size.
 
-    `rings` are outlines x, y, x, y, ...; `keypoints` x, y, visibility, ...; `small`, `medium` or
-    `large` is its size class by COCO's bounds, "" without area. `file` and `entry` say where it was
-    read.
+    `rings`: outlines x, y, x, y, ...; `keypoints`: x, y, visibility, ...; `file`, `entry`: source.
+    The size class is COCO's: small, medium, large, "" without area.
     """
 
     label: str
@@ -110,10 +106,7 @@ def box_of_finding(evidence: Mapping[str, Any]) -> Callable[[Box], bool] | None:
 
 
 def boxes_after(boxes: Sequence[Box], fixes: Sequence[Mapping[str, Any]]) -> tuple[Box, ...] | None:
-    """Return the boxes of a picture as fixes of the ledger leave them.
-
-    None where a fix is about no box of these, or where it was decided in another unit or frame.
-    """
+    """Return the boxes of a picture after `fixes`; None where no fix applies to these boxes."""
     left = {(box.file, box.entry): box for box in boxes}
     for fix in fixes:
         place = (fix["file"], fix.get("entry", -1))
@@ -172,9 +165,6 @@ def _turned(
         6: (down - y, x), 7: (down - y, across - x), 8: (y, across - x),
     }  # fmt: skip
     return shown[orientation]
-
-
-# ---- a page of annotated pictures ----
 
 
 INDEX = "memory.main.box_index"
@@ -273,7 +263,7 @@ def _annotated_page(
 ) -> AnnotatedPage:
     """Return the pictures from place `start` on, or (back) those before it, worst first.
 
-    A place that the filter has not gives the first page.
+    A place that the filter excludes gives the first page.
     """
     sql, values = _pictures_where(filters)
     beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
@@ -332,9 +322,6 @@ def _pictures_where(filters: BoxFilter) -> Where:
     return all_of(parts)
 
 
-# ---- drawing ----
-
-
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0),
            (204, 121, 167), (0, 114, 178), (153, 153, 51), (160, 50, 100), (68, 170, 153),
            (120, 94, 240), (221, 204, 119))  # fmt: skip
@@ -352,8 +339,7 @@ def draw_boxes(
 ) -> Pixels:
     """Return the picture with boxes, whose coordinates are multiplied by `scale`.
 
-    `names` are the classes in the order of their colours (default: of these boxes, by name);
-    boxes that are not `chosen` are thin and grey, below the others.
+    `names`: classes in the order of colours (default: of these boxes). All but `chosen` are grey.
     """
     canvas = np.ascontiguousarray(pixels).copy()
     order = list(names) or sorted({box.label for box in boxes})

@@ -27,8 +27,8 @@ _PATTERNS = """
 class CardFacts:
     """What a card says beyond a report: `licences` and `decisions` are counts by name.
 
-    `list_hash`: BLAKE3-256, hex, of one line of JSON a sample in order of id: id, content hash,
-    split and class. `endings`: of the files that are pictures, the most frequent first.
+    `list_hash`: BLAKE3-256, hex, of a line of JSON a sample by id: id, content hash, split, class.
+    `endings`: of files that are pictures, the most frequent first.
     """
 
     licences: Mapping[str, int]

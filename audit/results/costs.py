@@ -1,17 +1,12 @@
 """What the findings cost: how far the numbers of an evaluation split can be trusted.
 
-Three costs, each for every split that is not trained on, each silent where nothing was found:
+- *leaked*: a share l of pictures that are in training makes an accuracy A at most l (1 - A) /
+  (1 - l) too high, and at most l whatever A is.
+- *repeated*: n pictures in units of m_i give the precision of n^2 / sum(m_i^2) independent ones
+  (Kish 1965, Survey Sampling, section 5.4).
+- *mislabelled*: with a share w of wrong labels in a random draw, a perfect model measures 1 - w.
 
-- *leaked*: pictures of the split that training shows too. A share l of leaked pictures makes an
-  accuracy A at most l (1 - A) / (1 - l) too high, which is the case where the model is right on all
-  of them; whatever A is, at most l.
-- *repeated*: copies are right or wrong together, so n pictures in units of m_i are worth
-  n^2 / sum(m_i^2) independent ones (Kish 1965, Survey Sampling, section 5.4, for the case that the
-  answers of a unit are all alike), and intervals are as wide as those of so many.
-- *mislabelled*: of labels drawn at random and reviewed, a share w is wrong: a model that is always
-  right is measured at 1 - w. Suspicion alone has no such interval, and then nothing is claimed.
-
-Only open findings count. Cost: three queries, whatever the number of findings.
+Only open findings count.
 """
 
 from __future__ import annotations
@@ -72,7 +67,7 @@ _SUSPECTED = f"""
 class Cost:
     """What one kind of finding costs one split: in words, and the numbers of that sentence.
 
-    `kind`: leaked, repeated or mislabelled; shares are 0..1, `docs/findings.md` names the numbers.
+    `kind`: leaked, repeated or mislabelled; shares are 0..1, see `docs/findings.md`.
     `metric`: accuracy, or mAP where only objects are labelled.
     """
 
@@ -86,8 +81,7 @@ class Cost:
 def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tuple[Cost, ...]:
     """Return the costs of the open findings, by split.
 
-    `reviewed`: labels of `audit decide --draw-labels`, with the answers filled in.
-    Raises UsageError where it is not that.
+    `reviewed`: answers to `audit decide --draw-labels`; UsageError where it is no such file.
     """
     sizes: dict[str, int] = dict(store.query(_SPLITS.format(_PICTURED)).iter_rows())
     trained = [split for split in sizes if split in _train_splits(store)]
@@ -110,8 +104,8 @@ def measure_costs(store: Store, run: Path, reviewed: Path | None = None) -> tupl
 def overstatement(share: float, accuracy: float) -> float:
     """Return by how much a measured `accuracy` may exceed that on unseen pictures, 0..1.
 
-    `share`: of the pictures that were seen in training. With all of them right, the others are at
-    (accuracy - share) / (1 - share), or at 0.
+    `share`: of pictures seen in training. With all of them right, accuracy on the others is
+    (accuracy - share) / (1 - share), or 0.
     """
     if share >= 1:
         return accuracy
@@ -121,10 +115,7 @@ def overstatement(share: float, accuracy: float) -> float:
 def leaked_cost(
     split: str, leaked: int, n: int, others: Sequence[str], metric: str = "accuracy"
 ) -> Iterator[Cost]:
-    """Yield what `leaked` of the `n` pictures of a split cost its metric; nothing without any.
-
-    For mAP, which is no mean over images, the size is an approximation.
-    """
+    """Yield what `leaked` of the `n` pictures of a split cost its metric; for mAP approximately."""
     if not leaked:
         return
     share, (low, high) = leaked / n, wilson(leaked, n)

@@ -1,7 +1,4 @@
-"""Decisions as they apply to findings and samples of a version: one summary for all readers.
-
-Readers keep it by `revision`, so it is made again only where decisions were added.
-"""
+"""Decisions as they apply to findings and samples of a version: one summary for all readers."""
 
 from __future__ import annotations
 
@@ -23,10 +20,9 @@ RECENT = 30
 class DecisionSummary:
     """The decisions as they apply to one version.
 
-    `statuses`: (fingerprint, waived | decided). `by_sample`: what was decided about a sample,
-    such as `drop` or `relabel to cat`. `labels`: the class that a review of the label gave,
-    "" where the label is right. `tags`: the samples of each tag. `stale`: decisions that do not
-    apply, and why. `recent`: the latest entries.
+    `statuses`: (fingerprint, waived | decided). `by_sample`: words such as `relabel to cat`.
+    `labels`: the reviewed class, "" where the label is right. `tags`: samples by tag.
+    `stale`: decisions that do not apply, and why. `recent`: the latest entries.
     """
 
     revision: str
@@ -53,13 +49,9 @@ class DecisionSummary:
 def summarise_decisions(
     run: Path, generation: RunVersion, known: LookedUp | None = None
 ) -> DecisionSummary:
-    """Return the decisions of a run as they apply to one version.
-
-    `known`: subjects that were looked up before, for the same run and version.
-    """
+    """Return the decisions of a run as they apply to one version; `known`: subjects looked up."""
     ledger = DecisionStore(run)
-    # Before the decisions: one that arrives in between is read now and once more at the next call,
-    # and none is ever missed.
+    # Read before the decisions, so that a decision made meanwhile is read again and never missed.
     now = ledger.revision()
     applied = apply_decisions(run, generation, known)
     tagged = tagged_samples(run, generation, known).group_by("tag").agg("id").sort("tag")

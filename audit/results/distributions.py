@@ -1,8 +1,8 @@
 """How a column is distributed under a filter, and classes over splits: bars, extremes, points.
 
-Everything is counted in the store; only bars and at most 20,000 points leave it. The sample of
-points is chosen by a hash of the id, so the same filter gives the same points tomorrow. What is
-drawn of many classes is the extremes, and it says so."""
+The store counts; only bars and a sample of points leave it. A hash of the id chooses the points, so
+that a filter always gives the same.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ class Extent:
 
 
 def _extent(store: Store, name: str) -> Extent:
-    """Return the range of a number column; `whole` where it holds integers."""
     by = column_named(read_columns(store), name)
     sql = (
         f"SELECT min({by.sql})::DOUBLE, max({by.sql})::DOUBLE, "
@@ -166,18 +165,13 @@ def rows_inside(rows: pl.DataFrame, polygon: Sequence[tuple[float, float]]) -> t
     return tuple(rows["id"].filter(pl.Series(odd)).to_list())
 
 
-# ---- classes ----
-
-
 MOST, FEWEST = 25, 15
 ALL_FILES, NO_LABEL = "all files", "(no label)"
 
 
 @reads()
 def class_order(store: Store) -> list[str]:
-    """Return all classes in the order of their colours, the same on every page: those of objects
-    first, as the page of boxes has them, then those of pictures, each the most frequent first.
-    """
+    """Return all classes in the order of their colours: of objects, then pictures, by frequency."""
     of_pictures = store.query(
         "SELECT label FROM samples WHERE label IS NOT NULL GROUP BY label "
         "ORDER BY count(*) DESC, label"

@@ -29,9 +29,7 @@ _BOXES = """
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTables:
-    """`images`: the view `images`; `label_lists`: sample_id and its several labels; `suspected`:
-    samples whose label is probably wrong; `near_train`: samples that training shows too.
-    """
+    """View `images`; labels by sample_id; samples with a wrong label; samples also in training."""
 
     images: pl.DataFrame
     label_lists: pl.DataFrame

@@ -1,8 +1,6 @@
 """The tables that exports write: the kept and the dropped samples, changes, pairs, scores.
 
-`pairs` gives one row for each verified pair of samples that show one image. Inside a set of copies
-that would be quadratic (1,000 copies are half a million pairs), so each copy is paired with the
-first of them only. Near-duplicates likewise, one sample standing for each image.
+Copies are paired with the first of their set only, because all pairs of a set are quadratic.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ TAGS = f"""
     LEFT JOIN (SELECT id, string_agg(tag, '{SEPARATOR}' ORDER BY tag) AS tags FROM tags
     GROUP BY id) t ON t.id = s.id
 """
-# The kept set, relabels and moves applied, in the order of the listing; `{extra}`: tags where a
-# sample has one, and the other columns of a manifest that was scanned.
+# `{extra}`: tags, and the other columns of a manifest.
 KEPT = """
     SELECT s.id, s.uri AS path, coalesce(d.split, s.split) AS split,
         coalesce(d.label, s.label, l.labels) AS label, s.group_key AS "group"{extra}

@@ -23,7 +23,7 @@ LABELLED = """
 
 
 def read_feature_tables(results: RunReader, split: str, prefix: str) -> dict[str, pl.DataFrame]:
-    """Return samples, features, labels and groups, all in one split, `prefix` before each id.
+    """Return samples, features, labels and groups in one split, `prefix` before each id.
 
     Raises UsageError for a run that lacks measured columns.
     """

@@ -1,8 +1,6 @@
 """Everything known of one file: what was measured, how unusual that is, what the checks found.
 
-A number such as `sharpness 0.31` says little alone, so each comes with its place among the files of
-the same class and of the whole dataset, as a mid-rank percentile: 0 is below all others, 50 in the
-middle, 100 above all. One query ranks every column at once, in one pass over the run.
+Numbers come with their mid-rank percentile (0 to 100) in the class and in the dataset.
 """
 
 from __future__ import annotations
@@ -72,9 +70,8 @@ class Twin:
 class FileCard:
     """Everything known of one file.
 
-    `on_disk` compares the file with the scan: unchanged, changed, absent or remote. `twins` and
-    `findings` hold the first 20 of `n_twins` and `n_findings`, worst first. `held`: several labels
-    and objects, in words.
+    `on_disk`: unchanged, changed, absent or remote. `twins` and `findings` hold the first 20, worst
+    first. `held`: several labels and objects, in words.
     """
 
     run: str
@@ -96,10 +93,7 @@ class FileCard:
 
 
 def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
-    """Return the card of the sample with this id or path, or whose id ends with it.
-
-    Raises UsageError where nothing or several samples match, naming the nearest.
-    """
+    """Return the card of the sample that `find_sample` finds; raises its UsageError."""
     with results.connection(index_findings) as store:
         sample = _sample(store, find_sample(store, path_or_id))
         row = store.rows("SELECT * FROM images WHERE id = ?", [sample.id])
@@ -125,14 +119,10 @@ def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
         )
 
 
-# ---- which file is meant ----
-
-
 def find_sample(store: Store, words: str) -> str:
-    """Return the id of the sample that `words` names.
+    """Return the id of the sample named by an id, a path, or the end of an id.
 
-    `words` is an id, a path, the end of an id, or that without its extension. Raises UsageError for
-    no such sample, and for several.
+    Raises UsageError for no such sample, and for several.
     """
     wanted = sample_id(words)
     absolute = uri_of(os.path.abspath(os.path.expanduser(words)))
@@ -202,9 +192,6 @@ def _on_disk(sample: Sample) -> str:
     return "unchanged" if same else "changed"
 
 
-# ---- what was measured ----
-
-
 def _measurements(
     store: Store, sample: Sample, measured: Mapping[str, Any]
 ) -> tuple[Measurement, ...]:
@@ -255,9 +242,6 @@ def _metadata(store: Store, found: str) -> dict[str, Any]:
         return {}
     rows = store.rows("SELECT * EXCLUDE (sample_id) FROM metadata WHERE sample_id = ?", [found])
     return rows[0] if rows else {}
-
-
-# ---- what the checks said, and who is the same ----
 
 
 def _findings(store: Store, name: str) -> tuple[tuple[ReportedFinding, ...], int]:

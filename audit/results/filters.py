@@ -1,8 +1,8 @@
 """The columns of a run, and filters over them as data: SQL with parameters, and text for a link.
 
-Columns are read from the run itself: a feature or a manifest column that appears in a later version
-appears here by itself, with the kind that its type gives it. A link comes from outside, so a
-condition names columns that the run must have, and its values are only ever parameters."""
+Columns are read from the run, so that a later feature appears by itself. A link comes from outside:
+columns must exist in the run, and values are only ever parameters.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnOf:
-    """A column as the app offers it: `sql` names it in `source_of`, `doc` says what it holds, and
-    `plain` that it is stored as text.
-    """
+    """A column in the app: `sql` names it in `source_of`; `plain`: stored as text."""
 
     name: str
     kind: Kind
@@ -107,8 +105,7 @@ list_columns = reads()(read_columns)
 def source_of(store: Store, names: Iterable[str] = ()) -> str:
     """Return the FROM clause, as `i` (and others, joined), that holds the named columns and `id`.
 
-    Where one table has them all, it is read alone: joining a million rows takes ten times as long
-    as reading one column of them.
+    A single table is read without a join.
     """
     wanted = set(names)
     joined = [
@@ -151,9 +148,6 @@ def _kind(name: str, type_: str) -> Kind:
         return Kind.NUMBER
     text = name in ("id", "error", "decoder_warnings") or type_.startswith("TIMESTAMP")
     return Kind.TEXT if text else Kind.CHOICE
-
-
-# ---- conditions ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +200,7 @@ def all_of(parts: Sequence[Where]) -> Where:
 def rows_where(
     store: Store, conditions: Sequence[Condition], *names: str
 ) -> tuple[Mapping[str, ColumnOf], str, list[Any]]:
-    """Return the columns of a run; SQL of the rows that the conditions leave, as `source_of` holds
-    them with the named columns, to follow FROM; and its parameters.
-    """
+    """Return the columns of a run, SQL of the rows that meet the conditions, and its parameters."""
     known = read_columns(store)
     sql, values = where(known, conditions)
     return known, f"{source_of(store, [*used(conditions), *names])} WHERE ({sql})", values
@@ -264,7 +256,7 @@ def words_of(condition: Condition) -> str:
             return f"{len(ids):,} chosen images"
 
 
-# Lists, not objects: each quote and brace takes three characters in a link.
+# Lists, not objects, for short links.
 def to_link(conditions: Sequence[Condition]) -> str:
     """Return the conditions as compact JSON; a lasso has its own place in a link."""
     rows: list[list[Any]] = []

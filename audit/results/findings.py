@@ -1,7 +1,4 @@
-"""Findings by cost, severity or code, filtered and paged; one finding with its samples.
-
-Every filter, page and neighbour is a range over the index (`audit.results.finding_index`).
-"""
+"""Findings by cost, severity or code, filtered and paged; one finding with its samples."""
 
 from __future__ import annotations
 
@@ -32,10 +29,9 @@ PLACES: Mapping[str, str] = {
 class FindingFilter:
     """Which findings, and in which order: empty means any. `codes` may be beginnings, such as DUP.
 
-    `folded` makes one line of the findings of a fold, in pages and between neighbours; `fold` names
-    one whose findings are wanted; `beside`: another split with a part in them. `once` leaves out
-    copies that SPLIT001 names as well; `distinct` leaves out faults that another open finding
-    reports, as the counts of a run do.
+    `folded`: a line a fold; `fold`: findings of this fold; `beside`: another split in them;
+    `once`: without copies that SPLIT001 names; `distinct`: without faults that another open finding
+    reports.
     """
 
     codes: tuple[str, ...] = ()
@@ -59,10 +55,7 @@ class FindingFilter:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A finding in a list; `first` is its first sample, None where it is about the dataset.
-
-    Where the list is folded it stands for the `n_folded` findings of its `fold`; else for itself.
-    """
+    """A finding in a list, or the `n_folded` findings of its `fold`; `first`: sample or None."""
 
     place: int
     fingerprint: str
@@ -89,10 +82,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFinding:
-    """One finding with the samples it names (the first 60 of `finding.n_samples`).
-
-    `n_folded` are the findings of its fold, whatever their status; 1 where it stands on its own.
-    """
+    """A finding with its first 60 samples; `n_folded`: findings of its fold, or 1."""
 
     finding: ReportedFinding
     place: int
@@ -198,7 +188,6 @@ def page(
         f"WHERE {beyond} ORDER BY place {way} LIMIT {size + 1}",
         [*values, start],
     )
-    # One more than a page was asked for, to learn without a count whether there is another.
     shown = dict(found.head(size).select("place", "n").iter_rows())
     more = found.height > size
     before = more if back else bool(shown) and min(shown) > found["first"][0]

@@ -1,7 +1,6 @@
 """Words shown to people, in one place for all reports and pages: numbers with units, safe names.
 
-File names and labels come from strangers. `visible` shows control and direction-changing characters
-as escapes, so that no name can move a terminal's cursor or read differently from what it is.
+`visible` escapes control and direction-changing characters, because names come from strangers.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def size_rows(data: Dataset) -> list[tuple[str, ...]]:
 def class_rows(data: Dataset, most: int) -> list[tuple[str, ...]]:
     """Return files by class and split, the largest classes first; [] without classes.
 
-    A row is the class, then a number a split; beyond `most`, the last says how many more.
+    A row is the class and a number a split; beyond `most`, the last row counts the rest.
     """
     splits, totals = list(data.by_split()), data.by_class()
     if not set(totals) - {None}:
@@ -87,10 +86,7 @@ OBJECT_HEAD = ("class of objects", "split", "objects", "images", "per image", "s
 
 
 def object_rows(stats: BoxStatistics, most: int) -> list[tuple[str, ...]]:
-    """Return a row a class of objects and split, as `OBJECT_HEAD` names them; COCO's sizes.
-
-    The most frequent classes first; beyond `most` classes, the last row says how many more.
-    """
+    """Return a row a class of objects and split, as `OBJECT_HEAD`; the last counts the rest."""
     order = {label: place for place, label in enumerate(stats.by_class())}
     shown = sorted(
         (c for c in stats.classes if order[c.label] < most), key=lambda c: order[c.label]

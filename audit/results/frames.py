@@ -32,8 +32,9 @@ GROUPS = """
 
 @reads(index_findings)
 def finding_frame(store: Store, code: str | None = None) -> pl.DataFrame:
-    """Return fingerprint, code, name, severity, message, action, evidence (struct), ids, paths and
-    status (open, waived, decided, retired) of the findings, the most expensive first.
+    """Return fingerprint, code, name, severity, message, action, evidence, ids, paths and status.
+
+    The most expensive findings first; `status`: open, waived, decided or retired.
     """
     frame = store.query(FINDINGS, [code, code])
     status = frame["status"]

@@ -1,11 +1,8 @@
 """What is shown as one line: many findings of one kind, decided here for every report and page.
 
-832 grey pictures are one fact about a dataset, and 832 lines of it hide the three leaks beside
-them. Findings of one code, one severity and the same splits are a *fold* where they are over 20 in
-over 20 files, and those files are over 1 % of a split. Each finding stays as it is: its row, its
-fingerprint, its waiver and its place in a diff. The rule looks at all findings of a generation,
-waived or not, so that a list keeps its form while somebody works through it. One pass over the
-findings and their samples: 60,000 findings take about 0.1 s.
+Findings of one code, severity and set of splits are a *fold* where they are over 20, in over 20
+files and over 1 % of a split. The rule looks at all findings of a version, waived or not, so that a
+list keeps its form during a review.
 """
 
 from __future__ import annotations
@@ -46,10 +43,7 @@ FOLDS_SQL = f"""
 
 
 def fold_findings(store: Store) -> None:
-    """Make the table `FOLDS`: fingerprint, splits, and `fold`, the name of the line it is part of.
-
-    A finding that stands on its own is not in it.
-    """
+    """Make the table `FOLDS`: fingerprint, splits and `fold`; without findings on their own."""
     store.execute(FOLDS_SQL)
 
 

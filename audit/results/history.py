@@ -1,8 +1,7 @@
 """The history of a run: what each scan and re-check found, a line each in RUN/history.jsonl.
 
-Generations are pruned, this stays: counts by check, class and split, which findings came and which
-went, some kB a scan. A finding is the same where its fingerprint is. Whoever publishes a run notes
-it, under the run's lock; a line that is damaged is passed over.
+A finding is the same where its fingerprint is. The lock of the run protects the file; damaged lines
+are ignored.
 """
 
 from __future__ import annotations
@@ -41,11 +40,9 @@ _WENT = """
 class Moment:
     """A run as one scan or re-check left it.
 
-    `at`: when it was published, UTC; `generation`: what was published; `files`, and these by
-    `splits` and `classes` ('' without one); open findings by `severities`, a fault of two checks
-    once, and by `codes`. `came` and `went`: by code, the findings that the moment before had not
-    and that this one has no more;
-    `named`: code, fingerprint, severity and first sample of those that came, the worst first.
+    `at`: UTC; `generation`: what was published; `files`, and by `splits` and `classes` ('': none);
+    open findings by `severities` (a fault of two checks once) and `codes`; `came` and `went`, by
+    code; `named`: code, fingerprint, severity and first sample of the worst that came.
     """
 
     at: str
@@ -104,10 +101,7 @@ def _look(run: Path, before: RunVersion | None, published: RunVersion) -> Moment
 
 
 def add_moment(run: Path, said: Mapping[str, Any]) -> Moment:
-    """Add what a scan elsewhere found to the history of a folder that has no run, once.
-
-    Raises UsageError for what is no moment.
-    """
+    """Add what a scan elsewhere found to a folder without a run, once; UsageError for no moment."""
     try:
         moment = Moment(**said)
         datetime.fromisoformat(moment.at)
@@ -156,9 +150,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def arrival(history: Sequence[Moment], what: str) -> tuple[Moment, Sequence[str]] | None:
-    """Return the last moment at which findings of a code, or one by its fingerprint, came, and the
-    samples named then; None where no moment tells.
-    """
+    """Return when findings of a code or fingerprint last came, and the samples named; or None."""
     for moment in reversed(history):
         named = [str(s) for code, mark, _, s in moment.named if what in (code, mark) and s]
         if what in moment.came or named:

@@ -1,7 +1,6 @@
 """New against library: which images of a new folder show a picture that an audited run holds.
 
-The new images are measured as a scan would, but nothing is stored. Every new image gets at most one
-answer, the surest: same bytes, same pixels, or near.
+The new images are measured as in a scan, and nothing is stored. The surest match of each counts.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class OverlapReport:
-    """What of a new folder a run holds already.
-
-    `without_picture`: new files from which no picture came out. `completeness`: sentences.
-    """
+    """What of a new folder a run holds; `without_picture`: files that give no picture."""
 
     run: str
     new_images: int
@@ -68,10 +64,7 @@ class OverlapReport:
 
 
 def find_overlap(source: Source, run: Path, executor: Executor, limits: Limits) -> OverlapReport:
-    """Look up every image of `source` in `run`.
-
-    Raises RunError where there is no run, or one that was made before near-duplicate search.
-    """
+    """Look up every image of `source` in `run`; RunError where it has no near-duplicate search."""
     with open_reader(run).connection() as store:
         measured = measure_new(source, executor, limits)
         exact = _exact(store, measured.features)
@@ -144,9 +137,9 @@ def _near(
 
 
 def load_library(store: Store, run: Path) -> tuple[pl.DataFrame, Library, int]:
-    """Return the pictures of a run, what looks others up in them, and how many lack a signature.
+    """Return the pictures of a run, their search index, and how many lack a signature.
 
-    Raises RunError where the run was made before near-duplicate search.
+    Raises RunError for a run without near-duplicate search.
     """
     if not store.columns("relate_facts") or not store.scalar("SELECT 1 FROM relate_facts"):
         raise RunError(f"{run} has no near-duplicate search: scan its source again.")
@@ -200,9 +193,6 @@ def _matches(
     return list(best.values())
 
 
-# ---- one picture ----
-
-
 class Finder:
     """Finds the samples of a run's present generation that show a picture."""
 
@@ -222,11 +212,10 @@ class Finder:
         return picture_opener(uris, hashes, self.limits, Serial())
 
     def find(self, path: str) -> pl.DataFrame:
-        """Return a row a sample that shows the picture of a file: the surest first.
+        """Return the samples that show the picture of a file, the surest first.
 
-        path, id, split, label, kind (bytes, pixels, near), score (log odds of a near one, else
-        null), transformation (what makes the file of it). Pictures that share their middle only
-        are not found: `find_overlap` finds them. Raises UsageError for a file without a picture.
+        path, id, split, label, kind (bytes, pixels, near), score (log odds of near, else null),
+        transformation (into the file). Raises UsageError for a file without a picture.
         """
         measured = Measurer(self.limits)([FileJob(path, "", path)])
         row = measured.features.to_pylist()[0]
@@ -273,7 +262,6 @@ class Finder:
         )  # fmt: skip
 
     def _showing(self, pixels: str) -> pl.DataFrame:
-        """Return the samples of these pixels."""
         hashes = self._samples["pixel_hash"]
         first = int(hashes.search_sorted(pixels, "left"))
         return self._samples[first : int(hashes.search_sorted(pixels, "right"))]

@@ -1,8 +1,4 @@
-"""Samples under a filter, a page at a time, sorted by any column.
-
-A page is asked for by the last row of the one before (value and id), so any page costs what the
-first does. Missing values come last, whichever way a column is sorted.
-"""
+"""Samples under a filter, a page at a time, sorted by any column; missing values come last."""
 
 from __future__ import annotations
 
@@ -192,11 +188,7 @@ cards = reads()(read_cards)
 
 
 def _cards(store: Store, begun: Mapping[str, dict[str, Any]]) -> list[Card]:
-    """Complete rows by id to cards; what they hold already is not read again.
-
-    From the tables, not the view: 24 rows need no join of millions; and between the first and the
-    last of them, so that blocks of other rows are not even read.
-    """
+    """Complete rows by id to cards, from tables: the view would join millions of rows."""
     if not begun:
         return []
     held = set(next(iter(begun.values())))

@@ -1,13 +1,8 @@
-"""Labels to review, as a page asks for them, and what the review says of those that are left.
+"""Labels to review, and the forecast of the labels that are left.
 
-The order, the chances and the neighbours are those of the scan. What was decided (keep, relabel)
-updates the forecast: the chances of all labels are shifted on the scale of log odds, by what makes
-the decisions most probable (calibration in the large: Cox 1958, Biometrika 45), under a normal
-prior as wide as the interval of the scan. That the list is reviewed from its top does no harm,
-because each decision is held against the chance of its own label.
-
-Pages of the app ask for some ranks at a time (`load_suspects`), from an index of the pictures that
-is made once a generation, in the memory of this process.
+Decisions shift the chances of all labels on the scale of log odds (calibration in the large: Cox
+1958, Biometrika 45), under a normal prior as wide as the interval of the scan. Each decision is
+compared with the chance of its own label, so the order of the review does not bias the forecast.
 """
 
 from __future__ import annotations
@@ -55,10 +50,9 @@ class LabelReview:
     """The labels to review first, and what is expected of them.
 
     `rows`: rank, id, path, split, label, suggested_label, error_chance, probability,
-    suggested_probability, label_quality, given and suggested (lists of ids: the nearest pictures of
-    either class), decided (right, wrong, null). `reviewed` labels were decided, `wrong` of them as
-    wrong. `listed` and `every` forecast the list of LABEL007 and all labels, decisions counted as
-    what they say; None where the scan could not tell.
+    suggested_probability, label_quality, given and suggested (ids of the nearest pictures of the
+    class), decided (right, wrong, null). `listed` and `every`: forecasts of the list of LABEL007
+    and of all labels, None where inconclusive.
     """
 
     rows: pl.DataFrame
@@ -84,9 +78,9 @@ def index_labels(store: Store) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A label by rank: 1 is the most doubtful. `chance` of being wrong, 0..1, None where the scan
-    could not tell; `samples`: the picture and its copies; `given` and `suggested_near`: ids of the
-    nearest pictures of either class.
+    """A label by rank, the most doubtful first; `chance` of being wrong, 0..1 or None.
+
+    `samples`: the picture and its copies; `given`, `suggested_near`: ids of nearest pictures.
     """
 
     rank: int
@@ -158,16 +152,11 @@ def label_doubt(store: Store, sample: str) -> str:
     return f"{one.said()} Number {rank:,} of {total:,} labels to review." if doubted else ""
 
 
-# ---- what was reviewed ----
-
-
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """What a review has told so far: of `labels` that were decided `wrong` are, of the last
-    `RECENT` of these in the order of the list `recent_wrong`.
+    """The `labels` that were decided, how many are `wrong`, and of the last `RECENT`.
 
-    `listed` and `every` forecast the list of LABEL007 and all labels; None where the scan could not
-    tell.
+    `listed` and `every`: forecasts of the list of LABEL007 and of all labels, or None.
     """
 
     labels: int
@@ -218,10 +207,7 @@ def _summarise_answers(store: Store, answers: pl.DataFrame) -> Reviewed:
 
 
 def _answers(store: Store, reviewed: Mapping[str, str]) -> pl.DataFrame:
-    """Return rank and `wrong` of the labels that were reviewed, by rank.
-
-    A label is wrong if the picture or a copy of it got another.
-    """
+    """Return rank and `wrong` (the picture or a copy got another label) of reviewed labels."""
     sql = f"""
         SELECT rank, bool_or(given <> '' AND given IS DISTINCT FROM label) AS wrong
         FROM (SELECT rank, label, unnest(samples) AS sample FROM {INDEX})
@@ -232,10 +218,7 @@ def _answers(store: Store, reviewed: Mapping[str, str]) -> pl.DataFrame:
 
 
 def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelReview:
-    """Return `n` labels in the order of the list, from the one at `first` on (0: the top).
-
-    Raises UsageError where no label was judged.
-    """
+    """Return `n` labels of the list from `first` on; UsageError where no label was judged."""
     run, reviewed = results.run, results.decisions.labels
     with results.connection(index_labels) as store:
         facts = read_label_facts(store)
@@ -244,7 +227,7 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
             raise UsageError(f"No labels of {run} were judged: {reason}. Scan again to judge them.")
         page = [first + 1, first + n]
         rows = store.query(f"SELECT * FROM {INDEX} WHERE rank BETWEEN ? AND ?", page)
-        sides = [_side(store, name) for name in ("given", "suggested")]
+        sides = [store.query(_SIDE.format(name)) for name in ("given", "suggested")]
         answers = _answers(store, reviewed)
         summary = _summarise_answers(store, answers)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
@@ -255,17 +238,12 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
     return LabelReview(rows, summary.labels, summary.wrong, summary.listed, summary.every)
 
 
-def _side(store: Store, name: str) -> pl.DataFrame:
-    return store.query(_SIDE.format(name))
-
-
 def update_forecast(
     chances: Floats, answers: Floats, known: JudgedFacts
 ) -> tuple[WrongCount, WrongCount]:
     """Return the forecasts of the list and of all labels after the answers.
 
-    `chances` (n,) of being wrong in the order of the list; `answers` (n,): 1 wrong, 0 right, NaN
-    not reviewed; `known`: what the scan told of all labels.
+    `chances` (n,) in the order of the list; `answers` (n,): 1 wrong, 0 right, NaN not reviewed.
     """
     inside = np.clip(chances, 1e-6, 1 - 1e-6)
     odds, asked = np.log(inside / (1 - inside)), ~np.isnan(answers)

@@ -39,11 +39,7 @@ def nearest_training(store: Store, ids: Sequence[str], most: int = 3) -> pl.Data
 
 @reads()
 def columns_of_images(store: Store, ids: Sequence[str]) -> pl.DataFrame:
-    """Return a row for each id, in this order: what slices are looked for in.
-
-    Class, group, every measured number and choice, the manifest's columns, and the cluster of the
-    image on the map (k-means of its places: images that look alike).
-    """
+    """Return a row for each id, in this order: columns in which slices are looked for."""
     known = read_columns(store)
     wanted = {
         name: one for name, one in known.items()

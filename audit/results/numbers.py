@@ -66,9 +66,9 @@ NAMES: Mapping[str, str] = {
 
 @reads(index_findings)
 def read_number(store: Store, name: str, split: str) -> float | None:
-    """Return a number by its name in `NUMBERS` or `SEVERITIES`, or the open findings of a code.
+    """Return a number of `NUMBERS` or `SEVERITIES`, or the open findings of a code.
 
-    `split`: of this split; "" for the whole run. None where there is nothing to count.
+    `split`: "" for the whole run. None where there is nothing to count.
     """
     if name in SEVERITIES:
         return float(getattr(count_open(store, split or None), SEVERITIES[name]))

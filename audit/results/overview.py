@@ -1,12 +1,8 @@
 """What to do first, how much is decided, and which splits show the same pictures.
 
-The first steps are those of every report (`audit.results.priorities`), of the findings that are
-open by the statuses of the store.
-
-The overlap of splits follows the rule of SPLIT001: a sample of one split *also occurs* in another
-where that other has its bytes, its pixels, its group of near-duplicates or a verified pair.
-Pictures of one colour are left out, as all are alike. One query a split; on 1,000,000 samples about
-0.5 s each."""
+A sample of one split also occurs in another by the rule of SPLIT001: same bytes, pixels, group of
+near-duplicates, or a verified pair. Pictures of one colour are left out.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +40,7 @@ class FindingTally:
 
 @reads(index_findings)
 def count_progress(store: Store, column: str) -> Mapping[str, FindingTally]:
-    """Return the progress of each `code` or `severity` that has findings.
-
-    By severity a fault that two checks report counts once.
-    """
+    """Return the progress by `code`, or by `severity` with a fault of two checks once."""
     once = f"ANTI JOIN {SAME_FAULTS} USING (fingerprint)" if column == "severity" else ""
     rows = store.rows(
         f"SELECT x.{column} AS value, count(*) AS total, "
@@ -69,9 +62,6 @@ def count_files_left(store: Store) -> int:
             f"JOIN {OPEN} f USING (fingerprint) WHERE f.severity <> 'info'"
         )
     )
-
-
-# ---- the overlap of splits ----
 
 
 SEEN_IN = """

@@ -1,8 +1,6 @@
 """The evidence between two files: what they share, how they align, and how sure that is.
 
-Two files of one run are compared by what the scan stored: bytes, pixels, perceptual hashes, scores
-and full-resolution checks. Their thumbnails are aligned here and now, so any two files have a
-score. Where the scan stored one, that score decided. Opens no image.
+A score that the scan stored decides; else thumbnails are aligned here. Opens no image.
 """
 
 from __future__ import annotations
@@ -28,12 +26,10 @@ from audit.run.store import Store
 class PairCard:
     """Two samples of a run and what they share.
 
-    `kind`: bytes | pixels | near | different. `score`: log odds that they are one picture, to be
-    read against `threshold`: that of the scan where it stored one, else `thumbnail_score`, computed
-    now (None where thumbnails are missing or blank). `rechecked`: the result of a full-resolution
-    check of the scan; "" without one. `transformation` turns the first into the second. `looked`:
-    that check decided. `grouped`: both are in one group, whose representative is `representative`;
-    `group_scores`: of each against it, where neither is it, so that these scores decided.
+    `kind`: bytes | pixels | near | different. `score`: log odds of one picture, of the scan or from
+    thumbnails (None where missing or blank), against `threshold`. `rechecked`: result of a
+    full-resolution check; `looked`: it decided. `transformation` turns the first into the second.
+    `grouped`: in one group with `representative`; `group_scores`: of each against it.
     """
 
     first: str
@@ -55,10 +51,7 @@ class PairCard:
 
 
 def show_pair(results: RunReader, first: str, second: str) -> PairCard:
-    """Return the evidence between two samples, each named as `show` takes them.
-
-    Raises UsageError where a name fits none or several.
-    """
+    """Return the evidence between two samples; UsageError where a name fits none or several."""
     with results.connection() as store:
         rows = [_row(store, find_sample(store, words)) for words in (first, second)]
         said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
@@ -116,7 +109,6 @@ def _stored(store: Store, a: str, b: str) -> dict[str, Any]:
 
 
 def _rechecked(store: Store, a: str, b: str) -> str:
-    """Return the result of the full-resolution check of this pair; "" where there was none."""
     words = {True: "the same image", False: "different images", None: "inconclusive"}
     found = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", [a, b])
     return words[found[0]["same"]] if found else ""

@@ -1,20 +1,8 @@
 """What to do first: at most five things, ranked by what they cost times how sure they are.
 
-A check says what it found; a person asks what hurts most. Codes that one step mends are a *family*:
-a leak between splits, labels that contradict each other, damaged files. A family costs
-
-    harm x share x sureness   (points of a measured accuracy)
-
-`share`: of the files of the split that it concerns most, in percent; a finding without files, which
-is about a class, counts as one class of all. `harm`: points lost for each percent of these files (a
-leaked or missing picture costs its own answer, a wrong label one in training and one in evaluation,
-a faulty box part of one; a rare class is measured badly, not lost; a copy costs hardly any).
-`sureness`: the mean of the chances that the findings state, else 1 for an error and 0.5 for a
-warning; notes cost nothing. A file that a loader cannot read ends a training whatever its share:
-5 points more.
-
-A fault that two checks see counts once: copies that are leaked or contradict each other in their
-labels (SPLIT001, LABEL005) are not also faults of DUP001 to DUP003 (`SAME_FAULTS`).
+Codes that one step mends are a *family*, which costs harm x share x sureness. `share`: percent of
+files of the split concerned most; `harm`: points of accuracy lost per percent; `sureness`: mean
+chance of the findings, else 1 for an error, 0.5 for a warning, 0 for a note.
 """
 
 from __future__ import annotations
@@ -37,10 +25,9 @@ SURE_OF_WARNING = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Codes that one step mends, a prefix of a code for all of its kind; `says` what they found.
+    """Codes, or prefixes of codes, that one step mends.
 
-    `says` has {findings} and {files} with their nouns, and {names} of checks; where it is empty,
-    the worst finding says it.
+    `says` has {findings} and {files} with nouns, and {names} of checks; empty: the worst finding.
     """
 
     name: str
@@ -130,7 +117,7 @@ def rank_codes(store: Store) -> dict[str, float]:
 def rank_first(store: Store, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ...]:
     """Return what to do first about open findings, at most `MOST`, the most expensive first.
 
-    `costs` put the points of a leak, with their interval, into its sentence.
+    `costs`: the points of a leak.
     """
     rows, families = _rank_families(store)
     rows = rows[:MOST]
@@ -199,7 +186,6 @@ def _sentence(
 
 
 def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
-    """Return how many evaluation images are leaked, and the largest cost; "" without a cost."""
     leaks = [cost for cost in costs if cost.kind == "leaked"]
     if not leaks:
         return ""

@@ -1,10 +1,8 @@
 """Read a published run: opened once in this process, its decisions applied once, for all readers.
 
-A version of a run is opened at the first use and closed when `MAX_OPEN` others were used since.
-Every reader has a read-only connection of its own, so threads do not wait for each other. Decisions
-are summed up by one thread, while others wait for a summary with all that was decided when they
-came; subjects are looked up for the newest decisions alone (`LookedUp`). The statuses of findings
-lie in the memory of the open version: each use brings them up to date.
+A version is closed when `MAX_OPEN` others were used since. Every reader has a read-only connection
+of its own, so that threads do not wait for each other. Statuses of findings lie in memory; each use
+brings them up to date.
 """
 
 from __future__ import annotations
@@ -33,11 +31,16 @@ Prepare = Callable[[Store], None]  # makes tables in memory for all readers of a
 
 @dataclass
 class _Open:
+<<<<<<< HEAD
     """An open version: `marked` is the summary whose statuses its store has, `users` how many hold
     it or wait for it, `prepared` what was made in memory beside its tables.
 
     `opening` guards the store and what it holds, `deciding` the summary of decisions
     and `inode`, that of their file.
+=======
+    """An open version: `marked` is the summary in its store, `users` counts readers, `prepared`
+    tables in memory. `opening` guards the store, `deciding` the summary of decisions.
+>>>>>>> weight5
     """
 
     store: Store | None = None
@@ -59,9 +62,7 @@ _lock = threading.Lock()
 class RunReader:
     """One version of a run with the decisions of today; made by `open_reader`.
 
-    `key` names the data for caches: it changes with every scan and re-check. The modules of this
-    package hold the questions: each public function takes a `RunReader` and returns typed rows or
-    polars frames.
+    `key` names the data for caches: it changes with every scan and re-check.
     """
 
     run: Path
@@ -71,10 +72,9 @@ class RunReader:
 
     @contextmanager
     def connection(self, prepare: Prepare | None = None) -> Iterator[Store]:
-        """Give a read-only connection with the tables of the run, for the modules of this package.
+        """Give a read-only connection with the tables of the run.
 
-        `prepare` makes tables in memory for all readers, once; those that a reader makes are its
-        own, and gone with it.
+        `prepare` makes tables in memory once, for all readers; tables of a reader are its own.
         """
         with _taken(self.key) as opened:
             with opened.opening:

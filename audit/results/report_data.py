@@ -1,9 +1,7 @@
 """What a report says, as plain frozen data: the nouns between a run and its renderers.
 
-`collect_report` fills a `Report` once; every renderer is a function of it, so the same run gives
-the same text, page or document, and a test needs no database to try a renderer. The findings
-themselves are not in it, because a large dataset has a hundred thousand: a report carries the
-counts, the worst examples of each code and the generation to stream the rest from.
+`collect_report` fills a `Report` once; every renderer is a function of it. All findings are
+streamed, because a large dataset has too many to hold.
 """
 
 from __future__ import annotations
@@ -55,11 +53,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReportedFinding:
-    """A finding as it is reported; `sample_ids` may be cut short where `n_samples` says so.
+    """A finding in a report; `sample_ids` may be cut short where `n_samples` says so.
 
-    `uris` are those of the first samples, `LOCATED` at most; empty of a sample without a file.
-    `fold` is the name of the line that it is part of, empty where it stands on its own; `same_as`
-    the fingerprint of the finding that says the same fault and counts for both, empty without one.
+    `uris`: of the first `LOCATED` samples; empty without a file. `fold`: its name, or empty;
+    `same_as`: fingerprint of the finding that reports the same fault, or empty.
     """
 
     code: str
@@ -118,10 +115,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Many findings of one kind, shown as one line; `audit.results.grouping` says which are.
+    """Many findings of one kind, shown as one line (`audit.results.grouping`).
 
-    `n_files` distinct files, of the `n_of` in the splits; `examples` are the worst of its findings,
-    `sample_ids` its first files, `LISTED` at most.
+    `n_files` distinct files of `n_of` in the splits; `examples`: worst findings; `sample_ids`:
+    `LISTED` files at most.
     """
 
     name: str
@@ -136,12 +133,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class CheckSummary:
-    """What one check said: `n_files` are distinct files.
+    """The result of one check: `n_files` are distinct files.
 
-    `worst` are examples of the findings that stand on their own, `folds` are all the others.
-    `repeats`: its findings that a finding of another check says too.
-    `seconds` and `memory_growth` (bytes; None in a run that did not measure it) are what it cost.
-    `own_page`: the documentation of a check of the user's own, which the run holds.
+    `worst`: examples outside `folds`; `repeats`: findings that another check reports too;
+    `memory_growth`: bytes or None; `own_page`: documentation of a user's check.
     """
 
     code: str
@@ -206,10 +201,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What the source listed, in numbers; `several`: files with several labels of their own.
-
-    `label_reading`: how a column with several labels in a cell was read, where there are such.
-    """
+    """What the source listed; `several`: files with several labels; `label_reading`: how read."""
 
     name: str
     roots: Mapping[str, str]
@@ -240,11 +232,9 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class FirstThing:
-    """A thing to do first: what was found, an example of it, and the codes that list all of it.
+    """What to do first: what was found, an example, and the codes, the worst first.
 
-    The code of the worst finding stands first; `example` are its first samples, `fingerprint` its
-    name. `points` is what the thing costs by the rule of `audit.results.priorities`: it ranks, and
-    is no measured loss.
+    `example`: first samples of the worst finding, `fingerprint`: its name. `points` only rank.
     """
 
     name: str
@@ -275,11 +265,10 @@ class WrongLabels:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What `audit input-study` found in this generation of the run.
+    """The result of `audit input-study` in this version of the run, in words.
 
-    `rows` (version, accuracy, loss, its limits, verdict) are words; `ends` say of a class what
-    varies most inside it, with the samples at both ends, the most varying class first; `more`
-    classes are left out.
+    `rows`: version, accuracy, loss, limits, verdict; `ends`: by class what varies most, with
+    samples at both ends; `more` classes are left out.
     """
 
     sentence: str
@@ -301,15 +290,10 @@ class ExpectationOutcome:
 class Report:
     """Everything that a rendered report says, but for the full list of findings.
 
-    `checks` are ordered by cost, then by code; `n_files_concerned` counts distinct files in errors
-    and warnings; `timing` is in seconds. `settled`: findings that are neither counted nor shown, by
-    status (waived, decided, retired) and code. `failed` are checks and source readers that raised:
-    what they would have found is unknown. `boxes` is None without annotations. `costs` are what
-    the findings cost each evaluation split, `first` what to do first.
-    `wrong_labels`: how many labels are wrong, None where that is few or cannot be told;
-    `labels`: the embeddings that judged them; `needs`: None without an `audit input-study`.
-    `counts` have each fault once: `CheckSummary.repeats` counts those that another check says too.
-    `expected` is filled by whoever has expectations.
+    `checks` by cost, then code; `n_files_concerned`: distinct files in errors and warnings;
+    `timing`: s. `settled`: findings by status and code, not in `counts`. `failed`: checks and
+    readers that raised. `wrong_labels`: None where few or inconclusive; `labels`: embeddings.
+    `counts` have each fault once. `expected` is filled by whoever has expectations.
     """
 
     run: str

@@ -1,7 +1,6 @@
 """`Results`: what a run found, with decisions applied, for every report, page, route and frame.
 
-`open_results(run)` opens a version once in this process (`audit.results.reader`). The modules
-beside this one hold the questions that pages ask; the methods here are those of the Python API.
+The modules beside this one hold the questions of pages; methods are those of the Python API.
 """
 
 from __future__ import annotations

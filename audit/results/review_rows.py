@@ -31,8 +31,7 @@ def read_review_rows(
 ) -> pl.DataFrame:
     """Return id, uri, content_hash, width, height, label, dropped, verb, fingerprints and texts.
 
-    Of the images with an open finding or a decision, by id; or of these `samples`. `codes`, or
-    beginnings of them, choose the findings, and only their images: default all.
+    Of images with an open finding or a decision, by id, or of `samples`; `codes` may be prefixes.
     """
     with results.connection(index_findings) as store:
         with_own_tables(store)

@@ -54,10 +54,7 @@ class RunFindings:
 
     @classmethod
     def of(cls, place: Path) -> RunFindings:
-        """Read a run, or a generation of one (`find_version`), with the decisions of today.
-
-        Raises RunError where there is none.
-        """
+        """Read a run or a version of one, with the decisions of today; RunError without any."""
         results = open_reader(*run_version.find_version(place))
         with results.connection(index_findings) as store:
             return cls(

@@ -1,9 +1,8 @@
 """From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
 
-`collect_report` reads counts and the few worst findings of each code, so it costs little more for a
-hundred thousand findings than for ten. What is *worst* within a code: the more severe, then more
-samples, then the order in which the check gave them. Findings that a reviewer waived as false
-positives are counted, and left out of everything else."""
+The *worst* findings of a code: the more severe, then more samples, then the order of the check.
+Findings waived as false positives are only counted.
+"""
 
 from __future__ import annotations
 
@@ -91,9 +90,8 @@ def collect_report(
 ) -> Report:
     """Return what there is to report about a run, with the `worst` examples of each code.
 
-    `clock` holds the stages of a scan that just ended; a run does not keep them.
-    `reviewed`: answered labels of `audit decide --draw-labels`. Raises RunError for a run that is
-    absent, unfinished or damaged, UsageError for a file that is no such draw.
+    `clock`: stages of a scan that just ended. `reviewed`: answers to `audit decide --draw-labels`.
+    Raises RunError for a run that is absent, unfinished or damaged, UsageError for another draw.
     """
     results = run if isinstance(run, RunReader) else open_reader(run)
     run = results.run
@@ -202,11 +200,7 @@ def _wrong_labels(store: Store) -> WrongLabels | None:
 
 
 def stream_findings(report: Report, code: str = "") -> Iterator[ReportedFinding]:
-    """Yield every open finding, the most expensive first.
-
-    `code`: of this check alone.
-    """
-    # `pages` takes no parameters, and a code of another package's check may be anything.
+    """Yield every open finding (`code`: of this check), the most expensive first."""
     only = "f.code = '{}'".format(code.replace("'", "''")) if code else "true"
     sql = f"""
         WITH members AS (
@@ -312,9 +306,6 @@ def _sizes(store: Store) -> tuple[Spread, ...]:
     return tuple(spreads)
 
 
-# ---- completeness and time ----
-
-
 def _completeness(
     dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str], *, annotated: bool
 ) -> Iterator[str]:
@@ -383,9 +374,6 @@ def _timing(checks: Sequence[CheckSummary], clock: Stopwatch | None) -> dict[str
         timing["phases_s"] = {name: lap.wall_s for name, lap in clock.laps.items()}
         timing["stages"] = clock.stages()
     return timing
-
-
-# ---- the checks, a summary each, with the few worst findings and their files ----
 
 
 COLUMNS = ", ".join(f"f.{column}" for column in FINDING_COLUMNS)

@@ -1,8 +1,4 @@
-"""Views saved by name: a page and the values of its link, in a small file of the run.
-
-The file lies beside the decisions, so everybody who opens the run has the views; it is replaced in
-one step. A view is the text of a link and opens what a typed link would open.
-"""
+"""Views saved by name: a page and the values of its link, in a small file of the run."""
 
 from __future__ import annotations
 

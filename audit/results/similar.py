@@ -1,9 +1,6 @@
 """More like this: which pictures of a run look like one of them, by its stored neighbours.
 
-A scan keeps the few nearest of every picture (`label_tables`). A picture that counts this one among
-its own nearest is like it as well, so both directions are read: rare pictures are nobody's nearest
-and have neighbours, common ones are nearest to many. No vector is made or read again; costs one
-pass over the table of neighbours.
+Neighbours are read in both directions, because rare pictures are nobody's nearest.
 """
 
 from __future__ import annotations
@@ -36,10 +33,9 @@ _SQL = """
 
 @reads()
 def similar_pictures(store: Store, sample_id: str, limit: int = 24) -> pl.DataFrame:
-    """Return `sample_id, label, split, similarity` (cosine, -1..1) of pictures like this one.
+    """Return `sample_id, label, split, similarity` (cosine, -1..1), the most alike first.
 
-    The most alike first, near-duplicates left out. Empty for a picture without a vector, and in a
-    run of more pictures than neighbours are kept for unless this one is doubtful.
+    Without near-duplicates. Empty for a picture without a vector or stored neighbours.
     """
     return store.query(_SQL, [sample_id, limit])
 
