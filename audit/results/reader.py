@@ -31,16 +31,9 @@ Prepare = Callable[[Store], None]  # makes tables in memory for all readers of a
 
 @dataclass
 class _Open:
-<<<<<<< HEAD
-    """An open version: `marked` is the summary whose statuses its store has, `users` how many hold
-    it or wait for it, `prepared` what was made in memory beside its tables.
-
-    `opening` guards the store and what it holds, `deciding` the summary of decisions
-    and `inode`, that of their file.
-=======
     """An open version: `marked` is the summary in its store, `users` counts readers, `prepared`
-    tables in memory. `opening` guards the store, `deciding` the summary of decisions.
->>>>>>> weight5
+    tables in memory. `opening` guards the store, `deciding` the summary of decisions and the
+    `inode` of their file.
     """
 
     store: Store | None = None
