@@ -158,9 +158,6 @@ def _article(thing: object) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-# ---- results ----
-
-
 class Run:
     """The results of an audit: frames of findings, images, pairs, groups and annotations."""
 
@@ -168,8 +165,6 @@ class Run:
         self.path = Path(path)
         run_version.require(self.path)
         self._finder: tuple[str, Finder] | None = None
-
-    # ---- tables ----
 
     @property
     def findings(self) -> pl.DataFrame:
@@ -261,8 +256,6 @@ class Run:
         """
         return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)
 
-    # ---- looking ----
-
     def show(self, path: Place, other: Place | None = None) -> Shown:
         """Return all results of one file, or compare two files; a notebook displays the images."""
         if other is not None:
@@ -306,8 +299,6 @@ class Run:
 
     def _report(self, worst: int = 5) -> Report:
         return self._results().overview(worst)
-
-    # ---- acting ----
 
     def decide(
         self,
@@ -419,8 +410,6 @@ class Run:
         confirms a label), and keep for a LABEL006 finding. Raises UsageError without judged labels.
         """
         return self._results().labels(n, first)
-
-    # ---- words ----
 
     def __repr__(self) -> str:
         report = self._report(worst=0)

@@ -19,9 +19,6 @@ CELL = 9  # px of a map
 AXIS = 'stroke="currentColor" stroke-opacity="0.4"'
 
 
-# ---- shapes ----
-
-
 def _markup(element: str) -> Markup:
     """Return text that is markup already; imported here, because few commands draw."""
     from markupsafe import Markup
@@ -69,9 +66,6 @@ def figure(height: float, title: str, shapes: Sequence[Markup]) -> Markup:
     return _markup('<figure tabindex="0"><figcaption>{}</figcaption>{}</figure>').format(
         title, drawn
     )
-
-
-# ---- charts of a column's width ----
 
 
 def _spaced(unit: str) -> str:
@@ -149,9 +143,6 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], unit:
             text(WIDTH, y + 4, f"{value:.1f}{_spaced(unit)} ({low:.1f} to {high:.1f})", "end"),
         ]
     return figure(len(rows) * ROW + 12, title, shapes)
-
-
-# ---- small ones, to stand side by side: each has its own scale, its shape is what is compared ----
 
 
 def histogram(title: str, heights: Sequence[tuple[str, int]], colour: int) -> Markup:

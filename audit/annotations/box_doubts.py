@@ -249,9 +249,6 @@ def _doubt(
     return doubt
 
 
-# ---- predictions ----
-
-
 FORMAT = 'a JSON list of {"image_id", "category_id", "bbox": [x, y, width, height], "score"}'
 MOST_BYTES = 2 << 30
 _SCHEMA = {
@@ -392,9 +389,6 @@ def _refuse(path: Path, frame: pl.DataFrame, wrong: pl.Expr, said: str) -> None:
             f"{path}: {bad.height:,} of {frame.height:,} predictions have {said}, first entry "
             f"{bad['index'][0]:,}: leave them out or convert them."
         )
-
-
-# ---- pictures and classes ----
 
 
 def _find_file(store: Store, path: Path, images: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -176,9 +176,6 @@ def _measure_cover(store: Store) -> None:
     store.create_from("covers", pl.DataFrame({"sample_id": pictures["value"], "covered": cover}))
 
 
-# ---- cover and overlap ----
-
-
 def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Numbers]:
     """Return the area that the boxes of each picture cover, and each box's greatest IoU.
 
@@ -221,9 +218,6 @@ def _union(boxes: Numbers) -> float:
         part[:, side] = limit(part[:, side], middle)
         total += _union(part[part[:, axis] < part[:, axis + 2]])
     return total
-
-
-# ---- for the report ----
 
 
 T = TypeVar("T")
@@ -371,9 +365,6 @@ def sum_by_key(pairs: Iterable[tuple[str | None, int]]) -> dict[str | None, int]
     for key, count in pairs:
         totals[key] = totals.get(key, 0) + count
     return totals
-
-
-# ---- sentences ----
 
 
 _SQL = """

@@ -136,9 +136,6 @@ def add_objects(rows: pl.DataFrame, reading: Reading) -> None:
     reading.add_frame("categories", classes)
 
 
-# ---- Open Images ----
-
-
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 

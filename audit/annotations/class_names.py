@@ -116,9 +116,6 @@ def numbered_texts(value: Value) -> dict[str, str]:
     return {} if isinstance(value, str) else {k: t for k, t in texts.items() if k.isdecimal()}
 
 
-# ---- YAML ----
-
-
 @dataclass(slots=True)
 class _Part:
     """A list or mapping that has not ended, with lines; keys and values of a mapping take turns."""

@@ -30,9 +30,6 @@ from audit.errors import UsageError
 from audit.run.store import Store
 from preflight.files import regular
 
-# ---- the outline of the document ----
-
-
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 OK, TRUNCATED, WRONG, DEEP, MORE = 0, 1, 2, 3, 4
@@ -236,9 +233,6 @@ def as_lines(text: Bytes, part: Elements) -> bytes:
     return piece.tobytes()
 
 
-# ---- entries one by one ----
-
-
 NUMBERS = pl.List(pl.Float64)
 SCHEMAS: Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "images": {
@@ -387,9 +381,6 @@ def add_categories(document: Document, part: Elements) -> None:
             keypoints=points if isinstance(points, list) else None,
             parent=_text(entry.get("supercategory")) or None,
         )  # fmt: skip
-
-
-# ---- the file ----
 
 
 LISTS = ("images", "annotations", "categories")
@@ -550,9 +541,6 @@ def _parse_fast(text: Bytes, part: Elements | Value | Broken) -> pl.DataFrame | 
     return None
 
 
-# ---- pictures ----
-
-
 def _add_images(document: Document, frame: pl.DataFrame) -> None:
     bad = frame.filter(pl.col("id").is_null() | pl.col("file_name").is_null())
     for row in bad.head(NAMED).iter_rows(named=True):
@@ -561,9 +549,6 @@ def _add_images(document: Document, frame: pl.DataFrame) -> None:
         _note_entry(document, "images", row, "missing-key", said)
     columns = ("entry", "line", "byte", "file_name", "width", "height", "attributes")
     document.reading.add_frame("annotated_images", frame.select(*columns, image_key="id"))
-
-
-# ---- annotations ----
 
 
 def _add_annotations(document: Document, frame: pl.DataFrame) -> None:

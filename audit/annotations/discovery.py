@@ -288,9 +288,6 @@ def _names(text: str) -> list[str]:
     return [name.strip().strip('"').lower() for name in header.split(",")]
 
 
-# ---- YOLO ----
-
-
 def _yolo_groups(tree: Tree) -> list[AnnotationGroup]:
     groups = []
     for folder, names in tree.files.get("txt", {}).items():

@@ -122,9 +122,6 @@ def run_extent(runs: Integers, height: int) -> Numbers:
     return np.array([(last - first + 1).sum(), x, top, width, bottom - top + 1], np.float64)
 
 
-# ---- cut at the edge of the picture ----
-
-
 Point = tuple[float, float]
 Corners = tuple[float, float, float, float]
 
@@ -176,9 +173,6 @@ def ring_area(ring: Sequence[float]) -> float:
     n = min(len(x), len(y))
     x, y = x[:n], y[:n]
     return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
-
-
-# ---- outlines into tables ----
 
 
 RINGS = pl.List(pl.List(pl.Float64))

@@ -111,9 +111,6 @@ def _add_empty(reading: Reading, empty: list[tuple[str, int, int]], *, named: bo
         reading.add_class(-1, "0", "background", declared=False)
 
 
-# ---- pixels ----
-
-
 def _indices(reading: Reading, path: str, colours: Colours, key: str) -> Indices | None:
     """Return the numbers of a mask (height, width), None with a problem noted."""
     from PIL import Image

@@ -130,9 +130,6 @@ def _same_samples(store: Store) -> bool:
     return bool(store.scalar(counts)) and store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is None
 
 
-# ---- files in archives and stores ----
-
-
 MOST_BYTES = 4 << 30
 """Bytes of one file: what is larger, or unpacks to more, is not copied."""
 

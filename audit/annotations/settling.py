@@ -175,9 +175,6 @@ def _decide_frames(store: Store) -> None:
             )
 
 
-# ---- boxes in px ----
-
-
 def _turned(orientation: str, width: str, height: str) -> tuple[str, str]:
     """Return SQL for x and y of a box in a picture that EXIF turns, `width` x `height` before."""
     right, low = f"{width} - x - w", f"{height} - y - h"
@@ -247,9 +244,6 @@ def _fill_boxes(store: Store) -> None:
         FROM px
         ORDER BY sample_id, file, entry
     """)
-
-
-# ---- which sample an entry means ----
 
 
 _PICTURE_FOLDERS = ("images/", "Images/", "JPEGImages/", "data/", "imgs/")

@@ -71,9 +71,6 @@ class Sink:
             self._store.append(table, rows_frame(rows, ANNOTATION_TABLES[table]))
 
 
-# ---- problems ----
-
-
 MOST = 200  # rows of one kind in one file
 
 
@@ -150,9 +147,6 @@ class Reading:
             "categories", category_key=key, label=label, entry=entry, parent=parent,
             declared=declared, keypoints=points,
         )  # fmt: skip
-
-
-# ---- reading ahead ----
 
 
 Item = TypeVar("Item")

@@ -122,9 +122,6 @@ def _corner(reading: Reading, box: Node, name: str, place: str, key: str) -> flo
     return value
 
 
-# ---- XML ----
-
-
 MOST_BYTES = 64 << 20
 
 

@@ -210,9 +210,6 @@ def _outlined(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-# ---- keypoints ----
-
-
 BOX = 4  # numbers of the box, before the keypoints
 SAMPLED = 200  # label files from which the form is told where no file says it
 

@@ -198,9 +198,6 @@ def sql(
         terminal.write_text(_table(frame))
 
 
-# ---- formatting ----
-
-
 def _overlap_text(found: OverlapReport) -> str:
     lines = [
         f"{len(found.matches):,} of {found.new_images:,} new images are already in {found.run}."

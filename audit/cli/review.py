@@ -361,9 +361,6 @@ def _print_tags(run: Path, as_json: bool) -> None:
         )
 
 
-# ---- an estimate of wrong labels ----
-
-
 def _draw_labels(run: Path, n: int, out: Path | None, seed: int, as_json: bool) -> None:
     from audit.decisions.label_sample import draw_labels, write_drawn
 
@@ -387,9 +384,6 @@ def _print_label_estimate(run: Path, reviewed: Path, as_json: bool) -> None:
         terminal.write_parts([json.dumps(asdict(found)), "\n"])
     else:
         print_lines([found.sentence()])
-
-
-# ---- formatting ----
 
 
 def _split(run: Path, subjects: Sequence[str]) -> tuple[list[str], list[str]]:

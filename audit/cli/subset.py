@@ -625,9 +625,6 @@ def _drawn_objects(
     return rows, objects, frame
 
 
-# ---- what the commands read and write ----
-
-
 def is_of_objects(metrics: Sequence[str]) -> bool:
     """Return whether metrics are of objects; raises UsageError for some of each kind."""
     from audit.subset.precision import parse_object_metric

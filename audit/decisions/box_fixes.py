@@ -342,9 +342,6 @@ def fix_entries(
     return entries
 
 
-# ---- applying ----
-
-
 Fix = dict[str, Any]
 _EQUAL = 1e-6  # px: what two readings of the same number may differ by
 

@@ -180,9 +180,6 @@ def plan_fixes(
     return propose_fixes(run, findings["fingerprint"].to_list(), name)
 
 
-# ---- looking things up ----
-
-
 def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFrame:
     """Return the findings of fingerprints, and of codes those that nothing has settled yet.
 
@@ -310,7 +307,6 @@ def _check(verb: Action, value: str | None) -> None:
     parse_verb(verb if value is None else f"{verb}:{value}")
 
 
-# ---- tags: words of a reviewer on samples, such as `night`; any number on each ----
 # They lie in the store beside the decisions, as rows of `tag` and `untag`, so undo, proof
 # against damage and the way they follow a file that moved are the same. A tag decides nothing:
 # what is kept, what is open and what is exported stay as they are. 100,000 take a second.

@@ -175,9 +175,6 @@ def summarise(proposal: pl.DataFrame) -> Summary:
     )
 
 
-# ---- the rules ----
-
-
 def _members(
     run: Path, code: str, fingerprints: Sequence[str] | None, drop_from_splits: Sequence[str]
 ) -> pl.DataFrame:

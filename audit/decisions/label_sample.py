@@ -189,9 +189,6 @@ def _read(path: Path) -> pl.DataFrame:
     return rows.with_columns(pl.col("id").fill_null(""))
 
 
-# ---- rates ----
-
-
 FIRST = 50
 LEAST = 10  # reviewed findings below which no rate is given
 _RANKED = """

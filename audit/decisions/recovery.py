@@ -59,9 +59,6 @@ CARRIED: Mapping[str, str] = {
 UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, RecursionError, sqlite3.Error)
 
 
-# ---- check ----
-
-
 def check_decisions(run: Path) -> list[CheckedPart]:
     """Return the states of the database and of its copy.
 
@@ -141,9 +138,6 @@ def _count(con: sqlite3.Connection) -> dict[str, int]:
     return {table: int(number) for table, number in counted.items()}
 
 
-# ---- restore ----
-
-
 def restore_decisions(run: Path, copy: Path) -> str:
     """Replay a copy in place of a damaged database; returns in words what it wrote and moved.
 
@@ -201,9 +195,6 @@ def _move_aside(path: Path) -> Path | None:
         return None
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
     return path.rename(next(name for name in names if not os.path.lexists(name)))
-
-
-# ---- decisions of an older run ----
 
 
 def import_decisions(old: Path, run: Path) -> str:

@@ -170,8 +170,6 @@ class DecisionStore:
         self.run, self.path, self.copy = run, run / DATABASE, run / COPY
         self._clock = clock
 
-    # ---- writing ----
-
     def record(self, entries: Sequence[Entry]) -> list[Decision]:
         """Add the entries as one batch, all or none, and return them as recorded."""
         if not entries:
@@ -292,8 +290,6 @@ class DecisionStore:
             "`--by` that name, or `--anyone`."
         )
 
-    # ---- reading ----
-
     def log(self, limit: int | None = None, ids: Iterable[int] | None = None) -> list[Decision]:
         """Return the decisions (of these ids), undone ones too, newest first."""
         chosen = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
@@ -376,8 +372,6 @@ class DecisionStore:
         subject, by, said, at), by subject and then the oldest first.
         """
         return pl.DataFrame(self._read(LAST_BY_PERSON, []), schema=ANSWERS, orient="row")
-
-    # ---- the file ----
 
     def _read(self, sql: str, params: Sequence[object]) -> list[tuple[Any, ...]]:
         return [row for part in self._read_parts(sql, params) for row in part]
@@ -589,9 +583,6 @@ def _text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-# ---- the file ----
-
-
 VERSION, OLDER = 3, 2  # of the tables; the earlier version that `recovery` reads
 SCHEMA = """
     CREATE TABLE batches (
@@ -648,9 +639,6 @@ def append_rows(con: sqlite3.Connection, table: str, rows: Iterable[Row]) -> Non
 def next_id(con: sqlite3.Connection, table: str) -> int:
     """Return the id of the next row of a table."""
     return 1 + int(con.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0])
-
-
-# ---- the copy ----
 
 
 BLOCK = 1 << 16

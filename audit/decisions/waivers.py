@@ -253,9 +253,6 @@ def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
-# ---- status ----
-
-
 EFFECTIVE = pl.Schema(
     {
         "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,

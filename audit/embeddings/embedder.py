@@ -102,9 +102,6 @@ def _existing(path: Path) -> Path:
     return path
 
 
-# ---- file.py:make ----
-
-
 def _load_python(path: Path, name: str) -> Embedder:
     with quiet_stdout():
         make = getattr(_import_file(path), name, None)
@@ -215,9 +212,6 @@ def _three(value: Any, name: str, usual: tuple[float, ...], what: str) -> tuple[
     return numbers
 
 
-# ---- torch ----
-
-
 def _torch_describe(model: Any, shape: _Shape) -> Callable[[Pixels], npt.NDArray[Any]]:
     import torch
 
@@ -322,9 +316,6 @@ def _fold_network(network: Any) -> None:
             setattr(part, norm_name, nn.Identity())
 
 
-# ---- ONNX ----
-
-
 def _load_onnx(path: Path) -> Embedder:
     try:
         import onnxruntime
@@ -398,8 +389,6 @@ class _OnnxInput:
             values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
         return values.astype(self.dtype)
 
-
-# ---- asking it ----
 
 Floats = npt.NDArray[np.float32]
 Advance = Callable[[int, int, int], None]

@@ -230,8 +230,6 @@ class _Likelihood:
         return float(np.log(seen).sum() + imagined.sum())
 
 
-# ---- descent: the minimum of a smooth function of a few hundred numbers ----
-
 # L-BFGS (Liu and Nocedal 1989, Mathematical Programming 45:503) with a backtracking line search:
 # scipy.optimize takes half a second to import.
 
@@ -308,8 +306,6 @@ def _line_search(
     return None
 
 
-# ---- humps: labels that lie where another class is, with nothing on the way there ----
-
 # For each class, pictures are counted by how far their margin (log odds of the label against the
 # best other class) falls below that of the class: from c to 3 c, and beyond 3 c, where c is at
 # least half the way to the border and 1.5 robust deviations. If the variance is finite, a ninth of
@@ -380,8 +376,6 @@ def _conclude(beyond: npt.NDArray[np.bool_], of: int, expected: float, by_nature
     return Hump(beyond, z * z / 2, max(0.0, 1 - by_nature / found))
 
 
-# ---- strays: pictures that are as typical of another class as its own are ----
-
 # A hump may lie in the tail of a class of which a tenth lies half way to the border; but a tail
 # hardly leads to the middle of another class. A stray is deeper in another class than half of those
 # that are filed there, by the model's scores, and than a quarter by its neighbours. With
@@ -430,8 +424,6 @@ def _class_quantiles(values: Floats, labels: Ints, n_classes: int, share: float)
         found[label] = np.quantile(values[order[start:stop]], share)
     return found
 
-
-# ---- the order in which labels are worth looking at ----
 
 # Errors that follow the classes (a truck is called a car, never a cat) look like classes that
 # overlap to the laws above. Where these find no error, every pair of classes has its own share of

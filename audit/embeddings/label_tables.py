@@ -319,8 +319,6 @@ def _facts(
     )
 
 
-# ---- which labels are judged, and their classes by number ----
-
 LEAST_PICTURES = 50
 """Labelled pictures below which nothing is said: a share of wrong labels cannot be told from 0."""
 LEAST_CLASS = 10

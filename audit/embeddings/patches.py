@@ -309,9 +309,6 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))
 
 
-# ---- kernels and their plain forms ----
-
-
 def cut_patches(pictures: Floats, stride: int) -> Floats:
     """Return every patch of pictures (n, h, w, c) as (n * places, SIDE * SIDE * c).
 

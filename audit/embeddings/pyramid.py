@@ -79,9 +79,6 @@ def reduce_pictures(pictures: Pixels, size: int) -> Floats:
     return out
 
 
-# ---- versions of the pictures ----
-
-
 def without_colour(pictures: Pixels) -> Pixels:
     """Return the pictures in grey."""
     grey = np.rint(pictures @ LUMA)[..., None]
@@ -147,8 +144,6 @@ def without_surroundings(pictures: Pixels) -> Pixels:
     return np.where(inside[..., None], pictures, np.uint8(128))
 
 
-# ---- what varies ----
-
 RIM = 8
 """The rim of a picture, taken for its background, is this part of a side wide."""
 UNLIKE_RIM = 30.0
@@ -179,9 +174,6 @@ def measure_variation(pictures: Pixels) -> dict[str, npt.NDArray[np.float64]]:
         place[rows, 1] = subject.sum(2) @ axis / weight
     place[size[:, 0] == 0] = 0.5
     return {"size": size, "place": place, "light": light, "background": colour}
-
-
-# ---- codes of one size ----
 
 
 def _stride(size: int) -> int:

@@ -229,9 +229,6 @@ def _made_codes(
     return codes, stored
 
 
-# ---- those of the last scan ----
-
-
 def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVectors:
     """Return the vectors of those `pictures` (pixel_hash, id, content_hash) that have one.
 
@@ -268,7 +265,6 @@ def _unchanged(identity: str) -> Path:
     return path
 
 
-# ---- the user's own vectors and probabilities, joined to pictures by path ----
 # Vectors: Parquet with a column `path` (or `id`, `sample_id`) and one list column or a number
 # column per dimension; or .npy, (n, d), with the paths in a text file of the same name.
 # Probabilities: Parquet or CSV with `path` and a column per class. A path is a sample's id or its

@@ -119,9 +119,6 @@ def _not_read(store: Store, files: Sequence[AnnotationFile], form: str) -> list[
     return said
 
 
-# ---- COCO ----
-
-
 def _write_coco(work: Work, files: Sequence[AnnotationFile]) -> None:
     used: set[str] = set()
     for file in files:
@@ -152,9 +149,6 @@ def _document_name(file: str, used: set[str]) -> str:
     name = next(name for name in names if name.lower() not in used)
     used.add(name.lower())
     return name
-
-
-# ---- one export ----
 
 
 Places = Mapping[str, tuple[str, str | None]]
@@ -212,9 +206,6 @@ def _unchanged_place(store: Store, file: AnnotationFile) -> str | None:
         if file.file_key.startswith(f"{READER_VERSION} {group.key()} "):
             return place
     return None
-
-
-# ---- YOLO and VOC ----
 
 
 SMALL = {"yolo": ("labels", ".txt"), "voc": ("Annotations", ".xml")}
@@ -360,9 +351,6 @@ def _refuse_double(store: Store, files: Sequence[AnnotationFile]) -> None:
             f"{one} and {other} both annotate the same images ({n:,} have several files): choose "
             f"one with --annotations {one}."
         )
-
-
-# ---- the folder of annotations ----
 
 
 SCHEMA = "audit-annotations/1"

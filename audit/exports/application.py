@@ -111,9 +111,6 @@ def apply_plan(
     return ApplyResult(folder, len(left), len(plan.files) - len(left), n_bytes)
 
 
-# ---- what has to hold first ----
-
-
 def _refuse_inside(plan: DatasetPlan, folder: Path) -> None:
     place = real(folder)
     roots = [Path(os.path.realpath(r)) for uri in plan.roots.values() if (r := path_of(uri))]
@@ -209,9 +206,6 @@ def _refuse_full(folder: Path, n_bytes: int) -> None:
             f"{folder} needs {n_bytes:,} bytes and its disk has {free:,} free: free some space, "
             "choose another disk, or use --link."
         )
-
-
-# ---- making files ----
 
 
 class _Target:

@@ -159,9 +159,6 @@ def _may_write(path: Path, run: Path, replace: bool) -> None:
         raise UsageError(f"{path} exists: {fix}.")
 
 
-# ---- one way to write all forms ----
-
-
 TABLE_FORMS = ("csv", "parquet")
 
 

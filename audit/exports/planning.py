@@ -149,9 +149,6 @@ def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
     return os.path.basename(path) if relative.split("/")[0] == ".." else relative
 
 
-# ---- the document ----
-
-
 PLAN_SCHEMA = "audit-plan/1"
 
 
@@ -316,9 +313,6 @@ def _planned(path: Path, folder: Path) -> PlannedFile:
         uri_of(os.path.realpath(path)), path.relative_to(folder).as_posix(), file_digest(path),
         status.st_size, status.st_mtime_ns,
     )  # fmt: skip
-
-
-# ---- targets ----
 
 
 PLAN_FOLDER = ".preflight"

@@ -197,9 +197,6 @@ def _changes(task: ReviewTask, answer: Answer, found: ToolAnswers) -> Wanted:
     return changes
 
 
-# ---- files out and back ----
-
-
 TOOLS = ("label-studio", "cvat")
 
 
@@ -259,9 +256,6 @@ def read_review(
         reasons = "; ".join(f"{n:,} {reason}" for reason, n in found.ignored.items())
         raise UsageError(f"{path} contains no decision: {reasons or 'it is empty'}.")
     return compare_answers(run, found, path.name, note, by, overwrite=overwrite)
-
-
-# ---- Label Studio ----
 
 
 CLASS, VERDICT = "class", "verdict"
@@ -356,9 +350,6 @@ def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> Non
 
 def _dicts(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-# ---- CVAT ----
 
 
 TAG = "audit"

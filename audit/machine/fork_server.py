@@ -173,9 +173,6 @@ class ForkedProcess:
         return 0 if self._code == ALIVE else self._code
 
 
-# ---- inside the process ----
-
-
 def _keep_only(number: int) -> None:
     """Close every descriptor but this one; the streams lead nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)

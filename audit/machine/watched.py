@@ -132,9 +132,6 @@ def _ending(code: int) -> str:
     return f"ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}."
 
 
-# ---- inside the program ----
-
-
 def serve_request(work: Callable[[Mapping[str, Any], bytes, IO[bytes]], None]) -> int:
     """Call `work(request, payload, output)` once; returns the exit code."""
     head = json.loads(sys.stdin.buffer.readline())

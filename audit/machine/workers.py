@@ -236,9 +236,6 @@ def _fork(
     return None
 
 
-# ---- inside the worker ----
-
-
 def serve_pipe(pipe: Connection, shared: int, memory: int) -> None:
     """Work until the pipe closes or nobody asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who closes the pipe

@@ -83,9 +83,6 @@ def number_pairs(pairs: Pairs) -> npt.NDArray[np.int64]:
     return np.asarray(np.minimum(first, second) << 32 | np.maximum(first, second), np.int64)
 
 
-# ---- hashes in eight orientations ----
-
-
 SIDE = 8
 BATCH = 20_000
 PLACES = np.uint64(1) << np.arange(63, -1, -1, dtype=np.uint64)

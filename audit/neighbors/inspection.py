@@ -284,9 +284,6 @@ def _products(
     )
 
 
-# ---- which pairs are inspected ----
-
-
 Opener = Callable[[int], Picture | None]
 """Row number -> picture (uint8 RGB, about 256 px), or None where it cannot be read any more."""
 

@@ -576,9 +576,6 @@ def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation
     return replace(relation, pairs=pairs, grouping=grouping, neighbours=neighbours)
 
 
-# ---- completeness ----
-
-
 @dataclass(frozen=True, slots=True)
 class Completeness:
     """What was compared, how, and what was left out.

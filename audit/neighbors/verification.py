@@ -345,9 +345,6 @@ def measure_geometry(
     return rotation, anisotropy, 0.5 * np.log(np.maximum(np.abs(area), 1e-6))
 
 
-# ---- alignment ----
-
-
 # Lucas-Kanade climbs to the nearest optimum only, and a strong crop lies beyond it: the search
 # begins at several zooms; shifts of a few pixels it finds by itself.
 STARTS = np.array(
@@ -409,9 +406,6 @@ def align_pairs(
 
     in_threads(align, row_blocks(len(pairs), CHUNK))
     return maps, scores
-
-
-# ---- candidates in great number ----
 
 
 Places = npt.NDArray[np.intp]

@@ -240,9 +240,6 @@ def _restore_stderr(saved: int | None) -> None:
     os.close(saved)
 
 
-# ---- JPEG: strict, and a tolerant second decode for what the strict one rejects ----
-
-
 def _decode_jpeg(
     data: bytes, image: Image.Image, columns: dict[str, Any], scratch: Scratch
 ) -> Pixels:
@@ -280,9 +277,6 @@ def _zero_run(data: bytes) -> str:
         return ""
     start, length = run.start() + 1024, run.end() - run.start()
     return f"; {length:,} zero bytes from byte {start:,} of {len(data):,}"
-
-
-# ---- everything else: Pillow, and a tolerant second load for truncated files ----
 
 
 def _decode_other(

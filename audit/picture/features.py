@@ -22,8 +22,6 @@ from audit.picture.places import PLACES
 from audit.picture.statistics import NUMBERS, SECOND_DIFFERENCE, measure_stack, median_of
 from audit.records import Column
 
-# ---- what a scan stores per file: the keys of its row, and the columns that decoding fills ----
-
 MEASURED_KEYS: tuple[Column, ...] = (
     Column("sample_id", "VARCHAR", "the sample; unique"),
     Column("file_key", "VARCHAR", "size, mtime and ctime of the file that was measured"),
@@ -87,8 +85,6 @@ FILE_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
-
-# ---- what is measured on the picture ----
 
 LONGEST = 384  # px: the feature picture's longer side is above half of this, at most this
 

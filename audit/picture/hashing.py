@@ -178,9 +178,6 @@ def _reduce_rows(kernel: Kernel, luma: Luma, bounds: Bounds, weights: Weights) -
     return reduced
 
 
-# ---- hashes of the library's own ----
-
-
 LIBRARY_HASHES: tuple[Column, ...] = (
     Column("whash", "UBIGINT", "imagehash.whash (64 bits, Haar) of the feature image"),
     Column("average_hash", "UBIGINT", "imagehash.average_hash (64 bits) of the feature image"),

@@ -214,9 +214,6 @@ def _png_end(data: bytes) -> dict[str, Any]:
     return {"missing_end": False, "trailing_bytes": max(0, len(data) - end - 8)}
 
 
-# ---- memory ----
-
-
 # Bytes per pixel of the header, the largest that was measured in any mode, rounded up.
 BYTES_PER_PIXEL: Mapping[str, int] = {"JPEG": 9, "MPO": 9, "GIF": 12, "WEBP": 22, "AVIF": 18}
 JPEG2000_BYTES_PER_SAMPLE = 7

@@ -101,9 +101,6 @@ def own_samples(store: Store) -> None:
         store.execute("INSERT INTO samples FROM previous.samples")
 
 
-# ---- rows of features ----
-
-
 def keep_rows(
     store: Store, related_as: str, signed: pl.DataFrame | None, edited: Sequence[str] = ()
 ) -> tuple[int, int | None]:

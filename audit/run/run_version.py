@@ -81,9 +81,6 @@ class RunVersion:
         return f"{self.findings}@{self.findings.stat().st_mtime_ns}"
 
 
-# ---- which version ----
-
-
 def current(run: Path) -> RunVersion | None:
     """Return the version that CURRENT names, None if nothing was published yet.
 
@@ -488,9 +485,6 @@ def is_run_folder(run: Path) -> bool:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         return "generation" in dict(json.loads(read_regular(run / POINTER)))
     return False
-
-
-# ---- publishing ----
 
 
 def publish(run: Path, findings: str) -> RunVersion:

@@ -147,8 +147,6 @@ class Store:
                     f"FROM measurements.main.{view} v JOIN other_splits o USING (id)"
                 )
 
-    # ---- what several readers need ----
-
     def share(self, make: Callable[..., T], *args: Hashable) -> T:
         """Return `make(self, *args)`, made once for all who ask until something is written.
 
@@ -158,8 +156,6 @@ class Store:
         if key not in self._shared:
             self._shared[key] = make(self, *args)
         return cast("T", self._shared[key])
-
-    # ---- writing ----
 
     def create_measurements(self, measured: Sequence[Column]) -> None:
         """Create the tables and views of a measurements database."""
@@ -265,8 +261,6 @@ class Store:
             self._con.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
         self._con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         give_back_freed_memory()
-
-    # ---- reading ----
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """Return the rows of a SELECT as a polars frame."""
@@ -374,8 +368,6 @@ class Store:
         except (duckdb.Error, OSError) as error:  # OSError: what a reader of Arrow makes of it
             first = str(error).strip().splitlines()[0]
             raise UsageError(f"The SQL failed: {first}") from None
-
-    # ---- documents ----
 
     def set_meta(self, facts: Mapping[str, str]) -> None:
         """Store facts about the run, replacing those of the same key."""

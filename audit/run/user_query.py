@@ -75,9 +75,6 @@ def _query(run: Path, request: Mapping[str, Any], payload: bytes, within_s: floa
         raise UsageError(f"The SQL failed: it {error}") from None
 
 
-# ---- inside the process ----
-
-
 def answer_query(request: Mapping[str, Any], payload: bytes, output: IO[bytes]) -> None:
     """Write the rows of the query that is requested."""
     import pyarrow as pa

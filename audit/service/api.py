@@ -235,9 +235,6 @@ def describe_api(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# ---- serving ----
-
-
 Message = MutableMapping[str, Any]
 Receiver = Callable[[], Awaitable[Message]]
 Sender = Callable[[Message], Awaitable[None]]

@@ -57,9 +57,6 @@ def parse_apart(body: bytes) -> dict[str, Any]:
     return dict(found)
 
 
-# ---- inside the process ----
-
-
 def split_body(_: Mapping[str, Any], body: bytes, output: IO[bytes]) -> None:
     """Write the parts of a body, after a line of JSON that lists them."""
     rest, parts, blobs = {}, list[tuple[str, str, int]](), list[bytes]()

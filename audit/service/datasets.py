@@ -76,9 +76,6 @@ class DatasetLine:
     notice: str = ""
 
 
-# ---- the file ----
-
-
 def read_datasets(folder: Path) -> dict[str, ServedDataset]:
     """Return the datasets by name; raises UsageError for a file that is absent or says nonsense."""
     return read_file(folder)[0]
@@ -175,9 +172,6 @@ def forget(folder: Path, name: str) -> list[str]:
         gone.append(f"{len(profiles) - len(left):,} profiles")
     links = People(folder).withdraw(name)
     return gone + [f"{links:,} links and browsers"] * (links > 0)
-
-
-# ---- what is served ----
 
 
 class Service:

@@ -126,8 +126,6 @@ class JobQueue:
         except sqlite3.DatabaseError as error:
             raise RunError(f"{path} is damaged ({error}): move it away; runs are whole.") from None
 
-    # ---- what people ask ----
-
     def ask(self, dataset: str, action: str, by: str) -> int:
         """Queue a job, return its number or that of an equal job; UsageError if it cannot run."""
         known = self._datasets().get(dataset)
@@ -180,8 +178,6 @@ class JobQueue:
             with suppress(OSError):
                 last = (one.run / "CURRENT").stat().st_mtime
         return now if last is None else min(last, now) + one.every_s
-
-    # ---- moving on ----
 
     def run(self) -> None:
         """Move the queue on every second, in this thread, until it is closed."""
@@ -265,8 +261,6 @@ class JobQueue:
         before = next(reversed(read_history(one.run)), None)
         what, more = f"{action} of {one.name}", [one.source] if action == SCAN else []
         self._running[number] = self._start(what, action, one.run, more), one, before
-
-    # ---- being told ----
 
     def _newly_broken(self, one: ServedDataset) -> list[str]:
         now = broken_expectations(one.run)

@@ -54,9 +54,6 @@ MOST_LARGE = 32 << 20  # bytes of a body with a picture or with predictions
 KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
 
 
-# ---- what can be read ----
-
-
 def get_openapi(call: ApiCall) -> Any:
     """Return the description of the API."""
     return describe_api(ROUTES)
@@ -213,9 +210,6 @@ def find_picture(call: ApiCall) -> Any:
     return {"samples": found.drop("path").to_dicts()}
 
 
-# ---- what is sent from elsewhere ----
-
-
 def post_history(call: ApiCall) -> Any:
     """Add what a scan elsewhere found, of a dataset that has no run here."""
     if not call.dataset.pushed:
@@ -235,9 +229,6 @@ def post_profile(call: ApiCall) -> Any:
     kept = {**said, "name": name, "by": call.person.name, "received": at}
     append_line(call.service.folder / PROFILES, json.dumps(kept))
     return {"name": name, "received": at}
-
-
-# ---- subsets ----
 
 
 def plan_subset(call: ApiCall) -> Any:
@@ -272,9 +263,6 @@ def _drawn(call: ApiCall) -> pl.DataFrame:
     return draw_subset(frame, recipe, call.words["seed"]).rows
 
 
-# ---- jobs ----
-
-
 def list_jobs(call: ApiCall) -> Any:
     """Return the latest jobs of the datasets that the person may see, the latest first."""
     seen = call.service.datasets(call.person)
@@ -297,9 +285,6 @@ def _queue(call: ApiCall) -> JobQueue:
     if call.service.jobs is None:
         raise RefusedError(503, "The queue of jobs has not begun.")
     return call.service.jobs
-
-
-# ---- decisions ----
 
 
 def get_decisions(call: ApiCall) -> Any:
@@ -346,9 +331,6 @@ def delete_decision(call: ApiCall) -> Any:
 
 def _facts(one: Decision) -> dict[str, Any]:
     return _without(one, "evidence", "content_hash")
-
-
-# ---- the table ----
 
 
 def _limit(most: int = 500, place: str = "query") -> ApiField:

@@ -30,9 +30,6 @@ from audit.scanning import scanning
 from audit.scanning.measuring import PHASE_WORDS, Progress
 from audit.scanning.options import ScanOptions
 
-# ---- the app's side ----
-
-
 PATIENCE_S = 10.0
 AGAIN = "Its results are kept: start again to resume."
 LOCKED = 75  # exit code of a worker whose run another process writes

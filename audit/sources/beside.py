@@ -221,9 +221,6 @@ def _pictures_for(
     return (inside, {}) if below and inside else (kept, pictures)
 
 
-# ---- one table ----
-
-
 def _read(
     path: str,
     pictures: Pictures,
@@ -377,9 +374,6 @@ def _metadata(table: _Named, ids: Mapping[str, str]) -> pl.DataFrame | None:
         if (key := table.key_of(relative)) is not None:
             of_key.setdefault(key, []).append(identity)
     return table.reader.metadata_of(lambda listed, _: of_key.pop(_key(listed, table.ends), ()))
-
-
-# ---- what its columns are ----
 
 
 def _reader(

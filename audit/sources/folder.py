@@ -194,8 +194,6 @@ class FolderReader:
             )
         return unique
 
-    # ---- what a folder means ----
-
     def _enter(self, place: Place, name: str, beside: FolderEntries, log: ReadLog) -> Place | str:
         if place.wrappers and name == place.wrappers[0]:
             return replace(place, wrappers=place.wrappers[1:], name=name)
@@ -231,8 +229,6 @@ class FolderReader:
             return None
         taken = word in self._folders.splits.values() or word in names.OPEN_SPLITS
         return text if word is None or taken else word
-
-    # ---- no pictures ----
 
     def _reject_empty(self) -> None:
         if self._folders.saw_images and not self.given.exclude:

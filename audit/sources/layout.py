@@ -25,7 +25,6 @@ from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
 from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits, unused_lists
 from audit.sources.listed_tree import ListedTree
 
-# ---- how trees are annotated: what the text of a file must be to show it ----
 # Only the head and the tail of a file are read: its keys may come in any order, and real ones reach
 # gigabytes. A name alone proves nothing, so a file with the right content is asked for.
 
@@ -89,8 +88,6 @@ def find_evidence(tree: FolderListing, signs: tuple[Sign, ...]) -> str | None:
                     return f"{os.path.relpath(path, tree.root)} {sign.said}"
     return None
 
-
-# ---- which folders mean what ----
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "split/class/file": ("split", "class"),

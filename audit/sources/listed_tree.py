@@ -144,9 +144,6 @@ class StoredTree(ListedTree):
         return read_object(path, limit, start, size)
 
 
-# ---- members of archives ----
-
-
 _LABEL_KEYS = ("label", "class", "class_name", "cls", "target", "category")
 _MOST_BESIDE = 1 << 20  # bytes of a file that holds a label
 

@@ -207,8 +207,6 @@ class ManifestReader:
         }  # fmt: skip
         return [i for i in range(len(self._table.columns)) if i not in used]
 
-    # ---- rows ----
-
     def _identified(
         self,
         exclusion: Exclusion | None = None,

@@ -261,9 +261,6 @@ def _distinct(names: tuple[str, ...], path: str) -> tuple[str, ...]:
     return names
 
 
-# ---- lists of pictures without a header ----
-
-
 EXTENSIONS = ("txt", "lst")
 FOLDERS = ("", "images", "JPEGImages", "data")
 """Where the paths of a list may begin, below its own folder."""

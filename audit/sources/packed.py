@@ -125,8 +125,6 @@ class PackedReader:
     def _split_of(self, pack: Pack, member: PackMember) -> str | None:
         return self._given.split or member.split or _split_by_name(pack.path, self.root)
 
-    # ---- archives ----
-
     def _packed_tree(self) -> PackedTree:
         tree = PackedTree(self.root, self._log)
         for pack in self._packs:

@@ -396,9 +396,6 @@ def _write_table(rows: list[Row], path: Path) -> None:
     part.replace(path)
 
 
-# ---- streams ----
-
-
 def is_loader(part: Any) -> bool:
     """Whether a part is a torch DataLoader, or does all that is asked of one here."""
     names = ("dataset", "collate_fn", "sampler", "batch_sampler")

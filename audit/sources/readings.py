@@ -36,9 +36,6 @@ class Given:
     one_hot: str = ""
 
 
-# ---- what a reader met ----
-
-
 NOTES_PER_KIND = 1000
 Note = tuple[str, str | None, str]
 
@@ -97,9 +94,6 @@ class ReadLog:
             if count > NOTES_PER_KIND
         ]
         return [*self._notes, *more]
-
-
-# ---- samples as columns ----
 
 
 FIELDS = tuple(one.name for one in fields(Sample))

@@ -20,8 +20,6 @@ from preflight.terminal import visible
 if TYPE_CHECKING:
     import polars as pl
 
-# ---- texts in CSV ----
-
 
 # It begins with an apostrophe and goes on with a letter, so that no escaped name can be equal.
 MARK = "'a leading apostrophe is no part of a text (audit-export/1)"
@@ -69,9 +67,6 @@ def _needs_apostrophe(text: pl.Expr) -> pl.Expr:
     return text.str.contains(ESCAPED) & ~text.str.contains(NUMBER)
 
 
-# ---- columns of boxes ----
-
-
 # The four columns, and what they are.
 BOXES: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
     "corners": (
@@ -98,9 +93,6 @@ def number_columns(names: Sequence[str]) -> tuple[str, tuple[str, str, str, str]
             if set(choice) <= set(names):
                 return form, choice
     return None
-
-
-# ---- columns with types ----
 
 
 _BATCH = 50_000
@@ -233,9 +225,6 @@ def _distinct(columns: Sequence[str]) -> list[str]:
         taken.add(name.lower())
         names.append(name)
     return names
-
-
-# ---- tables for a screen ----
 
 
 def visible_frame(frame: pl.DataFrame) -> pl.DataFrame:

@@ -132,8 +132,6 @@ class Walk(Generic[S]):
             stack.extend(reversed(children))
         self._report_links()
 
-    # ---- files ----
-
     def _entries(self, path: str, relative: str) -> FolderEntries:
         try:
             return self._list_one(path)

@@ -183,9 +183,6 @@ def shift_p_values(distance: Floats, n: Floats, other: Floats) -> Floats:
     return np.asarray(kolmogorov((root + 0.12 + 0.11 / root) * distance))
 
 
-# ---- a classifier, for what all columns together say ----
-
-
 def unit_folds(units: Ints, folds: int = FOLDS) -> Ints:
     """Return the fold of each row; the rows of a unit share theirs."""
     _, code = np.unique(units, return_inverse=True)

@@ -152,9 +152,6 @@ def effective_n(n: ArrayLike, population: ArrayLike) -> Floats:
         return np.where(size >= total, np.inf, size * (total - 1) / (total - size))
 
 
-# ---- two models on the same examples ----
-
-
 def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "score") -> Floats:
     """Return the two-sided p-value that `b` and `c` discordant examples are equally likely.
 
@@ -208,9 +205,6 @@ def _tango_score(up: Floats, down: Floats, n: Floats, difference: Floats) -> Flo
     loss = half + np.sqrt(np.maximum(half**2 + down * difference * (1 - difference) / 2, 0.0))
     variance = np.maximum(2 * loss + difference * (1 - difference), 1e-15)
     return np.asarray((up - down - difference) * np.sqrt(n / variance))
-
-
-# ---- several comparisons ----
 
 
 def alpha_for_looks(confidence: float, looks: int) -> float:
@@ -280,9 +274,6 @@ def hypergeometric_tails(
     return np.where(up, rest, total), np.where(up, total, rest)
 
 
-# ---- groups ----
-
-
 def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
     """Return the ANOVA estimate of the correlation of two files of one unit, in [0, 1].
 
@@ -302,9 +293,6 @@ def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
     total = between + (m0 - 1) * within
     # All values equal: files that are always alike, the cautious reading.
     return float(np.clip((between - within) / total, 0.0, 1.0)) if total > 0 else 1.0
-
-
-# ---- effect sizes ----
 
 
 def kappa_parts(a: Ints, b: Ints, share: Floats) -> tuple[float, float, Floats]:

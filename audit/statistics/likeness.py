@@ -120,8 +120,6 @@ def chain_p_values(ranks: Floats, chains: Ints, n: int) -> Floats:
     return np.where(count > 0, chdtrc(2 * np.maximum(count, 1), total), 1.0)
 
 
-# ---- chains ----
-
 MAX_PAIRS = 500  # of a chain, within a split and across: more would not change the verdict
 LAGS = 3  # a picture is compared across splits with so many of its chain before it
 

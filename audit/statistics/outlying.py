@@ -22,7 +22,6 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# ---- rows of groups ----
 
 MAX_TAIL = 100  # order statistics that describe an end, at most
 MIN_LEVELS = 20  # fewer distinct values of a property in a group have no usable spacings
@@ -215,8 +214,6 @@ def _nearest(x: Floats, row: int, first: int, last: int, start: Ints, size: Ints
     return min(candidates, key=lambda i: abs(float(x[i] - x[row])))
 
 
-# ---- the largest of one set ----
-
 LEAST = 50
 """Values below which nothing is said."""
 FEWEST, LEAST_WIDE, MOST_SPACINGS = 4, 10, 80
@@ -255,8 +252,6 @@ def chances_of_largest(falling: Floats, fewest: int = FEWEST) -> Floats:
     least = np.minimum.accumulate(chances[::-1])[::-1]
     return np.asarray(np.minimum(least * together, 1.0))
 
-
-# ---- one end of a class ----
 
 MOST = 5  # outliers at one end that are looked for
 TAIL_MOST = 300  # values of a tail that are read beside them, at most

@@ -76,9 +76,6 @@ def slice_rows(columns: pl.DataFrame, one: Mapping[str, Any]) -> Bools:
     return np.asarray(inside.fill_null(value=False).to_numpy(), bool)
 
 
-# ---- candidates ----
-
-
 SUMS = {
     "n": pl.len(),
     "wrong": pl.col("wrong").sum(),
@@ -119,9 +116,6 @@ def _tallies(one: pl.Series, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
                 column=pl.lit(one.name), value=pl.lit(f"{words} {bound:.4g}"),
                 **{name: pl.lit(bound)}, **SUMS,
             )  # fmt: skip
-
-
-# ---- tests ----
 
 
 def _judged(tallies: pl.DataFrame, whole: Mapping[str, float]) -> pl.DataFrame:

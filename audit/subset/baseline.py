@@ -35,9 +35,6 @@ from audit.subset.sizes import smallest
 from audit.subset.source import select_eligible
 from audit.subset.strata import Strata, Units, form_units
 
-# ---- regression on a known number ----
-
-
 OWN_COEFFICIENT_FROM = 20
 """Units of a stratum that has a coefficient of its own."""
 OWN_LEVERAGE, LARGEST_LEVERAGE = 0.1, 0.2
@@ -154,9 +151,6 @@ def _regressed(design: Design, z: Floats, b: Floats) -> tuple[Floats, Floats]:
     return slope[group], np.asarray(centre + (e - centre) * (1 + pull) / (1 - leverage))
 
 
-# ---- an earlier checkpoint ----
-
-
 PLAIN = Recipe(0, Strata(), {})
 
 
@@ -263,9 +257,6 @@ def _terms(outcome: Outcome, whole: Design, name: str, label: str | None) -> tup
     mean = sum(sizes.values()) / len(sizes)
     weight = {label: mean / size for label, size in sizes.items()}
     return outcome.hit, outcome.design.rows["label"].replace_strict(weight).to_numpy()
-
-
-# ---- planning ----
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,6 @@ OWN, RANDOM = "this choice", "random choice"
 LISTED = 12  # classes in a text
 
 
-# ---- who can be chosen ----
-
-
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """`free` and `known`: one row a unit, the columns of a subset's frame with `pixel_hash`,
@@ -166,9 +163,6 @@ def _is_listed(frame: pl.DataFrame, path: Path, what: str) -> pl.Expr:
             f"{frame['sample_id'][0]!r}."
         )
     return pl.lit(found)
-
-
-# ---- the choice ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +290,6 @@ def _keys(frame: pl.DataFrame) -> pl.Series:
     return frame["content_hash"].fill_null(frame["sample_id"])
 
 
-# ---- the three ways ----
-
-
 def _by_coverage(
     run: Path, free: pl.DataFrame, known: pl.DataFrame, n: int, seed: int
 ) -> Picked:  # fmt: skip
@@ -375,9 +366,6 @@ def _by_rarity(free: pl.DataFrame, known: pl.DataFrame, n: int, cells: Sequence[
     return Picked(rows, np.array(score), tuple(words))
 
 
-# ---- what it buys ----
-
-
 def _classes(found: Candidates, chosen: pl.DataFrame) -> pl.DataFrame:
     """Return the classes with their pictures before and after, and the half-widths."""
     parts = [("before", found.known), ("free", found.free), ("chosen", chosen)]
@@ -416,8 +404,6 @@ def _reach_lines(reach: Mapping[str, Reach]) -> list[str]:
         lines.append(f"  {name + times:<26} {told[0]:<25} {told[1]}")
     return lines
 
-
-# ---- The orders of doubt and of rarity: which candidate comes first, and why ----
 
 Doubt = Literal["margin", "entropy"]
 Numbers = npt.NDArray[np.float64]

@@ -215,9 +215,6 @@ def compare_linear(
     return Comparison(pairing.metric, gained, lost, psi, estimands, None, notes)
 
 
-# ---- the best of many ----
-
-
 DRAWS = 20_000
 
 

@@ -26,9 +26,6 @@ from audit.subset.source import EligibleSet, select_eligible
 from audit.subset.strata import FIRST_UNITS, Strata, Units, evaluated_files, form_units, order_units
 from preflight.files import read_regular
 
-# ---- permanent random numbers ----
-
-
 U64 = NDArray[np.uint64]
 SLICE_ROWS = 1_000_000
 _LOW_BITS = 11
@@ -58,9 +55,6 @@ def hash_keys(keys: pl.Series) -> U64:
         for key in keys.slice(start, SLICE_ROWS).to_list():
             digests += blake3.blake3(key.encode()).digest(8)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
-# ---- the recipe ----
 
 
 # The schema of the plan document that a recipe is read from.
@@ -151,9 +145,6 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label, whole), **content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error
-
-
-# ---- the draw ----
 
 
 COLUMNS = (
@@ -283,9 +274,6 @@ def _drawn_before(
     return before
 
 
-# ---- which units ----
-
-
 def _smallest_numbers(
     units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int
 ) -> pl.DataFrame:
@@ -312,9 +300,6 @@ def _smallest_numbers(
     place = pl.int_range(pl.len()).over("code")
     ranked = ordered.with_columns(place=place, limit=pl.Series(n_h)[ordered["code"]])
     return ranked.filter(pl.col("place") < pl.col("limit")).select("unit")
-
-
-# ---- the rows ----
 
 
 def _rows(

@@ -27,9 +27,6 @@ from audit.statistics.intervals import (
 from audit.subset.goal import Estimand
 from audit.subset.sizes import EXACT_FROM_FRACTION, share_limits
 
-# ---- weighted ratios and their variances ----
-
-
 # How many files' worth of the overall variance of answers steadies that of a stratum of files.
 PRIOR_FILES = 1.0
 
@@ -222,9 +219,6 @@ def _implied_correlation(r: Ratio, answer_variance: Floats) -> Floats:
     observed = np.divide(r.within, answer_variance, out=np.ones_like(independent), where=known)
     gap = np.where(known, alike - independent, 1.0)
     return np.where(known, np.clip((observed - independent) / gap, 0.0, 1.0), 1.0)
-
-
-# ---- intervals ----
 
 
 # How many units' worth of the design's own variance steadies an estimated one. For groups that

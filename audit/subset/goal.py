@@ -167,9 +167,6 @@ def counted_points(share: float) -> str:
     return f"{number} point{'' if number == '1' else 's'}"
 
 
-# ---- files per second, from a saved session ----
-
-
 SESSION_SCHEMA = "profile/1"
 UNDISTURBED = "W"
 MAIN = -1  # worker number of the training process

@@ -33,8 +33,6 @@ from audit.subset.estimate import (
 from audit.subset.goal import ESTIMANDS, Estimand, parse_metric
 from audit.subset.predictions import PROBABILITY
 
-# ---- the design of a subset ----
-
 
 @dataclass(frozen=True)
 class MetricEstimate:
@@ -187,9 +185,6 @@ def _simple_counts(design: Design, hit: Floats, counts: Floats) -> tuple[int, in
     return int(hit[inside].sum()), int(inside.sum()), int(design.population[used[0]])
 
 
-# ---- means over classes and ranks ----
-
-
 @dataclass(frozen=True)
 class Linearised:
     """A metric at one model's answers; every array has one entry a row.
@@ -276,9 +271,6 @@ def _spread(design: Design, share: Floats, against: Floats) -> float:
     kish = total.sum() ** 2 / (total**2).sum()
     typical = total.sum() / against[share > 0].sum()
     return float(kish * min(1.0, typical / weight.max()))
-
-
-# ---- shares of classes ----
 
 
 def share_of(top: Floats, bottom: Floats, weight: Floats) -> Linearised:
@@ -404,9 +396,6 @@ def _wrong_and_right(hit: Floats, weight: Floats) -> tuple[Floats, Floats]:
     return (1 - hit) * used, hit * used
 
 
-# ---- ranking ----
-
-
 def auroc(positive: npt.NDArray[np.bool_], score: Floats, weight: Floats) -> Linearised:
     """Return the area under the ROC curve; ties count half. NaN without both kinds."""
     used = weight > 0
@@ -467,9 +456,6 @@ def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Lin
         if first.curve is None or second.curve is None
         else (second.curve[0] - first.curve[0], 0.0),
     )
-
-
-# ---- a user's own metric ----
 
 
 REPLICATES = 1000
@@ -548,9 +534,6 @@ def replicate_metric(
         factors = replicate_weights(design.stratum, design.population, estimand, rows, number)
         parts.append(metric(factors[:, design.unit] * weight))
     return np.concatenate(parts)
-
-
-# ---- one model's answers ----
 
 
 LINEARISED = ("macro-recall", "macro-f1", "auroc")

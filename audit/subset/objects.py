@@ -121,9 +121,6 @@ def _by_id(keys: Sequence[str]) -> list[int]:
     return sorted(range(len(keys)), key=lambda i: keys[i])
 
 
-# ---- from a COCO file ----
-
-
 _WRITTEN = """
     SELECT a.image_key, coalesce(c.label, a.category_key) AS label, coalesce(a.crowd, false)
         AS crowd, a.v1 AS x, a.v2 AS y, a.v3 AS width, a.v4 AS height, a.area, a.category_key
@@ -201,9 +198,6 @@ def _object_set(
     return ObjectSet(name, tuple(ids), classes, truth, names | keys, categories)
 
 
-# ---- from a run ----
-
-
 def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     """Return the objects of some samples of a run, from the annotation files that list them."""
     listed, boxes, kinds = read_annotated_objects(open_results(run), sample_ids)
@@ -217,9 +211,6 @@ def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     labels = dict(kinds.select("category_key", "label").drop_nulls().iter_rows())
     boxes = boxes.join(listed, on=["file", "sample_id"], how="semi", maintain_order="left")
     return _object_set(str(run), listed, boxes, labels)
-
-
-# ---- detections ----
 
 
 def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:

@@ -143,9 +143,6 @@ class Plan:
         path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-# ---- making a plan ----
-
-
 def make_plan(
     frame: pl.DataFrame,
     goal: Goal,
@@ -245,9 +242,6 @@ def _sized(population: Population, kind: str, limit: int | None) -> tuple[Alloca
     return shares, n
 
 
-# ---- groups that are all taken ----
-
-
 def giant_size(population: Population, n: int) -> int:
     """Return the size in files above which groups are all taken when `n` are drawn; 0 if none are.
 
@@ -285,9 +279,6 @@ def _giants_taken(population: Population) -> str:
         f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
         f"{100 * share:.0f}% of all files: the plan takes all of them and draws from the rest."
     )
-
-
-# ---- how many units, and where ----
 
 
 @dataclass(frozen=True)
@@ -399,9 +390,6 @@ def _class_scale(population: Population) -> Floats:
     return scale_for_classes(population.N, np.array(code), wanted)
 
 
-# ---- what a plan gives ----
-
-
 def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
     population, n_h = allocation.population, allocation.units_per_stratum(recipe.n)
     goal, eligible = population.goal, population.eligible
@@ -494,9 +482,6 @@ def _assumptions(population: Population) -> dict[str, float]:
     return values
 
 
-# ---- what a plan cannot give ----
-
-
 def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
     """Return the targets that all units of a domain together do not meet."""
     population, goal = allocation.population, allocation.population.goal
@@ -576,8 +561,6 @@ def price_of_looks(allocation: Allocation) -> list[str]:
         "subset on a fresh draw."
     ]
 
-
-# ---- precision against n ----
 
 # "Stops paying" is a stated rule, not a fit: the first size from which a tenth more examples
 # narrows the half-width by less than a tenth of a point. At p = 0.5 that is about 2,200 examples.

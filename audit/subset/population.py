@@ -46,9 +46,6 @@ from audit.subset.strata import (
     quantile_edges,
 )
 
-# ---- planning values ----
-
-
 WORST_SHARE = 0.5
 LIKELY_SHARE = 0.9  # what many models reach: shows what the worst case costs
 # Weight of the overall share in each stratum's: two imaginary examples keep S_h above 0.
@@ -228,9 +225,6 @@ def known_hits(
         return None
     first = match(files, tables[0], "predictions", "drop", "refuse-similar").hit
     return None if np.isnan(first).any() else first
-
-
-# ---- what n units give ----
 
 
 @dataclass(frozen=True)
@@ -436,9 +430,6 @@ def paired_files(domain: Domain, n: Ints | Floats, estimand: Estimand, level: fl
     return effective_files(flat, n, estimand) * student_factor(domain, n, level, estimand)
 
 
-# ---- the set in numbers ----
-
-
 MEAN = "mean over classes"
 CONFIDENCE_COLUMN = "confidence"
 # Fifths: an earlier model's mistakes are among its least confident answers, where cuts pay most.
@@ -532,8 +523,6 @@ class Population:
         """Return the set under other strata."""
         return replace(self, strata=strata, units=form_units(self.files, strata, self.group))
 
-    # ---- domains ----
-
     def domain(self, mask: pl.Series | None = None, label: str | None = None) -> Domain:
         """Return all of F, or the cells picked by a mask, as a domain; `label` if it is a class."""
         cells = self.cells if mask is None else self.cells.filter(mask)
@@ -594,8 +583,6 @@ class Population:
     def overall(self) -> Domain:
         """The domain of the metric as a whole."""
         return self.domains[0][1] if len(self.domains) == 1 else self.domain()
-
-    # ---- what the goal takes ----
 
     def units_for(self, domain: Domain, estimand: Estimand) -> int:
         """Return the units of a domain that its target takes, more than there are if need be."""

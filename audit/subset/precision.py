@@ -50,9 +50,6 @@ class Part:
     excess: float = 0.0
 
 
-# ---- metrics of detections ----
-
-
 SPLITS = 4
 """Pairs of halves that show the excess of an AP: their own noise is of second order."""
 EXCESS = 2 / 3

@@ -313,9 +313,6 @@ def _meant(answer: str, plain: Mapping[str, str]) -> str:
     return f" (did you mean {plain[found[0]]!r}?)" if found else ""
 
 
-# ---- probabilities ----
-
-
 PROBABILITY = "prob_"
 NESTED = "probabilities"
 ARRAY_IDS, ARRAY_CLASSES = "ids", "classes"

@@ -26,9 +26,6 @@ from audit.statistics.intervals import (
     wilson_share,
 )
 
-# ---- one share ----
-
-
 # Below this sampling fraction the score interval on the effective size follows the exact limits;
 # above it the few unseen examples make the distribution too coarse for a normal approximation.
 EXACT_FROM_FRACTION = 0.5
@@ -115,9 +112,6 @@ def smallest(meets: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle) else (middle + 1, high)
     return high
-
-
-# ---- two models on the same examples ----
 
 
 # Connor's formula is used where the power that the test really has is this near the target.

@@ -37,9 +37,6 @@ from audit.results.results import open_results
 from audit.sources.label_lists import read_lists
 from audit.subset.predictions import IDS, SHOWN, UNLABELLED, find_column, read_table
 
-# ---- the eligible set ----
-
-
 REQUIRED = ("sample_id", "label")
 DEFAULTS: dict[str, pl.Expr] = {
     "path": pl.col("sample_id"),
@@ -155,9 +152,6 @@ def checked_column(files: pl.DataFrame, name: str) -> pl.Series:
     return column
 
 
-# ---- several labels ----
-
-
 def check_single_labels(files: pl.DataFrame, cells: Iterable[str]) -> None:
     """Raise UsageError where the `label` of `files` is a list; `cells`: all labels of the set."""
     read = read_lists(cells).lists
@@ -176,9 +170,6 @@ def _several(count: int, total: int, example: str, labels: Sequence[str]) -> Usa
         f"write a list with the columns id and label, the label {labels[0]!r} or 'other', and give "
         "it to `audit subset plan --from LIST`."
     )
-
-
-# ---- from a run ----
 
 
 UNREADABLE = "unreadable file"
@@ -270,9 +261,6 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
         .then(pl.lit("identical images with different labels"))
     )
     return table.with_columns(reason.alias("excluded_reason"))
-
-
-# ---- from a list ----
 
 
 CLASSES = ("label", "class", "target", "y")

@@ -23,9 +23,6 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.source import MISSING, checked_column, representatives
 
-# ---- strata ----
-
-
 # Columns with more distinct numbers than this are cut into quarters instead of used as they are.
 BIN_FROM_VALUES = 12
 # The one stratum of a set that is not stratified.
@@ -145,9 +142,6 @@ def merged_names(
 def _joined(members: list[str]) -> str:
     first, *rest = sorted(members)
     return f"{first} + {rest[0]}" if len(rest) == 1 else f"{first} + {len(rest)} more"
-
-
-# ---- units ----
 
 
 SHOWN = 8
@@ -318,9 +312,6 @@ def evaluated_files(files: pl.DataFrame, units: Units, taken: pl.Series) -> pl.D
     return table.select("unit", "file").sort("unit", "file")
 
 
-# ---- merging small strata ----
-
-
 def merged_strata(
     units: Units, strata: Strata, reasons: list[str], at_most: int | None = None
 ) -> Strata:
@@ -350,9 +341,6 @@ def listed(names: Sequence[str]) -> str:
     """Return names joined by commas, the rest counted: `a, b and 3 more`."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-# ---- who gets the next unit ----
 
 
 FIRST_UNITS = 2

@@ -80,9 +80,6 @@ def _inside(bars: pl.DataFrame, mine: Condition | None) -> pl.Expr:
     return pl.lit(value=True)
 
 
-# ---- what was drawn ----
-
-
 def show_selectable(
     chart: alt.Chart, key: str, act: Callable[[Mapping[str, Any]], None], said: str = ""
 ) -> None:
@@ -186,9 +183,6 @@ def _choices(bars: pl.DataFrame) -> alt.Chart:
     return clickable(_bars(bars, "pointer", x, "value"))
 
 
-# ---- two pictures in one place ----
-
-
 def show_viewer(key: str, images: Sequence[tuple[str, bytes]], height: int) -> None:
     """Show a JPEG that can be zoomed and panned, or two of one view with a slider between them."""
     component("viewer")(
@@ -200,9 +194,6 @@ def show_viewer(key: str, images: Sequence[tuple[str, bytes]], height: int) -> N
             ],
         },
     )
-
-
-# ---- the scatter ----
 
 
 MOST = 11  # values with a colour of their own

@@ -316,9 +316,6 @@ def page_buttons(turn: Callable[..., None], before: Place, after: Place) -> None
         st.button(label, disabled=place is None, shortcut=shortcut, on_click=turn, args=place or ())
 
 
-# ---- the keeper rule of the page Duplicates: which copy stays, the preview, and applying it ----
-
-
 RULES = {
     "largest": "the largest: most pixels, then most bytes",
     "sharpest": "the sharpest",

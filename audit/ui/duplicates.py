@@ -262,9 +262,6 @@ def _group_bar(
     return st.container()
 
 
-# ---- two of a group ----
-
-
 def _compare(run: Opened, current: OpenedFinding) -> None:
     members = {card.id: card for card in current.members}
     if len(members) < 2:
@@ -320,9 +317,6 @@ def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, s
     )
     names = ("hashes", "match score", "similarity")
     return rows + [(name, stored[name]) for name in names if name in stored]
-
-
-# ---- the overlap of the splits ----
 
 
 FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it

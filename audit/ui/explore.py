@@ -143,9 +143,6 @@ def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
     return {name: alike for name, alike in near.items() if name in fitting}
 
 
-# ---- scatter ----
-
-
 def _scatter(
     run: Opened,
     known: dict[str, ColumnOf],
@@ -250,9 +247,6 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
     link.put(lasso=json.dumps(ring, separators=(",", ":")) if ring else None)
 
 
-# ---- grid ----
-
-
 @make_fragment
 def _grid(
     run: Opened,
@@ -345,9 +339,6 @@ def _pick(found: Page, ids: list[str]) -> None:
     here = {card.id for card in found.cards}
     kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
     st.session_state[PICKED] = [*kept, *ids]
-
-
-# ---- filters: columns, for each a range, a choice or a part of its text ----
 
 
 MISSING = "(none)"
@@ -494,9 +485,6 @@ def _choice(
         format_func=visible,
         **link.bound(key, [v for v in chosen if v in names], changed),
     )
-
-
-# ---- one decision on several ----
 
 
 PREVIEW = 12

@@ -74,9 +74,6 @@ def page() -> None:
     dialogue()
 
 
-# ---- labels that are probably wrong ----
-
-
 @make_fragment
 def _suspects(run: Opened) -> None:
     total = count_suspects(run)
@@ -187,9 +184,6 @@ def _findings(run: Opened) -> None:
             if n and st.button(f"{FAMILIES[family]}: {counted(n, 'finding')}", f"see {family}"):
                 link.go("findings", run=link.get("run"), code=family, status="all")
                 st.rerun()
-
-
-# ---- boxes: statistics by class and split, and the annotated pictures ----
 
 
 PAGE = 24

@@ -69,9 +69,6 @@ class Opened(Results):
         return _thumbnails(self.run)
 
 
-# ---- which run ----
-
-
 def known_runs() -> dict[str, Path]:
     """Return the runs that may be opened, by name."""
     if service := served():
@@ -156,9 +153,6 @@ def open_chosen_run() -> Opened:
         ) from None
 
 
-# ---- caches: an argument that begins with _ does not count ----
-
-
 @st.cache_data(max_entries=512, show_spinner=False)
 def _answer(
     key: str, name: str, args: Any, more: Any, _question: Callable[..., Any], _run: Opened
@@ -174,9 +168,6 @@ def _report(run: Path, key: str) -> Report:
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _thumbnails(run: Path) -> ThumbnailCache:
     return ThumbnailCache(run / FOLDER)
-
-
-# ---- when something is wrong ----
 
 
 def guarded(page: Callable[P, None]) -> Callable[P, None]:

@@ -232,8 +232,6 @@ def show_settled(run: Opened) -> None:
     mount_queue(run, "findings", data, {}, None, lambda sent: page_changed())
 
 
-# ---- the open picture, and selected cards ----
-
 # The dialogue of a picture holds the pictures beside it, so that arrows turn and digits label as
 # fast as they are typed: its strip shows the thumbnail of the one that a press is about, wherever
 # the server is by then. What is decided names that picture.
@@ -289,8 +287,6 @@ def show_selected_queue(run: Opened, picked: Sequence[str]) -> None:
     }
     mount_queue(run, "selected", data, {}, None, lambda _: None)
 
-
-# ---- labels to review ----
 
 LABEL_KEYS = {
     "k": RIGHT, "r": LABEL, "u": UNDO, "digit": LABEL, "arrowleft": "before",
@@ -355,9 +351,6 @@ def show_label_queue(
             link.put(suspect=names[names.index(decided[-1]) + 1])
 
     mount_queue(run, "labels", data, thumbs, None, turned)
-
-
-# ---- what is sent ----
 
 
 def value_key(verb: Action) -> str:

@@ -31,8 +31,6 @@ from audit.ui.guard import PARAMETER, Guard
 if TYPE_CHECKING:
     from audit.service.api import Api
 
-# ---- starting ----
-
 
 SCRIPT = "preflight_app"  # a module, beside the packages
 LIGHT = {
@@ -114,9 +112,6 @@ def _check(words: Sequence[str]) -> None:
 def become(line: list[str]) -> None:
     """Become what `command` returned: this process is replaced, so that Ctrl-C reaches it."""
     os.execv(line[0], line)
-
-
-# ---- the server ----
 
 
 FIRST, TRIES = 8501, 100

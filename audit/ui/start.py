@@ -40,9 +40,6 @@ def page() -> None:
             _open()
 
 
-# ---- what can be started ----
-
-
 def _scan(busy: bool) -> None:
     st.header("Scan a folder")
     html.paragraph(
@@ -128,9 +125,6 @@ def _open_other() -> None:
         say(f"There is no run at {path}: make one with a scan.", "error")
         return
     look_at_run(path)
-
-
-# ---- work going on ----
 
 
 @st.cache_resource(show_spinner=False)

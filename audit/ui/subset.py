@@ -311,9 +311,6 @@ def _downloads(run: Opened, subset: Subset) -> None:
     st.dataframe(first, hide_index=True, width="stretch", height=280)
 
 
-# ---- predictions beside truth ----
-
-
 FILE = "predictions file"  # of the session: a link of somebody else never names a file to read
 SHOWN = 24
 SLICES, SLICE_SHOWN, COMPARED = 10, 6, 6

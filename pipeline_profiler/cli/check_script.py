@@ -148,8 +148,6 @@ def _shortest(change: str) -> str:
     return f"{sign} {path.removeprefix(os.getcwd() + '/')}"
 
 
-# ---- a file of factories ----
-
 FACTORIES = '''"""Template for `pipeline-profiler check {file}`, made from a run of {script}:
 move the code that builds each part here."""
 

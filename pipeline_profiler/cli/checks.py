@@ -99,9 +99,6 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     page.set_defaults(command=explain_command, json=False)
 
 
-# ------------------------------------------------------------------------------- commands
-
-
 def _aside(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """The command with stdout kept for its result: what the user's code prints goes to stderr."""
 
@@ -367,9 +364,6 @@ def explain_command(args: argparse.Namespace) -> int:
             f"No check has the code '{args.code}': LOAD, TRAIN or LOG lists the codes."
         )
     return show(page_of(check).rstrip())
-
-
-# ------------------------------------------------------------------------------- parts
 
 
 def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None:

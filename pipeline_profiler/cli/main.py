@@ -237,9 +237,6 @@ def _add_report(commands: Commands) -> None:
     p.set_defaults(command=report_command)
 
 
-# ------------------------------------------------------------------------------- commands
-
-
 def run_command(args: argparse.Namespace) -> int:
     """Measure, save, diagnose, print; or measure trials of settings, or the step alone."""
     from pipeline_profiler.profiling.measure import tune as tuning
@@ -335,9 +332,6 @@ def _compare(args: argparse.Namespace) -> int:
         judge_session(session)
     result = comparing(*sessions)
     return show(json.dumps(result) if args.json else result["sentence"])
-
-
-# ------------------------------------------------------------------------------- parsing
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:

@@ -24,7 +24,6 @@ from preflight import terminal
 from preflight.ending import Ending, ExitCode
 from preflight.terminal import LAYOUT
 
-# ---- what a command says ----
 # Results on stdout, whose failure is an exit code, and the way on stderr. Line ends and tabs of a
 # text stay: reports and tracebacks are made of them.
 
@@ -126,9 +125,6 @@ def is_ours(path: Path) -> bool:
     except (OSError, EOFError, zlib.error):
         return False
     return not head or MARKS.search(head) is not None
-
-
-# ---- writing ----
 
 
 def write_session(packed: bytes, path: str) -> tuple[Path, bool]:

@@ -24,7 +24,6 @@ from pipeline_profiler.runs.entry import (
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 from preflight.push import find_push_problem, refusal_of
 
-# ---- the row of a command ----
 # A command leaves its outcome in `args.outcome`; the row is written once, at the end, also after
 # Ctrl-C. An error here is a warning on stderr, and changes neither result nor exit code.
 

@@ -97,7 +97,6 @@ def _told(what: str, error: BaseException) -> UserCodeError:
     return UserCodeError(said, user_traceback(error))
 
 
-# ---- whether a function makes something or trains, by the text of its file ----
 # A script's `main` given for a factory would run the training at each call, so the text is read
 # before the import. Only what is sure is refused: classes, lambdas, partials, imports, decorated
 # functions and those that return the parts of a training pass.
@@ -159,9 +158,6 @@ def mentioned(path: Path, names: Sequence[str]) -> list[str]:
     return [name for name in names if name in text]
 
 
-# ---- what a file has ----
-
-
 def _functions_of(path: Path) -> _Functions:
     """Return the functions of a file by name; a name that is bound to anything else is left out."""
     try:
@@ -192,9 +188,6 @@ def _own_nodes(scope: ast.AST, in_loop: bool = False) -> Iterator[tuple[ast.AST,
         if not isinstance(node, _SCOPES):
             inner = looped or isinstance(node, _LOOPS)
             waiting += [(child, inner) for child in ast.iter_child_nodes(node)][::-1]
-
-
-# ---- what a function does ----
 
 
 def _returns_nothing(function: ast.FunctionDef) -> bool:

@@ -167,7 +167,6 @@ def make_report(session: Session, path: str) -> bytes:
     return escape_controls(FORMATS[Path(path).suffix](session)).encode()
 
 
-# ---- one screen ----
 # The end of a measurement: verdict, throughput, two causes with what to do. `run` and `watch` end
 # with it; everything else is `pipeline-profiler report`. Source text stays in the report.
 

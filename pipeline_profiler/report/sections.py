@@ -258,9 +258,6 @@ def _shown(name: str, value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-# ---- where the time goes ----
-
-
 def arm_periods(session: Session, windows: Windows) -> Section | None:
     """Step period of each arm, the split of the stall, and what recording cost."""
     periods = session.results.get("arms") or {}
@@ -457,9 +454,6 @@ def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
     return (f"{len(guilty)} samples make {share:.0%} of the stalled time.",)
 
 
-# ---- what the model said meanwhile ----
-
-
 def predictions(session: Session) -> Section | None:
     """Return the drawing of `watch --track-predictions`: a row a sample, a column a step."""
     kept = session.results.get("predictions")
@@ -508,9 +502,6 @@ def _grid(steps: Sequence[int], values: Any, shades: Any, right: Any) -> str:
     shapes += [charts.text(left, foot, f"step {steps[0]}"),
                charts.text(left + width * len(steps), foot, str(steps[-1]), "end")]  # fmt: skip
     return charts.figure(foot + 6, "Predictions on one batch", shapes)
-
-
-# ---- what was tried ----
 
 
 def _rows(items: Iterable[Mapping[str, Any]], *forms: str) -> tuple[tuple[str, ...], ...]:

@@ -20,11 +20,9 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
-# ---- where a run comes from ----
 # Without git, or where it fails, the fields are empty. Nothing of the repository's configuration
 # runs. Secrets are masked in links, notes and diffs before they are written, rather too many.
 
-# ---- Secrets ----
 
 MASK = "***"
 _NAME = r"(?:api[-_]?key|access[-_]?key|token|secret|passw(?:or)?d|pwd|credentials?|auth)"
@@ -56,8 +54,6 @@ def _is_mixed(word: str) -> bool:
     kinds = "".join("d" if c.isdigit() else "a" for c in word if c.isalnum())
     return len(re.findall("da|ad", kinds)) >= 3
 
-
-# ---- The code ----
 
 GIT_S = 5.0  # of each call
 MOST_DIFF = 400_000  # characters

@@ -172,8 +172,6 @@ def _read(name: str, value: Any) -> Any:
     return number if math.isfinite(number) else None
 
 
-# ---- Rows in text ----
-
 SORTS = ("time", "study", "command", "verdict", "value", "trials")
 SHOWN = ("id", "time", "study", "command", "verdict", "trials", "best", "note", "file")
 WIDEST = {"study": 18, "verdict": 20, "best": 30, "note": 32, "file": 32}

@@ -123,9 +123,6 @@ def _loaded(path: Path, changed: int) -> Session:
     return session
 
 
-# ---- what it says ----
-
-
 def _head(name: str, session: Session) -> None:
     verdict = next(s for s in report_sections(session) if s.title == "Verdict")
     with st.container(border=True):

@@ -11,6 +11,7 @@ import pytest
 from audit.decisions.store import Decision, DecisionStore
 from audit.records import Action
 from audit.results.label_review import review_labels
+from audit.results.results import open_results
 from audit.ui.queue import FIRST
 from tests.browser.app import REVIEWER, VIEWER, Visitor
 from tests.browser.conftest import Served
@@ -164,7 +165,7 @@ def test_two_people_decide_at_once_and_each_takes_back_their_own(
     run, each = app.runs["shared"], 12  # more than the browser holds at first
     there, looking = browser.new_context(), browser.new_context()
     bob = Visitor(there.new_page(), app.links[REVIEWER], "Bob")
-    suspects = review_labels(run, 61).rows["id"].to_list()
+    suspects = review_labels(open_results(run), 61).rows["id"].to_list()
     visitor.open(f"labels?run=shared&suspect={suspects[0]}")
     bob.open(f"labels?run=shared&suspect={suspects[60]}")
     for tab in (visitor, bob):

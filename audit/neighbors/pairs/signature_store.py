@@ -100,9 +100,6 @@ def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Sign
     return held["place"].to_numpy().astype(np.int64), np.frombuffer(packed, SIGNATURE_DTYPE)
 
 
-# ---- verification ----
-
-
 PUBLISHED_WITH = "signature_parts"
 """The fact of a run that names the parts of signatures its generation was published with."""
 

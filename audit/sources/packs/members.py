@@ -96,9 +96,6 @@ def is_distant(path: str) -> bool:
     return "://" in path
 
 
-# ---- packs kept open ----
-
-
 KEPT = 4
 NOT_AN_ARRAY = (
     OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, SyntaxError, IndexError,

@@ -102,9 +102,6 @@ def _single(record: bytes, values: list[Any]) -> Any:
         return None
 
 
-# ---- protocol buffers ----
-
-
 def example_features(record: bytes) -> dict[str, list[Any]]:
     """Return the features of an Example: (offset, length) for bytes, numbers as they are."""
     found: dict[str, list[Any]] = {}
@@ -173,9 +170,6 @@ def _varint(record: bytes, at: int) -> tuple[int, int]:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
-
-
-# ---- the checksum of a length ----
 
 
 @cache
