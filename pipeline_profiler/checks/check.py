@@ -29,7 +29,10 @@ class Judgement(StrEnum):
 
 
 class Nearness(IntEnum):
-    """How near a check is to a cause: failed checks are listed in this order."""
+    """How near a check is to a cause: failed checks are listed in this order.
+
+    A softmax too many (CAUSE) makes gradients small (EFFECT) and the loss fall slowly (SYMPTOM).
+    """
 
     CAUSE = 0
     EFFECT = 1

@@ -206,7 +206,10 @@ class KerasLossAlone(FreeOutputs):
 
     @cached_property
     def form(self) -> str:
-        """'sum': class probabilities; 'unit': in 0..1; 'positive': above 0; '': any numbers."""
+        """'sum': probabilities of classes; 'unit': in 0..1; 'positive': above 0; '': any numbers.
+
+        'positive' where the loss insists on it, as that of Poisson does.
+        """
         outputs, kind = self.outputs, self.task.kind
         if (
             not outputs.size

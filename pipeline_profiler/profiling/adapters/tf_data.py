@@ -118,7 +118,11 @@ UNTOLD = (
 
 
 def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: None) -> Any:
-    """Return a Keras callback that records fit(). `follow` gets `wait`, `step` or `outside`."""
+    """Return a Keras callback that records fit(); `follow` gets what begins: wait, step or outside.
+
+    With torch or JAX the time between two callbacks is the wait. With TensorFlow only steps are
+    recorded, except in eager steps (`draw`).
+    """
     import keras
 
     told = keras.backend.backend() != "tensorflow"
@@ -157,7 +161,10 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
 
 
 def dress_dataset(recorder: Any, loader: Any) -> Any:
-    """Return a tf.data `loader` as a recorded dataset; None for other loaders."""
+    """Return a tf.data `loader` as a recorded dataset; None for other loaders.
+
+    Epochs are recorded if iterated eagerly; in fit it is the dataset that it wraps.
+    """
     module = sys.modules.get("tensorflow.python.data.ops.dataset_ops")
     if module is None or not isinstance(loader, module.DatasetV2):
         return None

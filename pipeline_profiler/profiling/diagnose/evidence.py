@@ -453,7 +453,11 @@ def trials_of(e: Evidence, setting: str) -> list[Window]:
 
 
 def measured_share(e: Evidence, setting: str) -> Interval | None:
-    """Return the share of the period that trials with this setting saved; None without trial."""
+    """Return the share of the period that trial runs with this setting saved; None without trial.
+
+    Trials share the spread of the other runs, because one or two have none: Student's t with both
+    degrees of freedom.
+    """
     tried = [math.log(w.epoch_period_ns) for w in trials_of(e, setting) if len(w) >= LEAST_STEPS]
     plain = [math.log(period) for period in e.periods.get(Arm.WARM) or []]
     plain += [

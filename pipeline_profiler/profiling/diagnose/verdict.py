@@ -283,7 +283,10 @@ def seconds_of_trial(e: Evidence) -> float:
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
-    """Return sure, sufficient causes by specificity, other sure ones by low end, then the rest."""
+    """Return sure, sufficient causes by specificity, other sure ones by low end, then the rest.
+
+    An untried number of workers follows a stage that is most of the loading.
+    """
     known = INPUT_RULES.index(stages.dominant_stage)
 
     def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:

@@ -344,7 +344,10 @@ class Window:
 
     @cached_property
     def starvation(self) -> Interval:
-        """Return the share of time spent waiting, with a moving-block interval inside one run."""
+        """Return the share of the time spent waiting, with a moving-block interval inside one run.
+
+        Steps around an epoch's start count as they are, and are not resampled.
+        """
         if not len(self):
             return Interval(math.nan, -math.inf, math.inf)
         window = self.steps

@@ -448,7 +448,11 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
 
 
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
-    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data."""
+    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data.
+
+    It runs beside the user's step, because the hand-over takes longer after a long step; long steps
+    become a shorter pause.
+    """
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP
     bench.guard.pulse.recorder = recorder

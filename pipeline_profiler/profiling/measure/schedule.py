@@ -440,7 +440,10 @@ def repeat_disturbed(
 
 
 def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
-    """Add blocks of the main configurations in the remaining time, until the interval is narrow."""
+    """Add blocks of the main configurations in the remaining time, until the interval is narrow.
+
+    Its width decides, because a stop at a sure verdict would be wrong more often.
+    """
     done = len(session.arm(Arm.WARM))
     for block in range(done, MOST_BLOCKS):
         found = diagnose_session(session)

@@ -39,7 +39,10 @@ from pipeline_profiler.profiling.record.stages import (
 
 
 class Timeline:
-    """The clock's time of a recorded loop without what was left out; nanoseconds."""
+    """The clock's time of a recorded loop without what was left out; nanoseconds.
+
+    A validation is cut out: times after it move forward by its length.
+    """
 
     def __init__(self) -> None:
         self._starts: list[int] = []

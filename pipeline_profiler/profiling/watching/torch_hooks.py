@@ -218,7 +218,10 @@ def _hook_backward(torch: Any) -> None:
 
 
 class _Optimizers:
-    """Times the optimizer in steps whose parts are looked at."""
+    """Times the optimizer in steps whose parts are looked at.
+
+    In a loop without a backward pass it stays hooked, because it shows that something trains.
+    """
 
     def __init__(self, torch: Any) -> None:
         from torch.optim import optimizer

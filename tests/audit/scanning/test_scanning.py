@@ -220,11 +220,14 @@ def pretend_unchanged(run: Path, sample: str, path: Path) -> None:
     status, found = path.stat(), run_version.require(run)
     times = [status.st_mtime_ns, status.st_ctime_ns]
     key = " ".join(map(str, [status.st_size, *times]))
-    with Store.create(found.measurements) as store:
+    changed = run / "changed.duckdb"  # a reader may hold the version itself open
+    shutil.copy(found.measurements, changed)
+    with Store.create(changed) as store:
         store.execute(
             "UPDATE samples SET mtime_ns = ?, ctime_ns = ? WHERE id = ?", [*times, sample]
         )
         store.execute("UPDATE features SET file_key = ? WHERE sample_id = ?", [key, sample])
+    changed.replace(found.measurements)
 
 
 def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:

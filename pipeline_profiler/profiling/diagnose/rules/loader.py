@@ -93,7 +93,11 @@ def _late_ms(e: Evidence) -> float:
 
 
 def relieved(e: Evidence, case: Case, left: float) -> dict[str, Any]:
-    """Return what a hand-over costs when only `left` of the loading remains, for a replay."""
+    """Return what a hand-over costs when only `left` of the loading remains, as inputs of a replay.
+
+    The wait for the worker's interpreter lock, and the contention of a loader in the training
+    process, shrink in proportion to the loading.
+    """
     if not case.workers:
         alone = _loop_alone(e, case)
         return {"loop": alone + left * (case.loop - alone)}
