@@ -1,7 +1,10 @@
 """The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML.
 
-Each is yielded in pieces, so that memory does not grow with the findings. `docs/findings.md`
-describes the fields of JSON; source of SARIF: OASIS, SARIF Version 2.1.0. JUnit has the elements
+Each is yielded in pieces, so that memory does not grow with the findings.
+
+JSON is read by other programs: within a schema version, fields are added and never renamed.
+`docs/findings.md` describes them. SARIF 2.1.0 (OASIS): a finding about the whole dataset points at
+the root folder, because most readers refuse a result without a location. JUnit has the elements
 that Jenkins, GitLab and Ant's tasks read.
 """
 
