@@ -30,7 +30,7 @@ GROUPS = {
         "report": "print or write the findings, decisions and history of a run",
         "diff": "compare two runs: findings, files, or distributions",
         "export": "write findings, decisions, annotations, or a plan of a clean copy",
-        "apply": "write the clean copy of a plan, or remove it again",
+        "apply": "write the clean copy of a plan",
         "subset": "plan, draw and score an evaluation subset",
     },
     "More": {
