@@ -226,8 +226,8 @@ class Run:
     @property
     def history(self) -> pl.DataFrame:
         """The results of each scan and re-check, oldest first: at (UTC), files, findings by
-        severity (error, warning, info), added and removed findings, and the generation. `diff`
-        accepts a generation while it is stored.
+        severity (error, warning, info), added and removed findings, and the version. `diff`
+        accepts a version while it is stored.
         """
         return pl.DataFrame([moment.row() for moment in self._results().history()])
 
@@ -251,7 +251,7 @@ class Run:
         return query_frame(self.path, query)
 
     def diff(self, earlier: Run | Place) -> RunDiff:
-        """Return the changes since another run, or an earlier generation of this run, such as
+        """Return the changes since another run, or an earlier version of this run, such as
         `run.path / "gen-0003"`: `.files`, `.findings`, `.counts()`.
         """
         return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)

@@ -1,6 +1,6 @@
 """Annotation files into tables: find them, read each in its form, match pictures to samples.
 
-Rows of the previous generation are copied where neither samples nor annotation files changed. A
+Rows of the previous version are copied where neither samples nor annotation files changed. A
 reader that raises is a problem of its file, and the others go on. Files in archives and stores are
 copied to a temporary folder first, because readers map files and look beside them.
 """
@@ -53,7 +53,7 @@ READERS = {
 def read_annotations(store: Store, source: Source) -> None:
     """Fill the tables of annotations from the files of `source`; `boxes` stays empty.
 
-    Where the last generation is attached as `previous`, its rows are taken if nothing changed.
+    Where the last version is attached as `previous`, its rows are taken if nothing changed.
     """
     for table in ANNOTATION_TABLES:
         store.execute(f"DELETE FROM {table}")
@@ -111,7 +111,7 @@ def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
 
 
 def _copied(store: Store, keys: dict[str, str]) -> bool:
-    """Copy the rows of the previous generation where its files and samples are the same."""
+    """Copy the rows of the previous version where its files and samples are the same."""
     before = dict(store.query("SELECT file, file_key FROM previous.annotation_files").iter_rows())
     if before != keys or not _same_samples(store):
         return False

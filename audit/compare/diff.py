@@ -81,7 +81,7 @@ class RunDiff:
 
 
 def compare_runs(before: Path, after: Path) -> RunDiff:
-    """Compare two runs or generations; raises RunError where one is absent or damaged."""
+    """Compare two runs or versions; raises RunError where one is absent or damaged."""
     return compare_snapshots(RunFindings.of(before), RunFindings.of(after))
 
 

@@ -316,19 +316,19 @@ SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
 
 
 def tagged_samples(
-    run: Path, generation: run_version.RunVersion | None = None, known: LookedUp | None = None
+    run: Path, version: run_version.RunVersion | None = None, known: LookedUp | None = None
 ) -> pl.DataFrame:
-    """Return (id, tag), sorted: what holds for a generation of the run (default: the current).
+    """Return (id, tag), sorted: what holds for a version of the run (default: the current).
 
-    `known`: what was looked up for these decisions and this generation before.
+    `known`: what was looked up for these decisions and this version before.
     """
-    last = _last_said(_resolved_tags(run, generation, known or LookedUp()), "sample_id")
+    last = _last_said(_resolved_tags(run, version, known or LookedUp()), "sample_id")
     return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
 
 
-def stale_tags(run: Path, generation: run_version.RunVersion | None = None) -> pl.DataFrame:
+def stale_tags(run: Path, version: run_version.RunVersion | None = None) -> pl.DataFrame:
     """Return (decision, reason): tags whose content is in the run no more, and why not."""
-    said = _resolved_tags(run, generation, LookedUp())
+    said = _resolved_tags(run, version, LookedUp())
     lost = _last_said(said.filter(pl.col("sample_id").is_null()), "subject", "content_hash")
     # what was said again of the same name with its present content needs no reminder of the old
     again = said.filter(pl.col("sample_id") == pl.col("subject")).select("subject", "tag")
@@ -337,14 +337,14 @@ def stale_tags(run: Path, generation: run_version.RunVersion | None = None) -> p
 
 
 def _resolved_tags(
-    run: Path, generation: run_version.RunVersion | None, known: LookedUp
+    run: Path, version: run_version.RunVersion | None, known: LookedUp
 ) -> pl.DataFrame:
     """Return what was tagged and untagged, oldest first, with the sample that each is about now."""
     given = DecisionStore(run).tags()
     if given.is_empty():
         nothing = {"sample_id": pl.String, "reason": pl.String}
         return pl.DataFrame(schema={**given.schema, **nothing})
-    with open_for_deciding(run, generation) as store:
+    with open_for_deciding(run, version) as store:
         return known.resolve(store, given)
 
 

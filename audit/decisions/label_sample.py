@@ -200,17 +200,17 @@ _RANKED = """
 
 def reviewed_rates(
     run: Path,
-    generation: run_version.RunVersion | None = None,
+    version: run_version.RunVersion | None = None,
     applied: Applied | None = None,
 ) -> list[str]:
     """Return a sentence per code whose first findings were reviewed: share, interval, counts.
 
-    `applied`: the decisions as they apply to that generation, where they were read already.
+    `applied`: the decisions as they apply to that version, where they were read already.
     """
-    settled = (applied or apply_decisions(run, generation)).settled.drop_nulls("verb")
+    settled = (applied or apply_decisions(run, version)).settled.drop_nulls("verb")
     if settled.is_empty():
         return []
-    with open_for_deciding(run, generation) as store:
+    with open_for_deciding(run, version) as store:
         store.create_from("settled", settled)
         rows = store.query(
             f"WITH ranked AS ({_RANKED}) SELECT code, name, least(total, {FIRST}) AS of, "

@@ -13,7 +13,7 @@ A decision names a sample by id *and* content. It applies where both still match
 that moved if the old id is gone and exactly one sample carries the content; otherwise it is
 *stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
 picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the decisions and a generation; 100,000 decisions take a second. Who asks
+Everything is derived from the decisions and a version; 100,000 decisions take a second. Who asks
 again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
 """
 
@@ -121,7 +121,7 @@ def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
 
 
 class LookedUp:
-    """What decisions are about in one generation, which never changes: kept, so that each sample
+    """What decisions are about in one version, which never changes: kept, so that each sample
     and each decision is looked up once.
     """
 
@@ -272,7 +272,7 @@ STALE = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The decisions as they apply to one generation of a run.
+    """The decisions as they apply to one version of a run.
 
     `effective`: one row per sample with a decision (`EFFECTIVE`): its last verb and value,
     whether it is `dropped`, its new `label` and `split` (null: unchanged), whether a review called
@@ -291,18 +291,18 @@ class Applied:
         return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
-def open_for_deciding(run: Path, generation: run_version.RunVersion | None = None) -> Store:
+def open_for_deciding(run: Path, version: run_version.RunVersion | None = None) -> Store:
     """Open a run for reading, with room in memory for tables of decisions beside its own."""
-    store = run_version.open_beside(generation or run_version.require(run))
+    store = run_version.open_beside(version or run_version.require(run))
     return run_version.with_own_tables(store)
 
 
 def apply_decisions(
-    run: Path, generation: run_version.RunVersion | None = None, known: LookedUp | None = None
+    run: Path, version: run_version.RunVersion | None = None, known: LookedUp | None = None
 ) -> Applied:
-    """Return what the decisions amount to for a generation of the run (default: the current).
+    """Return what the decisions amount to for a version of the run (default: the current).
 
-    `known`: what was looked up for these decisions and this generation before.
+    `known`: what was looked up for these decisions and this version before.
     """
     decisions, known = DecisionStore(run), known or LookedUp()
     current = decisions.current()
@@ -312,7 +312,7 @@ def apply_decisions(
                     "decision": pl.Int64}
         )  # fmt: skip
         return Applied(pl.DataFrame(schema=EFFECTIVE), pl.DataFrame(schema=STALE), none)
-    with open_for_deciding(run, generation) as store:
+    with open_for_deciding(run, version) as store:
         effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)
         on_findings = current.filter(pl.col("kind") == "finding")
         with decisions.reading_evidence():

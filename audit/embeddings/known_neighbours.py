@@ -89,7 +89,7 @@ class NeighbourSearch:
 
 
 def _load(store: Store, name: str) -> dict[str, KnownNearest]:
-    """Return what the generation before knows of vectors of this name."""
+    """Return what the version before knows of vectors of this name."""
     if PREVIOUS not in store.attached or not store.columns(f"{PREVIOUS}.{TABLE}"):
         return {}
     state = store.scalar(f"SELECT arrays FROM {PREVIOUS}.{TABLE}")

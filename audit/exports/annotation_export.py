@@ -65,8 +65,8 @@ def export_annotations(
     VOC), and where a file is in the way.
     """
     with open_stage(run, out, form, replace=replace) as stage:
-        decided = apply_decisions(run, stage.generation)
-        with open_for_deciding(run, stage.generation) as store:
+        decided = apply_decisions(run, stage.version)
+        with open_for_deciding(run, stage.version) as store:
             store.create_from("decided", decided.effective)
             prepare_pictures(store)
             if places is not None:
@@ -365,7 +365,7 @@ class ExportStage:
     """
 
     folder: Path
-    generation: RunVersion
+    version: RunVersion
     files: dict[str, int] = field(default_factory=dict)
     removed: int = 0
 
@@ -389,14 +389,14 @@ def open_stage(run: Path, out: Path, form: str, *, replace: bool) -> Iterator[Ex
     """
     if real(out).is_relative_to(real(run)):
         raise UsageError(f"{out} is inside the run: choose a folder outside of it.")
-    generation, revision = run_version.require(run), DecisionStore(run).revision()
+    version, revision = run_version.require(run), DecisionStore(run).revision()
     made = not out.exists()
-    stage = ExportStage(out / f".annotations.{os.getpid()}.part", generation)
+    stage = ExportStage(out / f".annotations.{os.getpid()}.part", version)
     try:
         stage.folder.mkdir(parents=True)
         yield stage
         record: dict[str, object] = {
-            "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
+            "schema": SCHEMA, "run": str(run), "generation": version.path.name,
             "decisions": revision, "format": form, "files": stage.files,
         }  # fmt: skip
         stage.removed = _move_to_place(stage.folder, out, record, replace=replace)

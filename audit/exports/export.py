@@ -70,7 +70,7 @@ def export_tables(
     replace: bool = False,
 ) -> ExportResult:
     """Write every table (`TABLES`) as csv or parquet, and kept.txt and quarantine.txt, one path a
-    line, into a folder; `export.json` there says from which generation and decisions.
+    line, into a folder; `export.json` there says from which version and decisions.
 
     Raises UsageError for another format, and where a file is in the way that no export wrote.
     """
@@ -114,9 +114,9 @@ def export_files(run: Path, targets: Mapping[str, Path], *, replace: bool = Fals
 def _write(
     run: Path, tables: Mapping[Path, str], lists: Mapping[Path, str]
 ) -> tuple[ExportResult, dict[str, object]]:
-    """Write tables and lists of one generation, with the decisions as they are now."""
+    """Write tables and lists of one version, with the decisions as they are now."""
     results = open_results(run)
-    generation, state = results.version, results.decisions.revision
+    version, state = results.version, results.decisions.revision
     files: dict[Path, int] = {}
     neutralised = 0
     with open_tables(results) as source:
@@ -135,8 +135,8 @@ def _write(
         dropped = int(source.decided.effective["dropped"].sum())
     result = ExportResult(files, total - dropped, dropped, changed, stale, neutralised)
     facts: dict[str, object] = {
-        "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
-        "findings": generation.findings.name, "decisions": state, "kept": result.kept,
+        "schema": SCHEMA, "run": str(run), "generation": version.path.name,
+        "findings": version.findings.name, "decisions": state, "kept": result.kept,
         "dropped": dropped, "changed": changed, "stale": stale.height,
     }  # fmt: skip
     return result, facts

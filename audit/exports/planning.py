@@ -60,7 +60,7 @@ def plan_dataset(
     the way, and for splits that cannot be.
     """
     results = open_results(run)
-    generation, revision = results.version, results.decisions.revision
+    version, revision = results.version, results.decisions.revision
     with open_tables(results) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
@@ -96,7 +96,7 @@ def plan_dataset(
             "`audit export --no-outside-links` leaves them out."
         )
     plan = DatasetPlan(
-        str(run.resolve()), generation.path.name, revision, roots, layout, tuple(files),
+        str(run.resolve()), version.path.name, revision, roots, layout, tuple(files),
         tuple(left_out), tuple(notes), found, n_outside,
     )  # fmt: skip
     if path is not None:

@@ -47,14 +47,14 @@ class DecisionSummary:
 
 
 def summarise_decisions(
-    run: Path, generation: RunVersion, known: LookedUp | None = None
+    run: Path, version: RunVersion, known: LookedUp | None = None
 ) -> DecisionSummary:
     """Return the decisions of a run as they apply to one version; `known`: subjects looked up."""
-    ledger = DecisionStore(run)
+    store = DecisionStore(run)
     # Read before the decisions, so that a decision made meanwhile is read again and never missed.
-    now = ledger.revision()
-    applied = apply_decisions(run, generation, known)
-    tagged = tagged_samples(run, generation, known).group_by("tag").agg("id").sort("tag")
+    now = store.revision()
+    applied = apply_decisions(run, version, known)
+    tagged = tagged_samples(run, version, known).group_by("tag").agg("id").sort("tag")
     return DecisionSummary(
         revision=now,
         applied=applied,
@@ -67,7 +67,7 @@ def summarise_decisions(
         },
         tags={tag: tuple(ids) for tag, ids in tagged.iter_rows()},
         stale=applied.stale,
-        recent=tuple(ledger.log(RECENT)),
+        recent=tuple(store.log(RECENT)),
         n_effective=applied.effective.height,
     )
 

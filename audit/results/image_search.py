@@ -194,7 +194,7 @@ def _matches(
 
 
 class Finder:
-    """Finds the samples of a run's present generation that show a picture."""
+    """Finds the samples of a run's present version that show a picture."""
 
     def __init__(self, run: Path, limits: Limits | None = None) -> None:
         """Load what a search needs; raises RunError where there is no search to take it from."""

@@ -42,7 +42,7 @@ def _no_objects() -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class RunFindings:
-    """What of a run, or of a generation, is compared; taken before a scan replaces it."""
+    """What of a run, or of a version, is compared; taken before a scan replaces it."""
 
     run: Path
     samples: pl.DataFrame

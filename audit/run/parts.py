@@ -1,6 +1,6 @@
 """Parts: Parquet files of rows by content hash, each named by the hash of its own content.
 
-They are written once, never changed and shared by the generations of a run. Pages of Parquet have
+They are written once, never changed and shared by the versions of a run. Pages of Parquet have
 no checksums, so the name is what tells a damaged part. polars reads and writes them: the Parquet
 module of pyarrow takes 0.1 CPU s to import.
 """

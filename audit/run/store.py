@@ -1,6 +1,6 @@
 """The DuckDB store: schema, append, read. The only file that imports duckdb.
 
-A run keeps two databases per generation (`audit.run.run_version` says where): `measurements.duckdb`
+A run keeps two databases per version (`audit.run.run_version` says where): `measurements.duckdb`
 holds what the source listed and what a scan measured; `findings.duckdb` holds what the checks said.
 Both are written once by one process, then only read, by any number of processes. Small text and
 numbers only: thumbnails and vectors live beside them in files of their own. Reading 100,000 rows of

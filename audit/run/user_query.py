@@ -3,7 +3,7 @@
     python -m audit.run.user_query          reads a request from its input (`audit.machine.watched`)
 
 DuckDB bounds neither the time inside a block of rows nor the memory of lists and texts, so its own
-limits protect nobody: the process is watched, and killed. It reads one generation of a run, without
+limits protect nobody: the process is watched, and killed. It reads one version of a run, without
 files, network or settings, and returns rows as an Arrow stream, or the first of them as JSON.
 """
 
@@ -36,7 +36,7 @@ TOO_MUCH = f"The SQL returns more than {MAX_JSON_BYTES >> 20} MB: select fewer r
 def query_frame(
     run: Path, sql: str, tags: pl.DataFrame | None = None, within_s: float | None = None
 ) -> pl.DataFrame:
-    """Return the rows of one SELECT or EXPLAIN over the current generation of a run.
+    """Return the rows of one SELECT or EXPLAIN over the current version of a run.
 
     `tags`: (id, tag), read as a table; `within_s`: when the query is ended. Raises UsageError for a
     query that fails or takes too much, RunError for a run that cannot be read.
@@ -79,10 +79,10 @@ def answer_query(request: Mapping[str, Any], payload: bytes, output: IO[bytes]) 
     """Write the rows of the query that is requested."""
     import pyarrow as pa
 
-    generation = RunVersion(Path(request["path"]), Path(request["findings"]))
+    version = RunVersion(Path(request["path"]), Path(request["findings"]))
     tags = pa.ipc.open_stream(payload).read_all() if payload else None
     with (
-        run_version.open_for_users(generation, tags, request.get("threads")) as store,
+        run_version.open_for_users(version, tags, request.get("threads")) as store,
         store.user_query(request["sql"]) as reader,
     ):
         if "limit" in request:

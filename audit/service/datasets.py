@@ -7,7 +7,7 @@
     source = "/data/pets"
     people = ["Ada", "Bob"]     # who may see it (default: everybody who is invited)
     every = "1d"                # interval of scans: minutes, hours or days
-    keep = 5                    # generations to keep (default 2)
+    keep = 5                    # versions to keep (default 2)
     pushed = true               # instead of run and source: receives `audit scan --push`
 
 The file is read for each request. A request names a dataset, never a path.
@@ -197,7 +197,7 @@ class Service:
             key = run, run_version.require(run).name
             finder = self._finders.pop(key, None)
             kept = [(k, v) for k, v in self._finders.items() if k[0] != run][1 - FINDERS :]
-            self._finders = dict(kept)  # first: the old generation goes before the new is loaded
+            self._finders = dict(kept)  # first: the old version goes before the new is loaded
             self._finders[key] = finder or Finder(run)
             return self._finders[key].find(path)
 

@@ -46,7 +46,7 @@ TABLES = """
 class ServedDataset:
     """A dataset of the file; `people` may see it (empty: everybody), and admins.
 
-    `every_s`: seconds between automatic scans, 0 for none; `keep`: generations; `pushed`: scanned
+    `every_s`: seconds between automatic scans, 0 for none; `keep`: versions; `pushed`: scanned
     elsewhere.
     """
 

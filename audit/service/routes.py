@@ -73,7 +73,7 @@ def get_history(call: ApiCall) -> Any:
 
 
 def get_diff(call: ApiCall) -> Any:
-    """Return what changed between two generations that are kept, as `audit diff --json`."""
+    """Return what changed between two versions that are kept, as `audit diff --json`."""
     kept = run_version.list_published(call.dataset.run)
     known = {name: one.findings for one in kept for name in (one.path.name, one.name)}
     asked = call.words["before"], call.words["after"] or (kept[-1].name if kept else "")
@@ -289,13 +289,13 @@ def _queue(call: ApiCall) -> JobQueue:
 
 def get_decisions(call: ApiCall) -> Any:
     """Return decisions, the newest first."""
-    ledger, limit, before = (
+    store, limit, before = (
         DecisionStore(call.dataset.run),
         call.words["limit"],
         call.words["before"],
     )
     ids = None if before is None else range(max(1, before - limit), before)
-    found = ledger.log(limit, ids)
+    found = store.log(limit, ids)
     following = found[-1].id if found and found[-1].id > 1 else None
     return {"decisions": [_facts(one) for one in found], "next": following}
 

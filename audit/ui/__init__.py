@@ -1,5 +1,5 @@
 """The pages of the app: each file is a page (`def page()`) or a part that pages share.
 
-In: a link, clicks and keys. Out: Streamlit elements, and decisions in the ledger. Pages hold no SQL
+In: a link, clicks and keys. Out: Streamlit elements, and stored decisions. Pages hold no SQL
 and no arithmetic; text from the data is never Markdown or HTML (`html`).
 """

@@ -108,8 +108,8 @@ def _history(moments: Sequence[Moment]) -> None:
 
 
 def _state(place: Path) -> str:
-    run, generation = run_version.find_version(place)
-    return f"{generation.key}{DecisionStore(run).revision()}"
+    run, version = run_version.find_version(place)
+    return f"{version.key}{DecisionStore(run).revision()}"
 
 
 @cached

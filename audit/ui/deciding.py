@@ -1,6 +1,6 @@
 """Deciding in place: buttons with keys, the message of a decision, and undo.
 
-A callback writes to the ledger, so a decision is stored by the time it shows. A person undoes
+A callback writes to the store, so a decision is stored by the time it shows. A person undoes
 their own decisions only, and a viewer can do neither.
 """
 
@@ -38,7 +38,7 @@ DONE = {
     Action.UNTAG: "Untagged",
 }
 NOTE = "note of the decision"
-OWN = "revision of the ledger by this tab"
+OWN = "revision of the decisions by this tab"
 PRESSED = "when this tab sent keys last, monotonic"
 OPENED = "findings that were open when this tab recorded a batch"
 NAMED = 3  # samples named in a sentence
@@ -188,7 +188,7 @@ def decide_keeper(
 
 
 def is_own(opened: Opened, revision: str) -> bool:
-    """Say whether the ledger is as the latest decision of this tab left it."""
+    """Say whether the decisions are as the latest decision of this tab left it."""
     return bool(st.session_state.get(OWN) == (str(opened.run), revision))
 
 
@@ -199,10 +199,10 @@ def _refuse_of_box(opened: Opened, fingerprint: str) -> None:
 
 
 def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> DecisionSummary:
-    """Return the ledger as it is now; UsageError if another person settled these findings."""
+    """Return the decisions as they are now; UsageError if another person settled these findings."""
     revision = DecisionStore(
         opened.run
-    ).revision()  # to sum the ledger up takes a hundred times as long
+    ).revision()  # to sum the decisions up takes a hundred times as long
     if revision == opened.decisions.revision or is_own(opened, revision):
         return opened.decisions
     now = open_chosen_run().decisions
@@ -233,13 +233,13 @@ def finish(
 @answering
 def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     """Undo a batch of this person (default: the last), name it, and open its finding."""
-    ledger, name = DecisionStore(opened.run), reviewer()
+    store, name = DecisionStore(opened.run), reviewer()
     done: list[Decision] = []
-    mine = [batch] if batch else ledger.batches(name, 2)
+    mine = [batch] if batch else store.batches(name, 2)
     for one in mine:  # another tab of the same person may have taken back the first
-        done = done or ledger.undo_batch(one.batch, one.at, name)
+        done = done or store.undo_batch(one.batch, one.at, name)
     if not done:
-        decided = ledger.current().height or ledger.tags().height
+        decided = store.current().height or store.tags().height
         say(*((NOT_HERE, "") if decided else ("There is no decision to undo.", "good")))
         return
     if "finding" in st.query_params:
@@ -249,7 +249,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     if "suspect" in st.query_params:
         link.put(suspect=next((d.subject for d in done if d.kind == "sample"), None))
     verbs = ", ".join(sorted({d.verb.value for d in done}))
-    before = [one for one in ledger.batches(name, 2) if int(one.batch) < int(done[0].batch)]
+    before = [one for one in store.batches(name, 2) if int(one.batch) < int(done[0].batch)]
     more = f" Before it: {describe(opened, before[0])}." if before and not batch else ""
     say(f"Undid: {verbs} of {about(done)}{_named(opened, done)}.{more}")
 

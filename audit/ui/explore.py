@@ -1,6 +1,6 @@
 """Explore: images first; every column filtered, sorted and drawn; a lasso; one image; export.
 
-A bulk decision is previewed, read from the generation of the page, and recorded as one batch.
+A bulk decision is previewed, read from the version of the page, and recorded as one batch.
 """
 
 from __future__ import annotations

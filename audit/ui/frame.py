@@ -12,8 +12,8 @@ from typing import Any
 import streamlit as st
 
 from audit.ui import link
+from audit.ui.decisions import show_decided
 from audit.ui.gallery import component
-from audit.ui.ledger import show_decided
 from audit.ui.opened import (
     Opened,
     choose_run,

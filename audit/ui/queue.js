@@ -1,4 +1,4 @@
-// Decisions by key and by button, queued in this tab until the ledger has them. Texts go through
+// Decisions by key and by button, queued in this tab until they are stored. Texts go through
 // textContent.
 // The strip goes on before the server answers, and hides what the server has drawn of another finding.
 // The queue lies in sessionStorage, so a reload sends it again; the server records an entry id once.
@@ -28,7 +28,7 @@ function inFront() {
   return coming || document.querySelector('[data-testid="stDialog"]') ? undefined : top;
 }
 
-// A group that shares an image with one that is being saved waits for the ledger.
+// A group that shares an image with one that is being saved waits for it.
 function shown({ data, want }) {
   if (data.kind === "selected") return data.picked.length ? { id: data.open } : undefined;
   if (want === END) return undefined;

@@ -507,36 +507,36 @@ def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | No
     Returns whether an entry was refused or undone, so that the page stays there. If Streamlit
     restarts the script in the middle, the rest is sent again.
     """
-    known, ledger, stays, name = answered_of(run.run), DecisionStore(run.run), False, me().name
+    known, store, stays, name = answered_of(run.run), DecisionStore(run.run), False, me().name
     with known.lock:
         for entry in entries:
             if entry.id in known.recorded:
                 continue
-            before = ledger.revision()
+            before = store.revision()
             own = before == run.decisions.revision or is_own(run, before)
             ended = False
             try:
                 answering(lambda entry=entry: _record(run, entry, then))()
                 ended = True
             finally:
-                recorded = _has_recorded(ledger, before, entry, name)
+                recorded = _has_recorded(store, before, entry, name)
                 if ended or recorded:
                     known.add(entry.id, recorded=recorded)
                 # what another process records meanwhile is no decision of this tab
-                if own and not ledger.has_news(before, name):
-                    st.session_state[OWN] = (str(run.run), ledger.revision())
+                if own and not store.has_news(before, name):
+                    st.session_state[OWN] = (str(run.run), store.revision())
             stays = stays or not recorded or entry.verb == UNDO
         if then is not None:
             _go_on(known, entries, then)
     return stays
 
 
-def _has_recorded(ledger: DecisionStore, before: str, entry: QueuedDecision, name: str) -> bool:
-    """Say whether an entry is in the ledger, after its revision `before`, whoever else wrote."""
-    was, now = ([int(n) for n in at.split("/")] for at in (before, ledger.revision()))
+def _has_recorded(store: DecisionStore, before: str, entry: QueuedDecision, name: str) -> bool:
+    """Say whether an entry is stored, after its revision `before`, whoever else wrote."""
+    was, now = ([int(n) for n in at.split("/")] for at in (before, store.revision()))
     if entry.verb == UNDO:
         return now[1] > was[1]
-    return any(d.by == name for d in ledger.log(ids=range(was[0] + 1, now[0] + 1)))
+    return any(d.by == name for d in store.log(ids=range(was[0] + 1, now[0] + 1)))
 
 
 def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> None:

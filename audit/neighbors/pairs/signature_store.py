@@ -1,7 +1,7 @@
 """Signatures on disk: what near-duplicate search needs of a picture, without opening it again.
 
 A scan writes Parquet files of (content hash, 1,233 bytes) under `RUN/signatures/`, each named by
-the hash of its content and never changed, so generations share them. They are written before the
+the hash of its content and never changed, so versions share them. They are written before the
 feature rows, so a scan that is killed never lacks a signature. A part that does not match its name
 is ignored, and the next scan replaces it.
 """
@@ -101,13 +101,13 @@ def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Sign
 
 
 PUBLISHED_WITH = "signature_parts"
-"""The fact of a run that names the parts of signatures its generation was published with."""
+"""The fact of a run that names the parts of signatures its version was published with."""
 
 
 def signed_pictures(store: Store, run: Path) -> pl.DataFrame | None:
     """Return the pictures whose signature is stored, as the column `content_hash`.
 
-    None where they are all those of the generation that is attached as `previous`: the parts are
+    None where they are all those of the version that is attached as `previous`: the parts are
     those of when it was published, and whole. `store` is that of a scan that has just listed its
     source.
     """
@@ -136,7 +136,7 @@ def check_signatures(run: Path) -> CheckedPart:
 
 
 def _count_lacking(run: Path) -> int:
-    """Return how many measured pictures of the current generation have no signature stored."""
+    """Return how many measured pictures of the current version have no signature stored."""
     try:
         with run_version.open_run(run) as store:
             run_version.with_own_tables(store)

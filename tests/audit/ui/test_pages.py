@@ -404,8 +404,8 @@ def test_the_kept_set_is_exported_in_each_form(
     monkeypatch: pytest.MonkeyPatch, run: Path, tmp_path: Path
 ) -> None:
     started: list[tuple[object, ...]] = []
-    monkeypatch.setattr("audit.ui.ledger.start_job", lambda *a, **k: started.append((*a, k)))
-    monkeypatch.setattr("audit.ui.ledger.begin", lambda job: None)
+    monkeypatch.setattr("audit.ui.decisions.start_job", lambda *a, **k: started.append((*a, k)))
+    monkeypatch.setattr("audit.ui.decisions.begin", lambda job: None)
     at = shown(monkeypatch, "ledger", run)
 
     def export(form: str) -> str:

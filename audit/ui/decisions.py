@@ -37,7 +37,7 @@ OWN = 20  # batches of one's own that are offered to be taken back
 RESTS_S = 1.0  # after the last message of keys
 FOLLOW_S = 5.0  # between drawings of the whole page for what others decide: 20 do so all the time
 FOLLOWED = "when the whole page was drawn for what others decided, monotonic"
-SEEN = "revision of the ledger when the whole page was drawn"
+SEEN = "revision of the decisions when the whole page was drawn"
 FORMS = {
     "csv": "Tables, CSV",
     "parquet": "Tables, Parquet",
