@@ -249,7 +249,7 @@ def _make(run: Opened, form: str) -> None:
 
 
 def show_decided() -> None:
-    """Draw who this is, Undo, and what was decided, which follows the ledger."""
+    """Draw who this is, Undo, and what was decided, which follows the log."""
     person = me()
     if serving() is not None:
         rename = f'<a class="small" href="{NAMING}" target="_self">Change the name</a>'

@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images[0] |= same
     images[3] |= same | {"License": "own"}
     made = made_run(tmp_path_factory.mktemp("card") / "run", images, ["DUP001", "SPLIT001"])
-    audit.open(made).decide("train/cat/0.jpg", "drop")
+    audit.open(made).decide("train/cat/2.jpg", "drop")
     return made
 
 

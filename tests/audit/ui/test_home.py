@@ -94,12 +94,11 @@ def test_no_page_asks_for_a_path(
     assert at.title[0].value == "Home"
     come(monkeypatch, service, Person("Ada", REVIEWER))
     for page in ("decisions", "subset"):
-        module = "ledger" if page == "decisions" else page
-        at = show(module, run="pets")
+        at = show(page, run="pets")
         assert not [
             one.label for one in at.text_input if "older" in one.label or "ile" in one.label
         ]
-    assert "Export" in [one.value for one in show("ledger", run="pets").header]
+    assert "Export" in [one.value for one in show("decisions", run="pets").header]
 
 
 def test_an_admin_asks_for_a_scan_and_everybody_sees_it_wait(

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 
 PAGES = (
-    "overview", "findings", "duplicates", "labels", "explore", "changes", "ledger", "subset",
+    "overview", "findings", "duplicates", "labels", "explore", "changes", "decisions", "subset",
     "start",
 )  # fmt: skip
 
@@ -392,7 +392,7 @@ def test_the_log_shows_decisions_and_the_export_writes(
     show: Show, run: Path, tmp_path: Path
 ) -> None:
     decisions.decide_samples(run, ["train/cat/dark.jpg"], Action.DROP)
-    at = show("ledger", run)
+    at = show("decisions", run)
     assert list(at.dataframe[0].value["subject"]) == ["train/cat/dark.jpg"]
     at.text_input(key="folder of the export").set_value(str(tmp_path / "out"))
     at.button(key="export").click().run()
@@ -406,7 +406,7 @@ def test_the_kept_set_is_exported_in_each_form(
     started: list[tuple[object, ...]] = []
     monkeypatch.setattr("audit.ui.decisions.start_job", lambda *a, **k: started.append((*a, k)))
     monkeypatch.setattr("audit.ui.decisions.begin", lambda job: None)
-    at = shown(monkeypatch, "ledger", run)
+    at = shown(monkeypatch, "decisions", run)
 
     def export(form: str) -> str:
         at.selectbox(key="format of the export").set_value(form).run()

@@ -137,23 +137,23 @@ def test_what_a_command_decides_meanwhile_is_no_answer_to_a_press(
 
 # A browser asks with the address that it had: here the one from before the latest answer.
 ASKED_BEFORE = """
-from audit.ui import ledger, link, start
+from audit.ui import decisions, link, start
 import streamlit as st
 if (asks := st.session_state.pop("asks", None)) is None:
     link.turn_to("labels")
-    run = st.session_state["run of before"] = ledger.open_chosen_run()
-    st.session_state[ledger.SEEN] = run.decisions.revision
+    run = st.session_state["run of before"] = decisions.open_chosen_run()
+    st.session_state[decisions.SEEN] = run.decisions.revision
     if st.session_state.pop("answers", False):
         link.put(suspect="the next one", image="b.jpg")
     st.session_state["stands"] = link.get("suspect"), link.get("image")
-elif asks == "ledger":
-    ledger._summary(st.session_state["run of before"])
+elif asks == "decisions":
+    decisions._summary(st.session_state["run of before"])
 else:
     start._draw_running(None)
 """
 
 
-@pytest.mark.parametrize("asks", ["ledger", "work"])
+@pytest.mark.parametrize("asks", ["decisions", "work"])
 def test_what_a_browser_asks_by_itself_leads_to_nothing_that_was_decided(
     play: Play, run: Path, asks: str
 ) -> None:
@@ -357,7 +357,7 @@ def test_batches_are_undone_whole_the_latest_first_or_each_by_its_button(
     press("drop", "", PICTURE)
     DecisionStore(run).undo(by="Ada")  # by a command: what is undone is passed over
     decisions.decide_samples(run, ["train/cat/0.jpg"], Action.KEEP, by="Bob")
-    at = shown(monkeypatch, "ledger", run)
+    at = shown(monkeypatch, "decisions", run)
     named = "train/dog/0.jpg, train/dog/1.jpg, train/dog/2.jpg and 2 more"
     assert f"keep of 5 samples: {named}" in text(at)
     mine = [button for button in at.button if button.label == "Undo" and button.key != "undo"]
