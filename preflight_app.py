@@ -2,7 +2,7 @@
 
     audit app RUN ...      or      audit serve      or      streamlit run app.py -- RUN ...
 
-Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.browse`. Every
+Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.results`. Every
 page is guarded here, in one place: one that fails says so in a sentence, and the others work.
 
 A module of its own, outside of both packages, because they do not know each other; installed beside
@@ -15,7 +15,17 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from audit.ui import changes, duplicates, explore, findings, labels, ledger, overview, start, subset
+from audit.ui import (
+    changes,
+    decisions,
+    duplicates,
+    explore,
+    findings,
+    labels,
+    overview,
+    start,
+    subset,
+)
 from audit.ui.frame import draw_frame, draw_sidebar
 from audit.ui.guard import served
 from audit.ui.home import page as home_page
@@ -34,7 +44,7 @@ def all_pages() -> dict[str, tuple[str, Callable[[], None], str, str]]:
         "labels": ("Dataset", labels.page, "Labels", "label"),
         "explore": ("Dataset", explore.page, "Explore", "grid_view"),
         "changes": ("Dataset", changes.page, "Changes", "difference"),
-        "decisions": ("Dataset", ledger.page, "Decisions", "history"),
+        "decisions": ("Dataset", decisions.page, "Decisions", "history"),
         "subset": ("Evaluation", subset.page, "Subset designer", "tune"),
         "profiles": ("Training", lambda: profiles.page(sizes_of), "Profiles", "speed"),
         "checks": ("Training", checks.page, "Checks", "checklist"),

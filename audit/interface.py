@@ -4,14 +4,11 @@
     run = audit.scan("images")
     run.findings
 
-A `Run` is a path and no more: every table is read when it is asked for, so that what a later scan
-or a decision changed is seen. Errors are those of `audit.errors`, in one sentence. Cost: a
-scan as on the command line; a table the query that reads it, well under a second for 100,000 rows.
+A `Run` holds a path only, and reads each table on access. Errors are those of `audit.errors`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,26 +23,28 @@ import polars as pl
 from audit.checking.check import select_checks
 from audit.checking.config import Config
 from audit.compare.diff import RunDiff, compare_runs
-from audit.compare.history import read_history
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
-from audit.decisions.ledger import Decision, Ledger
-from audit.decisions.waivers import apply_decisions
+from audit.decisions.store import Decision, DecisionStore
 from audit.errors import UsageError
 from audit.exports.application import ApplyResult, How, apply_plan
-from audit.exports.export import open_tables
 from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
-from audit.report import PICTURED, collect_report, render, write_card, write_report
-from audit.report.card import collect_facts, to_card
-from audit.report.contents import Report
-from audit.report.file_card import card_text, find_samples, make_file_card
+from audit.report import PICTURED, render, write_card, write_report
+from audit.report.card import to_card
+from audit.report.file_card import card_text
 from audit.report.html_page import picture_html, to_fragment
-from audit.report.pair_card import pair_text, show_pair
+from audit.report.pair_card import pair_text
 from audit.report.thumbnails import make_thumbnails
-from audit.report.wording import headline
-from audit.run import generations
-from audit.run.store import Store
+from audit.results.card_facts import collect_facts
+from audit.results.export_tables import open_tables
+from audit.results.file_details import find_samples, make_file_card
+from audit.results.formatting import headline
+from audit.results.frames import find_check, finding_frame
+from audit.results.pair_details import show_pair
+from audit.results.report_data import Report
+from audit.results.results import Results, open_results
+from audit.run import run_version
 from audit.run.user_query import query_frame
 from audit.run.writer_lock import claim_run
 from audit.scanning.measuring import PHASE_WORDS, Progress, ProgressCallback, ignore_progress
@@ -62,9 +61,9 @@ from audit.sources.python_objects import (
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
-    from audit.browse.label_review import LabelReview
-    from audit.choosing.choice import By, Choice, Doubt
-    from audit.neighbors.pairs.overlap import Finder
+    from audit.results.image_search import Finder
+    from audit.results.label_review import LabelReview
+    from audit.subset.choice import By, Choice, Doubt
 
 GIVEN = (
     "The images were given by a Python object. Where it had pixels, they are stored as PNG, and "
@@ -159,35 +158,13 @@ def _article(thing: object) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-# ---- results ----
-
-
-FINDINGS = """
-    SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.action, f.evidence,
-        coalesce(m.ids, []) AS ids, coalesce(m.paths, []) AS paths
-    FROM findings f LEFT JOIN (
-        SELECT fs.fingerprint, list(fs.sample_id ORDER BY fs.position) AS ids,
-            list(s.uri ORDER BY fs.position) AS paths
-        FROM finding_samples fs JOIN samples s ON s.id = fs.sample_id GROUP BY fs.fingerprint
-    ) m USING (fingerprint) WHERE ? IS NULL OR f.code = ? ORDER BY f.rowid
-"""
-GROUPS = """
-    SELECT p.representative AS "group", p.id, s.uri AS path, p.split, p.label
-    FROM pictures p JOIN samples s ON s.id = p.id
-    WHERE p.representative IS NOT NULL ORDER BY p.representative, p.id
-"""
-
-
 class Run:
     """The results of an audit: frames of findings, images, pairs, groups and annotations."""
 
     def __init__(self, path: Place) -> None:
-        """Name the run; raises RunError where there is none."""
         self.path = Path(path)
-        generations.require(self.path)
+        run_version.require(self.path)
         self._finder: tuple[str, Finder] | None = None
-
-    # ---- tables ----
 
     @property
     def findings(self) -> pl.DataFrame:
@@ -197,7 +174,7 @@ class Run:
         (struct of all numbers; null if a check has no such number), ids and paths of the samples
         (lists), status (open, waived, decided).
         """
-        return self._findings(None)
+        return self._results().findings()
 
     def found(self, code: str) -> pl.DataFrame:
         """Return the findings of one check, such as DUP003, with its evidence as columns.
@@ -205,48 +182,23 @@ class Run:
         A column is called evidence_NAME if its name is in use. Raises UsageError for an unknown
         code or name.
         """
-        with generations.open_run(self.path) as store:  # checks of one's own are known there
-            ran = store.scalar(
-                "SELECT code FROM check_runs WHERE code = upper(?) OR name = ?", [code, code]
-            )
-        frame = self._findings(ran or select_checks([code])[0].code)
+        results = self._results()
+        code = find_check(results, code) or select_checks([code])[0].code
+        frame = finding_frame(results, code)
         numbers = frame["evidence"].struct.unnest()
         taken = set(numbers.columns) & set(frame.columns)
         numbers = numbers.rename({name: f"evidence_{name}" for name in taken})
         return frame.drop("evidence").hstack(numbers)
 
-    def _findings(self, code: str | None) -> pl.DataFrame:
-        with generations.open_run(self.path) as store:
-            frame = store.query(FINDINGS, [code, code])
-        settled = apply_decisions(self.path).settled.select("fingerprint", "status")
-        return (
-            frame.with_columns(_evidence(frame["evidence"]))
-            .join(settled, on="fingerprint", how="left", maintain_order="left")
-            .with_columns(pl.col("status").fill_null("open"))
-        )
+    def _results(self) -> Results:
+        return open_results(self.path)
 
     @property
     def images(self) -> pl.DataFrame:
         """The samples, in order of id: path, split, label, measured features, columns of a
         manifest, and `decision` (null without one).
         """
-        with generations.open_run(self.path) as store:
-            frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
-            extra = self._metadata(store)
-        frame = frame.rename({"uri": "path", "group_key": "group"})
-        if extra is not None:
-            taken = {c: f"{c}_of_manifest" for c in extra.columns if c in frame.columns}
-            extra = extra.rename({"sample_id": "id"} | taken)
-            frame = frame.join(extra, on="id", how="left", maintain_order="left")
-        decided = apply_decisions(self.path).effective.select(
-            "id", pl.col("verb").alias("decision")
-        )
-        return frame.join(decided, on="id", how="left", maintain_order="left")
-
-    @staticmethod
-    def _metadata(store: Store) -> pl.DataFrame | None:
-        own = [c for c in store.columns("metadata") if c != "sample_id"]
-        return store.query("SELECT * FROM metadata") if own else None
+        return self._results().images()
 
     @property
     def pairs(self) -> pl.DataFrame:
@@ -256,30 +208,28 @@ class Run:
     @property
     def groups(self) -> pl.DataFrame:
         """The members of every duplicate group: group, id, path, split, label."""
-        with generations.open_run(self.path) as store:
-            return store.query(GROUPS)
+        return self._results().groups()
 
     @property
     def annotations(self) -> pl.DataFrame:
         """Bounding boxes in px of the displayed image, by sample and annotation file."""
-        with generations.open_run(self.path) as store:
-            if not store.columns("boxes"):
-                return pl.DataFrame()
-            return store.query("SELECT * FROM boxes ORDER BY sample_id, file, entry")
+        return self._results().boxes()
 
     @property
     def decisions(self) -> pl.DataFrame:
         """All decisions, newest first; `undone` marks those that were undone."""
-        rows = [{name: getattr(d, name) for name in _DECISION} for d in Ledger(self.path).log()]
+        rows = [
+            {name: getattr(d, name) for name in _DECISION} for d in DecisionStore(self.path).log()
+        ]
         return pl.DataFrame(rows, schema=_DECISION)
 
     @property
     def history(self) -> pl.DataFrame:
         """The results of each scan and re-check, oldest first: at (UTC), files, findings by
-        severity (error, warning, info), added and removed findings, and the generation. `diff`
-        accepts a generation while it is stored.
+        severity (error, warning, info), added and removed findings, and the version. `diff`
+        accepts a version while it is stored.
         """
-        return pl.DataFrame([moment.row() for moment in read_history(self.path)])
+        return pl.DataFrame([moment.row() for moment in self._results().history()])
 
     @property
     def tags(self) -> pl.DataFrame:
@@ -293,7 +243,7 @@ class Run:
         return self._exported("manifest")
 
     def _exported(self, table: str) -> pl.DataFrame:
-        with open_tables(self.path) as tables:
+        with open_tables(self._results()) as tables:
             return tables.table(table)
 
     def sql(self, query: str) -> pl.DataFrame:
@@ -301,19 +251,17 @@ class Run:
         return query_frame(self.path, query)
 
     def diff(self, earlier: Run | Place) -> RunDiff:
-        """Return the changes since another run, or an earlier generation of this run, such as
+        """Return the changes since another run, or an earlier version of this run, such as
         `run.path / "gen-0003"`: `.files`, `.findings`, `.counts()`.
         """
         return compare_runs(earlier.path if isinstance(earlier, Run) else Path(earlier), self.path)
 
-    # ---- looking ----
-
     def show(self, path: Place, other: Place | None = None) -> Shown:
         """Return all results of one file, or compare two files; a notebook displays the images."""
         if other is not None:
-            card = show_pair(self.path, os.fspath(path), os.fspath(other))
+            card = show_pair(self._results(), os.fspath(path), os.fspath(other))
             return Shown(pair_text(card), "")
-        found = make_file_card(self.path, os.fspath(path))
+        found = make_file_card(self._results(), os.fspath(path))
         return Shown(card_text(found), picture_html(found))
 
     def find(self, picture: Place) -> pl.DataFrame:
@@ -322,9 +270,9 @@ class Run:
         path, id, split, label, kind (bytes, pixels, near), score (log odds of near-duplicates)
         and transformation. Raises UsageError if the file is not an image.
         """
-        from audit.neighbors.pairs.overlap import Finder
+        from audit.results.image_search import Finder
 
-        now = generations.require(self.path).name
+        now = run_version.require(self.path).name
         if self._finder is None or self._finder[0] != now:
             self._finder = now, Finder(self.path)
         return self._finder[1].find(os.fspath(picture))
@@ -350,9 +298,7 @@ class Run:
         return write_card(self._report(), Path(path), licence)[0]
 
     def _report(self, worst: int = 5) -> Report:
-        return collect_report(self.path, worst=worst)
-
-    # ---- acting ----
+        return self._results().overview(worst)
 
     def decide(
         self,
@@ -381,13 +327,13 @@ class Run:
             )
         words = [things] if isinstance(things, str) else list(things or ())
         findings = [word for word in words if _FINDING.match(word)]
-        samples = find_samples(self.path, [word for word in words if word not in findings])
+        samples = find_samples(self._results(), [word for word in words if word not in findings])
         entries = decisions.named_entries(self.path, findings, samples, verb, value, note, by)
-        return Ledger(self.path).record(entries)
+        return DecisionStore(self.path).record(entries)
 
     def undo(self, n: int = 1, by: str | None = None) -> list[Decision]:
         """Undo your last `n` batches, and return the undone decisions."""
-        return Ledger(self.path).undo(n, by)
+        return DecisionStore(self.path).undo(n, by)
 
     def plan(
         self, path: Place | None = None, *, splits: str | Mapping[str, float] | None = None,
@@ -449,7 +395,7 @@ class Run:
         files. `unlabelled`: only images without a label. `fresh_from`: an earlier selection, to
         exclude. `.classes` and `.reach` give the expected gain.
         """
-        from audit.choosing.choice import Wanted, select_pictures
+        from audit.subset.choice import Wanted, select_pictures
 
         lists = [None if p is None else Path(p) for p in (listed, fresh_from, predictions)]
         wanted = Wanted(split, lists[0], unlabelled, lists[1], lists[2])
@@ -463,11 +409,7 @@ class Run:
         LABEL007 and among all labels. Your reviews update both: relabel:NAME (the present class
         confirms a label), and keep for a LABEL006 finding. Raises UsageError without judged labels.
         """
-        from audit.browse.label_review import review_labels
-
-        return review_labels(self.path, n, first)
-
-    # ---- words ----
+        return self._results().labels(n, first)
 
     def __repr__(self) -> str:
         report = self._report(worst=0)
@@ -494,36 +436,7 @@ class Shown:
         self.text, self._picture = text, picture
 
     def __repr__(self) -> str:
-        """Return the text; what is in a name can steer no terminal."""
         return "\n".join(visible(line) for line in self.text.splitlines())
 
     def _repr_html_(self) -> str:
         return f"{self._picture}<pre>{escape(repr(self))}</pre>"
-
-
-def _evidence(texts: pl.Series) -> pl.Series:
-    """Return evidence as a struct of all the keys that these findings have."""
-    rows = [json.loads(text or "{}") for text in texts]
-    keys = dict.fromkeys(key for row in rows for key in row)
-    if not keys:
-        return pl.Series("evidence", [{}] * len(rows), pl.Struct([]))
-    kinds = {key: _kind([row[key] for row in rows if key in row]) for key in keys}
-    fields = {
-        key: pl.Series(key, [_as(kind, row.get(key)) for row in rows], kind)
-        for key, kind in kinds.items()
-    }
-    return pl.DataFrame(fields).to_struct("evidence")
-
-
-def _kind(values: Sequence[object]) -> type[pl.DataType]:
-    if all(isinstance(v, bool) for v in values):
-        return pl.Boolean
-    if all(isinstance(v, int) and abs(v) < 2**63 for v in values):
-        return pl.Int64
-    return pl.Float64 if all(isinstance(v, int | float) for v in values) else pl.String
-
-
-def _as(kind: type[pl.DataType], value: object) -> object:
-    if value is None or kind is not pl.String or isinstance(value, str):
-        return value
-    return json.dumps(value)

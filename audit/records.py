@@ -58,7 +58,7 @@ class Action(StrEnum):
     UNTAG = "untag"
 
 
-# What the ledger records, in the order in which an error message lists it.
+# What a reviewer records, in the order in which an error message lists it.
 DECISIONS = (
     Action.KEEP, Action.DROP, Action.RELABEL, Action.MOVE, Action.FALSE_POSITIVE, Action.FIX,
 )  # fmt: skip

@@ -41,7 +41,7 @@ from bench import Document, hall, measures, run_apart, run_command
 
 from audit.annotations import measure_boxes
 from audit.picture.features import FEATURE_ROW, MEASURED
-from audit.run.generations import MEASUREMENTS, building, discard_building, publish
+from audit.run.run_version import MEASUREMENTS, building_folder, discard_building, publish
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 
@@ -62,7 +62,7 @@ def make_run(run: Path, rows: int, findings: int, boxes: int = 0, classes: int =
     shutil.rmtree(run, ignore_errors=True)
     draw = np.random.default_rng(7)
     ids = _ids(draw, rows, classes)
-    with Store.create(building(run) / MEASUREMENTS) as store:
+    with Store.create(building_folder(run) / MEASUREMENTS) as store:
         store.create_measurements(FEATURE_ROW)
         store.append("samples", _samples(ids))
         store.append("features", _features(draw, ids))
@@ -77,7 +77,7 @@ def make_run(run: Path, rows: int, findings: int, boxes: int = 0, classes: int =
         if boxes:
             _add_boxes(store, draw, boxes)
         store.checkpoint()
-    with Store.create(building(run) / "findings-0001.duckdb") as store:
+    with Store.create(building_folder(run) / "findings-0001.duckdb") as store:
         store.create_findings()
         heads, members = _findings(draw, ids["id"].to_list(), findings)
         store.append("findings", heads)

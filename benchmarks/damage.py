@@ -25,7 +25,7 @@ from bench import Document, hall, measures, photographs, real_data, told
 from PIL import Image
 
 from audit.picture.decode import Limits, decode_picture
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 

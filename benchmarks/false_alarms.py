@@ -44,7 +44,7 @@ from audit.embeddings.nearest import nearest_rows
 from audit.embeddings.patches import scale_columns
 from audit.embeddings.ridge import decompose
 from audit.picture.features import FEATURE_ROW
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
 from audit.sources import open_source

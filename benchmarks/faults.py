@@ -1,6 +1,7 @@
 """Break things on purpose, and count what is lost.
 
     python benchmarks/faults.py strike [--repeats 3] [--only WORD] [--shard 0/2]
+    python benchmarks/faults.py decisions [--kills 30]
 
 Every fault strikes a real `audit` command on a small dataset: processes are killed, disks fill up,
 files of the run are damaged, two writers meet, the dataset changes under a scan. Each is repeated
@@ -10,6 +11,7 @@ equal those of an undisturbed run row for row, and that no command on the way en
 traceback. The last line has the number of tries and the share that failed. Where a fault needs
 root (a small disk of its own), it is left out without it. About 20 s a fault. `faulty` is what some
 faults start: a scan or recheck that kills itself at one of its events, in a process of its own.
+`decisions` kills `audit decide` at random moments of its run and of its writing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,10 +38,9 @@ from typing import Any
 import polars as pl
 from bench import AUDIT, ENVIRONMENT, ROOT, Document, hall, measures, shard_of
 
-from audit.decisions.ledger import LEDGER, Ledger
-from audit.decisions.ledger import NAME as COPY
+from audit.decisions.store import COPY, DATABASE, DecisionStore
 from audit.run import store as stores
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import measuring, scanning
 from audit.sources import open_source
 
@@ -296,7 +297,7 @@ def disk_full(scene: Scene, share: tuple[float, float], *, fresh: bool) -> bool:
         happened = done.code != 0 and ("full" in done.said or "space" in done.said.lower())
         shutil.copytree(scene.run, saved, ignore_dangling_symlinks=True)
     if fresh:
-        shutil.copy(kept / LEDGER, saved / LEDGER)
+        shutil.copy(kept / DATABASE, saved / DATABASE)
     shutil.rmtree(kept)
     scene.run = saved.rename(kept)
     return happened
@@ -437,11 +438,11 @@ def overwrite(path: Path, rng: random.Random, how: str) -> bool:
 
 
 def damaged(scene: Scene, find: Callable[[Scene], Path], how: str) -> bool:
-    """Damage a file of the run, ask for a report, then repair."""
+    """Damage a file of the run, ask for a report, and verify."""
     happened = overwrite(find(scene), scene.random, how)
     scene.audit("report", scene.run)
     scene.audit("verify", scene.run)
-    scene.audit("verify", scene.run, "--repair")
+    scene.audit("decide", scene.run, "--from", scene.run / COPY)  # refused without damage
     return happened
 
 
@@ -467,7 +468,7 @@ for _name, _find, _ways in (
     ("measurements.duckdb", measurements_file, "removed emptied truncated header middle"),
     ("the findings file", findings_file, "removed emptied truncated header"),
     ("a file of signatures", signature_part, "removed emptied truncated middle"),
-    ("the ledger", of_run(LEDGER), "removed emptied truncated header"),
+    ("the decisions", of_run(DATABASE), "removed emptied truncated header"),
 ):
     for _how in _ways.split():
         fault(f"{_name}: {_how}", damaged, _find, _how)
@@ -475,8 +476,8 @@ for _name, _find in (
     ("measurements.duckdb", measurements_file),
     ("the findings file", findings_file),
     ("a file of signatures", signature_part),
-    ("the ledger", of_run(LEDGER)),
-    ("the copy of the ledger", of_run(COPY)),
+    ("the decisions", of_run(DATABASE)),
+    ("the copy of the decisions", of_run(COPY)),
     ("CURRENT", of_run("CURRENT")),
 ):
     fault(f"a bit of {_name} is flipped", damaged, _find, "a bit")
@@ -517,7 +518,6 @@ def special(scene: Scene, find: Callable[[Scene], Path]) -> bool:
     os.mkfifo(path)
     scene.audit("report", scene.run)
     scene.audit("verify", scene.run)
-    scene.audit("verify", scene.run, "--repair")
     return True
 
 
@@ -673,7 +673,7 @@ def files_of(data: Path) -> dict[str, tuple[int, int]]:
 
 
 def decided(run: Path) -> Decisions:
-    return [(d.id, d.subject, d.verb.value) for d in Ledger(run).log()]
+    return [(d.id, d.subject, d.verb.value) for d in DecisionStore(run).log()]
 
 
 def index(run: Path) -> Index:
@@ -820,6 +820,172 @@ def strike(
 
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         return with_share(conclude(struck(prepare(Path(name)))), totals)
+
+
+# ---- killed at random moments ----
+
+
+Listing = dict[str, bytes]
+
+
+def listing(folder: Path) -> Listing:
+    """Return the files of a folder as a scan would take them: without hidden names."""
+    found = (p for p in folder.rglob("*") if p.is_file())
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in found if not any(part.startswith(".") for part in p.relative_to(folder).parts)
+    }  # fmt: skip
+
+
+def kill_at_moment(scene: Scene, duration: float, *words: object) -> bool:
+    """Start a command and kill it at a random moment; returns whether it was still at work."""
+    process = scene.start(*words)
+    time.sleep(scene.random.uniform(0.25, 1.0) * duration)
+    alive = process.poll() is None
+    process.kill()
+    scene.end(process)
+    return alive
+
+
+def run_after_kill(scene: Scene, duration: float, words: Sequence[object], whole: Index) -> str:
+    """Kill a writer of a run; returns what is wrong afterwards, "" where nothing is."""
+    if not kill_at_moment(scene, duration, *words):
+        return "too late"
+    said = scene.audit("report", scene.run, "--json").said
+    if not ('"schema"' in said or "no finished scan yet" in said or "There is no run" in said):
+        return f"the run does not open: {said.strip()[-140:]}"
+    if "Traceback" in said:
+        return "traceback"
+    scene.audit("scan", scene.data, "--out", scene.run, "--fail-on", "never")
+    if scene.commands[-1].code:
+        return f"the next scan: {scene.commands[-1].said.strip()[-140:]}"
+    differ, twice = differences(whole, index(scene.run))
+    return f"{differ} differ" if differ or twice else ""
+
+
+def folder_after_kill(
+    scene: Scene, duration: float, words: Sequence[object], target: Path, whole: Listing
+) -> str:
+    """Kill `audit apply`; returns what is wrong afterwards, "" where nothing is."""
+    if not kill_at_moment(scene, duration, *words):
+        return "too late"
+    found = listing(target) if target.exists() else {}
+    half = bool(found) and found != whole
+    done = scene.audit(*words)
+    if done.code:
+        return f"the next apply: {done.said.strip()[-140:]}"
+    if listing(target) != whole:
+        return "the next apply makes another tree"
+    return f"{len(found)} of {len(whole)} files, without a sign" if half else ""
+
+
+@measures(app)
+def kills(
+    repeats: int = 30, only: str = "", seed: int = 1, copies: int = 6
+) -> tuple[Document, bool]:
+    """Kill `audit scan`, `recheck` and `apply` with signal 9 at random moments, then go on.
+
+    After each kill the run opens or has no finished scan yet, and a scan ends with the rows of an
+    undisturbed one; the folder of an apply is empty or whole, and a second apply ends with the
+    files of an undisturbed one. Of the scans, every second is a first one; of the applies, every
+    second writes into an empty folder that exists. `copies`: of the dataset that is applied.
+    """
+    totals: Document = {}
+    with tempfile.TemporaryDirectory(prefix="kills-") as name:
+        stage = prepare(Path(name))
+        folder, data, target = stage[0], stage[0] / "data", stage[0] / "scene" / "new"
+        large = folder / "large"
+        for number in range(copies):
+            shutil.copytree(data / "val", large / f"copy{number}" / "val")
+        maker = Scene(folder, large, folder / "plans", random.Random(0))
+        maker.scan()
+        plan, whole_folder = folder / "plan.json", folder / "applied"
+        maker.audit("export", maker.run, "--plan", plan)
+        scan = ("scan", data, "--out", folder / "scene" / "run", "--fail-on", "never")
+        apply = ("apply", plan, "--to", target)
+        recheck = ("recheck", folder / "scene" / "run", "--fail-on", "never")
+        begun = time.perf_counter()
+        maker.end(maker.start("apply", plan, "--to", whole_folder))
+        seconds = {"apply": time.perf_counter() - begun}
+        tree = listing(whole_folder)
+        for verb, words in (("scan", scan), ("recheck", recheck), ("apply", apply)):
+            if only not in verb:
+                continue
+            tally = Counter[str]()
+            for number in range(4 * repeats):
+                if tally["killed"] == repeats:
+                    break
+                shutil.rmtree(folder / "scene", ignore_errors=True)
+                (folder / "scene").mkdir()
+                rng = random.Random(f"{seed} {verb} {number}")
+                scene = Scene(folder / "scene", data, folder / "scene" / "run", rng)
+                fresh = number % 2
+                if verb == "apply":
+                    if fresh:
+                        target.mkdir()
+                    wrong = folder_after_kill(scene, seconds[verb], words, target, tree)
+                else:
+                    if verb == "recheck" or not fresh:
+                        source = "whole" if verb == "recheck" else "run"
+                        shutil.copytree(folder / source, scene.run)
+                    if verb not in seconds:
+                        begun = time.perf_counter()
+                        scene.end(scene.start(*words))
+                        seconds[verb] = time.perf_counter() - begun
+                        continue
+                    wrong = run_after_kill(scene, seconds[verb], words, stage[1])
+                if wrong == "too late":
+                    continue
+                tally["killed"] += 1
+                tally["wrong"] += bool(wrong)
+                if wrong:
+                    print(f"    {verb} {number}: {wrong}", flush=True)
+            print(f"| `audit {verb}` | {tally['killed']} | {tally['wrong']} |", flush=True)
+            totals[verb] = {"killed": tally["killed"], "wrong": tally["wrong"],
+                            "undisturbed_s": round(seconds[verb], 2)}  # fmt: skip
+    return totals, not any(one["wrong"] for one in totals.values())
+
+
+@measures(app)
+def decisions(kills: int = 30, seed: int = 1) -> tuple[Document, bool]:
+    """Kill `audit decide` at so many moments: is a reported decision lost, or one there twice?
+
+    Every second kill strikes soon after the journal of a transaction appears.
+    """
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        run = Path(name) / "run"
+        scene = Scene(Path(name), ROOT / "sample_data", run, random.Random(seed))
+        assert scene.scan().code == 0, scene.commands[-1].said
+        words, reported, seconds, in_writing = (
+            ("--where", "true", "--as", "keep", "--yes"),
+            [],
+            0.0,
+            0,
+        )
+        for number in range(kills + 1):  # the first is not killed
+            began, process = time.monotonic(), scene.start("decide", run, *words, "--note", number)
+            if number % 2:
+                while process.poll() is None and not (run / f"{DATABASE}-journal").exists():
+                    pass
+                in_writing += process.poll() is None
+                time.sleep(scene.random.uniform(0, 0.02))
+            elif number:
+                time.sleep(scene.random.uniform(0, seconds))
+            if number:
+                process.send_signal(signal.SIGKILL)
+            reported += [str(number)] * ("Recorded" in scene.end(process).said)
+            seconds = seconds or time.monotonic() - began
+        log = json.loads(scene.audit("decide", run, "--log", "-n", 10**9, "--json").said)
+        rows = Counter(row["note"] for row in log)
+        subjects = Counter((row["note"], row["subject"]) for row in log)
+        facts = {
+            "kills": kills, "in_writing": in_writing, "reported": len(reported),
+            "recorded": len(rows), "lost": sum(note not in rows for note in reported),
+            "in_part": sum(n != rows["0"] for n in rows.values()),
+            "twice": sum(n > 1 for n in subjects.values()),
+            "verify": scene.audit("verify", run).code,
+        }  # fmt: skip
+    return facts, not any(facts[bad] for bad in ("lost", "in_part", "twice", "verify"))
 
 
 if __name__ == "__main__":

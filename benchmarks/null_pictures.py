@@ -73,7 +73,7 @@ from audit.picture.hashing import hashes as picture_hashes
 from audit.picture.measure import PictureBatch, signature_table
 from audit.picture.pixels import Picture as Measurable
 from audit.picture.signatures import make_signature, stack_signatures
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.statistics.box_fit import (

@@ -35,7 +35,8 @@ import torch
 from bench import ENVIRONMENT, ROOT, Document, hall, measures
 from torch.utils.data import DataLoader, Dataset
 
-from pipeline_profiler.precision.table import table_from_dict
+from pipeline_profiler.precision.summary import summarise
+from pipeline_profiler.precision.table import measurement_from_dict
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.measure import arms, environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options
@@ -210,7 +211,8 @@ def precision_table(device: Device, seconds: float, data: Path | None, out: Path
                 whole.results["precision"][key] += value
     assert whole is not None
     out.write_bytes(whole.packed())
-    statuses = [row.status for row in table_from_dict(whole.results["precision"]).rows]
+    measured = measurement_from_dict(whole.results["precision"])
+    statuses = [cell.probe.status for cell in measured.cells]
     return {name: statuses.count(name) for name in set(statuses)}
 
 
@@ -381,7 +383,7 @@ def page(session: Session, lines: list[str]) -> str:
     """The Markdown page."""
     rows = []
     if "precision" in session.results:
-        table = table_from_dict(session.results["precision"])
+        table = summarise(measurement_from_dict(session.results["precision"]))
         rows = ["| " + " | ".join(format_row(row)) + " |" for row in table.rows]
         rows[:0] = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
         rows += ["", *(f"- {sentence}" for sentence in table.sentences)]

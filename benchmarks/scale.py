@@ -91,7 +91,7 @@ from audit.picture.signatures import (
     stack_signatures,
 )
 from audit.report import collect_report, to_json
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
 from audit.sources import open_source

@@ -3,7 +3,7 @@
     python benchmarks/service.py kills --moments 30
     python benchmarks/service.py load --seconds 240
 
-`kills`: a real server over a small dataset that grows. A reviewer decides all the time and sends
+`kills`: a real server over a small dataset that grows. Reviewers decide all the time and send
 again what was not answered, with the same key; an admin asks for scans. After each kill -9 the next
 server must have the queue, every decision that was answered, once, and the whole history; at the
 end every scan that was asked for is done, or was asked for twice while it waited.
@@ -41,11 +41,11 @@ import numpy as np
 from bench import ENVIRONMENT, Document, hall, measures
 from PIL import Image
 
-from audit.browse.people import People
-from audit.compare.history import HISTORY
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import UsageError
+from audit.results.history import HISTORY
 from audit.service.client import Connection
+from audit.service.people import People
 
 app = hall(__doc__)
 CODE, LISTED = "IMG001", "/datasets/pets/findings"
@@ -102,7 +102,7 @@ def grow(source: Path, n: int, draw: np.random.Generator) -> None:
 
 
 @measures(app)
-def kills(moments: int = 30, seed: int = 1) -> tuple[Document, bool]:
+def kills(moments: int = 30, reviewers: int = 1, seed: int = 1) -> tuple[Document, bool]:
     """Is everything whole after kill -9 at so many moments?"""
     draw, when = np.random.default_rng(seed), random.Random(seed)
     lost: list[str] = []
@@ -112,12 +112,20 @@ def kills(moments: int = 30, seed: int = 1) -> tuple[Document, bool]:
         line = [sys.executable, "-m", "audit", "scan", "data", "--out", "run"]
         subprocess.run(line, cwd=folder, env=ENVIRONMENT, capture_output=True)
         people = People(folder)
-        reviewer, admin = (people.invite(r, r) for r in ("reviewer", "admin"))
+        names = [f"reviewer{number}" for number in range(reviewers)]
+        tokens, admin = (
+            [people.invite(n, "reviewer") for n in names],
+            people.invite("admin", "admin"),
+        )
         server = serve_run(folder, folder / "run", str(folder / "data"))
         answered: dict[str, int] = {}
         over = threading.Event()
-        sender = threading.Thread(target=_decide, args=(server, reviewer, answered, over))
-        sender.start()
+        senders = [
+            threading.Thread(target=_decide, args=(server, token, name, answered, over))
+            for token, name in zip(tokens, names, strict=True)
+        ]
+        for sender in senders:
+            sender.start()
         asked: set[int] = set()
         resumed = 0
         for moment in range(moments):
@@ -142,7 +150,8 @@ def kills(moments: int = 30, seed: int = 1) -> tuple[Document, bool]:
                 break
             time.sleep(0.5)
         over.set()
-        sender.join()
+        for sender in senders:
+            sender.join()
         lost += [f"job {job['number']} is {job['state']}: {job['said']}" for job in jobs
                  if job["state"] != "done"]  # fmt: skip
         files = sum(1 for path in (folder / "data").rglob("*.jpg"))
@@ -153,8 +162,8 @@ def kills(moments: int = 30, seed: int = 1) -> tuple[Document, bool]:
         lost += _whole(folder, answered, "the end")
         traced = (folder / "log").read_text().count("Traceback")
     return {
-        "moments": moments, "decisions": len(answered), "jobs": len(jobs), "went_on": resumed,
-        "tracebacks": traced, "lost": lost,
+        "moments": moments, "reviewers": reviewers, "decisions": len(answered), "jobs": len(jobs),
+        "went_on": resumed, "tracebacks": traced, "lost": lost,
     }, not lost and not traced  # fmt: skip
 
 
@@ -163,11 +172,13 @@ def _ask_scan(server: Server, token: str) -> int:
     return int(json.loads(here.ask("/datasets/pets/jobs", {"action": "scan"}))["job"])
 
 
-def _decide(server: Server, token: str, answered: dict[str, int], over: threading.Event) -> None:
+def _decide(
+    server: Server, token: str, name: str, answered: dict[str, int], over: threading.Event
+) -> None:
     """Decide about samples in turn; what is not answered is sent again with its key."""
     number = 0
     while not over.is_set():
-        key = f"key-{number}"
+        key = f"{name}-{number}"
         body = {"things": [f"train/cat/{number % 100:05}.jpg"], "verdict": "keep", "note": key}
         try:
             sent = Connection(server.url, token).ask("/datasets/pets/decisions", body, key)
@@ -180,7 +191,7 @@ def _decide(server: Server, token: str, answered: dict[str, int], over: threadin
 def _whole(folder: Path, answered: dict[str, int], when: str) -> list[str]:
     """Say what is not as it was answered."""
     found = []
-    notes = Counter(one.note for one in Ledger(folder / "run").log())
+    notes = Counter(one.note for one in DecisionStore(folder / "run").log())
     found += [f"{when}: {key} was answered and is {notes[key]} times in the ledger"
               for key in answered if notes[key] != 1]  # fmt: skip
     found += [f"{when}: {note} is {n} times in the ledger" for note, n in notes.items() if n > 1]
@@ -251,7 +262,7 @@ def load(
             time.sleep(1)
         for one in work:
             one.join()
-        rows_of = {(one.by, one.note or one.subject, one.batch) for one in Ledger(run).log()}
+        rows_of = {(one.by, one.note or one.subject, one.batch) for one in DecisionStore(run).log()}
         found = Counter((by, what) for by, what, _ in rows_of)  # a finding and its samples: once
         wrong = [pair for pair in sent if found[pair] != 1]
         doubled = [pair for pair, n in found.items() if n > 1]

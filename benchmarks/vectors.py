@@ -29,9 +29,14 @@ import typer
 from bench import Document, hall, measures, peak_mb, read_picture, timed
 
 from audit.decisions.label_sample import share_of_sample
-from audit.embeddings.isolation import distance_scores
 from audit.embeddings.judged import judge_vectors
-from audit.embeddings.nearest import Nearest, nearest_rows
+from audit.embeddings.nearest import (
+    ISOLATION,
+    Nearest,
+    distance_scores,
+    nearest_places,
+    nearest_rows,
+)
 from audit.embeddings.patches import describe_patches, scale_columns
 from audit.embeddings.ridge import decompose
 from audit.picture.signatures import (
@@ -87,7 +92,7 @@ def cost_of(n: int, width: int | None) -> Document:
     with timed() as seconds["neighbours"]:
         near = nearest_rows(parts, own)
     with timed() as seconds["distances"]:
-        distance_scores(parts, own)
+        distance_scores(parts, nearest_places(parts, own, ISOLATION))
     with timed() as seconds["labels"]:
         judge_vectors(views, near, labels, own, CLASSES, parts)
     found = {part: spent["cpu_s"] for part, spent in seconds.items()}

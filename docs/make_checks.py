@@ -63,7 +63,7 @@ def schema_document() -> str:
         f"# The store (schema {SCHEMA_VERSION})\n\n",
         'Query a run with `audit sql RUN "SELECT ..."`, which opens both databases. They are\n'
         "DuckDB files, such as `RUN/gen-0001/measurements.duckdb`. `RUN/CURRENT` names the\n"
-        "published generation (`gen-0001`) and its findings file.\n\n"
+        "published version (`gen-0001`) and its findings file.\n\n"
         "| view | holds |\n|---|---|\n"
         "| `images` | `samples` joined with `features`, and `pixels` (width x height), `aspect`"
         " (width / height), `subject` (id@hash, the key of findings about one sample) |\n"

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.cli.output import check_output, write_report
-from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 from pipeline_profiler.profiling.measure.main_guard import refuse_unguarded
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, Guard
 from pipeline_profiler.profiling.record.session import ProfileError, Session
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report import render
 
 
@@ -63,7 +63,7 @@ class Profile:
         place = os.fspath(path)
         render.check_format(place)
         check_output(place)
-        return write_report(lambda: render.make_report(self.session, place), place)
+        return write_report(render.make_report(self.session, place), place)
 
     def __repr__(self) -> str:
         return f"Profile: {self.sentence}"
@@ -126,7 +126,7 @@ def profile_loader(
     )
     refuse_unguarded(bench.loader())
     session = measure_arms(bench, options)
-    session.results |= diagnose_session(session).as_results()
+    judge_session(session)
     return Profile(session)
 
 

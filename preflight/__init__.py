@@ -1,5 +1,4 @@
-"""What both programs are made of, `audit` and `pipeline-profiler`: it knows neither of them.
+"""What both programs share: exits, output, progress, cores.
 
-How a command ends and what it prints, its progress, the cores it may use. The standard library
-alone at module level, because the recorder that lives in a user's training imports it.
+Standard library alone at module level, because the recorder in a user's training imports it.
 """

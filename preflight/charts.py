@@ -1,9 +1,7 @@
 """Charts of reports as inline SVG, without scripts, readable in black and white.
 
-Shapes (`bar`, `text`, `line`) return escaped markup; `drawing` puts them into an `<svg>`, `figure`
-below a caption. The charts take rows of labels and numbers. Every chart has a title and its numbers
-as text; colours are those of Okabe and Ito (2008), which colour-blind readers tell apart, and lie
-well on light and dark.
+Shapes (`bar`, `text`, `line`) return escaped markup; charts take rows of labels and numbers.
+Colours: Okabe and Ito (2008).
 """
 
 from __future__ import annotations
@@ -19,9 +17,6 @@ WIDTH, ROW, LABEL, FIGURES = 720, 24, 170, 90  # px: a chart, a row, its label, 
 SMALL, TALL, HEAD, FOOT = 200, 90, 18, 18  # px: a histogram, its bars, its title, its labels
 CELL = 9  # px of a map
 AXIS = 'stroke="currentColor" stroke-opacity="0.4"'
-
-
-# ---- shapes ----
 
 
 def _markup(element: str) -> Markup:
@@ -71,9 +66,6 @@ def figure(height: float, title: str, shapes: Sequence[Markup]) -> Markup:
     return _markup('<figure tabindex="0"><figcaption>{}</figcaption>{}</figure>').format(
         title, drawn
     )
-
-
-# ---- charts of a column's width ----
 
 
 def _spaced(unit: str) -> str:
@@ -153,9 +145,6 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], unit:
     return figure(len(rows) * ROW + 12, title, shapes)
 
 
-# ---- small ones, to stand side by side: each has its own scale, its shape is what is compared ----
-
-
 def histogram(title: str, heights: Sequence[tuple[str, int]], colour: int) -> Markup:
     """Return upright bars; a height is its label ("": none is written) and its number."""
     most, step = max([n for _, n in heights] + [1]), SMALL / max(len(heights), 1)
@@ -171,10 +160,7 @@ def histogram(title: str, heights: Sequence[tuple[str, int]], colour: int) -> Ma
 
 
 def density(title: str, cells: Sequence[tuple[int, int, int]], side: int, colour: int) -> Markup:
-    """Return a map of `side` cells a side; a cell is column, row and number: the darker, the more.
-
-    Darkness is opacity, which both themes show.
-    """
+    """Return a map of `side` cells a side; a cell is (column, row, number), darker for more."""
     most, edge = max([n for *_, n in cells] + [1]), CELL * side
     frame = '<rect x="0.5" y="{}" width="{}" height="{}" fill="none" {}/>'
     shapes: list[Any] = [

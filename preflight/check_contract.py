@@ -1,9 +1,7 @@
 """The contract of a check in both programs: code, name, documentation page, source location.
 
-A check is a class in a file of a folder of checks. Its docstring is its page, in the sections that
-its program fixes; its code is never used again for another check; its name says the problem. What
-a check examines and what it answers are each program's own. No list of checks is kept: a walk over
-the folder imports each file once, and one that breaks the contract is named with its file and line.
+A check is a class whose docstring is its page. A walk over the folder finds all checks, and reports
+a broken contract with file and line.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ C = TypeVar("C", bound=Documented)
 
 @dataclass(frozen=True)
 class Contract:
-    """What one program asks of its checks; `error` is raised with the place and the broken rule.
-
-    `rules` are the program's own: (broken, sentence without a full stop) of a check.
-    """
+    """A program's rules for checks, (broken, sentence) each; `error` is raised with location."""
 
     families: tuple[str, ...]
     sections: tuple[str, ...]
@@ -48,9 +43,6 @@ class Contract:
         return bool(re.fullmatch(rf"({'|'.join(self.families)})\d{{3}}", code))
 
 
-# ---- finding checks ----
-
-
 def modules_in(package: str) -> Iterator[ModuleType]:
     """Import every file of a folder of checks, in the order of names."""
     folder = importlib.import_module(package)
@@ -59,12 +51,7 @@ def modules_in(package: str) -> Iterator[ModuleType]:
 
 
 def checks_in(modules: Iterable[ModuleType], base: type[C], contract: Contract) -> Mapping[str, C]:
-    """Return every check that these files define, by code and in its order; read-only.
-
-    A class whose name begins with `_` is the base of a family, and no check.
-
-    Raises the contract's error for a check that breaks a rule, and for a code used twice.
-    """
+    """Return every check of these files by code, `_` bases excluded; broken rules raise."""
     found: dict[str, C] = {}
     for module in modules:
         for _, cls in inspect.getmembers(module, inspect.isclass):
@@ -107,10 +94,7 @@ def named_checks(checks: Iterable[C], word: str) -> list[C]:
 
 
 def page_text(check: Documented) -> str:
-    """Return the text of a check's page: its docstring, without the indent.
-
-    A page that does not say what to do says the next step that the check's answers name.
-    """
+    """Return the page of a check: its docstring, with the next step if it has none."""
     text, step = inspect.cleandoc(type(check).__doc__ or ""), getattr(check, "next_step", "")
     if step and "\n## What to do\n" not in text:
         advice = f"\n## What to do\n{textwrap.fill(step, 100)}\n\n## Limits\n"

@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 def usable_cores() -> int:
-    """Return the cores this process may use: affinity and the container's CPU quota, at least 1.
-
-    Half a core is no core to run a process on: a quota of 1.5 gives 1.
-    """
+    """Return the whole cores this process may use: affinity and CPU quota, at least 1."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:

@@ -1,10 +1,8 @@
 """How a command ends: an exit code and one sentence, never a traceback.
 
-The codes of both programs: 0 clean; 1 findings at or above `--fail-on`, a bound exceeded, a check
-of a loader or training that failed, or damage that `audit verify` found; 2 the caller can fix it
-(usage, lock, missing extra, no such run, a loader or step that raises, hangs or ends early; what
-was measured is saved); 3 a check, rule or reader broke and the rest ran; 4 the machine or the
-program failed and there is no result; 130 interrupted.
+0 clean; 1 findings at or above `--fail-on`, a bound exceeded, a failed check, or damage that `audit
+verify` found; 2 the caller can fix it (partial results are saved); 3 a check, rule or reader broke
+and the rest ran; 4 the machine or the program failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -44,10 +42,7 @@ def strongest(*codes: ExitCode) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The sentences of one program; `unchanged` says what a failure has not touched, or nothing.
-
-    `keep`: control characters that its messages may hold.
-    """
+    """The sentences of one program; `unchanged`: what a failure leaves; `keep`: controls."""
 
     program: str
     unchanged: str = ""

@@ -1,10 +1,6 @@
-"""Opening of paths that come from outside: regular files below an allowed folder only.
+"""Open paths from outside: regular files below an allowed folder only.
 
-A named pipe waits for whoever writes to it, /dev/zero never ends, and a path in a document may be
-any path at all. So what is opened is opened without waiting and looked at before it is read
-(`regular`, given to `open` as its `opener`; `refuse_special` where a library opens), and what a
-document names is judged by one function (`inside`) before anything is opened, moved or removed.
-Cost: one call of the system a file.
+A named pipe waits and /dev/zero never ends, so a file opens without waiting and is checked first.
 """
 
 from __future__ import annotations
@@ -29,11 +25,7 @@ class SpecialFileError(OSError):
 
 
 def regular(path: Any, flags: int = os.O_RDONLY) -> int:
-    """Open a file, and nothing else, without waiting; returns its descriptor: an `opener`.
-
-    Raises SpecialFileError for what is no file, and OSError as `os.open` does. A folder passes: who
-    reads it is told by the system.
-    """
+    """Return the descriptor of a regular file or folder; SpecialFileError for other files."""
     try:
         file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
@@ -49,18 +41,12 @@ def regular(path: Any, flags: int = os.O_RDONLY) -> int:
 
 
 def real(path: Path) -> Path:
-    """Return `path.resolve()`, which before Python 3.13 ends with RuntimeError in a loop of links.
-
-    What such a path leads to is not there, as the next call of the system says.
-    """
+    """Return `path.resolve()`, also in a loop of links (a RuntimeError before Python 3.13)."""
     return Path(os.path.realpath(path))
 
 
 def refuse_special(path: Any) -> None:
-    """Raise SpecialFileError for what is neither file nor folder, before a library opens it.
-
-    What is not there, or may not be looked at, is left to who opens it.
-    """
+    """Raise SpecialFileError for what exists and is neither file nor folder."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -81,20 +67,14 @@ def _judge(path: Any, status: os.stat_result) -> None:
         raise SpecialFileError(errno.EINVAL, f"it is {kind}, and no file", os.fspath(path))
 
 
-# ---- what a document names ----
-
-
 def inside(folder: Path, name: object, *, links: bool = True) -> Path:
-    """Return the place below `folder` of a name that a document gives.
+    """Return the path below `folder` of a name in a document.
 
-    Raises ValueError for a name that leads elsewhere or is none: an absolute path, `..`, an empty
-    part, a NUL byte, what is too long or no text; and, with `links`, for one on whose way a folder
-    is a link. Without it the name alone is judged.
+    Raises ValueError for absolute paths, `..`, empty parts, NUL, long names; `links`: for links.
     """
     parts = name.split("/") if isinstance(name, str) else []
-    if not parts or not all(map(_is_file_name, parts)):
-        raise ValueError(f"{_shown(name)} is no path below a folder")
-    if len(os.fsencode(str(name))) > LONGEST_PATH:
+    named = bool(parts) and all(map(_is_file_name, parts))
+    if not named or len(os.fsencode(str(name))) > LONGEST_PATH:
         raise ValueError(f"{_shown(name)} is no path below a folder")
     place = folder.joinpath(*parts)
     if links and leads_out(place.parent, folder):

@@ -12,9 +12,7 @@ TARGET = re.compile(r"https?://[^/]+(/.*)?/[^/]+/?")
 
 
 def find_push_problem(url: str, what: str, *, dry_run: bool) -> str:
-    """Say why no `what` can be sent to `url`, before it is measured; '' where nothing speaks
-    against it.
-    """
+    """Return why no `what` can be sent to `url`, before it is measured; else ''."""
     if not TARGET.fullmatch(url):
         return f"--push names a {what} of a service, https://HOST/NAME, not {url!r}."
     if not (dry_run or os.environ.get("PREFLIGHT_TOKEN")):

@@ -36,10 +36,7 @@ class GlobalOptions:
 
 
 def global_options_first(words: Sequence[str]) -> list[str]:
-    """Return a command line with the options of the program before the command.
-
-    Words after `--` belong to another program and stay where they are.
-    """
+    """Return a command line with the options of the program first; words after `--` stay."""
     end = words.index("--") if "--" in words else len(words)
     first: list[str] = []
     rest: list[str] = []
@@ -55,11 +52,7 @@ def global_options_first(words: Sequence[str]) -> list[str]:
 
 
 def read_settings(path: Path | None, name: str) -> tuple[dict[str, Any], Path]:
-    """Return the document of a settings file, and its path.
-
-    `name` is the file that is looked for in the working folder where `path` is None. Without such a
-    file the document is empty. Raises SettingsError for a file that is absent or no TOML.
-    """
+    """Return the settings document (empty without a file) and its path; raises SettingsError."""
     chosen = path or Path(name)
     if path is None and not chosen.exists():
         return {}, chosen
@@ -77,11 +70,7 @@ def read_settings(path: Path | None, name: str) -> tuple[dict[str, Any], Path]:
 
 
 def assign(document: dict[str, Any], assignments: Iterable[str], keys: Collection[str]) -> None:
-    """Set keys of a document, each given as `TABLE.KEY=VALUE`.
-
-    VALUE is read as TOML, and as text where it is no TOML. Raises SettingsError for a key that is
-    not in `keys`, and names the nearest one.
-    """
+    """Set keys, each given as `TABLE.KEY=VALUE`; SettingsError with the nearest known key."""
     for text in assignments:
         key, equals, value = text.partition("=")
         key = key.strip()

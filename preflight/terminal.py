@@ -1,15 +1,8 @@
 """Terminal output of both programs; the only module that writes to stdout and stderr.
 
-Names, labels, error texts and saved files come from strangers, so whatever is printed for a person
-goes through `visible`, which leaves no character that moves a cursor, colours a screen or turns a
-line around. JSON documents are for programs and stay exact; JSON escapes the controls of a terminal
-by itself.
-
-stdout belongs to the answer. Where nobody reads it any more (`| head`), the command goes on and
-ends as it would have; where it cannot be written (closed, or a full disk), there is no answer, and
-that is `OutputError`. stderr is for the person: a sentence that cannot be written there is lost.
-
-Help is one screen: commands in groups (`grouped_help`).
+Text for a person goes through `visible`, because names come from strangers; JSON stays exact. If
+nobody reads stdout (`| head`), the command goes on; if it cannot be written, OutputError. A
+sentence that stderr refuses is lost.
 """
 
 from __future__ import annotations
@@ -41,10 +34,7 @@ class OutputError(Exception):
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Return the text with control and direction characters as escapes such as `\\x1b`.
-
-    `keep`: those that stay, such as a line end.
-    """
+    """Return text with control and direction characters escaped, except those in `keep`."""
     return UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
 
 
@@ -150,9 +140,6 @@ def _discard(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-# ---- help ----
 
 
 Groups = Mapping[str, Mapping[str, str]]

@@ -54,8 +54,8 @@ LONGEST = (
     "pipeline_profiler/checks/test_examples.py", "audit/subset/test_objects.py",
     "audit/compare/test_diff.py", "audit/annotations/test_annotation_forms.py",
     "audit/machine/test_executors.py", "audit/annotations/test_annotation_coco.py",
-    "audit/decisions/test_box_fixes.py", "audit/run/test_healing.py", "audit/run/test_verify.py",
-    "audit/cli/test_main.py", "audit/test_fuzz.py", "test_wheel.py",
+    "audit/decisions/test_box_fixes.py", "audit/run/test_damaged_run.py",
+    "audit/run/test_verify.py", "audit/cli/test_main.py", "audit/test_fuzz.py", "test_wheel.py",
 )  # fmt: skip
 # Only one process imports TensorFlow: that takes as long as importing all that is tested.
 TENSORFLOW = (

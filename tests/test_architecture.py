@@ -25,8 +25,9 @@ MODULES = {
     ),
     "audit": (
         "errors kernels records, machine sources statistics, picture run,"
-        "annotations, checking cluster subset, checks decisions neighbors, embeddings report,"
-        "browse choosing compare exports, scanning, interface, service, ui, cli, __main__ testing"
+        "annotations, checking cluster, checks decisions neighbors, embeddings, results,"
+        "report subset, compare exports, scanning, interface, service, ui, cli,"
+        "__main__ testing"
     ),
     "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
 }

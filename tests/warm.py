@@ -114,10 +114,9 @@ def serve(place: str, owner: int) -> None:
 
 def _load() -> None:
     """Import what a scan and a report import, and load the search; no thread may stay behind."""
+    import audit.neighbors.search  # noqa: F401
     import pipeline_profiler.cli.main  # noqa: F401
-    from audit.neighbors.preparation import start_preparation
 
-    start_preparation().join()
     # a scan leaves threads of DuckDB and polars, which a fork would lack: so it is tried in a fork
     read, write = os.pipe()
     if not os.fork():

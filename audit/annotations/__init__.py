@@ -1,9 +1,8 @@
 """Readers of annotation files: boxes, masks, keypoints and classes, as tables.
 
-In: the annotation files below the roots of a source (COCO, YOLO, VOC, LabelMe, Open Images,
-tables of boxes), and later the measured size of every picture. Out: the tables of
-`audit.run.annotation_tables`; what could not be read is a row as well. Cost: about 12 s of one core
-per million boxes; pictures are not opened.
+In: the annotation files below the roots of a source (COCO, YOLO, VOC, LabelMe, Open Images, tables
+of boxes), and later the measured size of every picture. Out: the tables of
+`audit.run.annotation_tables`; what could not be read is a row as well.
 """
 
 from audit.annotations.box_doubts import holds_boxes, judge_boxes, load_results

@@ -1,20 +1,15 @@
 """Annotations that a detector contradicts, scored as ObjectLab does; into `box_doubts`.
 
-Similarity of two boxes is 0.9 of their overlap (intersection over union) and 0.1 of the nearness of
-their centres. Scores are 0..1, low where the annotation is doubtful: a confident prediction far
-from every box of its class (overlooked), a box whose nearest prediction of its class is elsewhere
-(badly placed), a box that a confident prediction of another class covers (swapped). The quality of
-a picture is the geometric mean of the soft minima of the three. Beyond the paper, a prediction
-counts against one annotation only, and not at all where another explains it: else one swapped class
-would be an overlooked object as well. Cost: about 0.2 ms of one core a box.
+Scores are 0..1, low where the annotation is doubtful: a confident prediction far from every box of
+its class (overlooked), a box whose nearest prediction of its class is elsewhere (badly placed), a
+box that a confident prediction of another class covers (swapped). Similarity is 0.9 of the
+intersection over union and 0.1 of the nearness of centres; the quality of a picture is the
+geometric mean of the three soft minima (Tkachenko, Thyagarajan and Mueller 2023, arXiv:2309.00832).
+Beyond the paper, a prediction counts against one annotation only, and not at all where another
+explains it.
 
-U. Tkachenko, A. Thyagarajan, J. Mueller, "ObjectLab: Automated Diagnosis of Mislabeled Images in
-Object Detection Data", ICML 2023 Workshop on Data-centric Machine Learning Research,
-arXiv:2309.00832.
-
-Predictions come in COCO's results format, a JSON list of image_id, category_id, bbox and score,
-joined to the annotation file that they were made for: by id, or by the picture's file name and the
-name of the class, as some tools write them. A `segmentation` stands for a missing `bbox`.
+Predictions are COCO's results, a JSON list of image_id, category_id, bbox and score, joined by id,
+or by file name and class name. A `segmentation` stands for a missing `bbox`.
 """
 
 from __future__ import annotations
@@ -254,9 +249,6 @@ def _doubt(
     return doubt
 
 
-# ---- predictions ----
-
-
 FORMAT = 'a JSON list of {"image_id", "category_id", "bbox": [x, y, width, height], "score"}'
 MOST_BYTES = 2 << 30
 _SCHEMA = {
@@ -397,9 +389,6 @@ def _refuse(path: Path, frame: pl.DataFrame, wrong: pl.Expr, said: str) -> None:
             f"{path}: {bad.height:,} of {frame.height:,} predictions have {said}, first entry "
             f"{bad['index'][0]:,}: leave them out or convert them."
         )
-
-
-# ---- pictures and classes ----
 
 
 def _find_file(store: Store, path: Path, images: Sequence[str]) -> tuple[str, dict[str, str]]:

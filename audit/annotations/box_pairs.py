@@ -1,11 +1,8 @@
 """Pairs of boxes of one picture that cover each other, found by a sweep down the picture.
 
-Boxes come sorted by their upper edge, and each is compared with those that begin above its lower
-edge: in a picture of separate objects a few, not all. One file can still hold 30,000 lines in one
-place, whose pairs are as many as their square; so a box is compared with the `MOST_NEXT` boxes that
-begin next, and `MOST_PAIRS` of its pairs are kept. Both lie above what pictures of crowds, cells or
-shelves have (some hundreds), and who reports says where a limit was reached. All boxes are compared
-with the next box at once, then with the second next, and so on: 20 ns a comparison.
+Boxes are sorted by their upper edge, and each is compared with those that begin above its lower
+edge. One file can hold 30,000 lines in one place, so a box is compared with the next `MOST_NEXT`
+boxes and `MOST_PAIRS` of its pairs are kept; callers report where a limit was reached.
 """
 
 from __future__ import annotations

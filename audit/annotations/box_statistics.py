@@ -1,12 +1,8 @@
 """Statistics of boxes as tables: counts, sizes, aspects, positions, pairs of classes, overlap.
 
-Made once a scan, after near-duplicates are known, in SQL over `boxes`; the pages of the app and the
-report then read small tables. Sizes are COCO's: an area below 32 x 32 px is small,
-above 96 x 96 px large, where the area is the one that the file gives, else that of the box. Two
-million boxes take about 10 s of one core.
-
-The union of the boxes of a picture is measured on the grid of their edges, so that nothing is
-counted twice. Greatest overlaps are those with the `MOST_NEXT` boxes that begin next below each.
+Made once a scan in SQL over `boxes`. Sizes are COCO's: an area below 32 x 32 px is small, above 96
+x 96 px large, of the file's area, else of the box. The union of the boxes of a picture is measured
+on the grid of their edges; greatest overlaps are those with the next `MOST_NEXT` boxes below.
 """
 
 from __future__ import annotations
@@ -180,9 +176,6 @@ def _measure_cover(store: Store) -> None:
     store.create_from("covers", pl.DataFrame({"sample_id": pictures["value"], "covered": cover}))
 
 
-# ---- cover and overlap ----
-
-
 def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Numbers]:
     """Return the area that the boxes of each picture cover, and each box's greatest IoU.
 
@@ -208,11 +201,7 @@ def cover_and_overlap(corners: Numbers, offsets: Integers) -> tuple[Numbers, Num
 
 
 def _union(boxes: Numbers) -> float:
-    """Return the area of the union of boxes: of few on the grid of their edges, of many in parts.
-
-    The part of a plane that holds many edges is divided at the middle one, and is done where a box
-    covers all of it.
-    """
+    """Return the area of the union of boxes: on the grid of their edges, of many in parts."""
     low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
     if ((boxes[:, :2] == low) & (boxes[:, 2:] == high)).all(axis=1).any():
         return float(np.prod(high - low))
@@ -229,9 +218,6 @@ def _union(boxes: Numbers) -> float:
         part[:, side] = limit(part[:, side], middle)
         total += _union(part[part[:, axis] < part[:, axis + 2]])
     return total
-
-
-# ---- for the report ----
 
 
 T = TypeVar("T")
@@ -379,9 +365,6 @@ def sum_by_key(pairs: Iterable[tuple[str | None, int]]) -> dict[str | None, int]
     for key, count in pairs:
         totals[key] = totals.get(key, 0) + count
     return totals
-
-
-# ---- sentences ----
 
 
 _SQL = """

@@ -1,8 +1,7 @@
 """Tables of boxes: CSV files whose columns name a picture and the four numbers of a box.
 
-The columns are found by their usual names. A table that lists exactly boxes that another file of
-the dataset holds is read all the same: BOX022 compares them. Open Images is one with boxes in
-shares, classes by machine ids, and their names in another file.
+The columns are found by their usual names. Open Images is one with boxes in shares, classes by
+machine ids, and their names in another file.
 """
 
 from __future__ import annotations
@@ -135,9 +134,6 @@ def add_objects(rows: pl.DataFrame, reading: Reading) -> None:
     )
     classes = used.select("category_key", "entry", label="category_key", declared=pl.lit(False))
     reading.add_frame("categories", classes)
-
-
-# ---- Open Images ----
 
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")

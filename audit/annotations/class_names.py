@@ -1,10 +1,8 @@
 """The class names of YOLO: `data.yaml`, `obj.names`, `classes.txt`, the nearest to the labels.
 
-YAML goes through PyYAML's parser and no further: no type is guessed and nothing is constructed, so
-each scalar stays the text that was written (`no`, `012`, `1:30`). What a trainer would refuse is a
-problem of the file; of what stands before it, keys that ended are taken. Limits on bytes, entries
-and depth end what was made to be costly: 4 MiB take up to half a second, 15 s where PyYAML has no
-libyaml. The import takes 0.02 s and waits for a file that needs it.
+YAML goes through PyYAML's parser and no further: nothing is constructed, and each scalar stays the
+text that was written (`no`, `012`, `1:30`). What a trainer would refuse is a problem of the file;
+keys that ended before it are taken. Limits on bytes, entries and depth end costly files.
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ class StatedNames:
 
 
 def load_names(tree: Tree, folder: str, problems: ProblemLog) -> StatedNames:
-    """Return what the nearest files state, and add what is wrong with them to the problems.
-
-    A file that names classes and cannot be read ends the search: others are of other labels.
-    """
+    """Return what the nearest files state, and add what is wrong with them to the problems."""
     stated = StatedNames()
     for path, raw in _nearest_files(tree, folder):
         encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -119,9 +114,6 @@ def numbered_texts(value: Value) -> dict[str, str]:
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     texts = {str(key): text for key, text in pairs if isinstance(text, str)}
     return {} if isinstance(value, str) else {k: t for k, t in texts.items() if k.isdecimal()}
-
-
-# ---- YAML ----
 
 
 @dataclass(slots=True)

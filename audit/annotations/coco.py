@@ -1,13 +1,10 @@
 """COCO: one JSON file for many pictures, read some thousand entries at a time.
 
-A 300 MB file as Python objects takes over 3 GB. So regular expressions that know only strings and
-brackets cut the lists of the document into elements (`scan_document`, about 0.1 GB/s), and say
-the byte where the document ends too early, nests too deep or holds what is no JSON. Polars parses a
-chunk in the fast way, and where a chunk has what a strict reader refuses (NaN, a text for a
-number), that chunk alone is read entry by entry (`parse_entries`), which says what is wrong with
-which: each value becomes the nearest that a table can hold, or null, and a problem with its place.
-Captions are counted, panoptic segments become boxes. Cost: about 8 s of one core per 300 MB, 0.5 GB
-of memory.
+Python objects would take ten times the memory of the file. So regular expressions cut the lists of
+the document into elements (`scan_document`) and find the byte where it is broken; Polars parses a
+chunk, and one with what a strict reader refuses (NaN, a text for a number) is read entry by entry
+(`parse_entries`): each value becomes the nearest that a table can hold, or null, and a problem with
+its place. Captions are counted, panoptic segments become boxes.
 """
 
 from __future__ import annotations
@@ -32,9 +29,6 @@ from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.run.store import Store
 from preflight.files import regular
-
-# ---- the outline of the document ----
-
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -239,9 +233,6 @@ def as_lines(text: Bytes, part: Elements) -> bytes:
     return piece.tobytes()
 
 
-# ---- entries one by one ----
-
-
 NUMBERS = pl.List(pl.Float64)
 SCHEMAS: Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "images": {
@@ -392,9 +383,6 @@ def add_categories(document: Document, part: Elements) -> None:
         )  # fmt: skip
 
 
-# ---- the file ----
-
-
 LISTS = ("images", "annotations", "categories")
 STATUS = {
     TRUNCATED: ("truncated", "the file is truncated: it ends inside its JSON"),
@@ -491,7 +479,10 @@ def _read_text(document: Document) -> None:
             kind, said = STATUS[part.status]
             document.reading.note(kind, said, _place(document, part.at))
     document.reading.not_read = ", ".join(f"{n:,} {what}" for what, n in document.skipped.items())
-    _compare_id_types(document)
+    if len(set[str]().union(*document.id_types.values())) > 1:
+        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()}).replace('"', "")
+        said = f"ids are both numbers and texts ({where}): readers compare them"
+        document.reading.note("wrong-type", said, "images.id, annotations.image_id")
 
 
 def _place(document: Document, at: int) -> str:
@@ -550,9 +541,6 @@ def _parse_fast(text: Bytes, part: Elements | Value | Broken) -> pl.DataFrame | 
     return None
 
 
-# ---- pictures ----
-
-
 def _add_images(document: Document, frame: pl.DataFrame) -> None:
     bad = frame.filter(pl.col("id").is_null() | pl.col("file_name").is_null())
     for row in bad.head(NAMED).iter_rows(named=True):
@@ -561,9 +549,6 @@ def _add_images(document: Document, frame: pl.DataFrame) -> None:
         _note_entry(document, "images", row, "missing-key", said)
     columns = ("entry", "line", "byte", "file_name", "width", "height", "attributes")
     document.reading.add_frame("annotated_images", frame.select(*columns, image_key="id"))
-
-
-# ---- annotations ----
 
 
 def _add_annotations(document: Document, frame: pl.DataFrame) -> None:
@@ -650,13 +635,3 @@ def _note_id_types(document: Document, key: str, chunk: bytes) -> None:
         types = document.id_types.setdefault(f"{key}.{word}", set())
         types |= {"text"} if quoted else set()
         types |= {"number"} if bare else set()
-
-
-def _compare_id_types(document: Document) -> None:
-    types = set[str]().union(*document.id_types.values())
-    if len(types) > 1:
-        where = json.dumps({k: sorted(v) for k, v in document.id_types.items()})
-        said = f"ids are both numbers and texts ({where}): readers compare them"
-        document.reading.note(
-            "wrong-type", said.replace('"', ""), "images.id, annotations.image_id"
-        )

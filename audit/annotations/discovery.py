@@ -1,10 +1,8 @@
 """Which files below a root hold annotations, and in what form: decided from names and first bytes.
 
-What the walk for pictures has listed is not listed again, but for folders of pictures that may go
-with text files. JSON, XML and CSV files are recognised by their first and last 64 KiB. A text file
-is a label of YOLO only where its folder goes with a folder of pictures and its lines look like
-labels, because captions and lists are text files too. Cost: 2 microseconds per file that is no
-picture, one open per JSON, XML or CSV; of many small files in one folder, only the first few.
+JSON, XML and CSV files are recognised by their first and last 64 KiB. A text file is a label of
+YOLO only where its folder goes with a folder of pictures and its lines look like labels. Of many
+small files in one folder only the first few are opened.
 """
 
 from __future__ import annotations
@@ -288,9 +286,6 @@ def table_form(text: str) -> str | None:
 def _names(text: str) -> list[str]:
     header = text.lstrip("\ufeff").partition("\n")[0]
     return [name.strip().strip('"').lower() for name in header.split(",")]
-
-
-# ---- YOLO ----
 
 
 def _yolo_groups(tree: Tree) -> list[AnnotationGroup]:

@@ -1,9 +1,7 @@
 """Annotations of the kept pictures as they are written out: px in the frame of their own file.
 
-Two passes over one annotation file: its pictures (`list_pictures`, in memory, a few hundred bytes
-each) and its objects (`list_objects`, streamed). A box is what its numbers mean (`boxes`), not the
-numbers as written; outlines and keypoints come in px too. Pictures that were dropped, or that no
-sample belongs to, are left out.
+Two passes over one annotation file: its pictures (`list_pictures`) and its objects (`list_objects`,
+streamed). A box is what its numbers mean (`boxes`), not the numbers as written.
 """
 
 from __future__ import annotations

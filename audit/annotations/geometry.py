@@ -61,10 +61,7 @@ def _facts_of(flat: Numbers, offsets: Integers, corners: Integers) -> Numbers:
 def _count_crossings(
     x: Numbers, y: Numbers, following: Integers, ring: Integers, end: Integers, counted: Flags
 ) -> Numbers:
-    """Return for each ring the pairs of sides that cross properly: each divides the other.
-
-    All sides are compared with the second next side at once, then with the third next, and so on.
-    """
+    """Return for each ring the pairs of sides that cross properly: each divides the other."""
     found = np.where(counted, 0.0, np.nan)
     extents = [f(v, v[following]) for v in (x, y) for f in (np.minimum, np.maximum)]
     left, right, top, bottom = extents
@@ -91,8 +88,7 @@ def _turn(x: Numbers, y: Numbers, a: Integers, b: Integers, c: Integers) -> Numb
 def unpack_runs(text: str) -> Integers | None:
     """Return the run lengths of COCO's compressed text, None if it is none.
 
-    A run has 5 bits a character, lowest first, and a sign; from the fourth on it is the difference
-    to the run before the last.
+    A run has 5 bits a character, lowest first, and a sign; from the fourth on it is a difference.
     """
     codes = np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero((codes & 32) == 0)
@@ -124,9 +120,6 @@ def run_extent(runs: Integers, height: int) -> Numbers:
     top, bottom = np.where(whole, 0, top).min(), np.where(whole, height - 1, bottom).max()
     x, width = left.min(), right.max() - left.min() + 1
     return np.array([(last - first + 1).sum(), x, top, width, bottom - top + 1], np.float64)
-
-
-# ---- cut at the edge of the picture ----
 
 
 Point = tuple[float, float]
@@ -180,9 +173,6 @@ def ring_area(ring: Sequence[float]) -> float:
     n = min(len(x), len(y))
     x, y = x[:n], y[:n]
     return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
-
-
-# ---- outlines into tables ----
 
 
 RINGS = pl.List(pl.List(pl.Float64))

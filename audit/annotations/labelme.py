@@ -61,9 +61,6 @@ def _extent(points: Sequence[Point]) -> list[float | None]:
     return [left, top, right - left, bottom - top]
 
 
-# ---- XML ----
-
-
 def _read_xml(reading: Reading, name: str) -> Found | None:
     node = read_annotation_xml(reading, name)
     if node is None:
@@ -104,9 +101,6 @@ def _xml_object(reading: Reading, entry: int, thing: Node, key: str) -> dict[str
         "kind": "outline" if polygon is not None else "box", "annotation_id": thing.value("id"),
         "attributes": json.dumps(attributes) if attributes else None,
     }  # fmt: skip
-
-
-# ---- JSON ----
 
 
 def _read_json(reading: Reading, name: str) -> Found | None:

@@ -1,10 +1,8 @@
 """Pascal VOC's masks: a PNG for each picture whose pixels are numbers of classes, 255 for void.
 
-A mask of each object where `SegmentationObject` beside has one number an object, else of each
-class. Palettes do not matter; masks that tools stored as colours are read by the colours of
-`labelmap.txt`, else of VOC's own palette. An empty mask is a mask without a pixel (BOX018) where
-few pictures of the folder have one; where many have, they show background on purpose. Pictures of
-masks are decoded one by one: 500 x 375 px take about 3 ms.
+`SegmentationObject` beside gives a mask of each object, else there is one of each class. Colours
+are read by `labelmap.txt`, else by VOC's palette. An empty mask is a mask without a pixel (BOX018)
+where few pictures of the folder have one; many show background on purpose.
 """
 
 from __future__ import annotations
@@ -111,9 +109,6 @@ def _add_empty(reading: Reading, empty: list[tuple[str, int, int]], *, named: bo
         _add(reading, key, 0, "0", np.zeros((height, width), bool))
     if empty and not named:  # a list of classes has the background itself
         reading.add_class(-1, "0", "background", declared=False)
-
-
-# ---- pixels ----
 
 
 def _indices(reading: Reading, path: str, colours: Colours, key: str) -> Indices | None:

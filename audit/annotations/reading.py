@@ -1,12 +1,8 @@
 """Annotation files into tables: find them, read each in its form, match pictures to samples.
 
-Nothing is read again where neither samples nor annotation files changed: then the rows of the
-previous generation are copied. A reader that raises is a problem of its file, of which nothing is
-taken; the others go on.
-
-Files in archives and stores are copied to a temporary folder while they are read, because readers
-map files, look beside them and go through them in threads. A file that cannot be had is missing in
-the copy, and its reader says so. Cost: their size; of a store one request a file, 16 at a time.
+Rows of the previous version are copied where neither samples nor annotation files changed. A
+reader that raises is a problem of its file, and the others go on. Files in archives and stores are
+copied to a temporary folder first, because readers map files and look beside them.
 """
 
 from __future__ import annotations
@@ -57,7 +53,7 @@ READERS = {
 def read_annotations(store: Store, source: Source) -> None:
     """Fill the tables of annotations from the files of `source`; `boxes` stays empty.
 
-    Where the last generation is attached as `previous`, its rows are taken if nothing changed.
+    Where the last version is attached as `previous`, its rows are taken if nothing changed.
     """
     for table in ANNOTATION_TABLES:
         store.execute(f"DELETE FROM {table}")
@@ -115,7 +111,7 @@ def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
 
 
 def _copied(store: Store, keys: dict[str, str]) -> bool:
-    """Copy the rows of the previous generation where its files and samples are the same."""
+    """Copy the rows of the previous version where its files and samples are the same."""
     before = dict(store.query("SELECT file, file_key FROM previous.annotation_files").iter_rows())
     if before != keys or not _same_samples(store):
         return False
@@ -132,9 +128,6 @@ def _same_samples(store: Store) -> bool:
     differs = f"({listed.format('')} EXCEPT ALL {listed.format('previous.')})"
     counts = "SELECT (SELECT count(*) FROM samples) = (SELECT count(*) FROM previous.samples)"
     return bool(store.scalar(counts)) and store.scalar(f"SELECT 1 FROM {differs} LIMIT 1") is None
-
-
-# ---- files in archives and stores ----
 
 
 MOST_BYTES = 4 << 30

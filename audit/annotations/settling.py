@@ -1,16 +1,10 @@
 """Which sample an entry is about, and what the four numbers of a box mean; then `boxes` is made.
 
-A format says what the four numbers are, and files do not keep to it: corners where a size belongs,
-axes exchanged, shares for px. One box cannot tell; a file can. Another reading is taken where under
-the form of the format over a tenth of the boxes leave their picture and under the other all but one
-in a hundred fit, of at least `LEAST` boxes. Pictures that EXIF turns have two sizes: the frame is
-the one that more boxes fit, else the one the file declares. Everything is SQL over the whole
-tables; two million boxes take a few seconds.
-
-Files name pictures relative to the dataset, to themselves, to a folder of pictures, by an absolute
-path of another machine, or with backslashes. Tried in turn: the path below each folder it may be
-relative to; the longest common end of path; the bare name where one picture has it. Where splits
-repeat names, a file of one split never takes a picture of another.
+Files do not keep to their format: corners where a size belongs, axes exchanged, shares for px.
+Another reading is taken where over a tenth of at least `LEAST` boxes leave their picture under the
+format and all but one in a hundred fit under the other. A name is tried as the path below each
+folder it may be relative to, the longest common end of path, and the bare name where one picture
+has it.
 """
 
 from __future__ import annotations
@@ -156,11 +150,7 @@ def _take_better(store: Store, file: str, form: str) -> None:
 
 
 def _decide_frames(store: Store) -> None:
-    """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?
-
-    What fits there holds for all pictures of the file: one that EXIF mirrors or turns upside down
-    keeps its size, and no box says which it is.
-    """
+    """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?"""
     store.execute("UPDATE annotation_files SET frame = 'displayed'")
     forms = store.rows(
         "SELECT DISTINCT file, reading FROM annotation_files WHERE reading IS NOT NULL"
@@ -183,9 +173,6 @@ def _decide_frames(store: Store) -> None:
             store.execute(
                 "UPDATE annotation_files SET frame = 'stored' WHERE file = ?", [row["file"]]
             )
-
-
-# ---- boxes in px ----
 
 
 def _turned(orientation: str, width: str, height: str) -> tuple[str, str]:
@@ -257,9 +244,6 @@ def _fill_boxes(store: Store) -> None:
         FROM px
         ORDER BY sample_id, file, entry
     """)
-
-
-# ---- which sample an entry means ----
 
 
 _PICTURE_FOLDERS = ("images/", "Images/", "JPEGImages/", "data/", "imgs/")

@@ -45,11 +45,7 @@ class Sink:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """Take all that the `with` block adds, or nothing where it raises.
-
-        In one transaction, which also costs a third: outside of one, each chunk goes to the log
-        before it goes to its table.
-        """
+        """Take all that the `with` block adds, or nothing where it raises."""
         self.finish()
         try:
             with self._store.transaction():
@@ -73,9 +69,6 @@ class Sink:
         rows: Sequence[Mapping[str, Any]] = self._waiting.pop(table, [])
         if rows:
             self._store.append(table, rows_frame(rows, ANNOTATION_TABLES[table]))
-
-
-# ---- problems ----
 
 
 MOST = 200  # rows of one kind in one file
@@ -154,9 +147,6 @@ class Reading:
             "categories", category_key=key, label=label, entry=entry, parent=parent,
             declared=declared, keypoints=points,
         )  # fmt: skip
-
-
-# ---- reading ahead ----
 
 
 Item = TypeVar("Item")

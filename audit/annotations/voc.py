@@ -1,10 +1,8 @@
 """Pascal VOC: one XML file a picture; corners in px, `difficult`, `truncated`, parts.
 
-Some programs add an outline to the box: `polygon` with x1, y1, x2, y2, ...
-
-The parser is expat, driven directly: it knows the line of every element. A document that declares
-entities is not read: none of the formats needs them, and they are how a file of one kilobyte
-becomes one of gigabytes.
+Some programs add an outline to the box: `polygon` with x1, y1, x2, y2, ... The parser is expat,
+which knows the line of every element. A document that declares entities is not read: they can
+expand a kilobyte to gigabytes.
 """
 
 from __future__ import annotations
@@ -122,9 +120,6 @@ def _corner(reading: Reading, box: Node, name: str, place: str, key: str) -> flo
         what = "is missing" if text is None else f"is {text[:40]!r}, not a number"
         reading.note("wrong-type", f"`{name}` {what}", place, key)
     return value
-
-
-# ---- XML ----
 
 
 MOST_BYTES = 64 << 20

@@ -1,12 +1,9 @@
 """YOLO: one text file a picture, a line an object: class, then centre and size in shares of 1.
 
 Lines with more numbers are outlines, a polygon or four corners of a turned box; in a folder of
-poses they are keypoints behind the box. `data.yaml` says how many: `kpt_shape: [17, 3]`, `flip_idx`
-(what each keypoint becomes in a mirrored picture), `kpt_names`. Without `kpt_shape` a folder is one
-of poses where all its long lines have one length that fits a box and triples whose third number is
-0, 1 or 2: an outline of as many numbers, four corners of a turned box included, has shares there.
-
-Polars takes the lines apart, and keeps what is needed to say what is wrong.
+poses they are keypoints behind the box (`kpt_shape`, `flip_idx`, `kpt_names` of `data.yaml`).
+Without `kpt_shape` a folder is one of poses where all its long lines have one length that fits a
+box and triples whose third number is 0, 1 or 2.
 """
 
 from __future__ import annotations
@@ -213,9 +210,6 @@ def _outlined(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-# ---- keypoints ----
-
-
 BOX = 4  # numbers of the box, before the keypoints
 SAMPLED = 200  # label files from which the form is told where no file says it
 
@@ -251,8 +245,7 @@ class PoseForm:
     def triples(self, values: Numbers) -> Numbers:
         """Return (rows, points * 3) numbers x, y, visibility from those of the lines.
 
-        Of two numbers each, a point is visible (2) unless it lies at (0, 0) or below 0, which is
-        how such files leave a point out.
+        Of two numbers each, a point is visible (2) unless it lies at (0, 0) or below 0.
         """
         if self.numbers == 3:
             return values

@@ -1,9 +1,4 @@
-"""Checks of boxes: one finding per picture about its worst box, or one per annotation file.
-
-A picture may have a hundred boxes of one fault: it is told once, with the place of the worst in its
-file and the number of the others. What the message says is the check's; where, and how many more,
-is said here.
-"""
+"""Checks of boxes: one finding per picture about its worst box, or one per annotation file."""
 
 from __future__ import annotations
 
@@ -31,11 +26,10 @@ _PER_PICTURE = """
 
 
 class BoxCheck(QueryCheck):
-    """A check of annotations, silent where no annotation file was read.
+    """A check of annotations; it does not apply where no annotation file was read.
 
-    One of single boxes has `hits` in place of `sql`: boxes with an `amount`, of which the worst of
-    a picture is told. Its `message`, without the place and the full stop, may hold `{box}`.
-    `judged` are the boxes that it could find, and `how` ends the sentence about them.
+    `hits`, in place of `sql`: boxes with an `amount`, of which the worst of a picture is reported.
+    `message`, without a full stop, may hold `{box}`. `judged`: boxes that the check examined.
     """
 
     tables = ("annotation_files",)
@@ -67,11 +61,7 @@ class BoxCheck(QueryCheck):
         return "{:,} of {:,} boxes were checked{}.".format(*found, self.how.format(params=params))
 
     def about_box(self, row: Row, message: str, evidence: Evidence) -> Finding:
-        """Return the finding about a picture; `message` is about its worst box, others count.
-
-        It suggests a look: what drops or relabels a sample would do so to the picture with all of
-        its boxes, the right ones too.
-        """
+        """Return the finding about a picture; `message` is about its worst box, others count."""
         more = row["n"] - 1
         boxes = "box" if more == 1 else "boxes"
         also = f" {more:,} more {boxes} in this image." if more else ""

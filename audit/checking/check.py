@@ -1,11 +1,7 @@
 """The contract of a check, and the loader that finds every check in `audit/checks/`.
 
-A check is one class: its documentation (the class docstring, in fixed sections), its thresholds
-(`Params`) and its code (`find`); `audit.testing` runs its cases. Checks that are one rule under
-several codes share a file; what they share is a class whose name begins with an underscore. Checks
-only read: `find` runs SQL over what a scan measured and yields findings. It never prints, never
-changes anything, never opens a file, and never imports another file of checks. A package adds more
-through the entry-point group `audit.checks`.
+A check is a class: its documentation (docstring in fixed sections), its thresholds (`Params`) and
+its code (`find`, which runs SQL over measurements). The entry-point group `audit.checks` adds more.
 """
 
 from __future__ import annotations
@@ -26,6 +22,7 @@ from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
+from preflight.text import agreed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +51,7 @@ class Check:
     severity: ClassVar[Severity]
     features: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()  # without rows in these there is nothing to find
-    # Codes of checks that say the same of a file: where one of them names it, this one is silent.
+    # Codes of checks that report the same of a file: a file that they report is left out.
     left_to: ClassVar[tuple[str, ...]] = ()
     embeddings: ClassVar[bool] = False  # whether it reads what embeddings say of labels
     Params: ClassVar[type] = NoParams
@@ -63,7 +60,7 @@ class Check:
         """Yield the findings; `params` is an instance of this check's `Params`."""
         raise TypeError(f"{type(self).__name__} does not define find()")
 
-    # What is told of the samples that were examined: a row of counts, and a sentence made of it.
+    # The examined samples: a query of one row of counts, and a sentence made of it.
     counts: ClassVar[str] = ""
     examined: ClassVar[str] = ""
 
@@ -86,7 +83,8 @@ class Check:
     ) -> Finding:
         """Return a finding of this check; of its own severity where none is given."""
         grade = self.severity if severity is None else severity
-        return Finding(self.code, grade, tuple(sample_ids), message, evidence, action, subject)
+        text = agreed(message)
+        return Finding(self.code, grade, tuple(sample_ids), text, evidence, action, subject)
 
     def about(
         self,
@@ -94,21 +92,18 @@ class Check:
         message: str,
         evidence: Evidence,
         *,
-        action: Action = Action.REVIEW,
         severity: Severity | None = None,
     ) -> Finding:
         """Return a finding about one sample: a row of `images` with its `id` and `subject`."""
-        return self.finding(
-            row["subject"], message, evidence, (row["id"],), action=action, severity=severity
-        )
+        return self.finding(row["subject"], message, evidence, (row["id"],), severity=severity)
 
 
 class QueryCheck(Check):
     """A check that is one query: each row of it is a finding.
 
-    `$name` in `sql` is the threshold of that name. It gives the columns `subject`, and `id` or
-    `ids` where samples are meant; also `severity` or `action` where these depend on the row.
-    `message` is formatted with the row and with `params`; `evidence` names columns and thresholds.
+    `$name` in `sql` is a threshold. Columns: `subject`, and `id` or `ids` where samples are meant;
+    `severity` and `action` are optional. `message` is formatted with the row and with `params`;
+    `evidence` names columns and thresholds.
     """
 
     sql: ClassVar[str]
@@ -165,6 +160,15 @@ def tally(values: Sequence[str]) -> str:
     return ", ".join(f"{value or '(none)'} {count}" for value, count in counts)
 
 
+def one_of_each_first(ids: Sequence[str], groups: Sequence[str]) -> tuple[str, ...]:
+    """Return ids by turns: the first of each group, then the second of each, each turn by id."""
+    turns, ranked = Counter[str](), list[tuple[int, str]]()
+    for sample, group in sorted(zip(ids, groups, strict=True)):
+        ranked.append((turns[group], sample))
+        turns[group] += 1
+    return tuple(sample for _, sample in sorted(ranked))
+
+
 def page(check: Check) -> str:
     """Return the check's documentation page as Markdown, thresholds included."""
     params = "".join(
@@ -183,10 +187,7 @@ def _param_doc(params: type, name: str) -> str:
 
 @cache
 def all_checks() -> Mapping[str, Check]:
-    """Return every check by code, in code order; read-only.
-
-    Raises CheckContractError naming file, line and rule where a check breaks the contract.
-    """
+    """Return every check by code, in order; raises CheckContractError for a broken contract."""
     added = (entry.load() for entry in entry_points(group="audit.checks"))
     return checks_in((*modules_in("audit.checks"), *added), Check, CONTRACT)
 
@@ -202,10 +203,7 @@ CONTRACT = Contract(FAMILIES, SECTIONS, CheckContractError, _rules)
 
 
 def select_checks(wanted: Sequence[str] | None, own: Sequence[Check] = ()) -> list[Check]:
-    """Return the checks named by code, name or code prefix ("DUP"); all of them for None.
-
-    `own`: checks of the user's own, which join the others.
-    """
+    """Return the checks named by code, name or code prefix ("DUP"), and `own`; all for None."""
     checks = {**all_checks(), **{check.code: check for check in own}}
     if wanted is None:
         return list(checks.values())
@@ -231,10 +229,7 @@ def matching_checks(word: str) -> list[Check]:
 
 
 def make_params(check: Check, overrides: Mapping[str, Any]) -> Any:
-    """Return the check's Params with the overrides applied, each cast to the default's type.
-
-    Raises UsageError for an unknown threshold or a value of the wrong type.
-    """
+    """Return the check's Params with the overrides applied; UsageError for a wrong name or type."""
     known = {f.name: f.default for f in dataclasses.fields(check.Params)}
     cast: dict[str, Any] = {}
     for key, value in overrides.items():

@@ -112,11 +112,10 @@ FILE_NAME = "audit.toml"
 class Config:
     """Settings of a scan.
 
-    `thresholds` maps a check code to its overrides. `match` holds the given settings of the
-    near-duplicate search. `hashes` names the library's hashes to measure, and `match_hashes` those
-    whose close pairs are candidates as well. `plugins` are files with the user's checks and
-    columns. `expect` is `[expect]` as written. `embedder` is used where `--embedder` is not given.
-    `notes` are sentences about settings that have no effect.
+    `thresholds`: overrides by check code. `match`: settings of the near-duplicate search.
+    `hashes`: hashes to measure; `match_hashes`: those whose close pairs are candidates.
+    `plugins`: files of the user's checks and columns. `expect`: `[expect]` as written.
+    `notes`: sentences about settings that have no effect.
     """
 
     exclude: tuple[str, ...] = ()
@@ -144,8 +143,7 @@ def load_config(
 ) -> Config:
     """Return the settings of `path`, of ./audit.toml where None, or the defaults.
 
-    `assignments` (such as `scan.lock=false`) and `expectations` (such as `leaked_share=< 0.001`,
-    a key of `[expect]`) go before the file.
+    `assignments` (`scan.lock=false`) and `expectations` (`leaked_share=< 0.001`) override the file.
     Raises UsageError for a file that is absent or broken, or a key that does not exist.
     """
     try:
@@ -161,7 +159,6 @@ def load_config(
 
 
 def _known_keys() -> list[str]:
-    """Return every key that `--set` takes."""
     keys = [f"{table}.{key}" for table, names in SETTINGS.items() for key in names]
     for code, check in all_checks().items():
         keys += (f"checks.{code}.{one.name}" for one in dataclasses.fields(type(check).Params))
@@ -169,7 +166,6 @@ def _known_keys() -> list[str]:
 
 
 def _validated(document: dict[str, Any], path: str, folder: Path) -> Config:
-    """Return the settings of a document; `path` names it in messages."""
     scan, measure, match, plan, checks, plugins = (
         _table(document, name, path)
         for name in ("scan", "measure", "match", "plan", "checks", "plugins")
@@ -255,7 +251,6 @@ def _executor(scan: Mapping[str, Any], path: str) -> str:
 
 
 def _table(inside: Mapping[str, Any], name: str, path: str, above: str = "") -> dict[str, Any]:
-    """Return a table of the file, empty where it is not there."""
     found = inside.get(name, {})
     if not isinstance(found, dict):
         raise UsageError(
@@ -277,7 +272,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _positive(scan: Mapping[str, Any], key: str, default: float, path: str) -> float:
-    """Return a number above 0 of `[scan]`."""
     value = scan.get(key, default)
     # whole numbers of TOML have no end, and beyond this they are no number of seconds or bytes
     if not _is_number(value) or not 0 < value <= sys.float_info.max:
@@ -286,7 +280,6 @@ def _positive(scan: Mapping[str, Any], key: str, default: float, path: str) -> f
 
 
 def _switch(table: Mapping[str, Any], where: str, path: str, *, default: bool = False) -> bool:
-    """Return a switch; `where` ends with its key."""
     value = table.get(where.split()[-1], default)
     if not isinstance(value, bool):
         raise UsageError(f"{path}: {where} is {value!r}: write true or false.")
@@ -309,7 +302,6 @@ CHOICES = {
 
 
 def _plan(given: Mapping[str, Any], path: str) -> PlanSettings:
-    """Check the assumptions of a plan by the types of `PlanSettings`."""
     for one in dataclasses.fields(PlanSettings):
         if one.name not in given:
             continue
@@ -328,7 +320,6 @@ def _plan(given: Mapping[str, Any], path: str) -> PlanSettings:
 
 
 def _match(given: Mapping[str, Any], path: str) -> dict[str, int | float | bool]:
-    """Check the settings of the near-duplicate search."""
     _switch(given, "[match] turned", path)
     for key, value in given.items():
         low, high = MATCH_RANGES.get(key, (0, 50))

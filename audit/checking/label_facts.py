@@ -1,7 +1,6 @@
 """What a scan knows of its vectors and labels as a whole: the table `label_facts`, typed.
 
-The table holds JSON by key, so that a fact more needs no other schema. The scan that judges labels
-writes it (`audit.embeddings`), checks read it; both use the classes below, and nothing else does.
+The table holds JSON by key, so that new facts need no other schema.
 """
 
 from __future__ import annotations
@@ -49,10 +48,9 @@ def wrong_among(n: int, wrong: float, low: float, high: float) -> str:
 class JudgedFacts:
     """What is known of all judged labels together.
 
-    `gain`, by how much wrong labels explain what is seen better than overlap (log likelihood);
-    `accuracy`, the share that the classifier names unseen, and how surely it knows anything of
-    labels, `agreed` (standard deviations). Of the first `listed` in the order of the list `found`
-    are expected to be wrong, from `found_low` to `found_high`; of all, `wrong`, likewise.
+    `gain`: of log likelihood, by wrong labels over overlap. `accuracy`: of the classifier on unseen
+    images; `agreed`: its distance from chance in standard deviations. `found` of the first `listed`
+    labels are expected to be wrong, from `found_low` to `found_high`; `wrong` likewise of all.
     """
 
     gain: float
@@ -71,10 +69,9 @@ class JudgedFacts:
 class LabelFacts:
     """What is known of the vectors and labels of a run; `labels` is None where none is judged.
 
-    `vectors` and `map` say in words how they were made; `reason` why no label is judged, else
-    empty. The others count pictures, but for `classes`: `judged`, and left out because they have
-    several labels (`conflicting`), are of small classes, look like no other (`atypical`), or were
-    not drawn; each image is compared with `references` others.
+    `vectors` and `map`: how they were made. `reason`: why no label is judged, else empty. Counts of
+    pictures: `judged`, with several labels (`conflicting`), of small classes, unlike all others
+    (`atypical`), not drawn; each image is compared with `references` others.
     """
 
     vectors: str
@@ -95,9 +92,7 @@ class LabelFacts:
 
 
 def read_label_facts(store: Store) -> LabelFacts | None:
-    """Return what the last scan wrote; None where labels and vectors were never looked at, or by
-    a version that knew other facts.
-    """
+    """Return the facts of the last scan; None without any, or of a version with other facts."""
     told = store.query("SELECT key, value FROM label_facts").iter_rows()
     try:
         facts = {key: json.loads(fact) for key, fact in told}

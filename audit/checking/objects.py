@@ -1,8 +1,7 @@
 """Classes of what: of pictures (labels of their own) or of objects (boxes, masks, keypoints).
 
-The checks of classes ask both. What is found about objects has a subject that begins with `object:`
-and counts objects; how far chance explains it is asked of units: objects of one picture, of
-near-duplicates and of one group (patient, video) come and go together.
+A finding about objects has a subject that begins with `object:`. Chance is computed over units,
+because objects of one picture, near-duplicates or group are not independent.
 """
 
 from __future__ import annotations
@@ -48,10 +47,9 @@ OBJECTS = Things(
 
 
 def asked_of(store: Store, things: Things, sql: str, params: Any, **parts: str) -> pl.DataFrame:
-    """Return the rows of a query whose `{sizes}` are those of the classes of these things.
+    """Return the rows of a query, with `{sizes}` of the classes and `parts` filled in.
 
-    `parts` are put in for their names in braces. Of objects there is a table `object_sizes`: split,
-    label, objects, units.
+    Objects have a table `object_sizes`: split, label, objects, units.
     """
     for name, text in {"sizes": things.sizes, **parts}.items():
         sql = sql.replace(f"{{{name}}}", text)
@@ -92,9 +90,8 @@ def references(splits: Collection[str], trained: Collection[str]) -> dict[str, l
 class ObjectTable:
     """The objects of a dataset by unit (what counts once), and all units, with objects or without.
 
-    `seen`: picture (place in `ids`) and label, a row a class that a picture holds.
-    `units`: split, pictures, filled (of these, with objects), objects. `held`: a row a unit and
-    class: unit (row of `units`), label (place in `labels`), n, pictures, and the mean of `SHAPES`.
+    `seen`: picture (index in `ids`), label. `units`: split, pictures, filled (of these), objects.
+    `held`: unit (row of `units`), label (index in `labels`), n, pictures, the mean of `SHAPES`.
     """
 
     units: pl.DataFrame

@@ -4,12 +4,8 @@
     files = ["my_checks.py"]    # in audit.toml, beside which it lies
 
 or `audit scan --plugin my_checks.py`, `audit.scan(..., plugins=["my_checks.py"])`; in a notebook
-`audit.register(MyCheck)`. A check of one's own has a code with letters of its own, and needs no
-sections; its findings are waived, exported and compared like all others.
-
-Only files that the user names are run, and none that lies inside the dataset: what comes with
-pictures is not code. A file that cannot be run is a failed part: one sentence with file and line,
-and the other checks run.
+`audit.register(MyCheck)`. Files inside the dataset are never run, because what comes with pictures
+is not code. A file that cannot be run is a failed part, and the other checks run.
 """
 
 from __future__ import annotations
@@ -70,10 +66,9 @@ def register(check: type[Check]) -> type[Check]:
 
 
 def load_own(files: Sequence[Path], roots: Iterable[str] = ()) -> OwnCode:
-    """Run the files; return what they bring, with the checks that were registered.
+    """Run the files; return their checks and columns, with the checks that were registered.
 
-    `roots` are those of the dataset. Raises UsageError for a file that is absent, lies in the
-    dataset or breaks the contract.
+    Raises UsageError for a file that is absent, lies in the `roots` or breaks the contract.
     """
     checks, columns, broken = dict(_registered), dict[str, OwnColumn](), list[FailedPart]()
     inside = [Path(os.path.realpath(root)) for root in map(path_of, roots) if root is not None]
@@ -175,8 +170,3 @@ def failed_columns(store: Store) -> list[FailedPart]:
         files = f"{text} (in {row['n']:,} file{'s' * (row['n'] > 1)})"
         parts.append(FailedPart("check", "", f"column {name}", files, place, ""))
     return parts
-
-
-def forget_registered() -> None:
-    """Forget what was registered in this process."""
-    _registered.clear()

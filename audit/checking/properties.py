@@ -1,12 +1,7 @@
 """Properties: what is known of each picture beside what it shows, as one table of numbers.
 
-A property is *nuisance* (how the file was made: format, size, compression, camera, a word of its
-name, a column of the manifest), a *mark* (a frame, or what recurs at one place in the pictures of
-one class), *light* (measured on the picture, and mostly the photographer's: brightness, blur,
-noise, border, shape), *look* (mostly the subject's: colours, edges) or *witness* (no finding of its
-own: another needs it to agree). A category becomes one 0/1 column for each of its frequent values.
-Several checks ask the same table: whether a property gives the class away, and whether splits
-differ in it. 60,000 pictures take about 1 s.
+A property is *nuisance* (how the file was made), a *mark* (a frame, or what recurs in one class),
+*light*, *look* (colours, edges) or *witness* (no finding of its own: another needs it to agree).
 """
 
 from __future__ import annotations
@@ -28,8 +23,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Bits of a normal histogram of this contrast, log2(levels * sqrt(2 pi e)), less those that are
-# there: 0.5 in photographs, blurred or not; 3 and more in strokes, line art and screens.
+# Bits missing from a normal histogram: 0.5 in photographs, 3 and more in strokes and screens.
 MISSING_TONES = "log2(255 * greatest(contrast, 0.0001) * 4.1327) - entropy"
 FEW_TONES = 2.5  # bits: where so many are missing, there is no texture to measure
 
@@ -56,9 +50,7 @@ WITNESS: Mapping[str, str] = {
     "border red over green": "ln((border_red + 0.01) / (border_green + 0.01))",
     "border blue over green": "ln((border_blue + 0.01) / (border_green + 0.01))",
 }
-# Measured over the whole picture, subject and all: a shortcut only if another says so too. Light
-# and its tint reach the border, the colours of a subject do not; what blurs a picture takes its
-# grain, which the outlines of a subject do not.
+# Measured over the whole picture, subject and all: a shortcut only if another says so too.
 BACKED_BY: Mapping[str, str] = {
     "brightness": "border brightness", "contrast": "border spread",
     "sharpness": "noise", "noise": "sharpness",
@@ -94,9 +86,9 @@ PURE = 0.98  # a value belongs to one class if so much of it does: labels have e
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A column: `name` is said to people, `source` is where it comes from, `level` a 0/1 value.
+    """A column: `name` for people, `source` of its values, `level` for a 0/1 value.
 
-    `of`: the only class that it is tested for, as it was made of the pictures of that class.
+    `of`: the only class that it is tested for.
     """
 
     name: str
@@ -108,10 +100,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class PropertyTable:
-    """n pictures by p properties, with class, split and unit of each; -1: no label, no split.
-
-    A unit is what counts once: a manifest's group, else near-duplicates, else the picture.
-    """
+    """n pictures by p properties, with class, split and unit (what counts once); -1: none."""
 
     ids: NDArray[np.str_]
     values: Floats
@@ -222,16 +211,12 @@ def _marks(store: Store, frame: pl.DataFrame) -> list[tuple[Property, Floats]]:
 
 
 def _levels(column: pl.Series, source: str, wording: str) -> list[tuple[Property, Floats]]:
-    """Return a 0/1 column for each frequent value."""
     codes, names = _codes(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(names))
     frequent = [k for k in np.argsort(-counts, kind="stable") if counts[k] >= MIN_LEVEL]
     properties = [Property(wording.format(names[k]), source, "nuisance", True) for k in frequent]
     columns = [(codes == k).astype(np.float64) for k in frequent[:MAX_LEVELS]]
     return list(zip(properties, columns, strict=False))
-
-
-# ---- words of file names, columns of a manifest: some of them only name the class ----
 
 
 def _words(frame: pl.DataFrame) -> tuple[list[tuple[Property, Floats]], list[str]]:
@@ -268,7 +253,6 @@ def _words(frame: pl.DataFrame) -> tuple[list[tuple[Property, Floats]], list[str
 
 
 def _spells_classes(columns: Floats, label: Ints, n_classes: int) -> bool:
-    """Say whether half of the classes have a word of their own: then words name the class."""
     if n_classes < 2:
         return False
     totals = np.bincount(label[label >= 0], minlength=n_classes)
@@ -279,8 +263,7 @@ def _spells_classes(columns: Floats, label: Ints, n_classes: int) -> bool:
 
 def metadata_columns(store: Store) -> list[str]:
     """Return the names of a manifest's other columns, in their order."""
-    # Asked of the catalogue: to describe a table that is not there would end a transaction. The
-    # columns of a catalogue are those of every view too, which have to be planned.
+    # The catalogue, because to describe an absent table would end a transaction.
     if not store.scalar("SELECT 1 FROM duckdb_tables() WHERE table_name = 'metadata'"):
         return []
     found = store.query("""
@@ -318,10 +301,9 @@ def _metadata(store: Store, frame: pl.DataFrame) -> tuple[list[tuple[Property, F
 
 
 def _numbers_rows(column: pl.Series, listed: pl.Series) -> bool:
-    """Say whether a column numbers the rows: a value of its own each, or counted anew by part.
+    """Say whether a column numbers the rows: unique values, or a count that begins again by part.
 
-    A count that begins again with each shard has every value from 0 or 1 on, and a later one never
-    more often than an earlier one. `listed`: the column of all rows, undecodable pictures too.
+    `listed`: the column of all rows, undecodable pictures too.
     """
     if not column.dtype.is_integer():
         return False

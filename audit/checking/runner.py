@@ -1,9 +1,7 @@
 """Run checks over measurements and write what they find into a findings database.
 
-A check that raises loses nothing but itself: its findings are rolled back or never stored, what
-broke is kept with file and line in the table `failed_checks`, the others run, and the next scan
-tries again. A check that declares a column which this run did not measure is skipped, with the
-reason. A check that is `left_to` others runs after them and does not name again what they named.
+A check that raises is stored in `failed_checks`, and the others run. A check is skipped, with the
+reason, where a column that it declares was not measured.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from audit.errors import error_place, error_text, error_trace
 from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import FailedPart, Finding
 from audit.run.store import Store, findings_table, identifier
+from preflight.text import agreed
 
 BATCH = 10_000
 
@@ -46,10 +45,7 @@ def configure_checks(
     thresholds: Mapping[str, Mapping[str, Any]],
     own: Sequence[Check] = (),
 ) -> list[CheckConfig]:
-    """Return the wanted checks (None: all) with their thresholds; raises UsageError for unknown.
-
-    `own`: checks of the user's own.
-    """
+    """Return the wanted checks (None: all) and `own`, configured; UsageError for unknown codes."""
     return [
         CheckConfig(check, make_params(check, thresholds.get(check.code, {})))
         for check in select_checks(wanted, own)
@@ -81,8 +77,7 @@ def run_checks(
 ) -> None:
     """Write the findings of every check over `measurements` into a new database at `target`.
 
-    `broken` are parts of the user's code that failed before. `checked_as` gets the key of the
-    checks: none where a part failed, so that the next scan runs them again.
+    `broken`: failed parts of the user's code. `checked_as` gets the key if no part failed.
     """
     target.unlink(missing_ok=True)
     with Store.create(target) as store, MemoryGauge() as gauge:
@@ -161,7 +156,6 @@ def _run_check(
     gauge: MemoryGauge,
     waiting: _Waiting,
 ) -> None:
-    """Run a check: full batches of its findings are stored at once, the rest waits."""
     gauge.start()
     check, start, n_findings, n_left = config.check, time.perf_counter(), 0, 0
     named = _named_files(store, check.left_to)
@@ -185,7 +179,7 @@ def _run_check(
         "completeness": (
             f"Not applicable: no {empty[0].replace('_', ' ')}."
             if empty
-            else check.completeness(measurements, config.params) + left
+            else agreed(check.completeness(measurements, config.params) + left)
         ),
         "params": json.dumps(asdict(config.params), default=str),
         "page": "" if check.code in all_checks() else page(check),
@@ -200,7 +194,6 @@ def _has_rows(store: Store, table: str) -> bool:
 
 
 def _named_files(store: Store, codes: Sequence[str]) -> frozenset[str]:
-    """Return the samples that findings of these codes name."""
     if not codes:
         return frozenset()
     sql = """
@@ -210,13 +203,7 @@ def _named_files(store: Store, codes: Sequence[str]) -> frozenset[str]:
     return frozenset(store.query(sql, [list(codes)])["id"])
 
 
-# ---- how much memory a check takes ----
-# A thread reads the resident size every 10 ms, so a rise that is shorter is seen only where it
-# lifts the process above everything that it ever took, which the system keeps exactly. What one
-# check leaves behind for the next (freed pages that the allocator keeps, the database's own
-# cache) is no growth of the next. So a figure says which check asks for more than is there; it is
-# a lower bound of what the check would take alone, in steps of a page. A reading takes about 10
-# us. Without `/proc` (macOS), only a rise above everything before is seen.
+# The growth of memory by a check is a lower bound: samples of the resident size every 10 ms.
 
 EVERY_S = 0.01
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of one unit of ru_maxrss
@@ -256,7 +243,6 @@ class MemoryGauge:
 
 
 def _resident() -> int:
-    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -265,5 +251,4 @@ def _resident() -> int:
 
 
 def _highest_ever() -> int:
-    """Return the bytes of the highest resident size that this process ever had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT

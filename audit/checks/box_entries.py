@@ -1,8 +1,4 @@
-"""BOX003, BOX011, BOX012, BOX013, BOX014: entries that are broken, repeated or left alone.
-
-What readers met (`annotation_problems`), and what does not meet: annotations, pictures and classes
-that are listed several times, or on one side only.
-"""
+"""BOX003, BOX011, BOX012, BOX013, BOX014: entries that are broken, repeated or left alone."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from audit.checking.check import NoParams
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
-# The keypoints of each object, its box and the picture's size `w0`, `h0`: px in the frame of the
-# annotation file; `names` are those of its class, JSON or null.
+# Per object; px in the frame of the annotation file, `names` JSON or null.
 _KEYPOINTS = """
     WITH placed AS (
         SELECT s.points, s.file, s.image_key, s.entry, b.line, b.byte, b.sample_id, b.label,

@@ -100,7 +100,6 @@ def _bare(name: str) -> str:
 
 
 def _one_letter(a: str, b: str) -> bool:
-    """Say whether two names of five letters and more differ by one letter, and no digit."""
     a, b = a.casefold(), b.casefold()
     if min(len(a), len(b)) < 5 or abs(len(a) - len(b)) > 1:
         return False

@@ -1,9 +1,4 @@
-"""BOX001, BOX002, BOX007, BOX008, BOX009: boxes whose four numbers give no box in their picture.
-
-They are missing, have no area, reach out of the picture, or mean something else than the format
-says: another unit, or another order. Everything is read from the table `boxes`, which holds what a
-file's numbers mean where its reader could tell (`audit.annotations`).
-"""
+"""BOX001, BOX002, BOX007, BOX008, BOX009: boxes whose four numbers give no box in their picture."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""BOX016, BOX017, BOX018, BOX025: outlines, masks and areas that cannot be right.
-
-Rings and masks were measured when they were read (table `annotation_shapes`); here they are held
-against each other, their box and the size of their picture.
-"""
+"""BOX016, BOX017, BOX018, BOX025: outlines, masks and areas that cannot be right."""
 
 from __future__ import annotations
 

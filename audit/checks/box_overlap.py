@@ -1,7 +1,4 @@
-"""BOX004, BOX006, BOX010: pairs of boxes that cover one object, or lie inside each other.
-
-Which pairs are close is found once for the three of them, by a sweep (`annotations/box_pairs.py`).
-"""
+"""BOX004, BOX006, BOX010: pairs of boxes that cover one object, or lie inside each other."""
 
 from __future__ import annotations
 
@@ -65,10 +62,7 @@ class ClosePairs:
 
 
 def close_pairs(store: Store) -> ClosePairs:
-    """Return the pairs of one picture and file that overlap by half, or lie inside each other.
-
-    Overlap is intersection over union; inside: 0.9 of the smaller one, of one class.
-    """
+    """Return the pairs of one picture and file with an IoU of 0.5, or 0.9 of the smaller inside."""
     frame = store.query(_BOXES)
     corners = frame.select("x0", "y0", "x1", "y1").to_numpy().astype(np.float64)
     lengths = frame["picture"].rle().struct.field("len").to_numpy().astype(np.int64)
@@ -83,8 +77,6 @@ def close_pairs(store: Store) -> ClosePairs:
 
 
 class _Pairs(BoxCheck):
-    """What the checks of this file share: all boxes of a size are compared."""
-
     judged = SOUND
     how = " and compared with each other"
 

@@ -1,7 +1,6 @@
 """BOX027, BOX028, BOX029: annotations that a detector's confident predictions contradict.
 
-ObjectLab's three errors are one rule: `audit.annotations` scores each disagreement of a prediction
-with the boxes of its picture, and a check reads the scores of one kind. Costs one query each.
+Source: ObjectLab, whose three errors `audit.annotations` scores.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ _EVIDENCE = (
 
 
 class _Contradicted(BoxCheck):
-    """The rule that the checks of this file share: disagreements of one `kind`."""
-
     severity = Severity.WARNING
     kind: ClassVar[str]
 
@@ -83,7 +80,6 @@ class _Contradicted(BoxCheck):
 
 
 def _placed(row: Row, whose: str) -> str:
-    """Return where a box lies and its size: of the annotation, or of the prediction."""
     x, y, w, h = (px(row[f"{whose}{side}"]) for side in ("x", "y", "width", "height"))
     return f"at ({x}, {y}), {w} x {h} px"
 

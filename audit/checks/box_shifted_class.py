@@ -29,10 +29,6 @@ OFFSET = (
 )
 
 
-def _where(elsewhere: str) -> str:
-    return elsewhere.replace("%", "% of the image")
-
-
 class ShiftedClass(BoxCheck):
     """Boxes that are all offset from their objects: shifted, mirrored, or from another image.
 
@@ -110,7 +106,7 @@ class ShiftedClass(BoxCheck):
             QUALIFY row_number() OVER (PARTITION BY file ORDER BY gain_z DESC) = 1 ORDER BY file
         """
         for row in asked(store, sql, params).iter_rows(named=True):
-            where = _where(row["elsewhere"])
+            where = row["elsewhere"].replace("%", "% of the image")
             if _as_well_opposite(store, row):
                 where = "with an offset in an unknown direction"
             size = row["elsewhere"] in SIZES
@@ -177,7 +173,6 @@ def _overflow(
 
 
 def _binomial_tail(n: int, of: int) -> float:
-    """Return the chance of at least n of `of` with one half."""
     logs = [
         math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) - of * math.log(2)
         for k in range(n, of + 1)

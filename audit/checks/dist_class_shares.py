@@ -142,7 +142,6 @@ def _comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComp
 
 
 def _object_comparisons(store: Store, params: ClassShareShift.Params) -> list[ShareComparison]:
-    """Compare the objects of splits; chance deals out whole units."""
     table, found = store.share(object_table), []
     if table is None:
         return []

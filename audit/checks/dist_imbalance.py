@@ -56,9 +56,7 @@ class ClassImbalance(QueryCheck):
         max_ratio: float = 10.0
         max_effective_share: float = 0.8
 
-    # Sums are taken in the order of the labels, so that the last digit is always the same.
-    # Entropy looks at every class, the ratio only at two: a long tail of classes lowers the first,
-    # one stray small class only raises the second.
+    # In the order of the labels, so that sums have the same last digit each time.
     sql = """
         WITH sizes AS (
             {sizes}

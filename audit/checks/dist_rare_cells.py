@@ -1,7 +1,6 @@
 """DIST008, DIST009: classes that hardly occur under a value of an attribute.
 
-The attribute is a column of the manifest (weather, hospital), or what was measured: light, shape,
-size, format, camera. Each cell of class and value is judged by `audit.statistics.rare_cells`.
+The attribute is a column of the manifest or a measured property.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ class RareAttribute(Check):
 
 
 def _cells(store: Store, params: CellParams) -> dict[str, list[dict[str, Any]]]:
-    """Return, by column, a row per split and value, and per split, value and class."""
     names = metadata_columns(store)
     if not names:
         return {}
@@ -190,7 +188,6 @@ class RareInLight(Check):
     def _rare(
         self, attributes: Mapping[str, pl.DataFrame], things: Things, params: CellParams
     ) -> Iterator[Finding]:
-        """Yield what is rare among classes of pictures, or of the objects that pictures hold."""
         counted = [
             count_cells(known).with_columns(pl.lit(name).alias("attribute"))
             for name, known in attributes.items()
@@ -233,10 +230,7 @@ class RareInLight(Check):
 def _attributes(
     store: Store, params: CellParams, things: Things = PICTURES
 ) -> dict[str, pl.DataFrame]:
-    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values.
-
-    Of objects: a row a picture and class that it holds, all splits as one.
-    """
+    """Return, by attribute, the evaluated pictures with their value; those of 2 to 30 values."""
     frame = store.share(_with_values)
     rows = evaluation_rows(frame, params.train_splits) if things is PICTURES else frame
     chosen = [
@@ -266,7 +260,6 @@ def _attributes(
 
 
 def _with_values(store: Store) -> pl.DataFrame:
-    """Return the sound pictures with the value of each attribute."""
     columns = [f'{sql} AS "{name}"' for name, sql in NAMED.items()]
     columns += [
         # ties share their third

@@ -147,7 +147,6 @@ SIZES = """
 
 
 def _sizes(store: Store, params: RareClass.Params, things: Things) -> list[dict[str, Any]]:
-    """Return a row per class and evaluation split, with its interval; rare ones are `small`."""
     parts = {"labelled": LABELLED[things], "least": str(LEAST[things])}
     frame = asked_of(store, things, SIZES, params, **parts)
     if frame.is_empty():

@@ -1,8 +1,7 @@
 """DIST004: properties of the file or of the light that give the class away.
 
-Every property is tested against every class, over all splits and within each: an AUC on ranks,
-false discoveries controlled over all of these tests. What is reported must also be large, because
-among 60,000 pictures any difference is significant. About 4 s for 60,000 pictures.
+Every property is tested against every class by AUC, with controlled false discoveries. An effect
+must also be large, because any difference is significant among enough pictures.
 """
 
 from __future__ import annotations
@@ -187,7 +186,6 @@ class Shortcut(Check):
 
 
 def _shown(table: PropertyTable, one: Separation) -> list[str]:
-    """Return the pictures of the class that show the mark or the frame most clearly."""
     if table.properties[one.prop].kind != "mark":
         return []
     values = np.nan_to_num(table.values[:, one.prop], nan=-np.inf)
@@ -264,9 +262,9 @@ def _large(
 
 
 def _share_limits(table: PropertyTable, prop: int, auc: Floats) -> tuple[Floats, Floats]:
-    """Return limits of the AUC (k,) of a 0/1 property: a half, and half the difference of shares.
+    """Return the limits of the AUC (k,) of a 0/1 property.
 
-    Newcombe (1998), Statistics in Medicine 17:873, method 10: those of a rank test are far wider.
+    Source: Newcombe (1998), Statistics in Medicine 17:873, method 10.
     """
     classes = len(table.labels)
     n = np.bincount(table.label, minlength=classes)
@@ -281,10 +279,7 @@ def _share_limits(table: PropertyTable, prop: int, auc: Floats) -> tuple[Floats,
 
 
 def _meant(table: PropertyTable, auc: Floats, params: Shortcut.Params) -> NDArray[np.bool_]:
-    """Say of classes (k) and properties (p) which may be a shortcut: not what the subject is.
-
-    What is measured over the whole picture needs another to agree; a mark belongs to its class.
-    """
+    """Say of classes (k) and properties (p) which may be a shortcut: not what the subject is."""
     names = [p.name for p in table.properties]
     meant = np.ones(auc.shape, bool)
     for at, prop in enumerate(table.properties):
@@ -304,7 +299,6 @@ def _exact(table: PropertyTable, label: int, prop: int) -> float:
 
 
 def _by_split(table: PropertyTable, one: Separation, params: Shortcut.Params) -> list[Separation]:
-    """Return the same separation within each split that has enough pictures."""
     found = []
     for split in np.unique(table.split[table.split >= 0]).tolist():
         rows = table.rows(table.split == split)
@@ -321,10 +315,7 @@ def _by_split(table: PropertyTable, one: Separation, params: Shortcut.Params) ->
 
 
 def _differs(table: PropertyTable, by_split: Sequence[Separation], params: Shortcut.Params) -> bool:
-    """Say whether of a training and an evaluation split one has surely not half of the effect.
-
-    Among thousands of pictures 0.78 and 0.82 are surely different, and mean the same.
-    """
+    """Say whether a training or an evaluation split has surely not half of the effect."""
     trained = [s for s in by_split if table.splits[s.split] in params.train_splits]
     others = [s for s in by_split if table.splits[s.split] not in params.train_splits]
     pairs = [(a, b) for a in trained for b in others]
@@ -332,7 +323,6 @@ def _differs(table: PropertyTable, by_split: Sequence[Separation], params: Short
 
 
 def _is_lost(there: Separation, here: Separation) -> bool:
-    """Say whether `here` surely lacks half of what `there` surely has."""
     up = 1 if there.auc > 0.5 else -1
     has = min(up * (there.low - 0.5), up * (there.high - 0.5))
     most = max(up * (here.low - 0.5), up * (here.high - 0.5))

@@ -1,9 +1,7 @@
 """DIST007: splits whose pictures differ from the training pictures, property by property or in all.
 
-Two tests of one question. Each property alone: the Kolmogorov-Smirnov distance, with the training
-pictures weighted to the class mix of the split, so that other shares of classes (DIST006) are not
-taken for other pictures. All together: a classifier that is asked which split a picture is from,
-judged within classes. About 4 s for 60,000 pictures.
+Each property: the Kolmogorov-Smirnov distance, weighted to the class mix of the split (which is
+DIST006). All together: a classifier of the split, judged within classes.
 """
 
 from __future__ import annotations

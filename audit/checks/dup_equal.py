@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from audit.checking.check import Check, NoParams, tally
+from audit.checking.check import Check, NoParams, one_of_each_first, tally
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
 
@@ -17,8 +17,6 @@ Row = Mapping[str, Any]
 
 
 class _Equal(Check):
-    """What the checks of this file share: samples that are equal in a `key`, group by group."""
-
     features = ("contrast", "transparent")
     key = "pixel_hash"
     among = "TRUE"  # the samples that are compared
@@ -69,7 +67,6 @@ class _Equal(Check):
             )
 
     def _group(self, row: Row) -> Finding:
-        """Return the finding of a group of pictures that show something."""
         raise TypeError(f"{type(self).__name__} reports no group")
 
     def _blank(self, labels: Sequence[str]) -> tuple[str, Evidence]:
@@ -78,9 +75,13 @@ class _Equal(Check):
 
 
 def _differing(sets: Sequence[str]) -> str:
-    """Return the labels that not all of some sets have, most at first: `dog, owl`."""
     counts = Counter(label for one in sets for label in one.split("; "))
     return ", ".join(label for label, n in counts.most_common() if n < len(sets))
+
+
+def _members(row: Row) -> tuple[str, ...]:
+    kinds = [f"{split}/{label}" for split, label in zip(row["splits"], row["labels"], strict=True)]
+    return one_of_each_first(row["ids"], kinds)
 
 
 def _spans(row: Row) -> list[str]:
@@ -138,7 +139,7 @@ class ByteIdentical(_Equal):
                     "n_bytes": row["n_bytes"],
                     "blank": int(row["blank"]),
                 },
-                row["ids"],
+                _members(row),
                 action=Action.REVIEW if "labels" in spans else Action.DROP,
                 severity=Severity.ERROR if spans else None,
             )
@@ -209,7 +210,7 @@ class PixelIdentical(_Equal):
                 "labels": tally(row["labels"]),
                 "formats": row["formats"],
             },
-            row["ids"],
+            _members(row),
             action=Action.REVIEW if "labels" in spans else Action.DROP,
             severity=Severity.ERROR if spans else None,
         )
@@ -276,7 +277,7 @@ class ConflictingLabel(_Equal):
                 ),
                 "splits": ", ".join(sorted({split for split in row["splits"] if split})),
             },
-            tuple(row["ids"]),
+            one_of_each_first(row["ids"], row["labels"]),
             action=Action.RELABEL,
         )
 

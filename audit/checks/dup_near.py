@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.check import DOUBT, SURE, Check, tally
+from audit.checking.check import DOUBT, SURE, Check, one_of_each_first, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 
@@ -102,7 +102,7 @@ class NearDuplicate(Check):
                 + (f", and the labels differ ({labels})." if conflict else ".")
                 + DOUBT * (conflict and not sure),
                 evidence,
-                row["ids"],
+                one_of_each_first(row["ids"], row["labels"]),
                 action=Action.REVIEW if conflict else Action.DROP,
                 severity=Severity.ERROR if sure else self.severity,
             )

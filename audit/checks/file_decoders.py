@@ -1,11 +1,8 @@
 """FILE006: files that Pillow, OpenCV, torchvision and TensorFlow decode to different pictures.
 
-The knowledge is a table, `RULES`: a condition on header facts, and what each decoder does by
-default. Pillow is `Image.open` and `np.array`, OpenCV is `cv2.imread(path)`, torchvision is
-`torchvision.io.decode_image`, TensorFlow is `tf.io.decode_image`. The cells for Pillow 13, OpenCV 5
-and TensorFlow 2.21 were measured; a test repeats that with a file for every rule. Grey 8-bit files
-differ only in the number of channels, and progressive or interlaced ones in nothing, so neither has
-a rule.
+`RULES` holds conditions on header facts and the default behaviour of each decoder: `Image.open`,
+`cv2.imread(path)`, `torchvision.io.decode_image`, `tf.io.decode_image`. A test decodes a file for
+every rule.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from audit.checking.check import Check
 from audit.records import Finding, Severity
 from audit.run.store import Store
 
-# Which extensions belong to which content. MPO is JPEG with more pictures behind the first;
-# Netpbm's family shares one reader; camera raw formats are TIFF inside.
+# Extensions by content; MPO is JPEG, camera raw formats are TIFF inside.
 JPEG = "jpg jpeg jpe jfif jif pjpeg pjp thm"
 EXTENSIONS: Mapping[str, str] = {
     "JPEG": JPEG, "MPO": f"mpo {JPEG}", "PNG": "png apng", "GIF": "gif", "WEBP": "webp",
@@ -24,7 +23,7 @@ EXTENSIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-# An id is no name of a file where a manifest or this program gave it: `17`, `a.jpg#2`.
+# Ids such as `17` and `a.jpg#2` are no names of files.
 OWN_EXTENSION = r"[^/]\.([^./]*)$"
 # What a Dataset object gave as encoded bytes lies under a name of this program's.
 NAMED_HERE = r"/pictures/[0-9a-f]{2}/[0-9a-f]{30}\.img$"

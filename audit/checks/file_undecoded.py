@@ -157,17 +157,16 @@ class Damaged(QueryCheck):
             )
         what = "is truncated" if row["error_kind"] == "truncated" else "is corrupt"
         where = "the position of the error is not known"
-        if row["error_at"] is not None:
-            where = f"{_share(row['error_at'])} of its rows were decoded before the error"
+        if row["error_at"] is not None and row["error_at"] < 1:
+            # Rounded down: 99.96% must not be printed as 100%.
+            share = min(int(row["error_at"] * 1000) / 10, 99.9)
+            where = f"{share:g}% of its rows were decoded before the error, the rest is missing"
+        elif row["error_at"] is not None:
+            where = "its last bytes are missing, so its lowest rows may be wrong"
         if row["status"] == "unreadable":
             where = "it could not be decoded"
         error = f" ({row['why'].strip().rstrip('.')})" if row["why"] else ""
         return f"This {size} {what}: {where}{error}."
-
-
-def _share(value: float) -> str:
-    # Rounded down, because 99.96 % must not be printed as 100 %.
-    return "100%" if value >= 1 else f"{min(int(value * 1000) / 10, 99.9):g}%"
 
 
 class PixelBomb(QueryCheck):
@@ -212,7 +211,7 @@ class PixelBomb(QueryCheck):
         if not row["pixels"] or row["error_kind"] == "memory":
             why = (row["error"] or "it exceeds the limits of the scan").strip().rstrip(".")
             return f"This file of {_bytes(row['n_bytes'])} was not decoded: {why}."
-        # 3 bytes per pixel: what every loader that converts to RGB allocates at least.
+        # 3 bytes per pixel, as converted to RGB
         gigabytes = row["pixels"] * 3 / 1e9
         return (
             f"This file of {_bytes(row['n_bytes'])} declares {row['width']:,} x "

@@ -88,8 +88,7 @@ class Dark(_ShowsNothing):
         max_p99: float = 0.16
         max_share: float = 0.5
 
-    # More contrast than that: thin bright lines, in less than 1 % of the pixels.
-    # Less than 0.004 (one grey level): a flat picture, which IMG004 reports.
+    # More contrast: thin bright lines. Below 0.004 (one grey level): IMG004.
     where = """
         brightness_p99 < $max_p99 AND transparent < 0.5
         AND contrast BETWEEN 0.004 AND brightness_p99 + 0.01

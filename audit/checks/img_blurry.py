@@ -1,8 +1,7 @@
 """IMG003: images that are out of focus, compared with the rest of their dataset.
 
-No fixed limit on sharpness fits every dataset: upscaled thumbnails are below any limit that is
-right for photographs. So an image must be soft by itself *and* far below its class, or so soft that
-no detail at pixel scale is left. Costs one query.
+No fixed limit on sharpness fits every dataset. An image must be soft by itself and far below its
+class, or without any detail at pixel scale.
 """
 
 from __future__ import annotations
@@ -137,8 +136,7 @@ class Blurry(QueryCheck):
             pl.col("deviations") >= params.min_deviations
         )
         if not common:
-            # half as sharp as its class: also where a third of the class is blurred, and the
-            # spread of the class with it
+            # half as sharp as its class, which holds where blur widens the spread
             unusual = pl.col("deviations").is_null() | (pl.col("sharpness") < pl.col("median") / 2)
             blurry |= (pl.col("sharpness") < params.certain_sharpness) & unusual
         for row in frame.filter(blurry).iter_rows(named=True):

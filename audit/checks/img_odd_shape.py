@@ -1,9 +1,7 @@
 """IMG005, IMG006: images much larger, smaller, longer or narrower than all usual ones.
 
-The rule counts neighbours on a log scale instead of measuring the distance from a centre: a dataset
-with two sizes has no centre, and neither of its sizes is odd. Portrait and landscape of one shape
-are the same. Distinct values are counted first, so the cost is one pass and a window over the
-values that occur.
+The rule counts neighbours on a log scale, because a dataset with two sizes has no centre. Portrait
+and landscape of one shape are the same.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from audit.run.store import Store
 def _far(measure: str, ratio: str, value: str, usual: str) -> str:
     """Return SQL for images further than `ratio` from each usual value, and what they lie beside.
 
-    `value` and `usual`, the median, are what the measure is called without its logarithm; `gap` is
-    how many times the nearest usual value lies away.
+    `value` and `usual` (the median): columns without logarithm; `gap`: factor to the nearest usual.
     """
     return f"""
         WITH measured AS (
@@ -53,8 +50,6 @@ def _far(measure: str, ratio: str, value: str, usual: str) -> str:
 
 
 class _FarFromUsual(QueryCheck):
-    """The rule that both share: few neighbours in one measure, far from all that have more."""
-
     severity = Severity.WARNING
     compared: ClassVar[str]
 

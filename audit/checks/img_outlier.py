@@ -1,15 +1,8 @@
 """IMG008: images that lie far from their class in some measured property.
 
-The rule in short: sort the images of a class by a property; an image is an outlier if the gap that
-separates it (alone, or with at most two others) from the rest is far larger than the spacings at
-the end of the rest predict. Why this rule: percentiles report a fixed share of every dataset,
-standard deviations assume a normal distribution, distances from a centre fail with two modes. Gaps
-between order statistics allow any number of modes; what is assumed is that tails are exponential,
-or heavier by a shape that is estimated over all classes. Logarithms and logits make tails
-exponential wherever the raw ends follow power laws, as those of sizes, shares and ratios do.
-
-Everything is one sort a property and a few passes over the sorted array for all classes at once:
-about half a second per million images and property.
+An image is an outlier if the gap to the rest of its class is far larger than the spacings at the
+end of the rest predict. Gaps allow any number of modes, unlike percentiles or standard deviations.
+Logarithms and logits make tails nearly exponential; their shape is estimated over all classes.
 """
 
 from __future__ import annotations
@@ -31,8 +24,7 @@ from audit.statistics.outlying import MAX_BLOCK, Oddity, chances_of_largest, fin
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# name: (value shown, the same on a scale with exponential tails: a logit for shares, else a log).
-# The small addends are half a grey level: below that a share is rounding.
+# name: (value shown, value on a scale with exponential tails); addends are half a grey level.
 PROPERTIES: Mapping[str, tuple[str, str]] = {
     "brightness": ("brightness", "ln((brightness + 0.002) / (1.002 - brightness))"),
     "contrast": ("contrast", "ln((contrast + 0.002) / (0.502 - least(contrast, 0.5)))"),
@@ -252,10 +244,9 @@ def _measurements(
 
 
 def _noisiest(values: Floats, most: float) -> tuple[list[int], float]:
-    """Return the rows that are noisier than all others together, and the next; and their chance.
+    """Return the rows noisier than all others together, and the next; and the chance of their gap.
 
-    The chance is that of any such gap in a dataset without outliers; no rows where it is above
-    `most`.
+    No rows where the chance of such a gap without outliers is above `most`.
     """
     order = np.argsort(-values, kind="stable")
     # ten spacings: the logarithm of noise has no tail that becomes heavier outwards
@@ -272,7 +263,6 @@ def _loudest(floors: Floats) -> int:
 
 
 def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) -> list[Oddity]:
-    """Return what is odd: images within their class, those without one within the whole dataset."""
     rate = min(params.rate, params.max_false / max(len(values), 1))
     own = np.flatnonzero(classes >= 0)
     odd = [
@@ -294,8 +284,7 @@ def _odd_rows(values: Floats, classes: Ints, params: StatisticalOutlier.Params) 
 def _common_elsewhere(
     odd: Oddity, values: Floats, classes: Ints, ordered: Floats, ordered_classes: Ints, most: int
 ) -> bool:
-    # The same value in several other classes is a mode of the dataset that this class has few of.
-    # A quarter of the gap: closer to the odd value than to its own class.
+    # The same value in several other classes is a mode of the dataset; within a quarter of the gap.
     value = values[odd.row]
     radius = abs(value - values[odd.nearest]) / 4
     # Sorted values: where many rows are odd, to look at all rows for each takes minutes.

@@ -1,11 +1,8 @@
 """LABEL002: class names that look like one name written in two ways.
 
-Two stages. Names that are equal without case, spacing, plural and Unicode form are one class,
-whatever their counts. Names one or two keystrokes apart are one class only if the edit looks like a
-typing error and one of them is rare compared with the other, because `car`/`cat` and
-`n01440764`/`n01440765` are also one keystroke apart. Candidates for the second stage come from an
-index of deletions (each name with one or two characters left out), so 20,000 classes cost about a
-second, without a loop over all pairs.
+Names equal without case, spacing, plural and Unicode form are one class. Names one or two
+keystrokes apart are one class only if the edit looks like a typing error and one of them is rare,
+because `car` and `cat` are also one keystroke apart.
 """
 
 from __future__ import annotations
@@ -126,9 +123,6 @@ def _members(store: Store, names: Sequence[str]) -> dict[str, list[str]]:
     return dict(store.query(sql, [list(names)]).iter_rows()) if names else {}
 
 
-# ---- names that a typing error explains ----
-
-
 def typing_errors(
     by_key: Mapping[str, Sequence[Spelling]], params: NearMissClassName.Params
 ) -> Iterator[list[Spelling]]:
@@ -166,10 +160,7 @@ def _neighbours(rare: Sequence[str], common: Sequence[str]) -> Iterator[tuple[st
 
 
 def _deletions(name: str) -> set[str]:
-    """Return the name with none, one and, if it is long, two characters left out.
-
-    Two names within that many edits (swaps included) share at least one of these.
-    """
+    """Return the name with none, one and, if it is long, two characters left out."""
     n = len(name)
     shorter = {name, *(name[:i] + name[i + 1 :] for i in range(n))}
     if n >= 9:
@@ -189,7 +180,7 @@ def is_typing_error(name: str, meant: str, min_length: int = 5) -> bool:
     tail = _shared(a[::-1], b[::-1])
     a, b = a[: len(a) - tail], b[: len(b) - tail]
     if len(a) + len(b) == 1:
-        # The letters before the edit are shared: a repeated one means that a key was struck twice.
+        # A repeated letter means that a key was struck twice.
         return name[head - 1] == (a or b) or longer >= 6
     if len(a) == len(b) == 2 and a == b[::-1]:
         return True

@@ -275,7 +275,6 @@ def _forecast(row: Mapping[str, Any]) -> str:
 
 
 def _sample(draw: int, judged: int) -> str:
-    """Return the words for so many labels to review."""
     return "every one of them" if draw >= judged else f"{draw:,} drawn at random"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.checking.check import DOUBT, SURE, Check, tally
+from audit.checking.check import DOUBT, SURE, Check, one_of_each_first, tally
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.statistics.intervals import wilson
@@ -91,7 +91,7 @@ class SplitOverlap(Check):
             + (f", with different labels ({labels})." if conflict else ".")
             + DOUBT * (not sure),
             evidence,
-            tuple(row["ids"]),
+            one_of_each_first(row["ids"], row["splits"]),
             action=Action.REVIEW
             if conflict or not sure
             else Action.MOVE
@@ -124,7 +124,6 @@ class SplitOverlap(Check):
 
 
 def _leak(store: Store, split: str, n: int, others: Sequence[str]) -> str:
-    """Say what share of a split's samples are also in the other splits."""
     (row,) = store.rows(LEAKED, [list(others), split])
     leaked, kinds = row["leaked"], []
     for name, count in (("bytes", row["bytes"]), ("pixels", row["pixels"] - row["bytes"])):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from audit.cli.options import JsonOption, print_answer, print_lines
+from audit.cli.options import JsonOption, print_answer, print_lines, run_argument
 from audit.errors import UsageError
 from preflight import terminal
 from preflight.ending import ExitCode
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from audit.compare.diff import RunDiff
     from audit.compare.expectations import JudgedExpectation
-    from audit.compare.history import Moment
     from audit.records import Severity
+    from audit.results.history import Moment
 
 WORDS = {True: "met", False: "NOT MET", None: "INCONCLUSIVE"}
 SHOWN = 10  # changes of each kind, without --all
-SAME_DATASET = 0.5  # least share of samples that two scans of one dataset have in common
 
 
 class FailOn(StrEnum):
@@ -60,8 +59,8 @@ class FailOn(StrEnum):
 
 
 def diff_command(
-    old: Annotated[Path, typer.Argument(help="Earlier run, or a version of a run: RUN/gen-0003.")],
-    new: Annotated[Path, typer.Argument(help="Later run, or a version of a run.")],
+    old: Annotated[Path, run_argument("Earlier run, or a version of a run: RUN/gen-0003.")],
+    new: Annotated[Path, run_argument("Later run, or a version of a run.")],
     distributions: Annotated[
         bool,
         typer.Option(
@@ -79,10 +78,11 @@ def diff_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs: new and fixed findings and files, or distributions; reads no image."""
-    from audit.compare.diff import Snapshot, compare_snapshots, shared_share
+    from audit.compare.diff import SAME_DATASET, compare_snapshots, shared_share
+    from audit.results.run_findings import RunFindings
 
-    before, after = Snapshot.of(old), Snapshot.of(new)
-    share = shared_share(before, after)
+    before, after = RunFindings.of(old), RunFindings.of(new)
+    share = shared_share(before.samples, after.samples)
     if distributions or share < SAME_DATASET:
         _diff_distributions(old, new, share, fail_on, as_json)
         return
@@ -118,11 +118,11 @@ def _diff_distributions(old: Path, new: Path, share: float, fail_on: FailOn, as_
 
 def print_history(run: Path, since: str | None, as_json: bool) -> None:
     """Print what each scan and re-check of a run found; `since`: a code or a fingerprint."""
-    from audit.compare.history import SCHEMA, arrival, read_history
-    from audit.run import generations
+    from audit.results.history import SCHEMA, arrival
+    from audit.results.results import open_results
+    from audit.run import run_version
 
-    generations.require(run)
-    history = read_history(run)
+    history = open_results(run).history()
     if since is not None and not as_json:
         found = arrival(history, since)
         if found is None:
@@ -138,12 +138,12 @@ def print_history(run: Path, since: str | None, as_json: bool) -> None:
         )
         return
     document = {"schema": SCHEMA, "run": str(run), "moments": [asdict(one) for one in history]}
-    kept = {one.name for one in generations.list_kept(run)}
+    kept = {one.name for one in run_version.list_published(run)}
     print_answer(as_json, lambda: json.dumps(document), lambda: _history_lines(history, kept))
 
 
 def _history_lines(history: Sequence[Moment], kept: set[str]) -> Iterator[str]:
-    from audit.compare.history import last_change
+    from audit.results.history import last_change
 
     if not history:
         yield "This run has no history yet. The next scan that changes it starts the history."
@@ -179,6 +179,8 @@ def write_diff(diff: RunDiff, everything: bool = False) -> None:
 
 
 def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
+    from audit.results.formatting import severity_counts
+
     counts = diff.counts()
     yield (
         f"Findings since {diff.before}: {counts['new']:,} new, {counts['fixed']:,} fixed, "
@@ -186,6 +188,8 @@ def _diff_lines(diff: RunDiff, shown: int) -> Iterator[str]:
         + (f", {counts['unchecked']:,} not comparable" if counts["unchecked"] else "")
         + "."
     )
+    before, after = (severity_counts(counts) for counts in diff.open)
+    yield f"Open findings: {before} then, {after} now."
     for change in ("new", "fixed", "unchecked"):
         yield from _findings(diff.findings, change, shown)
     yield from _settled(diff.settled(), shown)

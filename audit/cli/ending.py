@@ -1,7 +1,4 @@
-"""How a command ends: what goes wrong becomes one sentence and an exit code.
-
-Nothing that a user, the machine or a file can do may end in a traceback; `--trace` prints it.
-"""
+"""How a command ends: what goes wrong becomes one sentence and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -58,7 +55,6 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
 
 
 def _has_address_space() -> bool:
-    """Say whether libraries would crash under the shell's `ulimit -v`."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESS_SPACE:
         return True
@@ -93,7 +89,7 @@ def _wrong_call(error: BaseException) -> int | None:
     return ExitCode.USAGE
 
 
-# What a user can mend: another place, a name that is shorter, a right to read or write.
+# What a user can mend: a path, a length, a permission.
 _MENDABLE = frozenset((
     errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
     errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.ENOTEMPTY, errno.EBUSY,

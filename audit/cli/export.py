@@ -134,17 +134,12 @@ def _file_lines(files: Mapping[Path, int]) -> list[str]:
     )
 
 
-# ---- plans and new folders ----
-
-
 def apply_command(
-    plan: Annotated[
-        Path | None, typer.Argument(help="Plan, as written by `audit export RUN --plan`.")
-    ] = None,
+    plan: Annotated[Path, typer.Argument(help="Plan, as written by `audit export RUN --plan`.")],
     to: Annotated[
-        Path | None,
-        typer.Option("--to", help="Folder to write: new, empty, or from an interrupted call."),
-    ] = None,
+        Path,
+        typer.Option("--to", help="Folder to write: new, empty, or of an interrupted call."),
+    ],
     link: Annotated[
         Literal["hard", "symbolic"] | None,
         typer.Option("--link", help="Link instead of copying; hard links need one disk."),
@@ -152,21 +147,10 @@ def apply_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print counts and bytes; write nothing.")
     ] = False,
-    rollback: Annotated[
-        Path | None,
-        typer.Option("--rollback", help="Remove the files that a call wrote to this folder."),
-    ] = None,
 ) -> None:
     """Write the dataset of a plan to a new folder; resumes after a stop."""
     from audit.exports.planning import read_plan
 
-    if rollback is not None:
-        if plan or to:
-            raise UsageError("--rollback FOLDER takes no plan and no --to.")
-        _roll_back(rollback)
-        return
-    if plan is None or to is None:
-        raise UsageError("Name the plan and the folder: audit apply plan.json --to FOLDER.")
     _apply(read_plan(plan), to, LINKS[link], dry_run)
 
 
@@ -180,21 +164,12 @@ def _apply(plan: DatasetPlan, folder: Path, how: How, dry_run: bool) -> None:
             plan, folder, how, dry_run=dry_run, advance=lambda *n: bar(Progress("apply", *n))
         )
     verb = "would be written" if dry_run else "written"
+    ends = f"{result.there:,} exist already" + ", so the folder is complete" * (not result.made)
     terminal.write_text(visible(
-        f"{result.made:,} files {verb} to {folder} ({how}, {result.n_bytes:,} bytes); "
-        f"{result.there:,} exist already."
+        f"{result.made:,} files {verb} to {folder} ({how}, {result.n_bytes:,} bytes); {ends}."
     ))  # fmt: skip
     if dry_run:
         write_plan_lines(plan)
-
-
-def _roll_back(folder: Path) -> None:
-    from audit.exports.application import roll_back
-
-    result = roll_back(folder)
-    lines = [f"{result.removed:,} files removed from {folder}."]
-    lines += [f"  not removed, because it was edited: {name}" for name in result.kept]
-    print_lines(lines)
 
 
 def write_plan_lines(plan: DatasetPlan) -> None:

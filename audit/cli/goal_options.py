@@ -1,7 +1,6 @@
 """The options that describe a goal, declared once for `audit subset plan` and `draw`.
 
-Typer reads a command's options from its signature. `takes_options` lets a command name one
-dataclass instead: its fields become the options, and the command gets one object.
+`takes_options` turns the fields of a dataclass into options; the command gets one object.
 """
 
 from __future__ import annotations

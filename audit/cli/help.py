@@ -30,7 +30,7 @@ GROUPS = {
         "report": "print or write the findings, decisions and history of a run",
         "diff": "compare two runs: findings, files, or distributions",
         "export": "write findings, decisions, annotations, or a plan of a clean copy",
-        "apply": "write the clean copy of a plan, or remove it again",
+        "apply": "write the clean copy of a plan",
         "subset": "plan, draw and score an evaluation subset",
     },
     "More": {
@@ -54,10 +54,7 @@ NEWEST = 3  # runs that `audit` alone names
 
 
 class TextCommand(TyperCommand):
-    """A command whose texts are valid UTF-8; arguments that name files may hold any bytes.
-
-    Its help lists the options by the `rich_help_panel` of each, in the order of first use.
-    """
+    """A command whose texts are valid UTF-8; help lists options by `rich_help_panel`."""
 
     def invoke(self, ctx: Any) -> Any:
         """Check the texts, then run the command."""

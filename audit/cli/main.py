@@ -1,7 +1,6 @@
 """The `audit` command: parse, one call into the library, format.
 
-Imports happen inside the commands, so that `audit --help` answers at once; what the exit codes mean
-is said in `exit_codes`.
+Imports happen inside the commands, so that `audit --help` answers at once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from audit.cli.ending import exit_code_of
 from audit.cli.export import apply_command, export_command
 from audit.cli.help import ABOUT, Commands, TextTyper, start
 from audit.cli.input_study import input_study_command
-from audit.cli.options import JobsOption, JsonOption, RunArgument, read_config
+from audit.cli.options import JobsOption, JsonOption, RunArgument, note_version, read_config
 from audit.cli.review import decide_command
 from audit.cli.scan import recheck_command, report_command, scan_command
 from audit.cli.serve import serve_command
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from audit.checking.check import Check
-    from audit.neighbors.pairs.overlap import OverlapReport
+    from audit.results.image_search import OverlapReport
 
 app = TextTyper(
     cls=Commands,
@@ -65,16 +64,19 @@ def show_command(
     ] = None,
 ) -> None:
     """Print the details of one image, or the evidence between two."""
-    from audit.report.file_card import card_text
-    from audit.report.file_card import make_file_card as show_file
+    from audit.results.reader import open_reader
 
     width, styled = terminal.width(), terminal.is_terminal()
     if other is None:
-        card = card_text(show_file(run, path), width, styled)
-    else:
-        from audit.report.pair_card import pair_text, show_pair
+        from audit.report.file_card import card_text
+        from audit.results.file_details import make_file_card
 
-        card = pair_text(show_pair(run, path, other), width, styled)
+        card = card_text(make_file_card(open_reader(run), path), width, styled)
+    else:
+        from audit.report.pair_card import pair_text
+        from audit.results.pair_details import show_pair
+
+        card = pair_text(show_pair(open_reader(run), path, other), width, styled)
     terminal.write_text(card, styled=styled)
 
 
@@ -89,13 +91,14 @@ def find(
 
     fork_ahead()  # before the imports below, which start threads
     from audit.machine.executors import Processes
-    from audit.neighbors.pairs.overlap import find_overlap
+    from audit.results.image_search import find_overlap
     from audit.sources import open_source
     from preflight.cores import usable_cores
 
     if len(new) < 2:
         raise UsageError("find takes NEW and RUN: audit find new_images runs/images.")
     settings = read_config()
+    note_version(Path(new[-1]))
     executor = Processes(jobs or usable_cores(), settings.timeout_s, settings.limits.max_memory)
     source = open_source(new[:-1], exclude=settings.exclude)
     found = find_overlap(source, Path(new[-1]), executor, settings.limits)
@@ -193,9 +196,6 @@ def sql(
         terminal.write_parts([frame.write_json(), "\n"])
     else:
         terminal.write_text(_table(frame))
-
-
-# ---- formatting ----
 
 
 def _overlap_text(found: OverlapReport) -> str:

@@ -1,10 +1,8 @@
-"""Options that several commands have, and the ways to print an answer.
-
-The meanings of a scan's options are those of `audit.scanning.options`.
-"""
+"""Options that several commands have, and the ways to print an answer."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -43,7 +41,33 @@ def read_config(expectations: Iterable[str] = ()) -> Config:
     return load_config(given.config, given.assignments, expectations)
 
 
-RunArgument = Annotated[Path, typer.Argument(help="Run directory, as made by `audit scan`.")]
+SAY_THEMSELVES = ("report", "recheck", "verify")
+"""Commands whose own output says where a run is not read as CURRENT names it."""
+
+
+def note_version(run: Path) -> None:
+    """Print why a run is read at another version than CURRENT names; nothing where it is not."""
+    from audit.errors import AuditError
+    from audit.run.run_version import current
+
+    with contextlib.suppress(AuditError, OSError):  # the command itself says what is wrong
+        version = current(run)
+        if version is not None and version.notice:
+            write_note(version.notice)
+
+
+def _noted(context: typer.Context, run: Path | None) -> Path | None:
+    if run is not None and context.info_name not in SAY_THEMSELVES:
+        note_version(run)
+    return run
+
+
+def run_argument(meaning: str) -> Any:
+    """Return the declaration of an argument that is a run."""
+    return typer.Argument(help=meaning, callback=_noted)
+
+
+RunArgument = Annotated[Path, run_argument("Run directory, as made by `audit scan`.")]
 
 
 def scan_option(name: str, flag: str = "", panel: str | None = None, **more: Any) -> Any:

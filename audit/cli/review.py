@@ -30,7 +30,7 @@ from preflight.ending import ExitCode
 
 if TYPE_CHECKING:
     from audit.decisions.keeper_rules import Summary
-    from audit.decisions.ledger import Decision, Entry
+    from audit.decisions.store import Decision, Entry
 
 SHOWN = 5  # examples in a preview
 
@@ -85,7 +85,10 @@ def decide_command(
     ] = None,
     source: Annotated[
         Path | None,
-        select_option("--from", "Changes made in Label Studio (.json) or CVAT (.xml)."),
+        select_option(
+            "--from",
+            "Changes made in Label Studio (.json) or CVAT (.xml); .jsonl: a copy to restore.",
+        ),
     ] = None,
     overwrite: Annotated[
         bool,
@@ -164,7 +167,6 @@ def decide_command(
 
 
 def _check_mode(modes: Sequence[str], *, selected: bool) -> None:
-    """Raise UsageError for several things to do at once."""
     if len(modes) > 1:
         raise UsageError(f"{modes[0]} and {modes[1]} are different actions: use one of them.")
     if modes and selected:
@@ -189,9 +191,12 @@ def _decide_selected(
 
 
 def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> None:
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
     from audit.exports.review_tasks import read_review
 
+    if path.suffix == ".jsonl":
+        _restore(run, path)
+        return
     found = read_review(run, path, picked.note, picked.by, overwrite=overwrite)
     _refuse_new_name(run, found.entries, picked.new_name)
     verbs = Counter(f"{e.verb}:{e.value}" if e.value else str(e.verb) for e in found.entries)
@@ -206,7 +211,7 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
     )
     print_lines(lines + [f"  ignored, {n:,}: {why}" for why, n in found.ignored.items()])
     if _is_confirmed(picked.yes, len(found.entries)):
-        _say_recorded(run, Ledger(run).record(found.entries))
+        _say_recorded(run, DecisionStore(run).record(found.entries))
     if found.conflicts:
         print_lines(f"  conflict: {line}" for line in found.conflicts)
         write_note(
@@ -214,6 +219,15 @@ def _decide_by_file(run: Path, path: Path, picked: _Picked, overwrite: bool) -> 
             "since the export. Decide by hand, or add --overwrite to record the file's answers."
         )
         raise typer.Exit(ExitCode.USAGE)
+
+
+def _restore(run: Path, copy: Path) -> None:
+    from audit.decisions.recovery import restore_decisions
+
+    try:
+        write_note(restore_decisions(run, copy))
+    except OSError as error:
+        raise UsageError(f"{copy} cannot be read ({error.strerror or error}).") from None
 
 
 def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]) -> None:
@@ -231,7 +245,7 @@ def _decide_by_rule(run: Path, picked: _Picked, rule: str, splits: Sequence[str]
 
 def _decide(run: Path, picked: _Picked, verdict: str) -> None:
     from audit.decisions import decisions
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
 
     verb, value = decisions.parse_verb(verdict)
     if verb == "fix":
@@ -252,7 +266,7 @@ def _decide(run: Path, picked: _Picked, verdict: str) -> None:
         print_lines(_preview(run, entries))
         if not _is_confirmed(picked.yes, len(entries)):
             return
-    _say_recorded(run, Ledger(run).record(entries))
+    _say_recorded(run, DecisionStore(run).record(entries))
 
 
 def _refuse_new_name(run: Path, entries: Sequence[Entry], allowed: bool) -> None:
@@ -265,7 +279,7 @@ def _refuse_new_name(run: Path, entries: Sequence[Entry], allowed: bool) -> None
 def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     """Show each annotation before and after; what was named by hand is recorded at once."""
     from audit.decisions import box_fixes, decisions
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
 
     codes = list(picked.codes)
     words, names = (codes, []) if codes else _split(run, picked.subjects)
@@ -284,14 +298,13 @@ def _decide_fixes(run: Path, picked: _Picked, name: str | None) -> None:
     reasons = Counter(p.reason for p in proposed if not p.fixes)
     print_lines(lines + [f"  left open, {n:,}: {reason}" for reason, n in reasons.items()])
     if not codes or _is_confirmed(picked.yes, len(usable)):
-        _say_recorded(run, Ledger(run).record(entries))
+        _say_recorded(run, DecisionStore(run).record(entries))
 
 
 def _undo(run: Path, n: int, by: str | None, *, anyone: bool) -> None:
-    """Undo the last batches; they stay in the log, marked as undone."""
-    from audit.decisions.ledger import Ledger
+    from audit.decisions.store import DecisionStore
 
-    undone = Ledger(run).undo(n, by, anyone=anyone)
+    undone = DecisionStore(run).undo(n, by, anyone=anyone)
     for batch, count in Counter(decision.batch for decision in undone).items():
         first = next(d for d in reversed(undone) if d.batch == batch)
         print_lines([f"Undid batch {batch} ({_counted(count, 'decision')}): {_line(first)}"])
@@ -307,14 +320,14 @@ def print_decisions(
     import polars as pl
 
     from audit.decisions.decisions import stale_tags
-    from audit.decisions.ledger import Ledger
-    from audit.decisions.waivers import apply_decisions
+    from audit.decisions.store import DecisionStore
+    from audit.results.reader import open_reader
 
     # Only a decision that was not undone can be stale, and only the run itself can tell.
     lapsed = pl.concat(
-        [apply_decisions(run).stale.select("decision", "reason"), stale_tags(run)]
+        [open_reader(run).decisions.stale.select("decision", "reason"), stale_tags(run)]
     ).sort("decision")
-    shown = Ledger(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
+    shown = DecisionStore(run).log(limit, lapsed["decision"].tail(limit) if stale else None)
     reasons = dict(lapsed.filter(pl.col("decision").is_in([d.id for d in shown])).iter_rows())
     if as_json:
         rows = [asdict(d) | {"stale": reasons.get(d.id)} for d in shown]
@@ -332,7 +345,6 @@ def print_decisions(
 
 
 def _print_tags(run: Path, as_json: bool) -> None:
-    """List the tags of a run's samples, and how many each is on; `audit decide --as tag:NAME`."""
     from audit.decisions.decisions import count_tags, stale_tags
 
     counts = dict(count_tags(run).iter_rows())
@@ -347,9 +359,6 @@ def _print_tags(run: Path, as_json: bool) -> None:
             f"{_counted(stale, 'tag')} stale: `audit decide {quoted(run)} --stale` lists the "
             "reasons."
         )
-
-
-# ---- an estimate of wrong labels ----
 
 
 def _draw_labels(run: Path, n: int, out: Path | None, seed: int, as_json: bool) -> None:
@@ -377,19 +386,17 @@ def _print_label_estimate(run: Path, reviewed: Path, as_json: bool) -> None:
         print_lines([found.sentence()])
 
 
-# ---- formatting ----
-
-
 def _split(run: Path, subjects: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the fingerprints, and the ids of the samples that the other words name."""
     from audit.decisions.decisions import CODE, FINGERPRINT
-    from audit.report.file_card import find_samples
+    from audit.results.file_details import find_samples
+    from audit.results.reader import open_reader
 
     prints = [subject for subject in subjects if FINGERPRINT.match(subject)]
     names = [subject for subject in subjects if not FINGERPRINT.match(subject)]
     if codes := [name for name in names if CODE.match(name)]:
         raise UsageError(f"{codes[0]} is a code: `--code {codes[0]}` takes all its open findings.")
-    return prints, find_samples(run, names)
+    return prints, find_samples(open_reader(run), names)
 
 
 def _preview(run: Path, entries: Sequence[Entry]) -> list[str]:
@@ -434,7 +441,7 @@ def _is_confirmed(yes: bool, n: int) -> bool:
 
 
 def _say_recorded(run: Path, decided: Sequence[Decision]) -> None:
-    from audit.decisions.ledger import whoami
+    from audit.decisions.store import whoami
 
     if decided:
         who = decided[0].by
@@ -472,6 +479,6 @@ def _places(counts: Mapping[str, int]) -> str:
 
 
 def _counted(n: int, noun: str) -> str:
-    from audit.report.wording import counted
+    from audit.results.formatting import counted
 
     return counted(n, noun)

@@ -17,10 +17,12 @@ from audit.cli.options import (
     JsonOption,
     RunArgument,
     global_options,
+    note_version,
     option_group,
     quoted,
     read_config,
     scan_option,
+    write_note,
 )
 from audit.errors import UsageError
 from audit.scanning.options import RUNS, ScanOptions
@@ -67,6 +69,10 @@ def scan_command(
         Path | None,
         output_option("--out", "Run directory (default runs/<dataset name>)."),
     ] = None,
+    decisions_from: Annotated[
+        Path | None,
+        output_option("--decisions-from", "Earlier run whose decisions also apply to this run."),
+    ] = None,
     as_json: Annotated[
         bool,
         output_option("--json", "Print one JSON document on stdout."),
@@ -103,17 +109,18 @@ def scan_command(
 
         if not os.path.exists(out or RUNS / os.path.basename(source[0])):  # a first scan
             fork_ahead()
-    from audit.compare.diff import Snapshot, compare_snapshots
+    from audit.compare.diff import compare_snapshots
     from audit.compare.expectations import parse_expectations
     from audit.kernels.library import missing_sentence
     from audit.report import collect_report
+    from audit.results.run_findings import RunFindings
 
     config = read_config(expect or ())
     _need_baseline(fail_on, baseline)
     _check_push(push, dry_run=dry_run, with_paths=with_paths)
     expected = parse_expectations(config.expect)
     # before the scan, which may be of the same run
-    earlier = None if baseline is None else Snapshot.of(baseline)
+    earlier = None if baseline is None else RunFindings.of(baseline)
     options = ScanOptions(
         layout=layout, exclude=exclude or (), roots=_pairs(root or [], "--root"),
         checks=_words(checks), embeddings=embeddings, embedder=embedder, predictions=predictions,
@@ -122,13 +129,19 @@ def scan_command(
     request = options.prepare(source, out)
     missing = [sentence] if (sentence := missing_sentence()) else []
     notes = [request.source.describe(), *request.config.notes, *missing]
+    if decisions_from is not None:
+        from audit.decisions.recovery import import_decisions
+
+        notes.append(import_decisions(decisions_from, request.run))
     terminal.write_message("\n".join(notes))
     clock.lap("start")
     result = _carry_out(request, source, jobs, clock)
+    if result.notice:
+        write_note(result.notice)
     terminal.write_message(_what_happened(result))
     diff = None
     if earlier is not None:
-        diff = compare_snapshots(earlier, Snapshot.of(request.run))
+        diff = compare_snapshots(earlier, RunFindings.of(request.run))
     report = collect_report(request.run, clock=clock)
     if push:
         _push(request.run, push, with_paths, dry_run)
@@ -144,7 +157,6 @@ def scan_command(
 def _carry_out(
     request: ScanRequest, source: Sequence[str], jobs: int | None, clock: Stopwatch
 ) -> ScanResult:
-    """Scan with a progress bar; a stop names the command that goes on."""
     from audit.scanning.estimate import Forecast
     from audit.scanning.measuring import PHASE_WORDS
     from preflight.cores import usable_cores
@@ -184,7 +196,6 @@ def _check_push(push: str, *, dry_run: bool, with_paths: bool) -> None:
 
 
 def _push(run: Path, url: str, with_paths: bool, dry_run: bool) -> None:
-    """Send what was found; a service that does not take it leaves the result as it is."""
     from audit.service.client import push_scan
 
     try:
@@ -235,10 +246,12 @@ def recheck_command(
     for note in settings.notes:
         terminal.write_message(note)
     with ProgressBar(PHASE_WORDS) as bar:
-        scanning.recheck(
+        notice = scanning.recheck(
             run, checks=_words(checks), config=settings, progress=bar, lock=settings.lock,
             recall=recall,
         )  # fmt: skip
+    if notice:
+        write_note(notice)
     _finish(collect_report(run), fail_on, as_json, outcomes=_judged(run, settings))
 
 
@@ -286,6 +299,8 @@ def report_command(
     from audit.cli.compare import print_history
     from audit.report import PICTURED, collect_report, write_card, write_report
 
+    if section is not None:
+        note_version(run)
     if section is Section.HISTORY:
         print_history(run, listed, as_json)
         return
@@ -349,12 +364,10 @@ def _print_expectations(run: Path, as_json: bool) -> None:
 
 
 def _print_card(report: Report, licence: str) -> None:
-    from audit.report.card import collect_facts, to_card
+    from audit.report.card import to_card
+    from audit.results.card_facts import collect_facts
 
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
-
-
-# ---- the end ----
 
 
 def _need_baseline(fail_on: FailOn, baseline: Path | None) -> None:
@@ -398,7 +411,7 @@ def _finish(
 def _cause(report: Report, fail_on: FailOn, diff: RunDiff | None, unmet: int) -> str:
     """Return what makes the command end with 1: the worst finding that counts; empty if nothing."""
     from audit.records import Severity
-    from audit.report.wording import counted
+    from audit.results.formatting import counted
 
     said = [counted(unmet, "expectation") + " not met"] if unmet else []
     if fail_on is FailOn.NEVER:
@@ -447,7 +460,6 @@ def _list_findings(report: Report, codes: str, *, alone: bool) -> None:
 
 
 def _stage_table(clock: Stopwatch) -> str:
-    """Return the stages of a command with their seconds."""
     stages = clock.stages()
     columns = ("wall_s", "cpu_s", "workers_cpu_s")
     total = {"stage": "total"} | {name: sum(s[name] for s in stages) for name in columns}

@@ -71,7 +71,7 @@ def serve_command(
 
     It answers on 127.0.0.1; from elsewhere: `ssh -L 8501:127.0.0.1:8501 HOST`, or TLS, or a proxy.
     """
-    from audit.browse.people import People
+    from audit.service.people import People
     from audit.ui.guard import PARAMETER
     from audit.ui.server import own_hosts, shown_host
 

@@ -1,8 +1,4 @@
-"""`audit subset plan | draw | score`: parse, one call into the library, format.
-
-`plan` reads a run, `draw` a run and a plan, `score` a drawn subset alone, or a run to score the
-full set.
-"""
+"""`audit subset plan | draw | score`: parse, one call into the library, format."""
 
 from __future__ import annotations
 
@@ -28,9 +24,10 @@ from audit.cli.goal_options import (
     takes_options,
 )
 from audit.cli.help import TextTyper
-from audit.cli.options import JsonOption, SeedOption, read_config
+from audit.cli.options import JsonOption, SeedOption, read_config, run_argument
 from audit.errors import UsageError
 from preflight import terminal
+from preflight.ending import ExitCode
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
@@ -49,7 +46,7 @@ app = TextTyper(
 
 
 RunArgument = Annotated[
-    Path | None, typer.Argument(help="Run directory, as made by `audit scan`; or use --from.")
+    Path | None, run_argument("Run directory, as made by `audit scan`; or use --from.")
 ]
 ScoredArgument = Annotated[
     Path | None,
@@ -78,7 +75,10 @@ def plan_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute how many examples an evaluation needs, or what each number of examples gives."""
+    """Compute how many examples an evaluation needs, or what each number of examples gives.
+
+    Exit code 1: all examples together do not reach the target.
+    """
     from audit.subset.text import plan_text
 
     if sizes is not None:
@@ -96,6 +96,8 @@ def plan_command(
     if output is not None:
         plan.save(output)
     print_result(as_json, plan.document, lambda: plan_text(plan))
+    if plan.unreachable:
+        raise typer.Exit(ExitCode.FINDINGS)
 
 
 def _print_sizes(
@@ -123,7 +125,6 @@ def _print_sizes(
 def _planned(
     options: PlanOptions, place: Path, unlabelled: bool, baseline: Path | None
 ) -> tuple[Plan, pl.DataFrame]:
-    """Return the plan for the options, and the frame of the set."""
     from audit.subset import make_plan
     from audit.subset.baseline import baseline_plan
     from audit.subset.source import select_eligible
@@ -233,8 +234,6 @@ def draw_command(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A drawn subset with its recipe, and what follows it."""
-
     subset: Subset
     recipe: Recipe
     plan: Plan | None
@@ -333,8 +332,8 @@ def _choose(
     unlabelled: bool, chosen: Path | None, seed: int, refused: Mapping[str, Any], as_json: bool,
 ) -> None:  # fmt: skip
     """Write the next images to label or to evaluate."""
-    from audit.choosing.choice import Wanted, select_pictures
     from audit.report.output import write_table
+    from audit.subset.choice import Wanted, select_pictures
 
     default = PlanOptions()
     of_goal = (
@@ -372,7 +371,6 @@ def _check_plan_alone(options: PlanOptions, baseline: Path | None) -> None:
 
 
 def _refuse(options: Mapping[str, Any], why: str) -> None:
-    """Raise UsageError for the first of the options that was given; `why` ends the sentence."""
     for name, value in options.items():
         if value is not None and value is not False and value != []:
             raise UsageError(f"--{name.replace('_', '-')} {why}")
@@ -530,7 +528,8 @@ def _score_objects(subset: Path | None, options: ScoreOptions) -> Printed:
         rows = first_units(rows, options.first)
     known = None
     if options.baseline is not None:
-        known = detect.KnownModel.of(frame, objects, options.baseline, recipe)
+        answers = objects.match(options.baseline, [])
+        known = detect.KnownModel.on(frame, objects, options.baseline.stem, answers, recipe)
     found = detect.score_objects(
         rows, objects, options.files, metrics=options.metric or (), confidence=options.confidence,
         looks=read_config().plan.comparisons, names=model_names(options.files), baseline=known,
@@ -606,8 +605,7 @@ def _sliced_by(
 def _drawn_objects(
     subset: Path | None, options: ScoreOptions, recipe: Recipe
 ) -> tuple[pl.DataFrame, Objects, pl.DataFrame]:
-    """Return the rows of a subset (or of a whole run, COCO file or folder of masks), the objects of
-    the set that it was drawn from, and the frame of that set."""
+    """Return the rows and objects of a subset (or run, COCO file, masks), and the full frame."""
     from audit.subset import census
     from audit.subset.detect import read_objects
 
@@ -625,9 +623,6 @@ def _drawn_objects(
     objects, frame = read_objects(place, options.part, extra, by_class=recipe.strata.label)
     rows = census(frame, group=group).rows if whole else _read_file(subset, "subset")
     return rows, objects, frame
-
-
-# ---- what the commands read and write ----
 
 
 def is_of_objects(metrics: Sequence[str]) -> bool:
@@ -695,7 +690,6 @@ def read_drawn_from(options: ScoreOptions) -> tuple[pl.DataFrame, Recipe]:
 
 
 def _read_file(path: Path, what: str) -> pl.DataFrame:
-    """Return a file as a table; `what` names it in an error."""
     from audit.subset.predictions import read_table
 
     return read_table(path, what)
@@ -723,10 +717,7 @@ def read_models(paths: Sequence[Path] | None) -> list[pl.DataFrame]:
 
 
 def read_rows(subset: Path | None, options: ScoreOptions, scored: str) -> pl.DataFrame:
-    """Return the rows of a drawn subset, or all those of a run or list.
-
-    `scored`: the options that name what is scored, for the command that scores a whole list.
-    """
+    """Return the rows of a drawn subset, or of a run or list; `scored`: options for those."""
     from audit.subset import census
     from audit.subset.draw import COLUMNS
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from audit.cli.options import JsonOption, RunArgument, print_answer, read_config
+from audit.cli.options import JsonOption, RunArgument, print_answer
 from preflight import terminal
 from preflight.ending import ExitCode
 from preflight.terminal import visible
@@ -15,23 +15,17 @@ if TYPE_CHECKING:
     from audit.scanning.verifying import Verification
 
 
-def verify_command(
-    run: RunArgument,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Restore files, or set aside what a scan rebuilds.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Check every file of a run for damage; exit code 1 for damage."""
-    from audit.scanning.verifying import repair_run, verify_run
+def verify_command(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Read every file of a run to its end; exit code 1 for damage."""
+    from audit.scanning.verifying import verify_run
 
     try:
-        verified = repair_run(run, lock=read_config().lock) if repair else verify_run(run)
+        verified = verify_run(run)
     except OSError as error:
         place = f"{visible(str(error.filename))} " if error.filename else ""
         terminal.write_message(
-            f"audit: {place}could not be read or written ({error.strerror or error}): check its "
-            "disk and permissions, then verify again."
+            f"audit: {place}could not be read ({error.strerror or error}): check its disk and "
+            "permissions, then verify again."
         )
         raise typer.Exit(ExitCode.NO_RESULT) from None
     print_answer(as_json, verified.document, lambda: _lines(verified))
@@ -42,12 +36,12 @@ def verify_command(
 def _lines(verified: Verification) -> list[str]:
     rows = [("part", "state", "")] + [(p.name, p.state, p.detail) for p in verified.parts]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"repaired: {text}" for text in verified.repaired]
-    lines += [f"{n:<{widths[0]}}  {s:<{widths[1]}}  {text}".rstrip() for n, s, text in rows]
-    for part in verified.damaged:
-        lines.append(f"{part.name}: lost: {part.lost or 'nothing'}; rebuilt by {part.remade}.")
+    lines = [f"{n:<{widths[0]}}  {s:<{widths[1]}}  {text}".rstrip() for n, s, text in rows]
+    lines += [
+        f"{part.name}: lost: {part.lost or 'nothing'}; made again by {part.remade}."
+        for part in verified.damaged
+    ]
     if not verified.damaged:
         return [*lines, f"{verified.run} has no damage."]
     count = len(verified.damaged)
-    fix = "" if verified.repaired else "; `--repair` restores what it can"
-    return [*lines, f"{count} part{'s are' if count > 1 else ' is'} damaged{fix}."]
+    return [*lines, f"{count} part{'s are' if count > 1 else ' is'} damaged."]

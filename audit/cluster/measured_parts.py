@@ -1,11 +1,8 @@
 """Measured rows as Parquet parts on a shared place: written by nodes, taken in by the head.
 
-A node measures a chunk, writes its signatures and then its rows, each file named by its content,
-and answers with the name alone. So neither the cluster's memory nor the head's ever holds more rows
-than those of one part, and what was measured outlives the head: the next scan takes in the parts
-that are there and measures the rest. A part that is damaged is as good as absent. Parts lie below a
-name made of the dataset's roots, the run's name and how pictures are measured, and are removed when
-the scan has published.
+A node writes its signatures and then its rows, each file named by its content, and answers with the
+name alone. So memory holds one part, and the next scan takes in the parts that outlive a head; a
+damaged part is as good as absent. Parts are removed when the scan has published.
 """
 
 from __future__ import annotations

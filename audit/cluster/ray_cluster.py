@@ -1,11 +1,8 @@
 """A Ray cluster as executor: chunks go to its nodes, where a process of its own opens the files.
 
-On a node a chunk is done as on one machine (`audit.machine.executors.Processes`), so that a file
-that crashes or hangs the decoder is found there. Ray moves chunks and answers, and gives the chunk
-of a node that was lost to another; each chunk is answered once, so nothing is counted twice. Every
-node needs the same version of this package, and must see the files under the same addresses.
-
-Cost: a task takes about 1 ms beside its work, the first on each node what imports take.
+On a node a chunk is done as on one machine (`audit.machine.executors.Processes`). Ray gives the
+chunk of a lost node to another; each chunk is answered once. Every node needs the same version of
+this package, and must see the files under the same addresses.
 """
 
 from __future__ import annotations

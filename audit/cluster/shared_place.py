@@ -1,8 +1,6 @@
 """A place that every node reads and writes: a folder, or an address that fsspec opens.
 
-Files are small in number and never changed: each is written whole under its final name or not at
-all (in a folder by rename; a store does so itself), so a reader finds no half of one. What does not
-fit is the machine's fault, not the data's.
+Files are never changed: each is written whole under its final name or not at all.
 """
 
 from __future__ import annotations

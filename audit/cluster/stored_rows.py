@@ -1,15 +1,13 @@
 """Rows of fixed width on a shared place, read by number: more than one machine would want to hold.
 
-They lie in files of `FILE_ROWS` rows. In a folder these are mapped, `KEPT_FILES` at a time, because
-a node's process has a limit on its addresses; from a store they are fetched in pieces of
-`PIECE_ROWS`, of which each process keeps the last `KEPT`: about 300 MB of signatures. Asking for
-rows that lie close together is quick, single ones all over are not.
+They lie in files of `FILE_ROWS` rows. In a folder `KEPT_FILES` are mapped at a time, because
+addresses are limited; from a store each process keeps the last `KEPT` pieces of `PIECE_ROWS`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -62,7 +60,8 @@ class StoredRows:
         wanted = np.asarray(key, np.int64)
         rows, place = np.unique(wanted, return_inverse=True)
         out = np.empty((len(rows), *self.shape), self.dtype)
-        for begin, end in _stretches(rows):
+        edges = np.flatnonzero(np.diff(rows // PIECE_ROWS)) + 1
+        for begin, end in pairwise([0, *edges.tolist(), len(rows)] if len(rows) else []):
             first = int(rows[begin]) // PIECE_ROWS * PIECE_ROWS
             piece = self._read(first, min(first + PIECE_ROWS, self.n))
             out[begin:end] = piece[rows[begin:end] - first]
@@ -107,11 +106,3 @@ class StoredRows:
             while len(self._pieces) > most:
                 self._pieces.popitem(last=False)
         return rows
-
-
-def _stretches(rows: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the places in sorted rows where each piece begins and ends."""
-    if len(rows):
-        edges = np.flatnonzero(np.diff(rows // PIECE_ROWS)) + 1
-        bounds = [0, *edges.tolist(), len(rows)]
-        yield from pairwise(bounds)

@@ -1,94 +1,29 @@
 """What changed between two audits: files, findings, and what decisions settled meanwhile.
 
-A file is the same where its id and content are; edited where the id stayed, moved where the
-content stayed under another id (equal contents are paired in order of id). A finding persists where
-its fingerprint does, else where one of the same check is about the same files, moved ones followed,
-else where groups of the same check share files. What is left is fixed or new, with the reason where
-files tell it; a finding of a check that did not run in the other audit is neither, nor is one that
-rests on vectors where the other audit had others.
-
-Reads no image. Cost: a few queries and joins; 100,000 findings take seconds.
+A file is the same by id and content, edited by id, moved by content. A finding persists by its
+fingerprint, else by check and files, else by files that groups of one check share. A finding of a
+check that did not run in the other audit, or had other vectors there, is neither fixed nor new.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from audit.decisions.waivers import apply_decisions
 from audit.records import Severity
-from audit.run import generations
+from audit.results.report_data import Counts
+from audit.results.run_findings import RunFindings
 
 SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
 ADDED, REMOVED, EDITED, MOVED, RENAMED = "added", "removed", "edited", "moved", "reclassified"
-SAMPLES = """
-    SELECT s.id, f.content_hash, s.split, coalesce(s.label, l.labels) AS label
-    FROM samples s LEFT JOIN features f ON f.sample_id = s.id LEFT JOIN (
-        SELECT sample_id, string_agg(label, '; ' ORDER BY label) AS labels FROM several_labels
-        GROUP BY sample_id
-    ) l ON l.sample_id = s.id ORDER BY s.id
-"""
-FINDINGS = """
-    SELECT f.fingerprint, f.code, f.name, f.severity, f.message, f.n_samples,
-        coalesce(list(m.sample_id ORDER BY m.position)
-            FILTER (WHERE m.sample_id IS NOT NULL), []) AS ids, min(f.rowid) AS place
-    FROM findings f LEFT JOIN finding_samples m USING (fingerprint) GROUP BY ALL ORDER BY place
-"""
-OBJECTS = """
-    SELECT label AS class, sum(n)::BIGINT AS n FROM object_labels WHERE label IS NOT NULL
-    GROUP BY label ORDER BY label
-"""
-RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
+SAME_DATASET = 0.5  # least share of samples that two scans of one dataset have in common
 BY_VECTORS = ("LABEL006", "LABEL007", "LABEL008")
-
-
-def _no_objects() -> pl.DataFrame:
-    return pl.DataFrame(schema={"class": pl.String, "n": pl.Int64})
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What of a run, or of a generation, is compared; taken before a scan replaces it."""
-
-    run: Path
-    samples: pl.DataFrame
-    findings: pl.DataFrame
-    ran: frozenset[str]
-    objects: pl.DataFrame = field(default_factory=_no_objects)
-    vectors: str = ""
-
-    @classmethod
-    def of(cls, place: Path) -> Snapshot:
-        """Read a run, or a generation of one (`find_generation`), with the decisions of today.
-
-        Raises RunError where there is none.
-        """
-        run, generation = generations.find_generation(place)
-        settled = apply_decisions(run, generation).settled.select("fingerprint", "status")
-        with generations.open_beside(generation) as store:
-            findings = store.query(FINDINGS).drop("place")
-            findings = findings.join(settled, on="fingerprint", how="left", maintain_order="left")
-            return cls(
-                place,
-                store.query(SAMPLES),
-                findings.with_columns(pl.col("status").fill_null("open")),
-                frozenset(str(row["code"]) for row in store.rows(RAN)),
-                store.query(OBJECTS),
-                _vectors(store.meta()),
-            )
-
-
-def _vectors(meta: Mapping[str, str]) -> str:
-    """Return what gave the vectors of a run: it names the model or file, empty if built in."""
-    used = json.loads(meta.get("related_as") or "{}").get("labels") or {}
-    given = {name: used[name] for name in ("embedder", "embeddings", "predictions") if name in used}
-    return json.dumps(given, sort_keys=True) if given else ""
 
 
 @dataclass(frozen=True)
@@ -96,11 +31,11 @@ class RunDiff:
     """The changes from an audit to a later one.
 
     `files`: change (added, removed, edited, moved, reclassified: another class or split), before
-    and after (ids, null where there is none), class_before, class_after, split_before, split_after.
+    and after (ids or null), class_before, class_after, split_before, split_after.
     `findings`: change (new, fixed, persisting, unchecked), why, code, name, severity, message, ids
-    (of the later audit; of the earlier where it is fixed), fingerprint, and `before` and `status`:
-    what decisions made of it in the earlier and in the later audit (open, waived, decided, null).
-    `objects`: classes of objects (boxes, masks) of which there are others: class, before, after.
+    (of the later audit; fixed: of the earlier), fingerprint; `before` and `status`: open, waived,
+    decided or null in the earlier and the later audit. `objects`: class, before, after.
+    `open`: the open findings by severity of the earlier and of the later audit.
     """
 
     before: Path
@@ -108,6 +43,7 @@ class RunDiff:
     files: pl.DataFrame
     findings: pl.DataFrame
     objects: pl.DataFrame = field(default_factory=pl.DataFrame)
+    open: tuple[Counts, Counts] = (Counts(), Counts())
 
     def counts(self) -> dict[str, int]:
         """Return findings by change, all four of them."""
@@ -133,7 +69,8 @@ class RunDiff:
         return json.dumps(
             {
                 "schema": SCHEMA, "before": str(self.before), "after": str(self.after),
-                "counts": self.counts(), "objects": self.objects.to_dicts(),
+                "counts": self.counts(), "open": [asdict(counts) for counts in self.open],
+                "objects": self.objects.to_dicts(),
                 "files": self.files.to_dicts(),
                 "findings": self.findings.filter(pl.col("change") != PERSISTING).to_dicts(),
                 "settled": self.settled().select("fingerprint", "before", "status").to_dicts(),
@@ -144,14 +81,13 @@ class RunDiff:
 
 
 def compare_runs(before: Path, after: Path) -> RunDiff:
-    """Compare two runs or generations; raises RunError where one is absent or damaged."""
-    return compare_snapshots(Snapshot.of(before), Snapshot.of(after))
+    """Compare two runs or versions; raises RunError where one is absent or damaged."""
+    return compare_snapshots(RunFindings.of(before), RunFindings.of(after))
 
 
-def shared_share(before: Snapshot, after: Snapshot) -> float:
+def shared_share(before: pl.DataFrame, after: pl.DataFrame) -> float:
     """Return the share of the smaller run's samples that are in the other, by id or by content."""
-    old, new = before.samples, after.samples
-    small, large = (old, new) if old.height <= new.height else (new, old)
+    small, large = (before, after) if before.height <= after.height else (after, before)
     if not small.height:
         return 1.0
     known = pl.col("id").is_in(large["id"].implode()) | (
@@ -160,12 +96,12 @@ def shared_share(before: Snapshot, after: Snapshot) -> float:
     return float(small.select(known.fill_null(False).mean()).item())
 
 
-def compare_snapshots(before: Snapshot, after: Snapshot) -> RunDiff:
+def compare_snapshots(before: RunFindings, after: RunFindings) -> RunDiff:
     """Compare what was kept of a run with what is there now."""
     files = _files(before.samples, after.samples)
     return RunDiff(
         before.run, after.run, _named(files, before, after), _findings(before, after, files),
-        _objects(before.objects, after.objects),
+        _objects(before.objects, after.objects), (before.open, after.open),
     )  # fmt: skip
 
 
@@ -201,8 +137,7 @@ def _files(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([kept, moved, removed, added])
 
 
-def _named(files: pl.DataFrame, before: Snapshot, after: Snapshot) -> pl.DataFrame:
-    """Return the files that changed, with their classes and splits."""
+def _named(files: pl.DataFrame, before: RunFindings, after: RunFindings) -> pl.DataFrame:
     changed = files.drop_nulls("change")
     for side, samples in (("before", before.samples), ("after", after.samples)):
         renamed = {"id": side, "label": f"class_{side}", "split": f"split_{side}"}
@@ -216,7 +151,7 @@ def _named(files: pl.DataFrame, before: Snapshot, after: Snapshot) -> pl.DataFra
     )
 
 
-def _findings(before: Snapshot, after: Snapshot, files: pl.DataFrame) -> pl.DataFrame:
+def _findings(before: RunFindings, after: RunFindings, files: pl.DataFrame) -> pl.DataFrame:
     now_called = files.drop_nulls("before").select("before", "after")
     old = _with_members(before.findings.with_row_index("old"), now_called)
     new = after.findings.with_row_index("new").with_columns(pl.col("ids").alias("members"))
@@ -302,9 +237,9 @@ def _left(
     findings: pl.DataFrame, files: pl.DataFrame, side: str, ran: frozenset[str],
     other: Sequence[str],
 ) -> pl.DataFrame:  # fmt: skip
-    """Add `why` to findings that the other audit has not, and `checked`: whether it looked.
+    """Add `why` to findings that the other audit lacks, and `checked`: whether it could have them.
 
-    `other`: checks that rest on vectors, where those of the other audit were others.
+    `other`: checks that rest on vectors, where those of the other audit differ.
     """
     number = "old" if side == "before" else "new"
     marks: dict[str, Any] = {

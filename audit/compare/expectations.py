@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
-from audit.report.contents import ExpectationOutcome
-from audit.run.generations import open_run
-from audit.run.store import Store
+from audit.results.frames import find_check
+from audit.results.numbers import NAMES, NUMBERS, SEVERITIES, list_names, read_number
+from audit.results.report_data import ExpectationOutcome
+from audit.results.results import Results, open_results
 
 SCHEMA = "audit-expectations/1"
 ALL = ""
@@ -37,59 +37,6 @@ SAID: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt,
 }  # fmt: skip
 CODE = re.compile(r"[A-Z]{3,5}[0-9]{3}")
-OPEN = (
-    "SELECT count(*) FROM findings f WHERE {what} AND f.fingerprint NOT IN (SELECT unnest(?)) "
-    "AND (? OR EXISTS (SELECT 1 FROM finding_samples m JOIN samples s ON s.id = m.sample_id "
-    "WHERE m.fingerprint = f.fingerprint AND s.split = ?))"
-)
-PART = "(? OR split = ?)"
-
-
-def _asked(what: str, table: str, where: str = "true") -> str:
-    return f"SELECT {what} FROM {table} WHERE {where} AND {PART}"
-
-
-_CLASSES = f"({_asked('count(*) AS n', 'picture_labels', 'label IS NOT NULL')} GROUP BY label)"
-_LEAKED = (
-    "count(*) FILTER (WHERE id IN (SELECT m.sample_id FROM finding_samples m JOIN findings f "
-    "USING (fingerprint) WHERE f.code = 'SPLIT001')) / nullif(count(*), 0)"
-)
-NUMBERS: Mapping[str, tuple[str, str]] = {
-    "files": ("files", _asked("count(*)", "samples")),
-    "unlabelled": ("files without a class", _asked("count(*)", "picture_labels", "label IS NULL")),
-    "unreadable": (
-        "files without an image", _asked("count(*)", "images", "status = 'unreadable'"),
-    ),
-    "damaged": ("damaged files", _asked("count(*)", "images", "status = 'damaged'")),
-    "min_side": (
-        "shorter side of the smallest image, px",
-        _asked("min(least(width, height))", "images"),
-    ),
-    "max_side": (
-        "longer side of the largest image, px",
-        _asked("max(greatest(width, height))", "images"),
-    ),
-    "per_class": ("files of the smallest class", f"SELECT min(n) FROM {_CLASSES}"),
-    "largest_over_smallest_class": (
-        "files of the largest class divided by files of the smallest class",
-        f"SELECT max(n) / min(n) FROM {_CLASSES}",
-    ),
-    "duplicate_share": (
-        "share of the images that are copies of another image, near-duplicates included",
-        _asked("1 - count(DISTINCT unit) / count(*)", "pictures"),
-    ),
-    "leaked_share": (
-        "share of the files outside training that are also in another split",
-        _asked(_LEAKED, "samples", "split IS NOT NULL AND split NOT IN ('train', 'training')"),
-    ),
-}  # fmt: skip
-"""Of the files: what the number is, and its query (whole dataset?, split)."""
-SEVERITIES = {"errors": "error", "warnings": "warning"}
-NAMES: Mapping[str, str] = {
-    "classes": _asked("DISTINCT label", "picture_labels", "label IS NOT NULL"),
-    "splits": _asked("DISTINCT split", "samples", "split IS NOT NULL"),
-    "formats": _asked("DISTINCT format", "images", "format IS NOT NULL"),
-}
 NEEDS = {"leaked_share": "SPLIT001"}
 LISTED = 5  # names in a sentence
 
@@ -175,20 +122,19 @@ def parse_expectations(table: Mapping[str, Any]) -> tuple[Expectation, ...]:
 
 def judge_expectations(run: Path, expected: Sequence[Expectation]) -> list[JudgedExpectation]:
     """Compare a run with what is expected of it, in the order given."""
-    settled = apply_decisions(run).settled["fingerprint"].to_list()
-    with open_run(run) as store:
-        return [_judge(store, one, settled) for one in expected]
+    results = open_results(run)
+    return [_judge(results, one) for one in expected]
 
 
-def _judge(store: Store, one: Expectation, settled: Sequence[str]) -> JudgedExpectation:
-    if one.part and not store.scalar("SELECT count(*) FROM samples WHERE split = ?", [one.part]):
+def _judge(results: Results, one: Expectation) -> JudgedExpectation:
+    if one.part and one.part not in list_names(results, "splits", ALL):
         return JudgedExpectation(one, None, None, f"there is no split {one.part}")
     needed = NEEDS.get(one.name, one.name if CODE.fullmatch(one.name) else None)
-    if needed and not _ran(store, needed):
+    if needed and find_check(results, needed) is None:
         return JudgedExpectation(one, None, None, f"{needed} was skipped")
     if one.name in NAMES:
-        return _judge_names(store, one)
-    value = _number(store, one.name, one.part, settled)
+        return _judge_names(results, one)
+    value = read_number(results, one.name, one.part)
     if value is None:
         return JudgedExpectation(one, None, None, "there is nothing to count")
     sign, wanted = one.comparison()
@@ -197,26 +143,9 @@ def _judge(store: Store, one: Expectation, settled: Sequence[str]) -> JudgedExpe
     )
 
 
-def _ran(store: Store, code: str) -> bool:
-    # a check that failed is not among them
-    return bool(store.scalar("SELECT count(*) FROM check_runs WHERE code = ?", [code]))
-
-
-def _number(store: Store, name: str, part: str, settled: Sequence[str]) -> float | None:
-    place = [not part, part]
-    if name in NUMBERS:
-        value = store.scalar(NUMBERS[name][1], place)
-    else:
-        column, word = ("severity", SEVERITIES[name]) if name in SEVERITIES else ("code", name)
-        sql = OPEN.format(what=f"f.{column} = '{word}'")
-        value = store.scalar(sql, [list(settled), *place])
-    return None if value is None else float(value)
-
-
-def _judge_names(store: Store, one: Expectation) -> JudgedExpectation:
+def _judge_names(results: Results, one: Expectation) -> JudgedExpectation:
     assert not isinstance(one.wanted, int | float)
-    rows = store.query(f"{NAMES[one.name]} ORDER BY 1", [not one.part, one.part])
-    there = [str(name) for name in rows.to_series()]
+    there = list_names(results, one.name, one.part)
     missing = [n for n in one.wanted if n not in there]
     more = [n for n in there if n not in set(one.wanted)]
     said = [f"{word} {_listed(names)}" for word, names in (("without", missing), ("also", more))
@@ -231,20 +160,16 @@ def _listed(names: Sequence[str]) -> str:
 
 def propose_expectations(run: Path) -> str:
     """Return a table `[expect]` that the run meets, with what each line is about."""
-    with open_run(run) as store:
-        lines = ["[expect]"]
-        for name, sql in NAMES.items():
-            names = store.query(f"{sql} ORDER BY 1", [True, ALL]).to_series().to_list()
-            if names:
-                lines.append(f"{name} = [{', '.join(_quoted(n) for n in names)}]")
-        settled = apply_decisions(run).settled["fingerprint"].to_list()
-        for name, (about, _) in NUMBERS.items():
-            needed = NEEDS.get(name)
-            if needed is None or _ran(store, needed):
-                value = _number(store, name, ALL, settled)
-                lines += _proposed(name, value, about)
-        for name, severity in SEVERITIES.items():
-            lines += _proposed(name, _number(store, name, ALL, settled), f"open {severity}s")
+    results = open_results(run)
+    named = {name: list_names(results, name, ALL) for name in NAMES}
+    lines = ["[expect]"]
+    lines += [f"{n} = [{', '.join(map(_quoted, values))}]" for n, values in named.items() if values]
+    for name, (about, _) in NUMBERS.items():
+        needed = NEEDS.get(name)
+        if needed is None or find_check(results, needed) is not None:
+            lines += _proposed(name, read_number(results, name, ALL), about)
+    for name, severity in SEVERITIES.items():
+        lines += _proposed(name, read_number(results, name, ALL), f"open {severity}s")
     return "\n".join(lines) + "\n"
 
 

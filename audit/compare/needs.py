@@ -1,16 +1,9 @@
 """What the pictures of a dataset need: how small they may become, and what the classes hang on.
 
-`audit input-study RUN` draws up to 2,000 labelled pictures, opens them in workers at 128 px (or at
-their own size, where that is smaller), and asks how well a cheap classifier tells the classes at
-128, 64, ... 8 px, in grey, with the picture's tiles put elsewhere, from crops, and with what may be
-spurious taken out: light equalised, border cut, turned alike, background greyed. All versions are
-judged on the same pictures with near-duplicates left out, so each loss is a paired difference with
-an interval (Bonett and Price 2012), of as many pictures as are independent.
-
-The ladder goes down from the largest size and ends at the first that is not shown to lose less than
-the margin: a fixed sequence of tests, which needs no correction (Maurer, Hothorn and Lehmacher
-1995). No loss shown is not the same as no loss: where the interval reaches beyond the margin, it
-cannot be told. A larger network may use details that this classifier does not.
+A cheap classifier is judged on versions of the same pictures (128 to 8 px, grey, crops, without
+light, border or background); a loss is a paired difference with an interval (Bonett and Price
+2012). The sizes form a fixed sequence of tests, which needs no correction (Maurer, Hothorn and
+Lehmacher 1995). A larger network may use details that this classifier does not.
 """
 
 from __future__ import annotations
@@ -31,9 +24,11 @@ from audit.errors import UsageError
 from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
-from audit.report.contents import KEPT_NEEDS
-from audit.run.digests import write_document
-from audit.run.generations import open_run, require
+from audit.results.feature_tables import read_labelled_images
+from audit.results.report_data import KEPT_NEEDS
+from audit.results.results import open_results
+from audit.run.run_version import require
+from audit.run.synced_files import write_synced
 from audit.sources.paths import reading_place
 from audit.statistics.intervals import paired_difference, wilson
 
@@ -50,25 +45,14 @@ SPURIOUS = {
 """What a version takes out."""
 NOTHING_LOST, LOSES, UNKNOWN = "loses nothing", "loses", "inconclusive"
 
-# One file a picture; a picture with two labels teaches neither.
-PICTURES = """
-    SELECT min(i.id) AS id, min_by(i.uri, i.id) AS uri,
-        min_by(i.content_hash, i.id) AS content_hash, any_value(p.unit) AS unit,
-        min(trim(i.label)) AS label, any_value(i.width) AS width, any_value(i.height) AS height
-    FROM images i JOIN pictures p USING (id)
-    WHERE i.status = 'ok' AND i.pixel_hash IS NOT NULL AND trim(coalesce(i.label, '')) <> ''
-        AND NOT p.blank
-    GROUP BY i.pixel_hash HAVING count(DISTINCT trim(i.label)) = 1 ORDER BY i.pixel_hash
-"""
 Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What the classifier reaches on one version of the pictures; shares of pictures, 0..1.
+    """The classifier on one version of the pictures; shares of pictures, 0..1.
 
-    `loss` against the whole picture at its largest size, with limits (95 %); `verdict` says whether
-    it is below the margin.
+    `loss` against the whole picture at its largest size (95% CI); `verdict`: below the margin?
     """
 
     name: str
@@ -82,10 +66,9 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Varying:
-    """What varies most among the pictures of a class: size, place, light or background.
+    """What varies most among the pictures of a class: size, position, light or background.
 
-    `ratio`: its deviation inside the class over that of all pictures; `ratios`: of all four; `low`
-    and `high`: the samples at both ends of it.
+    `ratio`: deviation in the class over that in all pictures; `low`, `high`: samples at both ends.
     """
 
     label: str
@@ -98,10 +81,10 @@ class Varying:
 
 @dataclass(frozen=True, slots=True)
 class PictureNeeds:
-    """What a run's pictures need; `reason` says why nothing can be told, else it is empty.
+    """What a run's pictures need; `reason` says why this is inconclusive, else it is empty.
 
-    `smallest` is the least size that loses nothing, px; `pixels` the median number of pixels a
-    picture has now; `decoded` by how much scaled JPEG decoding divides them at that size.
+    `smallest`: px without loss; `pixels`: median of a picture; `decoded`: how much scaled JPEG
+    decoding divides them at that size.
     """
 
     run: Path
@@ -181,7 +164,7 @@ class PictureNeeds:
     def keep(self) -> None:
         """Leave it in the run for its report; raises OSError where the run takes no file."""
         scanned = {"of": require(self.run).path.name}
-        write_document(self.run / KEPT_NEEDS, self.facts() | scanned)
+        write_synced(self.run / KEPT_NEEDS, json.dumps(self.facts() | scanned).encode())
 
 
 def find_needs(
@@ -193,14 +176,13 @@ def find_needs(
     most: int = MOST,
     advance: Advance = lambda done, total: None,
 ) -> PictureNeeds:
-    """Ask what the pictures of a run need; opens up to `most` of them again.
+    """Measure what the pictures of a run need; opens up to `most` of them.
 
     Raises RunError where there is no run, UsageError for a margin that is no share.
     """
     if not 0 < margin < 1:
         raise UsageError(f"--margin is {margin}: give a share of images, such as 0.02.")
-    with open_run(run) as store:
-        rows = store.query(PICTURES)
+    rows = read_labelled_images(open_results(run))
     sizes = rows.group_by("label").agg(pl.col("unit").n_unique().alias("n"))
     rows = rows.join(sizes.filter(pl.col("n") >= LEAST_CLASS), on="label", how="semi",
                      maintain_order="left")  # fmt: skip
@@ -235,10 +217,7 @@ def _base_size(rows: pl.DataFrame) -> int:
 def open_squares(
     rows: pl.DataFrame, side: int, executor: Executor, limits: Limits, advance: Advance
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Return the pictures (m, side, side, 3) that could be opened, and which of `rows` these are.
-
-    `advance` gets (done, all).
-    """
+    """Return the pictures (m, side, side, 3) that could be opened, and their places in `rows`."""
     jobs = [
         SquareJob(content, sample, reading_place(uri))
         for content, sample, uri in rows.select("content_hash", "id", "uri").iter_rows()
@@ -342,10 +321,7 @@ def find_varying(rows: pl.DataFrame, pictures: npt.NDArray[np.uint8]) -> list[Va
 
 
 def _savings(rows: pl.DataFrame, size: int) -> tuple[int, int]:
-    """Return the median pixels of a picture, and by how much a scaled JPEG decode divides them.
-
-    libjpeg decodes at 1/2, 1/4 and 1/8 of each side; the shorter side must not fall below `size`.
-    """
+    """Return the median pixels of a picture, and their divisor in a JPEG decode at `size` px."""
     pixels = int(rows.select((pl.col("width").cast(pl.Int64) * pl.col("height")).median()).item())
     shorter = float(rows.select(pl.min_horizontal("width", "height").median()).item())
     return pixels, next((d * d for d in (8, 4, 2) if shorter / d >= size), 1)

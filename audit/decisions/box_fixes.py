@@ -2,7 +2,7 @@
 
 A fix is what follows from the error itself: a box is cut at the edge of its picture (BOX001), a box
 without area and the later of two equal boxes go (BOX002, BOX004), a class gets its name (BOX003,
-BOX026), an entry the size of its picture (BOX005). The ledger keeps each with the annotation as it
+BOX026), an entry the size of its picture (BOX005). The store has each with the annotation as it
 was and as it is to be. The annotation files stay as they are: `audit export` writes new ones. A fix
 applies only while its annotation and its picture are those it was decided about; else it is counted
 as stale, with the reason.
@@ -30,10 +30,11 @@ from audit.annotations.entries import (
     prepare_pictures,
 )
 from audit.annotations.geometry import clip_box, clip_ring, ring_area
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.store import Decision, DecisionStore, Entry
 from audit.decisions.waivers import (
     apply_decisions,
     load_findings,
+    open_findings,
     open_for_deciding,
     resolve,
     snapshot_finding,
@@ -111,15 +112,9 @@ def propose_fixes(
 
 def open_faults(run: Path) -> dict[str, int]:
     """Return how many findings have a mechanical fix and are not settled, by code."""
-    settled = apply_decisions(run).settled
     with open_for_deciding(run) as store:
-        store.create_from("settled", settled)
-        found = store.query(
-            "SELECT code, count(*) FROM judged.main.findings f ANTI JOIN settled USING "
-            "(fingerprint) WHERE list_contains(?, code) GROUP BY code ORDER BY code",
-            [list(FIXABLE)],
-        )
-    return dict(found.iter_rows())
+        found = open_findings(run, store, list(FIXABLE))
+    return dict(found.group_by("code").len().sort("code").iter_rows())
 
 
 def describe_open_faults(run: Path) -> str:
@@ -137,14 +132,9 @@ def describe_open_faults(run: Path) -> str:
 def fix_open_faults(run: Path, note: str = "", by: str | None = None) -> list[Decision]:
     """Decide to fix every open fault that has a fix, as one batch; BOX003 needs a name."""
     with open_for_deciding(run) as store:
-        store.create_from("settled", apply_decisions(run).settled)
-        found = store.query(
-            "SELECT fingerprint FROM judged.main.findings f ANTI JOIN settled USING (fingerprint) "
-            "WHERE list_contains(?, code) ORDER BY f.rowid",
-            [[code for code in FIXABLE if code != "BOX003"]],
-        )["fingerprint"].to_list()
-    proposed = propose_fixes(run, found) if found else []
-    return Ledger(run).record(fix_entries(run, proposed, None, note, by))
+        found = open_findings(run, store, [code for code in FIXABLE if code != "BOX003"])
+    proposed = propose_fixes(run, found["fingerprint"].to_list()) if found.height else []
+    return DecisionStore(run).record(fix_entries(run, proposed, None, note, by))
 
 
 def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
@@ -335,7 +325,7 @@ def fix_entries(
     run: Path, proposed: Sequence[ProposedFix], name: str | None = None, note: str = "",
     by: str | None = None,
 ) -> list[Entry]:  # fmt: skip
-    """Return the entries of the ledger for the findings that have fixes."""
+    """Return the entries of the store for the findings that have fixes."""
     usable = {p.fingerprint: p for p in proposed if p.fixes}
     with open_for_deciding(run) as store:
         findings = load_findings(store, list(usable))
@@ -350,9 +340,6 @@ def fix_entries(
             )
         )  # fmt: skip
     return entries
-
-
-# ---- applying ----
 
 
 Fix = dict[str, Any]
@@ -459,18 +446,20 @@ def find_fixes(run: Path, store: Store) -> AppliedFixes:
     schema = {"decision": pl.Int64, "subject": pl.String, "content_hash": pl.String}
     here = resolve(store, pl.DataFrame(members, schema, orient="row"))
     gone = set(here.filter(pl.col("sample_id").is_null())["decision"])
-    for number, said in decided.items():
-        fixes = said.get("fixes", [])
-        if number in gone:
-            applied.outdated("their image is missing or has changed", len(fixes))
-            continue
-        for fix in fixes:
-            if fix["what"] == "rename":
-                applied.classes[fix["file"], fix["before"]] = fix["after"]
-            elif fix["what"] == "size":
-                applied.sizes[fix["file"], fix["image_key"]] = fix
-            else:
-                applied.objects.setdefault((fix["file"], fix["image_key"]), []).append(fix)
+    with DecisionStore(run).reading_evidence():
+        for number, evidence in decided.items():
+            fixes = evidence.get("fixes", [])
+            if number in gone:
+                applied.outdated("their image is missing or has changed", len(fixes))
+                continue
+            for fix in fixes:
+                what, file, before, after = (fix[k] for k in ("what", "file", "before", "after"))
+                if what == "rename":
+                    applied.classes[file, before] = after
+                elif what == "size":
+                    applied.sizes[file, fix["image_key"]] = fix
+                else:
+                    applied.objects.setdefault((file, fix["image_key"]), []).append(fix)
     return applied
 
 
@@ -482,6 +471,6 @@ def count_fixes(run: Path) -> tuple[int, int]:
 
 def _decided_fixes(run: Path) -> dict[int, dict[str, Any]]:
     """Return what the decisions to fix keep, by the number of the decision."""
-    current = Ledger(run).current()
+    current = DecisionStore(run).current()
     rows = current.filter((pl.col("kind") == "finding") & (pl.col("verb") == Action.FIX.value))
     return {i: json.loads(text or "{}") for i, text in rows.select("id", "evidence").iter_rows()}

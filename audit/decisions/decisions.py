@@ -1,10 +1,10 @@
 """Deciding: the verbs, on samples by id or by SQL, and on findings by fingerprint or code.
 
 Every call looks up what a decision is about (the content hash of a sample, the members of a
-finding), because a decision holds only while that stays true; `audit.decisions.ledger` stores it
+finding), because a decision holds only while that stays true; `audit.decisions.store` stores it
 and `audit.decisions.waivers` says what holds. Nothing here touches an image: `audit.exports.export`
 writes what follows. Deciding about 100,000 samples at once takes about two seconds, in one batch
-that one `Ledger.undo` takes back.
+that one `DecisionStore.undo` takes back.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from typing import Any
 import polars as pl
 
 from audit.decisions.box_fixes import FIXABLE, ProposedFix, fix_entries, propose_fixes
-from audit.decisions.ledger import LABEL_RIGHT, Decision, Entry, Ledger
+from audit.decisions.store import LABEL_RIGHT, Decision, DecisionStore, Entry
 from audit.decisions.waivers import (
     LookedUp,
     apply_decisions,
     load_findings,
+    open_findings,
     open_for_deciding,
     snapshot_finding,
 )
 from audit.errors import UsageError
 from audit.records import DECISIONS, TAGGING, Action
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.run.user_query import LIMIT_S, query_frame
 from preflight.terminal import nearest_name
@@ -80,7 +81,7 @@ def decide_samples(
 ) -> list[Decision]:  # fmt: skip
     """Decide about samples by id, as one batch; raises UsageError for an id the run lacks."""
     entries = sample_entries(run, ids, verb, value, note, by)
-    return Ledger(run).record([replace(entry, evidence=evidence) for entry in entries])
+    return DecisionStore(run).record([replace(entry, evidence=evidence) for entry in entries])
 
 
 def decide_findings(
@@ -92,7 +93,9 @@ def decide_findings(
     Raises UsageError for an unknown finding or code, and for a drop of every copy of a picture, or
     of a picture for one of its boxes.
     """
-    return Ledger(run).record(finding_entries(run, fingerprints_or_codes, verb, value, note, by))
+    return DecisionStore(run).record(
+        finding_entries(run, fingerprints_or_codes, verb, value, note, by)
+    )
 
 
 def select_samples(run: Path, predicate: str) -> list[str]:
@@ -177,9 +180,6 @@ def plan_fixes(
     return propose_fixes(run, findings["fingerprint"].to_list(), name)
 
 
-# ---- looking things up ----
-
-
 def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFrame:
     """Return the findings of fingerprints, and of codes those that nothing has settled yet.
 
@@ -195,12 +195,7 @@ def _named_findings(run: Path, store: Store, words: Sequence[str]) -> pl.DataFra
                 "digits) or a code such as DUP003 (`audit explain` lists "
                 f"them).{nearest_name(unknown[0], ran)}"
             )
-        store.create_from("settled", apply_decisions(run).settled)
-        prints += store.query(
-            "SELECT f.fingerprint FROM judged.main.findings f ANTI JOIN settled USING "
-            "(fingerprint) WHERE list_contains(?, f.code) ORDER BY f.rowid",
-            [codes],
-        )["fingerprint"].to_list()
+        prints += open_findings(run, store, codes)["fingerprint"].to_list()
     findings = load_findings(store, prints)
     if missing := sorted(set(prints) - set(findings["fingerprint"])):
         raise UsageError(
@@ -312,8 +307,7 @@ def _check(verb: Action, value: str | None) -> None:
     parse_verb(verb if value is None else f"{verb}:{value}")
 
 
-# ---- tags: words of a reviewer on samples, such as `night`; any number on each ----
-# They lie in the ledger beside the decisions, as rows of `tag` and `untag`, so undo, proof
+# They lie in the store beside the decisions, as rows of `tag` and `untag`, so undo, proof
 # against damage and the way they follow a file that moved are the same. A tag decides nothing:
 # what is kept, what is open and what is exported stay as they are. 100,000 take a second.
 
@@ -322,19 +316,19 @@ SEPARATOR = "; "  # between the tags of a sample, where one text holds them all
 
 
 def tagged_samples(
-    run: Path, generation: generations.Generation | None = None, known: LookedUp | None = None
+    run: Path, version: run_version.RunVersion | None = None, known: LookedUp | None = None
 ) -> pl.DataFrame:
-    """Return (id, tag), sorted: what holds for a generation of the run (default: the current).
+    """Return (id, tag), sorted: what holds for a version of the run (default: the current).
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: what was looked up for these decisions and this version before.
     """
-    last = _last_said(_resolved_tags(run, generation, known or LookedUp()), "sample_id")
+    last = _last_said(_resolved_tags(run, version, known or LookedUp()), "sample_id")
     return last.filter("given").select(id="sample_id", tag="tag").sort("id", "tag")
 
 
-def stale_tags(run: Path, generation: generations.Generation | None = None) -> pl.DataFrame:
+def stale_tags(run: Path, version: run_version.RunVersion | None = None) -> pl.DataFrame:
     """Return (decision, reason): tags whose content is in the run no more, and why not."""
-    said = _resolved_tags(run, generation, LookedUp())
+    said = _resolved_tags(run, version, LookedUp())
     lost = _last_said(said.filter(pl.col("sample_id").is_null()), "subject", "content_hash")
     # what was said again of the same name with its present content needs no reminder of the old
     again = said.filter(pl.col("sample_id") == pl.col("subject")).select("subject", "tag")
@@ -343,14 +337,14 @@ def stale_tags(run: Path, generation: generations.Generation | None = None) -> p
 
 
 def _resolved_tags(
-    run: Path, generation: generations.Generation | None, known: LookedUp
+    run: Path, version: run_version.RunVersion | None, known: LookedUp
 ) -> pl.DataFrame:
     """Return what was tagged and untagged, oldest first, with the sample that each is about now."""
-    given = Ledger(run).tags()
+    given = DecisionStore(run).tags()
     if given.is_empty():
         nothing = {"sample_id": pl.String, "reason": pl.String}
         return pl.DataFrame(schema={**given.schema, **nothing})
-    with open_for_deciding(run, generation) as store:
+    with open_for_deciding(run, version) as store:
         return known.resolve(store, given)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from audit.decisions.decisions import content_hashes
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.store import Decision, DecisionStore, Entry
 from audit.decisions.waivers import (
     apply_decisions,
     load_findings,
@@ -160,7 +160,7 @@ def apply_rule(
             strict=True,
         )
     ]  # fmt: skip
-    return Ledger(run).record([*groups, *samples])
+    return DecisionStore(run).record([*groups, *samples])
 
 
 def summarise(proposal: pl.DataFrame) -> Summary:
@@ -173,9 +173,6 @@ def summarise(proposal: pl.DataFrame) -> Summary:
         drops=dict(drops.group_by(pl.col("split").fill_null(NO_SPLIT)).len().sort("split").rows()),
         open=dict(left.group_by("why").len().sort("len", "why", descending=[True, False]).rows()),
     )
-
-
-# ---- the rules ----
 
 
 def _members(

@@ -24,8 +24,8 @@ import polars as pl
 from audit.decisions.waivers import Applied, apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.records import Action
-from audit.run import generations
-from audit.run.generations import open_run
+from audit.run import run_version
+from audit.run.run_version import open_run
 from audit.sources.tables import neutralise
 from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
 from preflight.files import refuse_special
@@ -189,9 +189,6 @@ def _read(path: Path) -> pl.DataFrame:
     return rows.with_columns(pl.col("id").fill_null(""))
 
 
-# ---- rates ----
-
-
 FIRST = 50
 LEAST = 10  # reviewed findings below which no rate is given
 _RANKED = """
@@ -203,17 +200,17 @@ _RANKED = """
 
 def reviewed_rates(
     run: Path,
-    generation: generations.Generation | None = None,
+    version: run_version.RunVersion | None = None,
     applied: Applied | None = None,
 ) -> list[str]:
     """Return a sentence per code whose first findings were reviewed: share, interval, counts.
 
-    `applied`: the decisions as they apply to that generation, where they were read already.
+    `applied`: the decisions as they apply to that version, where they were read already.
     """
-    settled = (applied or apply_decisions(run, generation)).settled.drop_nulls("verb")
+    settled = (applied or apply_decisions(run, version)).settled.drop_nulls("verb")
     if settled.is_empty():
         return []
-    with open_for_deciding(run, generation) as store:
+    with open_for_deciding(run, version) as store:
         store.create_from("settled", settled)
         rows = store.query(
             f"WITH ranked AS ({_RANKED}) SELECT code, name, least(total, {FIRST}) AS of, "

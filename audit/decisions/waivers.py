@@ -13,7 +13,7 @@ A decision names a sample by id *and* content. It applies where both still match
 that moved if the old id is gone and exactly one sample carries the content; otherwise it is
 *stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
 picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the ledger and a generation; 100,000 decisions take a second. Who asks
+Everything is derived from the decisions and a version; 100,000 decisions take a second. Who asks
 again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
 """
 
@@ -28,9 +28,9 @@ from typing import Any
 
 import polars as pl
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action, Severity
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 
 TOLERANCE = 0.1  # share by which a number of the evidence may move before a waiver lapses
@@ -121,7 +121,7 @@ def resolve(store: Store, subjects: pl.DataFrame) -> pl.DataFrame:
 
 
 class LookedUp:
-    """What the ledger is about in one generation, which never changes: kept, so that each sample
+    """What decisions are about in one version, which never changes: kept, so that each sample
     and each decision is looked up once.
     """
 
@@ -179,7 +179,7 @@ class LookedUp:
 def _still_applying(
     store: Store, decisions: pl.DataFrame, known: LookedUp
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return which decisions on findings (rows of `Ledger.current`) still apply, and to what.
+    """Return which decisions on findings (`DecisionStore.current`) still apply, and to what.
 
     In effect: fingerprint, decision, verb; lapsed: decision, fingerprint, reason.
     """
@@ -253,9 +253,6 @@ def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
-# ---- status ----
-
-
 EFFECTIVE = pl.Schema(
     {
         "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,
@@ -275,7 +272,7 @@ STALE = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The decisions as they apply to one generation of a run.
+    """The decisions as they apply to one version of a run.
 
     `effective`: one row per sample with a decision (`EFFECTIVE`): its last verb and value,
     whether it is `dropped`, its new `label` and `split` (null: unchanged), whether a review called
@@ -294,30 +291,32 @@ class Applied:
         return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
-def open_for_deciding(run: Path, generation: generations.Generation | None = None) -> Store:
+def open_for_deciding(run: Path, version: run_version.RunVersion | None = None) -> Store:
     """Open a run for reading, with room in memory for tables of decisions beside its own."""
-    store = generations.open_beside(generation or generations.require(run))
-    return generations.with_own_tables(store)
+    store = run_version.open_beside(version or run_version.require(run))
+    return run_version.with_own_tables(store)
 
 
 def apply_decisions(
-    run: Path, generation: generations.Generation | None = None, known: LookedUp | None = None
+    run: Path, version: run_version.RunVersion | None = None, known: LookedUp | None = None
 ) -> Applied:
-    """Return what the decisions amount to for a generation of the run (default: the current).
+    """Return what the decisions amount to for a version of the run (default: the current).
 
-    `known`: what was looked up for this ledger and generation before.
+    `known`: what was looked up for these decisions and this version before.
     """
-    current, known = Ledger(run).current(), known or LookedUp()
+    decisions, known = DecisionStore(run), known or LookedUp()
+    current = decisions.current()
     if current.is_empty():
         none = pl.DataFrame(
             schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
                     "decision": pl.Int64}
         )  # fmt: skip
         return Applied(pl.DataFrame(schema=EFFECTIVE), pl.DataFrame(schema=STALE), none)
-    with open_for_deciding(run, generation) as store:
+    with open_for_deciding(run, version) as store:
         effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)
         on_findings = current.filter(pl.col("kind") == "finding")
-        decided, lapsed = _still_applying(store, on_findings, known)
+        with decisions.reading_evidence():
+            decided, lapsed = _still_applying(store, on_findings, known)
         superseded = _without_samples(store, effective, known)
     lapsed = (
         lapsed.join(on_findings.rename({"id": "decision"}), on="decision")
@@ -331,6 +330,16 @@ def apply_decisions(
          superseded.join(decided, on="fingerprint", how="anti")]
     )  # fmt: skip
     return Applied(effective, pl.concat([stale, lapsed]), settled)
+
+
+def open_findings(run: Path, store: Store, codes: Sequence[str]) -> pl.DataFrame:
+    """Return code and fingerprint of the findings of these codes that nothing has settled yet."""
+    store.create_from("settled", apply_decisions(run).settled)
+    return store.query(
+        "SELECT f.code, f.fingerprint FROM judged.main.findings f ANTI JOIN settled USING "
+        "(fingerprint) WHERE list_contains(?, f.code) ORDER BY f.rowid",
+        [list(codes)],
+    )
 
 
 def _samples(

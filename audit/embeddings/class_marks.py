@@ -1,10 +1,8 @@
 """Marks that recur at one place in the pictures of a class; into the table `class_marks`.
 
-What a camera, a shop or an archive prints on its pictures stands at one place of the rim. It is
-looked for in the stored signatures (`audit.statistics.recurring`), class by class, and what each
-picture has of it is kept, so that DIST004 tests it as any other property. One picture of each group
-of near-duplicates counts. Pictures on a plain ground are left out: what recurs at their rim is the
-subject itself. About .1 s for 2,000 pictures, 2 s for 60,000.
+Stamps and dates are looked for in the stored signatures (`audit.statistics.recurring`), class by
+class, and each picture's part is kept as a property for DIST004. Pictures on a plain ground are
+left out: what recurs at their rim is the subject itself.
 """
 
 from __future__ import annotations

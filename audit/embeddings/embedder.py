@@ -6,15 +6,9 @@ one vector a picture, (n, d). What is returned may carry attributes: `size` (px,
 `mean` and `std` (three numbers each; those of ImageNet), `version` (any text). An ONNX model has
 its size in the shape of its input, or 224; `mean` and `std` in its metadata, or those of ImageNet.
 
-The model runs in this process, the pictures are decoded in others. What it prints goes to stderr.
-Its identity is made of the file's bytes, the name, `version`, what the pictures are given as, and
-the weights of a torch module: a vector is asked for again where any of them changed. Weights that
-a plain callable loads are not seen: give it a `version`.
-
-Vectors that are stored are not asked for again (`ask_model`). Pictures are decoded in chunks of the
-model's batch and given to it as they come. Where a batch fails, its pictures are asked for one at a
-time, so that a picture the model cannot bear costs only itself. Vectors go to disk every few
-thousand, or every ten seconds.
+A vector is asked for again where the file's bytes, the name, `version`, the form of the pictures or
+the weights of a torch module changed; weights that a plain callable loads need a `version`. Where a
+batch fails, its pictures are asked for one at a time. What the model prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -106,9 +100,6 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise UsageError(f"{path} does not exist: check the path given to --embedder.")
     return path
-
-
-# ---- file.py:make ----
 
 
 def _load_python(path: Path, name: str) -> Embedder:
@@ -221,9 +212,6 @@ def _three(value: Any, name: str, usual: tuple[float, ...], what: str) -> tuple[
     return numbers
 
 
-# ---- torch ----
-
-
 def _torch_describe(model: Any, shape: _Shape) -> Callable[[Pixels], npt.NDArray[Any]]:
     import torch
 
@@ -278,9 +266,8 @@ def _load_lite() -> Embedder:
 
     shape = _Shape(LITE_SIZE, BATCH, LITE_MEAN, LITE_STD)
     identity = shape.identity([LITE.encode(), weights.read_bytes()])
-    # channels last, as the pictures come, and few at a time, so that what lies between two layers
-    # stays in the cache. Threads of our own: those of OpenMP spin while they wait for each other,
-    # and where decoders take a core, one picture cost 90 ms of CPU instead of 12
+    # channels last, and few pictures at a time, so that what lies between two layers stays in the
+    # cache; threads of OpenMP spin while they wait for each other
     model: Any = Pooled().eval()
     model = model.to(memory_format=torch.channels_last)
     middle, scale = 255 * LITE_MEAN[0], 255 * LITE_STD[0]
@@ -302,12 +289,7 @@ _CONVOLVED = (("_conv_stem", "_bn0"), ("_conv_head", "_bn1"), ("_expand_conv", "
 
 
 def _fold_network(network: Any) -> None:
-    """Fold the normalisation of a network into its convolutions, in place; vectors stay the same.
-
-    What the package builds passes over memory four times for each convolution: the padding makes a
-    copy, and normalisation and the limit at 6 make one more each. For so small a network that takes
-    more time than its products.
-    """
+    """Fold the normalisation of a network into its convolutions, in place; vectors stay equal."""
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_weights
 
@@ -332,9 +314,6 @@ def _fold_network(network: Any) -> None:
             pad = nn.ZeroPad2d((front, side // 2, front, side // 2))
             setattr(part, name, plain if step == 1 else nn.Sequential(pad, plain))
             setattr(part, norm_name, nn.Identity())
-
-
-# ---- ONNX ----
 
 
 def _load_onnx(path: Path) -> Embedder:
@@ -410,8 +389,6 @@ class _OnnxInput:
             values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
         return values.astype(self.dtype)
 
-
-# ---- asking it ----
 
 Floats = npt.NDArray[np.float32]
 Advance = Callable[[int, int, int], None]

@@ -1,8 +1,7 @@
 """A map of the pictures: two coordinates, so that what looks alike lies together.
 
 UMAP (McInnes, Healy and Melville 2018) where it is installed (`dataset-preflight[umap]`), up to
-100,000 pictures; else the first two principal axes, which cost nothing. UMAP compiles for 10 s in
-every process, and takes about 1 ms a picture.
+100,000 pictures; else the first two principal axes.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ def place_on_map(decomposition: Decomposition) -> tuple[Floats, str]:
     """Return coordinates (n, 2), in deviations of the wider one, and how they were made."""
     n = len(decomposition.turned)
     how = UMAP if LEAST <= n <= MOST and importlib.util.find_spec("umap") is not None else AXES
-    places = _by_umap(decomposition) if how == UMAP else _by_axes(decomposition)
+    if how == UMAP:
+        places = _by_umap(decomposition)
+    else:
+        axes = decomposition.turned[:, :2].astype(np.float64)
+        places = np.hstack([axes, np.zeros((n, 2 - axes.shape[1]))])
     places -= places.mean(0)
     return places / (places.std(0).max() + 1e-12), how
-
-
-def _by_axes(decomposition: Decomposition) -> Floats:
-    axes = decomposition.turned[:, :2].astype(np.float64)
-    return np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
 
 
 def _by_umap(decomposition: Decomposition) -> Floats:

@@ -60,16 +60,14 @@ class WrongCount:
 class JudgedLabels:
     """What is known of n labels in K classes.
 
-    `gain`, by how much wrong labels explain what is seen better than overlap (log likelihood);
+    `gain`: by how much wrong labels explain what is seen better than overlap (log likelihood);
     `quality` (n,): 0..1, low for those to look at first; `probability` (n,): of the label;
     `suggested` (n,): the most probable other class, and its `suggested_probability`; `chances` (l,
-    n): of being wrong under each law of error, how much each law counts, `weights` (l,), and what
-    it explains, `gains` (l,); `error_chance` (n,): of being wrong, the mean over laws of error,
-    whose share counts less where labels are few; `surely` (n,): that where the share of wrong
-    labels is as small as it may be, which is what to accuse by; `votes` (n, 2): neighbours with the
-    given and with the suggested label, of `neighbours` (n,) that have one; `accuracy`: share of
-    labels that the model would give as well; `agreed`: how surely it knows anything of labels
-    (`agreement`), without which nothing is said of any.
+    n): of being wrong under each law of error, with its weight in `weights` and gain in `gains`
+    (l,); `error_chance` (n,): the mean over laws; `surely` (n,): that at the least likely share of
+    errors, to accuse by; `votes` (n, 2): neighbours with the given and with the suggested label, of
+    `neighbours` (n,); `accuracy`: share of labels that the model would give as well; `agreed`: how
+    surely it knows anything of labels (`agreement`).
     """
 
     gain: float
@@ -95,8 +93,7 @@ class JudgedLabels:
         """Return how many of the first n labels are wrong, with an interval of about 95 %.
 
         It spans the laws of error that may hold. Under each, labels are wrong independently, and
-        the share that errors have is as uncertain as its gain says: of a normal likelihood, z =
-        sqrt(2 gain) standard errors from 0.
+        the share of errors is z = sqrt(2 gain) standard errors from 0, as of a normal likelihood.
         """
         first = self.chances[:, self.order()[:n]]
         wrong = first.sum(1)
@@ -128,9 +125,8 @@ def judge_vectors(
 ) -> JudgedLabels:
     """Judge labels (n,) in 0..n_classes-1 by a model that did not see their group, and neighbours.
 
-    `views` (v, n, d) are the vectors, of one view of each picture or more. Rows with the label -1
-    are not judged, and neither teach nor vote. `decomposition` of the mean of the views, where the
-    caller has it, is used again if it is the one that is needed.
+    `views` (v, n, d) are vectors of one or more views. Rows with the label -1 neither teach nor
+    vote. A `decomposition` of the mean of the views is used again if it is the one that is needed.
     """
     rows = np.flatnonzero(labels >= 0)
     whole = len(rows) == len(labels)
@@ -138,9 +134,8 @@ def judge_vectors(
     unusual = measure_unusual(seen[0] if len(seen) == 1 else seen.mean(0))
     known = decomposition if whole and len(views) == 1 else None
     scores = score_views(seen, labels[rows], groups[rows], n_classes, known)
-    # Least squares of 0 and 1 gives a class the discriminant of its mean times its share: what lies
-    # between a rare class and one of ten times its size would look like the large one, and its
-    # labels like errors (Hastie, Tibshirani and Buja 1994, JASA 89: discriminants by regression).
+    # Least squares of 0 and 1 gives a class the discriminant of its mean times its share, which
+    # favours large classes (Hastie, Tibshirani and Buja 1994, JASA 89).
     scores /= np.maximum(np.bincount(labels[rows], minlength=n_classes), 1) * n_classes / len(rows)
     votes, smooth = vote_shares(nearest, labels, groups, n_classes, rows)
     return _conclude([scores, np.log(smooth)], unusual, labels[rows], groups[rows], votes)
@@ -153,10 +148,7 @@ def score_views(
     n_classes: int,
     decomposition: Decomposition | None = None,
 ) -> Floats:
-    """Return the scores (n, n_classes) of pictures with their group left out, the mean over views.
-
-    All views of a picture are in its group: a crop does not speak for the picture.
-    """
+    """Return the scores (n, n_classes) of pictures without their group, the mean over views."""
     v, n, d = views.shape
     every = views.reshape(v * n, d)
     centred = every - every.mean(0, dtype=np.float64).astype(np.float32)
@@ -193,10 +185,9 @@ def judge_probabilities(
 def agreement(witness: Floats, labels: Ints, groups: Ints) -> float:
     """Return how surely a witness (n, K) that saw no label of a row's group agrees with labels.
 
-    In standard deviations of what labels give that are dealt anew to the groups. What the witness
-    says of a label is then a sum over pairs of rows, and each pair is in it twice: once for each
-    row. So its variance is twice that of a sum of independent terms, which are counted by group
-    (as for join counts: Cliff and Ord 1981, Spatial Processes).
+    In standard deviations of what labels give that are dealt anew to the groups. Each pair of rows
+    counts twice, so the variance is twice that of independent terms, counted by group (as for join
+    counts: Cliff and Ord 1981, Spatial Processes).
     """
     shares = np.bincount(labels, minlength=witness.shape[1]) / len(labels)
     spoken = witness[np.arange(len(labels)), labels] - witness @ shares
@@ -262,8 +253,7 @@ def with_share_less(
 ) -> npt.NDArray[np.float64]:
     """Return chances (l, n) of being wrong where each law's share is less by standard errors.
 
-    Of a normal likelihood the share found is z = sqrt(2 gain) standard errors from 0; the odds that
-    a label is wrong grow with the share.
+    The share is z = sqrt(2 gain) standard errors from 0; the odds of being wrong grow with it.
     """
     least = np.maximum(1 - errors / np.sqrt(2 * np.maximum(gains, 1e-9)), 0)[:, None]
     odds = least * chances / np.maximum(1 - chances, 1e-12)

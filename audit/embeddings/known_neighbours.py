@@ -1,8 +1,7 @@
 """The neighbours by meaning of a scan's pictures, kept for the next scan in `vector_state`.
 
 What is found of points that are the same in every set (`Compared.codes`) stands but for pictures
-that came, went, or belong to others now. Read from the generation before, where a scan has that
-attached; of pictures between `KEPT_FROM` and `KEPT_UP_TO`, at 250 bytes each.
+that came, went, or changed group. Kept for `KEPT_FROM` to `KEPT_UP_TO` pictures.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit.embeddings.isolation import K, distance_scores
 from audit.embeddings.nearest import (
+    ISOLATION,
     KnownNearest,
     Nearest,
     compare_axes,
+    distance_scores,
     nearest_places,
     nearest_rows,
 )
@@ -41,15 +41,14 @@ class NeighbourSearch:
     def __init__(self, store: Store, found: PictureVectors) -> None:
         """Read what is known."""
         self._store, self._name = store, found.name
-        self.decomposition = decompose(found.whole()) if found.compared is None else None
-        self.points = found.compared or compare_axes(self._own())
+        self.decomposition: Decomposition | None = None
+        if (points := found.compared) is None:
+            self.decomposition = decompose(found.whole())
+            points = compare_axes(self.decomposition)
+        self.points = points
         kept = self.points.codes is not None and KEPT_FROM <= len(found.rows) <= KEPT_UP_TO
         self._known = _load(store, found.name) if kept else {}
         self._found: dict[str, KnownNearest] | None = {} if kept else None
-
-    def _own(self) -> Decomposition:
-        assert self.decomposition is not None
-        return self.decomposition
 
     def nearest(self, groups: Ints) -> Nearest:
         """Return the nearest of each row that are not of its group."""
@@ -63,10 +62,10 @@ class NeighbourSearch:
 
     def distance_scores(self, groups: Ints) -> npt.NDArray[np.float64]:
         """Return the log of the distance (n,) of each row to the tenth nearest of other groups."""
-        near = nearest_places(self.points, groups, K, self._known.get(BY_PLACE))
+        near = nearest_places(self.points, groups, ISOLATION, self._known.get(BY_PLACE))
         if self.points.codes is not None and self._found is not None:
             self._found[BY_PLACE] = KnownNearest.of(near, self.points.codes, groups)
-        return distance_scores(self.points, groups, near)
+        return distance_scores(self.points, near)
 
     def map_axes(self) -> Decomposition:
         """Return the principal axes of which a map is made."""
@@ -90,7 +89,7 @@ class NeighbourSearch:
 
 
 def _load(store: Store, name: str) -> dict[str, KnownNearest]:
-    """Return what the generation before knows of vectors of this name."""
+    """Return what the version before knows of vectors of this name."""
     if PREVIOUS not in store.attached or not store.columns(f"{PREVIOUS}.{TABLE}"):
         return {}
     state = store.scalar(f"SELECT arrays FROM {PREVIOUS}.{TABLE}")

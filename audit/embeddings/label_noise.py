@@ -230,11 +230,8 @@ class _Likelihood:
         return float(np.log(seen).sum() + imagined.sum())
 
 
-# ---- descent: the minimum of a smooth function of a few hundred numbers ----
-
-# L-BFGS (Liu and Nocedal 1989, Mathematical Programming 45:503) with a backtracking line search.
-# Why not scipy.optimize: it takes half a second to import, as long as the rest of a small scan's
-# judgement of labels.
+# L-BFGS (Liu and Nocedal 1989, Mathematical Programming 45:503) with a backtracking line search:
+# scipy.optimize takes half a second to import.
 
 REMEMBERED = 10
 """Steps whose curvature is kept."""
@@ -309,16 +306,11 @@ def _line_search(
     return None
 
 
-# ---- humps: labels that lie where another class is, with nothing on the way there ----
-
-# Classes that overlap have pictures half way between them, and more of them half way than beyond.
-# Labels set at random lie where their picture's class is: beyond. So, for each class, pictures are
-# counted by how far their margin (log odds of the label against the best other class) falls below
-# that of the class: from c to 3 c, and beyond 3 c, where c is at least half the way to the border
-# and 1.5 robust deviations. Whatever the shape of the tails, if their variance is finite, thrice as
-# far out there is a ninth of what is beyond c, or less (a Pareto tail of index 2 has just that).
-# How many labels lie beyond 3 c is therefore tested against a ninth, by an exact binomial, and what
-# goes beyond an eighth of those on the way is counted as wrong.
+# For each class, pictures are counted by how far their margin (log odds of the label against the
+# best other class) falls below that of the class: from c to 3 c, and beyond 3 c, where c is at
+# least half the way to the border and 1.5 robust deviations. If the variance is finite, a ninth of
+# what is beyond c or less lies beyond 3 c (a Pareto tail of index 2). An exact binomial tests that,
+# and what goes beyond an eighth of those on the way is counted as wrong.
 
 TAIL = 1 / 9
 """Share of what is beyond c that a tail of finite variance has beyond 3 c, at most."""
@@ -384,20 +376,13 @@ def _conclude(beyond: npt.NDArray[np.bool_], of: int, expected: float, by_nature
     return Hump(beyond, z * z / 2, max(0.0, 1 - by_nature / found))
 
 
-# ---- strays: pictures that are as typical of another class as its own are ----
-
-# A hump may lie in the tail of finite variance of a class of which a tenth lies half way to the
-# border: from four wrong labels among 266 no law of the tail can be refuted by the margin alone.
-# But a tail leads outwards, in any direction, and hardly to the middle of another class. A stray is
-# deeper in another class than half of those that are filed there, by the model's scores, and by its
-# neighbours than a quarter. If tails thin out at least exponentially (log-concave margins: the rest
-# of a class beyond s times the distance of the border is at most the rest beyond the border to the
-# power of s), then of those beyond the border, a share t of their half of the class, a share t^s at
-# most lies s times as far again. t is counted from all that are beyond the border, strays too, the
-# picture itself left out. Where the model knows fewer than nine labels of ten nobody is accused:
-# margins of classes that overlap have other tails. By Hoeffding
-# (1956), Annals of Mathematical Statistics 27:713, a binomial with the mean of chances bounds the
-# tail of a sum of unequal ones.
+# A hump may lie in the tail of a class of which a tenth lies half way to the border; but a tail
+# hardly leads to the middle of another class. A stray is deeper in another class than half of those
+# that are filed there, by the model's scores, and than a quarter by its neighbours. With
+# log-concave margins, a share t^s at most of those beyond the border lies s times as far again, t
+# being the share beyond it. Below an accuracy of 0.9 nobody is accused. By Hoeffding (1956), Annals
+# of Mathematical Statistics 27:713, a binomial with the mean of chances bounds the tail of a sum of
+# unequal ones.
 
 DEEP_BESIDE = 0.25
 """Share of a class that its neighbours find less typical of it than a stray of another."""
@@ -440,8 +425,6 @@ def _class_quantiles(values: Floats, labels: Ints, n_classes: int, share: float)
     return found
 
 
-# ---- the order in which labels are worth looking at ----
-
 # Errors that follow the classes (a truck is called a car, never a cat) look like classes that
 # overlap to the laws above. Where these find no error, every pair of classes has its own share of
 # confusion for the order of the list, not for its end, held near the common one by a prior.
@@ -455,9 +438,9 @@ TINY = 1e-9
 def rate_labels(p: Floats, labels: Ints, share: float, *, told: bool) -> Floats:
     """Return the quality of each label, 0 to 1: low for those to look at first.
 
-    Where errors are `told` from overlap, the probability of the label. Else the mean, on the scale
-    of log odds, of that and of the chance that the label is right where each pair of classes has
-    its own share of confusion.
+    Where errors are `told` from overlap, the probability of the label. Else the mean log odds of
+    that and of the chance that the label is right with a share of confusion for each pair of
+    classes.
     """
     own = p[np.arange(len(labels)), labels]
     if told:

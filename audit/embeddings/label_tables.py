@@ -1,12 +1,8 @@
 """Vectors of a run's pictures, and what they say of labels: once a scan, stored for all to read.
 
-Rows are distinct pictures (pixel hashes), as for near-duplicates. What is found goes into narrow
-tables of the measurements database: `label_scores`, `vector_neighbours`, `label_neighbours`,
-`embedding_map`, `label_facts`.
-
-A picture with two labels is left to LABEL005, two spellings of a class (LABEL002) count as one.
-What belongs together (near-duplicates, and a manifest's groups: one patient, one film) gets one
-number, and is judged by a model that saw none of its members.
+Rows are distinct pictures (pixel hashes). A picture with two labels is left to LABEL005, two
+spellings of a class (LABEL002) count as one. What belongs together (near-duplicates, and a
+manifest's groups) is judged by a model that saw none of its members.
 """
 
 from __future__ import annotations
@@ -323,8 +319,6 @@ def _facts(
     )
 
 
-# ---- which labels are judged, and their classes by number ----
-
 LEAST_PICTURES = 50
 """Labelled pictures below which nothing is said: a share of wrong labels cannot be told from 0."""
 LEAST_CLASS = 10
@@ -440,11 +434,7 @@ def draw_judged(labels: Ints, n_classes: int, least: int) -> tuple[Ints, int]:
 
 
 def number_groups(rows: pl.DataFrame) -> Ints:
-    """Return a number for each picture, equal for those joined by near-duplicates or group keys.
-
-    A near-duplicate of a picture of one film joins another film to it: what a model saw of either
-    is a copy of the other.
-    """
+    """Return a number for each picture, equal for those joined by near-duplicates or group keys."""
     units = rows["representative"].fill_null(rows["pixel_hash"]).to_list()
     tied = rows.select(pl.int_range(len(rows)).alias("row"), pl.col("group_keys").alias("key"))
     tied = tied.explode("key").drop_nulls("key")
@@ -472,11 +462,7 @@ def join_groups(groups: Ints, at: Ints, keys: Ints) -> Ints:
 
 
 def join_frames(ids: pl.Series, groups: Ints, nearest: Nearest) -> Ints:
-    """Return group numbers (n,) after joining frames of a film or burst.
-
-    Frames follow each other by number in one folder, and each is among the few nearest of the
-    other: neither alone tells anything, for most pictures are numbered.
-    """
+    """Return group numbers (n,) after joining frames of a film or burst."""
     parts = ids.str.extract_groups(r"^(.*?)(\d{1,15})(\D*)$")
     frame = pl.DataFrame({"row": np.arange(len(ids)), "parts": parts}).unnest("parts")
     frame = frame.drop_nulls("2").with_columns(pl.col("2").cast(pl.Int64)).sort("1", "3", "2")

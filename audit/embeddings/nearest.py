@@ -1,13 +1,9 @@
 """The nearest neighbours by meaning: cosine over principal axes, copies left out.
 
-The axes are scaled by the fourth root of their variance, half way to whitening: as they are, a few
-axes of brightness decide; whitened, noise does. Beyond `REFERENCES` pictures the neighbours of
-every picture are looked for among that many, because all pairs of a million are a day's work; below
-it they are exact. Costs n x references x 128 products.
-
-Points that are the same in every set (`Compared.codes`) are compared with those of an earlier
-search again only where a picture came or went: of whole numbers, products are exact, so what was
-found before is what would be found now.
+The axes are scaled by the fourth root of their variance: as they are, a few axes of brightness
+decide; whitened, noise does. Beyond `REFERENCES` pictures neighbours are looked for among that
+many; below it they are exact. Points that are the same in every set (`Compared.codes`) are whole
+numbers, so products of an earlier search stand where no picture came or went.
 """
 
 from __future__ import annotations
@@ -28,6 +24,8 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 AXES = 128
 NEIGHBOURS = 20
+ISOLATION = 10
+"""The neighbour whose distance counts; fewer similar images than these can rank as isolated."""
 REFERENCES, DISTANCE_REFERENCES = 30_000, 10_000
 ROWS, COLUMNS = 512, 4096
 MOST_CHANGED = 0.25
@@ -72,13 +70,9 @@ class Compared:
 
 
 def compare_axes(decomposition: Decomposition) -> Compared:
-    """Return what is compared of vectors that were turned to their principal axes.
-
-    Distances are those of axes as they are: to scale them makes small ones count as much as those
-    in which a picture is odd.
-    """
+    """Return what is compared of vectors that were turned to their principal axes."""
     places = np.ascontiguousarray(decomposition.turned[:, :AXES])
-    return Compared(compared_points(decomposition), places)
+    return Compared(unit_length(scale_axes(decomposition)), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +130,14 @@ def nearest_places(
     return _search_again(places, squares / 2, groups, k, chosen, again)
 
 
-def kth_distances(points: Compared | Decomposition, near: Nearest) -> Floats:
-    """Return the distance (n,) of every row to the last of those that are `near`, 0 without any.
-
-    Distances, not cosines: a picture may be odd by its length alone.
-    """
+def distance_scores(points: Compared | Decomposition, near: Nearest) -> npt.NDArray[np.float64]:
+    """Return the log of the distance (n,) of every row to the last of those that are `near`."""
     places = (points if isinstance(points, Compared) else compare_axes(points)).places
     squares = np.einsum("ij,ij->i", places, places)
     # |x - y|^2 / 2 = |x|^2 / 2 - (x y - |y|^2 / 2)
     apart = np.sqrt(np.maximum(squares[:, None] - 2 * near.similarity, 0))
-    return np.asarray(np.where(near.index >= 0, apart, 0).max(1, initial=0))
+    found = np.where(near.index >= 0, apart, 0).max(1, initial=0).astype(np.float64)
+    return np.asarray(np.log(found + 1e-9 * found.max(initial=0.0) + 1e-300))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +222,6 @@ def _search(
     return index, similarity
 
 
-def compared_points(decomposition: Decomposition) -> Floats:
-    """Return the points (n, 128 or fewer) whose products are the cosines of `nearest_rows`."""
-    return unit_length(scale_axes(decomposition))
-
-
 def unit_length(points: Floats) -> Floats:
     """Return points (n, d) scaled to length 1; those of none stay."""
     lengths = np.sqrt(np.einsum("ij,ij->i", points, points))[:, None]
@@ -253,8 +240,7 @@ def vote_shares(
     """Return the neighbours of `rows` by class (m, n_classes), and shares smoothed to be above 0.
 
     `labels` are those of all rows; -1 votes for nothing. What belongs together (`groups`, of all
-    rows) has one vote, that of its nearest member. The shares are as if each row were among those
-    that may vote: without it, its own class is a little rarer, whatever the picture shows.
+    rows) has one vote, that of its nearest member. The shares are those without the row itself.
     """
     index = nearest.index[rows]
     voted = np.where(index >= 0, labels[index], -1)

@@ -1,10 +1,9 @@
 """Compute the built-in embeddings: patches of the stored signature, coded by a shipped dictionary.
 
-A signature holds a 32x32 grey and an 8x8 colour plane, so no file is opened. Patches of 6x6 pixels
-are whitened, compared with k-means centroids (the "triangle" of Coates, Lee and Ng 2011, AISTATS)
-and summed over the four quarters of the image. The dictionary (`audit/embeddings/dictionary.npz`)
-was learnt from drawn images and contains the mirror image of every centroid, so the mean of a code
-and its mirrored code is a permutation. Codes are integers, so sums are exact in any order.
+Patches of 6x6 pixels are whitened, compared with k-means centroids (the "triangle" of Coates, Lee
+and Ng 2011, AISTATS) and summed over the four quarters of the image. The dictionary
+(`audit/embeddings/dictionary.npz`) contains the mirror image of every centroid, so the mean of a
+code and its mirrored code is a permutation. Codes are integers, so sums are exact in any order.
 """
 
 from __future__ import annotations
@@ -196,13 +195,8 @@ def scale_columns(columns: Floats) -> Floats:
     """Give the columns mean 0 and deviation 1, in place; those that hardly vary stay small."""
     columns -= columns.mean(0, dtype=np.float64).astype(np.float32)
     spread = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))
-    columns /= _divisors(spread)
+    columns /= spread + np.float32(1e-3) * spread.max() + np.float32(1e-12)  # flat ones stay small
     return columns
-
-
-def _divisors(spread: Floats) -> Floats:
-    """Return what columns (d,) of such deviations are divided by; flat ones stay small."""
-    return np.asarray(spread + np.float32(1e-3) * spread.max() + np.float32(1e-12))
 
 
 def colour_pictures(table: Signatures) -> Floats:
@@ -233,7 +227,8 @@ def learn_words(
     patches: Floats, half: int, rng: np.random.Generator, rounds: int = ROUNDS
 ) -> Dictionary:
     """Learn 2 x `half` centroids, with their mirrors, from normalised patches (m, 108)."""
-    swapped = _mirrored(patches)
+    grid = patches.reshape(-1, SIDE, SIDE, 3)
+    swapped = np.ascontiguousarray(grid[:, :, ::-1]).reshape(len(patches), -1)
     mean = (patches.mean(0) + swapped.mean(0)) / 2
     axes, signs = _whitening(patches - mean, swapped - mean)
     centred = (patches - mean) @ axes
@@ -260,17 +255,8 @@ def draw_patches(
     return np.concatenate(out)
 
 
-def _mirrored(patches: Floats) -> Floats:
-    grid = patches.reshape(-1, SIDE, SIDE, 3)
-    return np.ascontiguousarray(grid[:, :, ::-1]).reshape(len(patches), -1)
-
-
 def _whitening(patches: Floats, swapped: Floats) -> tuple[Floats, Floats]:
-    """Return the axes (108, d) that whiten patches, and (d,) what mirroring does to each: 1 or -1.
-
-    A mirror image keeps the even part of a patch and turns the odd part round; they are
-    uncorrelated in a set that is closed under mirroring, so each has its own axes.
-    """
+    """Return the axes (108, d) that whiten patches, and (d,) the sign that mirroring gives each."""
     values, vectors, signs = [], [], []
     for part, sign in (((patches + swapped) / 2, 1.0), ((patches - swapped) / 2, -1.0)):
         found, directions = np.linalg.eigh((part.T @ part).astype(np.float64) / len(part))
@@ -321,9 +307,6 @@ def code_patches(pictures: Floats, words: Dictionary, stride: int) -> Floats:
     # the mirror image has its left on the right, and in place of each centroid its mirror
     folded = pooled[:, :, 0] + pooled[:, :, 1][:, :, words.mirror]
     return np.asarray(np.sqrt(folded.reshape(n, 2 * k)))
-
-
-# ---- kernels and their plain forms ----
 
 
 def cut_patches(pictures: Floats, stride: int) -> Floats:

@@ -1,13 +1,9 @@
 """Vectors of pictures at several sizes, and what a cheap classifier can tell from each.
 
-A picture is reduced to 8, 16, 32, ... px; at each size its patches of 6x6 px are coded by a
-dictionary of that size (`audit.embeddings.patches`), and the vector of a picture of s px holds the
-codes of all sizes up to s, and coarse colours. So a larger picture only adds to what a smaller one
-says, and what is lost by reducing it is what the larger sizes held. Ridge regression judges every
-picture with its near-duplicates left out, in closed form: no folds, and all versions of the
-pictures are judged on the same ones, so differences are paired.
-
-Costs about 1 ms of one core a picture and version.
+At 8, 16, 32, ... px, patches of 6x6 px are coded by a dictionary of that size
+(`audit.embeddings.patches`); the vector of s px holds the codes of all sizes up to s, so a larger
+picture only adds. Ridge regression judges every picture with its near-duplicates left out, in
+closed form, so differences between versions are paired.
 """
 
 from __future__ import annotations
@@ -83,9 +79,6 @@ def reduce_pictures(pictures: Pixels, size: int) -> Floats:
     return out
 
 
-# ---- versions of the pictures ----
-
-
 def without_colour(pictures: Pixels) -> Pixels:
     """Return the pictures in grey."""
     grey = np.rint(pictures @ LUMA)[..., None]
@@ -144,17 +137,12 @@ def turned_alike(pictures: Pixels) -> Pixels:
 
 
 def without_surroundings(pictures: Pixels) -> Pixels:
-    """Return the pictures with what lies outside of a centred ellipse, half of the area, in grey.
-
-    No subject is looked for: that it lies in the middle is an assumption.
-    """
+    """Return the pictures with what lies outside of a centred ellipse of half the area in grey."""
     base = pictures.shape[1]
     away = (np.arange(base) + 0.5) / base - 0.5
     inside = away[:, None] ** 2 + away**2 <= 0.5 / np.pi
     return np.where(inside[..., None], pictures, np.uint8(128))
 
-
-# ---- what varies ----
 
 RIM = 8
 """The rim of a picture, taken for its background, is this part of a side wide."""
@@ -186,9 +174,6 @@ def measure_variation(pictures: Pixels) -> dict[str, npt.NDArray[np.float64]]:
         place[rows, 1] = subject.sum(2) @ axis / weight
     place[size[:, 0] == 0] = 0.5
     return {"size": size, "place": place, "light": light, "background": colour}
-
-
-# ---- codes of one size ----
 
 
 def _stride(size: int) -> int:

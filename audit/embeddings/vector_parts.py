@@ -1,14 +1,9 @@
 """Vectors on disk: what a model said of a picture, without asking it again.
 
-Parquet files under `RUN/vectors/<model>/`, some thousands of rows (content hash, vector), each file
-named by the hash of its content and never changed. The folder is named by what decides a vector:
-the model's file, name, version and weights. So a scan that was killed goes on from the last part,
-a new scan asks the model for new pictures only, and going back to an older model costs nothing.
-They belong to no generation and are no blobs of the database, which would copy them with each one.
-Nothing is ever removed: a folder of a model that nobody uses may be deleted by hand.
-
-The codes of the built-in vectors lie there too, as whole numbers of a byte, a folder a view: they
-are made of the stored signatures, ten times as slowly as they are read.
+Parquet files under `RUN/vectors/<model>/` of rows (content hash, vector), each named by the hash of
+its content and never changed; the folder is named by what decides a vector. A scan that was killed
+goes on from the last part, and folders of other models may be deleted by hand. The codes of the
+built-in vectors lie there too, a folder a view.
 """
 
 from __future__ import annotations
@@ -32,9 +27,10 @@ class VectorParts:
     def __init__(self, run: Path, identity: str, kind: npt.DTypeLike = np.float32) -> None:
         """Remember where they are, and of what `kind` of number; nothing is read or made yet."""
         self.folder, self.kind = run / VECTORS / identity, np.dtype(kind)
+        self._damaged: list[Path] = []
 
     def write(self, content_hashes: Sequence[str], vectors: Vectors) -> None:
-        """Store vectors (n, d) as one part, durably."""
+        """Store vectors (n, d) as one part, durably; removes damaged parts that `load` met."""
         import polars as pl
 
         if not len(content_hashes):
@@ -43,6 +39,9 @@ class VectorParts:
         frame = pl.DataFrame(
             {"content_hash": list(content_hashes), "vector": pl.Series(packed, dtype=pl.Binary)}
         )
+        for path in self._damaged:
+            path.unlink(missing_ok=True)
+        self._damaged.clear()
         write_named_part(self.folder, frame, "uncompressed")  # numbers of a network do not compress
 
     def load(self, content_hashes: Sequence[str]) -> tuple[Vectors, npt.NDArray[np.bool_]]:
@@ -58,7 +57,10 @@ class VectorParts:
         vectors = np.zeros((len(content_hashes), 0), self.kind)
         for path in sorted(self.folder.glob(PARTS)):
             part = read_named_part(path)
-            held = wanted.clear() if part is None else part.join(wanted, on="content_hash")
+            if part is None:
+                self._damaged.append(path)
+                continue
+            held = part.join(wanted, on="content_hash")
             if held.is_empty():
                 continue
             rows = np.frombuffer(b"".join(held["vector"].to_list()), self.kind)

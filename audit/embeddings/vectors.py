@@ -178,8 +178,7 @@ def _built_in(run: Path, pictures: pl.DataFrame, crops: bool) -> PictureVectors:
     rows = pictures.filter(pl.Series(usable))
     made = vectors_of(codes, coder)
     del codes
-    # of few labelled pictures, axes of their own name a few more wrong labels: 0.01 to 0.02 of the
-    # average precision on 6,000 of CIFAR-10
+    # of few labelled pictures, axes of their own name a few more wrong labels
     fixed = len(regions) == 1
     compared = Compared(made.directions, made.points, SQUARE, _codes_of(rows)) if fixed else None
     source = "built-in features (patches of the stored signatures)"
@@ -230,9 +229,6 @@ def _made_codes(
     return codes, stored
 
 
-# ---- those of the last scan ----
-
-
 def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVectors:
     """Return the vectors of those `pictures` (pixel_hash, id, content_hash) that have one.
 
@@ -240,7 +236,11 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
     """
     used = json.loads(store.meta().get("related_as") or "{}").get("labels") or {}
     if "embedder" in used:
-        found = _of_model(run, pictures, str(used["embedder"]))
+        identity = str(used["embedder"])
+        vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
+        kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
+        source = f"the stored embeddings of model {identity} ({vectors.shape[1]:,} numbers)"
+        found = PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
     else:
         options = VectorOptions()
         if "embeddings" in used:
@@ -254,13 +254,6 @@ def stored_vectors(store: Store, run: Path, pictures: pl.DataFrame) -> PictureVe
     return found
 
 
-def _of_model(run: Path, pictures: pl.DataFrame, identity: str) -> PictureVectors:
-    vectors, there = VectorParts(run, identity).load(pictures["content_hash"].to_list())
-    kept = pictures.filter(pl.Series(there, dtype=pl.Boolean))
-    source = f"the stored embeddings of model {identity} ({vectors.shape[1]:,} numbers)"
-    return PictureVectors(kept, directions(vectors[np.asarray(there)])[None], source)
-
-
 def _unchanged(identity: str) -> Path:
     """Return the user's file of vectors; raises UsageError where it is not that of the scan."""
     path = Path(identity.rsplit(" ", 2)[0])
@@ -272,12 +265,10 @@ def _unchanged(identity: str) -> Path:
     return path
 
 
-# ---- the user's own vectors and probabilities, joined to pictures by path ----
-# Vectors: Parquet with a column `path` (or `id`, `sample_id`) and either one list column or a
-# number column per dimension; or .npy, (n, d), with the paths beside it in a text file of the
-# same name, one a line. Probabilities: Parquet or CSV with a column `path` and a column per
-# class, named like it. A path is a sample's id, or the place of its file. Whatever does not fit
-# is said in a sentence.
+# Vectors: Parquet with a column `path` (or `id`, `sample_id`) and one list column or a number
+# column per dimension; or .npy, (n, d), with the paths in a text file of the same name.
+# Probabilities: Parquet or CSV with `path` and a column per class. A path is a sample's id or its
+# file.
 
 KEYS = ("path", "id", "sample_id")
 SUM_TOLERANCE = 0.02

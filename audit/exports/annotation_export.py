@@ -39,14 +39,14 @@ from audit.annotations.entries import (
 )
 from audit.annotations.reading import READER_VERSION
 from audit.decisions.box_fixes import AppliedFixes, find_fixes
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.decisions.waivers import apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.exports.coco_writer import CocoWriter, open_original
 from audit.exports.voc_writer import voc_text
 from audit.exports.yolo_writer import YoloWriter, label_path, one_ring_each
-from audit.run import generations
-from audit.run.generations import Generation
+from audit.run import run_version
+from audit.run.run_version import RunVersion
 from audit.run.store import Store
 from audit.sources.paths import leads_outside, path_of
 from preflight.files import inside, read_regular, real, regular
@@ -65,8 +65,8 @@ def export_annotations(
     VOC), and where a file is in the way.
     """
     with open_stage(run, out, form, replace=replace) as stage:
-        decided = apply_decisions(run, stage.generation)
-        with open_for_deciding(run, stage.generation) as store:
+        decided = apply_decisions(run, stage.version)
+        with open_for_deciding(run, stage.version) as store:
             store.create_from("decided", decided.effective)
             prepare_pictures(store)
             if places is not None:
@@ -119,9 +119,6 @@ def _not_read(store: Store, files: Sequence[AnnotationFile], form: str) -> list[
     return said
 
 
-# ---- COCO ----
-
-
 def _write_coco(work: Work, files: Sequence[AnnotationFile]) -> None:
     used: set[str] = set()
     for file in files:
@@ -152,9 +149,6 @@ def _document_name(file: str, used: set[str]) -> str:
     name = next(name for name in names if name.lower() not in used)
     used.add(name.lower())
     return name
-
-
-# ---- one export ----
 
 
 Places = Mapping[str, tuple[str, str | None]]
@@ -212,9 +206,6 @@ def _unchanged_place(store: Store, file: AnnotationFile) -> str | None:
         if file.file_key.startswith(f"{READER_VERSION} {group.key()} "):
             return place
     return None
-
-
-# ---- YOLO and VOC ----
 
 
 SMALL = {"yolo": ("labels", ".txt"), "voc": ("Annotations", ".xml")}
@@ -362,9 +353,6 @@ def _refuse_double(store: Store, files: Sequence[AnnotationFile]) -> None:
         )
 
 
-# ---- the folder of annotations ----
-
-
 SCHEMA = "audit-annotations/1"
 RECORD = "annotations-export.json"
 
@@ -377,7 +365,7 @@ class ExportStage:
     """
 
     folder: Path
-    generation: Generation
+    version: RunVersion
     files: dict[str, int] = field(default_factory=dict)
     removed: int = 0
 
@@ -401,14 +389,14 @@ def open_stage(run: Path, out: Path, form: str, *, replace: bool) -> Iterator[Ex
     """
     if real(out).is_relative_to(real(run)):
         raise UsageError(f"{out} is inside the run: choose a folder outside of it.")
-    generation, revision = generations.require(run), Ledger(run).revision()
+    version, revision = run_version.require(run), DecisionStore(run).revision()
     made = not out.exists()
-    stage = ExportStage(out / f".annotations.{os.getpid()}.part", generation)
+    stage = ExportStage(out / f".annotations.{os.getpid()}.part", version)
     try:
         stage.folder.mkdir(parents=True)
         yield stage
         record: dict[str, object] = {
-            "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
+            "schema": SCHEMA, "run": str(run), "generation": version.path.name,
             "decisions": revision, "format": form, "files": stage.files,
         }  # fmt: skip
         stage.removed = _move_to_place(stage.folder, out, record, replace=replace)

@@ -6,19 +6,14 @@ wrote: `export.json` there keeps its hash, so that a table edited by hand is saf
 moves are applied in the manifest, which `audit scan` reads again; stale decisions are not, and are
 listed.
 
-`pairs` gives one row for each verified pair of samples that show one picture. Inside a set of
-copies that would be quadratic (1,000 copies are half a million pairs), so each copy is paired
-with the first of them only. Near-duplicates likewise, one sample standing for each picture.
-
 `export_as` writes any of the forms: tables, annotations, tasks of a labelling tool. The command and
 the page both call it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -26,9 +21,6 @@ from urllib.parse import quote
 import polars as pl
 
 from audit.decisions.box_fixes import describe_open_faults
-from audit.decisions.decisions import SEPARATOR, tagged_samples
-from audit.decisions.ledger import Ledger
-from audit.decisions.waivers import Applied, apply_decisions, open_for_deciding
 from audit.errors import UsageError
 from audit.exports.annotation_export import (
     FORMS,
@@ -39,88 +31,16 @@ from audit.exports.annotation_export import (
 )
 from audit.exports.review_tasks import TOOLS, export_review
 from audit.report.output import write_table, write_whole
-from audit.report.wording import counted
-from audit.run import generations
-from audit.run.store import Store, identifier
+from audit.results.export_tables import TABLES, open_tables
+from audit.results.formatting import counted
+from audit.results.images import count_images
+from audit.results.results import open_results
 from audit.sources.tables import count_escaped, neutralise
 from preflight.files import real
 
 SCHEMA = "audit-export/1"
 RECORD = "export.json"  # what an export wrote, so that the next one may replace it
-COLUMNS = (
-    "a", "b", "split_a", "split_b", "label_a", "label_b", "kind", "distance", "similarity",
-    "transformation", "score", "verified", "path_a", "path_b",
-)  # fmt: skip
-MANIFEST = ("id", "path", "split", "label", "group")
 WRITERS = (".csv", ".parquet")
-
-# A row per verified pair. `distance`: bits of the perceptual hash; `similarity`: a correlation;
-# `score`: log odds; `transformation`: what turns a into b.
-PAIRS = """
-    WITH files AS (
-        SELECT i.id, i.uri, i.split, i.label, i.content_hash, i.pixel_hash, p.blank,
-            min(i.id) OVER (PARTITION BY i.content_hash) AS first_bytes,
-            min(i.id) OVER (PARTITION BY i.pixel_hash) AS first_pixels
-        FROM images i JOIN pictures p USING (id) WHERE i.pixel_hash IS NOT NULL
-    ), paired AS (
-        SELECT first_bytes AS x, id AS y, 'bytes' AS kind, 0 AS distance, 1.0 AS similarity,
-            'same bytes' AS transformation, NULL::DOUBLE AS score
-        FROM files WHERE content_hash IS NOT NULL AND id <> first_bytes
-        UNION ALL
-        SELECT first_pixels, id, 'pixels', 0, 1.0, 'same pixels, other bytes', NULL
-        FROM files WHERE id = first_bytes AND id <> first_pixels AND NOT blank
-        UNION ALL
-        SELECT x.id, y.id, 'near', p.distance, p.similarity, p.transformation, p.score
-        FROM pairs p
-        JOIN files x ON x.pixel_hash = p.a AND x.id = x.first_pixels
-        JOIN files y ON y.pixel_hash = p.b AND y.id = y.first_pixels
-    )
-    SELECT x AS a, y AS b, s.split AS split_a, t.split AS split_b, s.label AS label_a,
-        t.label AS label_b, kind, distance, similarity, transformation, score, true AS verified,
-        s.uri AS path_a, t.uri AS path_b
-    FROM paired JOIN samples s ON s.id = x JOIN samples t ON t.id = y
-    ORDER BY list_position(['bytes', 'pixels', 'near'], kind), a, b
-"""
-TAGS = f"""
-    LEFT JOIN (SELECT id, string_agg(tag, '{SEPARATOR}' ORDER BY tag) AS tags FROM tags
-    GROUP BY id) t ON t.id = s.id
-"""
-# The kept set, relabels and moves applied, in the order of the listing; `{extra}`: tags where a
-# sample has one, and the other columns of a manifest that was scanned.
-KEPT = """
-    SELECT s.id, s.uri AS path, coalesce(d.split, s.split) AS split,
-        coalesce(d.label, s.label, l.labels) AS label, s.group_key AS "group"{extra}
-    FROM measurements.main.samples s LEFT JOIN decided d ON d.id = s.id
-    LEFT JOIN (SELECT sample_id, to_json(list(label ORDER BY label))::VARCHAR AS labels
-        FROM several_labels GROUP BY sample_id) l ON l.sample_id = s.id {join}
-    WHERE NOT coalesce(d.dropped, false) ORDER BY s.rowid
-"""
-# What was dropped, why and by whom, and the codes of its findings.
-LEFT_OUT = """
-    WITH codes AS (
-        SELECT m.sample_id, string_agg(DISTINCT f.code, ' ' ORDER BY f.code) AS findings
-        FROM judged.main.finding_samples m JOIN judged.main.findings f USING (fingerprint)
-        SEMI JOIN decided d ON d.id = m.sample_id GROUP BY m.sample_id
-    )
-    SELECT s.id, s.uri AS path, s.split, s.label, d.why AS reason, c.findings, d.by, d.at
-    FROM measurements.main.samples s JOIN decided d ON d.id = s.id
-    LEFT JOIN codes c ON c.sample_id = s.id WHERE d.dropped ORDER BY s.rowid
-"""
-# The kept samples with another label or split than the scan saw.
-CHANGED = """
-    SELECT s.id, s.uri AS path, s.label AS label_before, coalesce(d.label, s.label) AS label,
-        s.split AS split_before, coalesce(d.split, s.split) AS split, d.why AS reason, d.by, d.at
-    FROM measurements.main.samples s JOIN decided d ON d.id = s.id
-    WHERE NOT d.dropped AND (coalesce(d.label, s.label) IS DISTINCT FROM s.label
-        OR coalesce(d.split, s.split) IS DISTINCT FROM s.split) ORDER BY s.rowid
-"""
-# Every measured feature, one row per sample, as scanned; labels where judged.
-SCORES = """
-    SELECT i.id AS sample_id, i.uri AS path, i.split, i.label,
-        i.* EXCLUDE (id, uri, split, label, source, mtime_ns, ctime_ns, subject),
-        l.label_quality, l.suggested_label
-    FROM images i LEFT JOIN label_scores l ON l.sample_id = i.id ORDER BY i.id
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,54 +59,7 @@ class ExportResult:
     neutralised: int
 
 
-# Each table with its query; `_manifest` and the decisions that do not apply are made otherwise.
-TABLES: Mapping[str, str] = {
-    "manifest": KEPT,
-    "quarantine": LEFT_OUT,
-    "changes": CHANGED,
-    "pairs": PAIRS,
-    "scores": SCORES,
-    "stale": "",
-}
 LISTS: Mapping[str, str] = {"kept": "manifest", "quarantine": "quarantine"}
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What there is to export of a run; each table is made when it is asked for."""
-
-    store: Store
-    decided: Applied
-
-    def table(self, name: str) -> pl.DataFrame:
-        """Return one of `TABLES`."""
-        if name == "stale":
-            return self.decided.stale
-        if name == "manifest":
-            return self._manifest()
-        frame = self.store.query(TABLES[name])
-        return frame.select(COLUMNS) if name == "pairs" else frame
-
-    def _manifest(self) -> pl.DataFrame:
-        own = [c for c in self.store.columns("metadata") if c != "sample_id"]
-        tagged = self.store.scalar("SELECT count(*) FROM tags")
-        ours = (*MANIFEST, "tags") if tagged else MANIFEST
-        named = {c: _free_name(c, (*ours, *own)) if c in ours else c for c in own}
-        extra = "".join(f", x.{identifier(c)} AS {identifier(new)}" for c, new in named.items())
-        join = "LEFT JOIN metadata x ON x.sample_id = s.id" if own else ""
-        if tagged:
-            extra, join = f", t.tags{extra}", f"{join} {TAGS}"
-        return self.store.query(KEPT.format(extra=extra, join=join))
-
-
-@contextlib.contextmanager
-def open_tables(run: Path, generation: generations.Generation | None = None) -> Iterator[Tables]:
-    """Open what there is to export of a run, with the decisions as they are now."""
-    decided = apply_decisions(run, generation)
-    with open_for_deciding(run, generation) as store:
-        store.create_from("decided", decided.effective)
-        store.create_from("tags", tagged_samples(run, generation))
-        yield Tables(store, decided)
 
 
 def export_tables(
@@ -197,7 +70,7 @@ def export_tables(
     replace: bool = False,
 ) -> ExportResult:
     """Write every table (`TABLES`) as csv or parquet, and kept.txt and quarantine.txt, one path a
-    line, into a folder; `export.json` there says from which generation and decisions.
+    line, into a folder; `export.json` there says from which version and decisions.
 
     Raises UsageError for another format, and where a file is in the way that no export wrote.
     """
@@ -241,11 +114,12 @@ def export_files(run: Path, targets: Mapping[str, Path], *, replace: bool = Fals
 def _write(
     run: Path, tables: Mapping[Path, str], lists: Mapping[Path, str]
 ) -> tuple[ExportResult, dict[str, object]]:
-    """Write tables and lists of one generation, with the decisions as they are now."""
-    generation, state = generations.require(run), Ledger(run).revision()
+    """Write tables and lists of one version, with the decisions as they are now."""
+    results = open_results(run)
+    version, state = results.version, results.decisions.revision
     files: dict[Path, int] = {}
     neutralised = 0
-    with open_tables(run, generation) as source:
+    with open_tables(results) as source:
         for path, name in tables.items():
             frame = source.table(name)
             files[path] = frame.height
@@ -256,13 +130,13 @@ def _write(
                 neutralised += count_escaped(frame)
         for path, name in lists.items():
             files[path] = _write_list(source.table(LISTS[name])["path"], path)
-        total = source.store.scalar("SELECT count(*) FROM samples")
+        total = count_images(results)
         changed, stale = source.table("changes").height, source.decided.stale
         dropped = int(source.decided.effective["dropped"].sum())
     result = ExportResult(files, total - dropped, dropped, changed, stale, neutralised)
     facts: dict[str, object] = {
-        "schema": SCHEMA, "run": str(run), "generation": generation.path.name,
-        "findings": generation.findings.name, "decisions": state, "kept": result.kept,
+        "schema": SCHEMA, "run": str(run), "generation": version.path.name,
+        "findings": version.findings.name, "decisions": state, "kept": result.kept,
         "dropped": dropped, "changed": changed, "stale": stale.height,
     }  # fmt: skip
     return result, facts
@@ -283,18 +157,6 @@ def _may_write(path: Path, run: Path, replace: bool) -> None:
     if path.exists() and (inside or not replace):
         fix = "choose another name" + ("" if inside else ", or replace it with --replace")
         raise UsageError(f"{path} exists: {fix}.")
-
-
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    """Return `name_2`, or the next number that is no column yet."""
-    lowered = {other.lower() for other in taken}
-    number = 2
-    while f"{name}_{number}".lower() in lowered:
-        number += 1
-    return f"{name}_{number}"
-
-
-# ---- one way to write all forms ----
 
 
 TABLE_FORMS = ("csv", "parquet")

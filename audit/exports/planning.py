@@ -22,43 +22,31 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import blake3
 import polars as pl
 
-from audit.checking.runner import configure_checks
-from audit.decisions.ledger import Ledger
 from audit.errors import UsageError
 from audit.exports.annotation_export import FORMS, RECORD, export_annotations
-from audit.exports.export import open_tables
 from audit.exports.new_splits import (
     SplitRequest,
-    Thing,
     assign_without_tearing,
     missing_classes,
 )
 from audit.report.output import write_whole
-from audit.report.wording import counted
-from audit.run import generations
-from audit.run.digests import file_digest
-from audit.run.store import Store
+from audit.results.export_tables import annotation_formats, open_tables
+from audit.results.formatting import counted
+from audit.results.results import open_results
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
-from audit.sources.paths import leads_outside, path_of, uri_of
+from audit.sources.paths import PART_FOLDER, leads_outside, path_of, uri_of
 from preflight.files import LONGEST_NAME, inside, read_regular, regular
 from preflight.text import text_fault
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
-_KNOWN = """
-    SELECT s.id, s.uri, s.source, s.split AS split_before, s.label AS label_before, s.n_bytes,
-        s.mtime_ns, f.content_hash, f.pixel_hash, f.format, f.status, f.error_kind, p.unit
-    FROM measurements.main.samples s
-    LEFT JOIN measurements.main.features f ON f.sample_id = s.id
-    LEFT JOIN measurements.main.pictures p ON p.id = s.id ORDER BY s.rowid
-"""
 
 
 def plan_dataset(
@@ -71,14 +59,13 @@ def plan_dataset(
     annotations go along, into the folder PATH.annotations. Raises UsageError where a file is in
     the way, and for splits that cannot be.
     """
-    generation, revision = generations.require(run), Ledger(run).revision()
-    with open_tables(run, generation) as tables:
+    results = open_results(run)
+    version, revision = results.version, results.decisions.revision
+    with open_tables(results) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
-        known = tables.store.query(_KNOWN).join(kept, on="id", how="left", maintain_order="left")
-        meta = tables.store.meta()
-        skipped = tables.store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files")
-        pairs = tables.store.query("SELECT a, b FROM measurements.main.pairs").rows()
+        known = tables.placed().join(kept, on="id", how="left", maintain_order="left")
+        meta, skipped, pairs = tables.meta(), tables.count_skipped(), tables.pairs()
         known = known.filter(pl.col("id").is_in(kept["id"].implode()))
         roots = json.loads(meta.get("roots", "{}"))
         refused = [
@@ -89,12 +76,17 @@ def plan_dataset(
         known = known.filter(pl.col("refused").is_null())
         found: dict[str, Any] = {}
         if splits:
-            torn = partial(_torn_sequences, tables.store)
-            held = _held(tables.store, known)
+            torn, held = tables.torn_sequences, tables.classes_of(known)
             known, found = assign_without_tearing(known, splits, pairs, torn, held)
-    rows, repeats = _without_repeats(known)
-    files, layout = _place(rows, meta)
-    left_out = [LeftOut(*row) for row in quarantine] + absent + repeats
+    known = known.with_columns(first=pl.first("id").over("uri", "split", "label"))
+    repeats = known.filter(pl.col("first") != pl.col("id")).select("id", "uri", "first").rows()
+    known = known.filter(pl.col("first") == pl.col("id"))
+    files, layout = _place(known.rows(named=True), meta)
+    left_out = [LeftOut(*row) for row in quarantine] + absent
+    left_out += [
+        LeftOut(sample, uri, f"the same file as {first}, in the same split and class")
+        for sample, uri, first in repeats
+    ]
     n_outside = sum(leads_outside(file.source, roots) for file in files)
     notes = [f"{int(skipped):,} files of the source are not samples and are not copied."]
     notes = notes[: bool(skipped)] + missing_classes(found)
@@ -104,41 +96,13 @@ def plan_dataset(
             "`audit export --no-outside-links` leaves them out."
         )
     plan = DatasetPlan(
-        str(run.resolve()), generation.path.name, revision, roots, layout, tuple(files),
+        str(run.resolve()), version.path.name, revision, roots, layout, tuple(files),
         tuple(left_out), tuple(notes), found, n_outside,
     )  # fmt: skip
     if path is not None:
         plan = add_annotations(plan, run, path)
         plan.write(path, replace=replace_file)
     return plan
-
-
-def _held(store: Store, known: pl.DataFrame) -> dict[str, dict[Thing, int]] | None:
-    """Return the classes of each sample, with how many; None where each is of one at most."""
-    sql = """
-        SELECT sample_id, CASE WHEN kind IN ('folder', 'column') THEN 'pictures' ELSE 'objects' END,
-            label, sum(n)::BIGINT FROM labels WHERE trim(coalesce(label, '')) <> '' GROUP BY ALL
-    """
-    several = set(store.query("SELECT DISTINCT sample_id FROM several_labels")["sample_id"])
-    if not several and not store.scalar("SELECT count(*) FROM object_labels"):
-        return None
-    held: dict[str, dict[Thing, int]] = {}
-    decided = known.filter(pl.col("label").is_not_null())
-    for sample, label in decided.select("id", "label").iter_rows():
-        if sample not in several or not label.startswith("["):
-            held[sample] = {("pictures", label): 1}
-    own = set(held)
-    for sample, of, label, n in store.query(sql).iter_rows():
-        if of == "objects" or sample not in own:
-            held.setdefault(sample, {})[of, label] = n
-    return held
-
-
-def _torn_sequences(store: Store, samples: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return the members of each group, numbered sequence and burst that these splits tear."""
-    (leakage,) = configure_checks(["SPLIT002"], {})
-    store.show_split_as(samples)
-    return [finding.sample_ids for finding in leakage.check.find(store, leakage.params)]
 
 
 def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | None:
@@ -148,20 +112,6 @@ def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | N
     if roots is not None and leads_outside(row["uri"], roots):
         return "outside the dataset, behind a link"
     return None
-
-
-def _without_repeats(known: pl.DataFrame) -> tuple[list[dict[str, Any]], list[LeftOut]]:
-    """Return each file once a split and class, and the samples that repeat one."""
-    rows, repeats, seen = list[dict[str, Any]](), list[LeftOut](), dict[Any, str]()
-    for row in known.iter_rows(named=True):
-        same = (row["uri"], row["split"], row["label"])
-        if same in seen:
-            why = f"the same file as {seen[same]}, in the same split and class"
-            repeats.append(LeftOut(row["id"], row["uri"], why))
-        else:
-            seen[same] = row["id"]
-            rows.append(row)
-    return rows, repeats
 
 
 def _place(
@@ -197,9 +147,6 @@ def _below(row: Mapping[str, Any], roots: Mapping[str, str]) -> str:
     root = path_of(roots.get(row["source"], "")) or ""
     relative = os.path.relpath(path, root) if root else os.path.basename(path)
     return os.path.basename(path) if relative.split("/")[0] == ".." else relative
-
-
-# ---- the document ----
 
 
 PLAN_SCHEMA = "audit-plan/1"
@@ -339,10 +286,7 @@ def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
 
 def _form(run: Path) -> tuple[str | None, list[str]]:
     """Return the format to write, and what to say where it is not that of the source."""
-    with generations.open_run(run) as store:
-        there = bool(store.columns("annotation_files"))
-        rows = store.query("SELECT DISTINCT format FROM annotation_files") if there else None
-    formats = sorted(str(name).lower() for name in rows["format"]) if rows is not None else []
+    formats = sorted(name.lower() for name in annotation_formats(open_results(run)))
     if not formats:
         return None, []
     if len(formats) == 1 and formats[0] in FORMS:
@@ -353,6 +297,16 @@ def _form(run: Path) -> tuple[str | None, list[str]]:
     ]
 
 
+def file_digest(path: Path) -> str:
+    """Return the BLAKE3-256 of a file's content, as hex; raises OSError."""
+    # not by mmap: there a disk that cannot be read ends the process
+    hasher = blake3.blake3()
+    with open(path, "rb", opener=regular) as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return str(hasher.hexdigest())
+
+
 def _planned(path: Path, folder: Path) -> PlannedFile:
     status = path.stat()
     return PlannedFile(
@@ -361,10 +315,9 @@ def _planned(path: Path, folder: Path) -> PlannedFile:
     )  # fmt: skip
 
 
-# ---- targets ----
-
-
-RECEIPT_FOLDER = ".preflight"
+PLAN_FOLDER = ".preflight"
+"""Below a new folder: holds its plan."""
+RESERVED = (PLAN_FOLDER, PART_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,15 +356,15 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
 
 def refuse_strange(target: object) -> None:
     """Raise ValueError for a target in a document that is no place of a file of the new folder."""
-    if inside(Path(), target, links=False).parts[0] == RECEIPT_FOLDER:
-        raise ValueError(f"{target!r} is reserved for the receipt")
+    if inside(Path(), target, links=False).parts[0] in RESERVED:
+        raise ValueError(f"{target!r} is reserved")
 
 
 def safe_path(path: str) -> str:
     """Return a relative path of names that every disk of this system takes."""
     parts = [_safe_name(p) for p in path.split("/") if p not in ("", ".", "..")]
-    if parts and parts[0] == RECEIPT_FOLDER:
-        parts[0] = f"_{RECEIPT_FOLDER}"
+    if parts and parts[0] in RESERVED:
+        parts[0] = f"_{parts[0]}"
     return "/".join(parts) or "unnamed"
 
 

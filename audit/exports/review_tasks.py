@@ -21,15 +21,14 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-import polars as pl
-
 from audit.annotations.voc import Node, XmlError, parse_xml
 from audit.decisions.decisions import finding_entries, known_names, sample_entries
-from audit.decisions.ledger import Entry
-from audit.decisions.waivers import apply_decisions, open_for_deciding
+from audit.decisions.store import Entry
 from audit.errors import UsageError
 from audit.exports.annotation_export import open_stage
 from audit.records import Action
+from audit.results.results import open_results
+from audit.results.review_rows import read_review_rows
 from audit.sources.paths import path_of
 from preflight.files import read_regular
 from preflight.terminal import visible
@@ -37,20 +36,6 @@ from preflight.terminal import visible
 UNDECIDED = "undecided"
 VERDICTS = (UNDECIDED, "keep", "drop", "false-positive")
 NO_CLASS = "(no class)"
-TASKS = """
-    WITH found AS (
-        SELECT m.sample_id, list(f.fingerprint ORDER BY f.fingerprint) AS prints,
-            list(f.code || ': ' || f.message ORDER BY f.code, f.fingerprint) AS said
-        FROM judged.main.findings f JOIN judged.main.finding_samples m USING (fingerprint)
-        ANTI JOIN settled s ON s.fingerprint = f.fingerprint {which} GROUP BY m.sample_id
-    )
-    SELECT i.id, i.uri, i.content_hash, i.width, i.height,
-        coalesce(d.label, i.label) AS label, coalesce(d.dropped, false) AS dropped, d.verb,
-        coalesce(found.prints, []) AS prints, coalesce(found.said, []) AS said
-    FROM images i LEFT JOIN found ON found.sample_id = i.id LEFT JOIN decided d ON d.id = i.id
-    WHERE i.content_hash IS NOT NULL {where} ORDER BY i.id
-"""
-
 
 State = tuple[str, str]  # the class, or NO_CLASS, and the verdict of a picture
 
@@ -128,20 +113,7 @@ def list_tasks(
 
     `codes`, or beginnings of them, choose the findings, and only their pictures: default all.
     """
-    applied = apply_decisions(run)
-    with open_for_deciding(run) as store:
-        store.create_from("decided", applied.effective)
-        store.create_from("settled", applied.settled)
-        where = "AND (found.prints IS NOT NULL OR d.id IS NOT NULL)"
-        which = ""
-        if codes:
-            store.create_from("chosen", pl.DataFrame({"code": codes}, {"code": pl.String}))
-            which = "WHERE EXISTS (SELECT 1 FROM chosen c WHERE starts_with(f.code, c.code))"
-            where = "AND found.prints IS NOT NULL"
-        if samples is not None:
-            store.create_from("asked", pl.DataFrame({"id": samples}, {"id": pl.String}))
-            where = "AND i.id IN (SELECT id FROM asked)"
-        rows = store.query(TASKS.format(where=where, which=which))
+    rows = read_review_rows(open_results(run), samples, codes)
     return [ReviewTask(*row) for row in rows.iter_rows()]
 
 
@@ -225,9 +197,6 @@ def _changes(task: ReviewTask, answer: Answer, found: ToolAnswers) -> Wanted:
     return changes
 
 
-# ---- files out and back ----
-
-
 TOOLS = ("label-studio", "cvat")
 
 
@@ -287,9 +256,6 @@ def read_review(
         reasons = "; ".join(f"{n:,} {reason}" for reason, n in found.ignored.items())
         raise UsageError(f"{path} contains no decision: {reasons or 'it is empty'}.")
     return compare_answers(run, found, path.name, note, by, overwrite=overwrite)
-
-
-# ---- Label Studio ----
 
 
 CLASS, VERDICT = "class", "verdict"
@@ -384,9 +350,6 @@ def _take(task: dict[str, Any], data: dict[str, Any], found: ToolAnswers) -> Non
 
 def _dicts(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-# ---- CVAT ----
 
 
 TAG = "audit"

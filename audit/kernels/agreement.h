@@ -3,9 +3,7 @@
 
 enum { BLOCKS = 4, N_BLOCKS = BLOCKS * BLOCKS, COLOUR = 8, COLOUR_SIZE = COLOUR * COLOUR };
 
-/* Products of the gradients of two planes over their overlap, and its pixels, by 4 x 4 blocks and
- * in all.
- */
+/* Products of the gradients of two planes over their overlap, by 4 x 4 blocks and in all. */
 typedef struct {
     double ab[N_BLOCKS], aa[N_BLOCKS], bb[N_BLOCKS], pixels[N_BLOCKS];
     double all_ab, all_aa, all_bb, all_pixels;
@@ -16,9 +14,7 @@ static inline double correlation(double ab, double aa, double bb)
     return ab / sqrt(larger(aa * bb, 1e-9));
 }
 
-/* Sum the products of gradients. Gradients, not levels: brightness, contrast and slow shading
- * cancel.
- */
+/* Sum the products of gradients: brightness, contrast and slow shading cancel. */
 static inline block_sums sum_blocks(const planes *s, const int n)
 {
     const int side = n / BLOCKS;
@@ -30,7 +26,6 @@ static inline block_sums sum_blocks(const planes *s, const int n)
         for (int y = row * side; y < row * side + side; y++) {
             if (y == 0 || y == n - 1)
                 continue;
-            /* the outer columns are summed and not used */
             for (int x = 0, k = y * n; x < n; x++, k++) {
                 float ax = a[k + 1] - a[k - 1], ay = a[k + n] - a[k - n];
                 float bx = b[k + 1] - b[k - 1], by = b[k + n] - b[k - n];
@@ -58,9 +53,7 @@ static inline block_sums sum_blocks(const planes *s, const int n)
     return sums;
 }
 
-/* Return the best correlation of the whole and of the whole without an outer row or column of
- * blocks: where captions are. A strip with most of the energy is the image, not a caption.
- */
+/* Return the best correlation with and without an outer row or column of blocks (captions). */
 static inline double correlate_inner(const block_sums *s)
 {
     double best = correlation(s->all_ab, s->all_aa, s->all_bb);
@@ -80,9 +73,7 @@ static inline double correlate_inner(const block_sums *s)
 }
 
 /* Write the correlation over textured blocks: median, share above 0.5, number of such blocks, and
- * the concentration: 1 where all blocks share the energy, 1/16 where one holds it all. Two images
- * with one bright spot each correlate highly and show nothing.
- */
+ * the concentration: 1 where all blocks share the energy, 1/16 where one holds it all. */
 static inline void correlate_blocks(const block_sums *s, const int n, double *median, double *good,
                                     double *textured, double *concentration)
 {
@@ -131,9 +122,7 @@ static inline double correlate_levels(const planes *s)
     return (ab / ones - a / ones * b / ones) / sqrt(larger(spread, 1e-6));
 }
 
-/* Write the correlation of two opponent-colour planes through the map p, and their energy: two grey
- * images agree about nothing.
- */
+/* Write the correlation of two opponent-colour planes through the map p, and their energy. */
 static inline void correlate_colours(const uint8_t *colour_a, const uint8_t *colour_b, int k,
                                      const double *p, double *agreement, double *energy)
 {

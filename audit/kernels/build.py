@@ -1,7 +1,6 @@
 """Compile the C files of this folder into one library: `python audit/kernels/build.py`.
 
-It needs Python's standard library and a C compiler alone, so it can run beside `pip install`. The
-library holds the hash of its sources and flags, and `audit.kernels.library` loads no other.
+The script needs only the standard library and a C compiler, so it can run beside `pip install`.
 """
 
 from __future__ import annotations
@@ -91,10 +90,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def build_library(target: Path = LIBRARY, *, sanitize: bool = False) -> str:
-    """Build the library with the first compiler that can; return what went wrong, empty if nothing.
-
-    A compiler that cannot make one library for several processors makes it for the oldest.
-    """
+    """Build the library with the first compiler that can; return what went wrong, or ""."""
     errors = (
         "no C compiler found: install gcc, clang or `pip install 'dataset-preflight[compiler]'`"
     )
@@ -107,7 +103,6 @@ def build_library(target: Path = LIBRARY, *, sanitize: bool = False) -> str:
 
 
 def _main() -> int:
-    """Build the library as the command line wants it; print one line."""
     parser = argparse.ArgumentParser(description="Compile the kernels of audit.")
     parser.add_argument("--sanitize", action="store_true", help="check memory and arithmetic")
     parser.add_argument("--output", type=Path, default=LIBRARY, help="path of the library")

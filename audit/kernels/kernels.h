@@ -1,4 +1,3 @@
-/* What every file of kernels includes. */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -8,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Functions with CLONES are compiled for three generations of x86-64; the processor that loads the
- * library decides which code runs. Their helpers are INLINED, so that they are compiled with them. */
+/* CLONES: compiled for three generations of x86-64; their helpers are INLINED. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(WITHOUT_CLONES)
 #define CLONES __attribute__((target_clones("default", "arch=x86-64-v2", "arch=x86-64-v3")))
 #else

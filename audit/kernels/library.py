@@ -1,8 +1,7 @@
 """The library of C kernels, and the table of its functions with types and shapes.
 
-C reads and writes whatever memory it is pointed at, so every call is checked against the table: an
-array of another type, order or shape is a ValueError. Where the library is missing, or was built
-from other sources, `find_kernel` returns None, and the caller takes its plain form.
+Every call is checked against the table, because C reads and writes whatever memory it is given.
+`find_kernel` returns None where the library is missing or was built from other sources.
 """
 
 from __future__ import annotations
@@ -122,7 +121,6 @@ def load_kernels() -> dict[str, Kernel]:
 
 
 def _parse(entry: str) -> list[Argument]:
-    """Return the arguments of an entry of the table."""
     arguments = []
     for text in entry.split(", "):
         words = text.split()
@@ -134,7 +132,6 @@ def _parse(entry: str) -> list[Argument]:
 
 
 def _checked(library: ctypes.CDLL, name: str, entry: str) -> Kernel:
-    """Return a function that checks its arguments and calls the one in C."""
     arguments = _parse(entry)
     names = {size for argument in arguments for size in argument.sizes if isinstance(size, str)}
     function = library[name]
@@ -157,10 +154,7 @@ def _checked(library: ctypes.CDLL, name: str, entry: str) -> Kernel:
 
 
 def _address(kernel: str, argument: Argument, array: Any) -> int:
-    """Return where an array's numbers lie.
-
-    Raises ValueError for another type or order, or a read-only array to be written.
-    """
+    """Return the address of an array; ValueError for a wrong type or order, or read-only output."""
     if not isinstance(array, np.ndarray) or array.dtype != NUMBERS[argument.kind][0]:
         raise ValueError(f"{kernel}: {argument.name} must be an array of {argument.kind}")
     flags = array.flags

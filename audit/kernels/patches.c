@@ -31,10 +31,8 @@ void cut_patches(const float *pictures, int64_t stride, float floor, float *out,
 }
 
 /* Add the activations of patches to the quarter of the picture that they lie in.
- *
  * `products` (n, places, places, words) are patches times centroids, overwritten with distances;
- * `white` are the patches, `norms` the squared lengths of centroids, `out` (n, 2, 2, words). A
- * centroid is active by how much nearer it is than the mean distance. */
+ * `norms` are squared lengths; `out` (n, 2, 2, words). */
 CLONES
 void pool_codes(float *out, float *products, const float *white, const float *norms, int64_t n,
                 int64_t words, int64_t places, int64_t length)

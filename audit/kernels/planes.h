@@ -1,9 +1,6 @@
 /* Square planes of 32 (fine) or 16 (coarse) pixels: orient, warp, and fit one to another.
- *
- * Sums have four partial sums or one for each column, whatever the processor, so that every
- * processor gives the same bits. All functions are inlined at a fixed side: loops are unrolled.
- * Coordinates of a map go from -1 to 1; see audit/neighbors/verification.py.
- */
+ * Partial sums are in a fixed order, so that every processor gives the same bits. Coordinates of a
+ * map go from -1 to 1; see audit/neighbors/verification.py. */
 #include "kernels.h"
 
 enum { FINE = 32, FINE_SIZE = FINE * FINE, COARSE = 16, COARSE_SIZE = COARSE * COARSE, LANES = 4 };
@@ -82,7 +79,6 @@ static inline int source_offset(int y, int x, const int n, int k)
     return row * n + column;
 }
 
-/* Copy a fine plane as floats. */
 static inline void to_floats(const uint8_t *source, float *out)
 {
     for (int k = 0; k < FINE_SIZE; k++)
@@ -96,7 +92,6 @@ static inline void orient(const float *source, int k, float *out, const int n)
         memcpy(out, source, n * n * sizeof(float));
         return;
     }
-    /* every orientation reads the plane in constant steps */
     int start = source_offset(0, 0, n, k);
     int across = source_offset(0, 1, n, k) - start, down = source_offset(1, 0, n, k) - start;
     for (int y = 0; y < n; y++)
@@ -115,10 +110,7 @@ static inline void halve(const float *full, float *half)
     }
 }
 
-/* Smooth a fine plane with the 3 x 3 binomial, edges repeated. Lucas-Kanade takes the image for
- * locally linear; the binomial is the least smoothing that removes the frequency a central
- * difference cannot see.
- */
+/* Smooth a fine plane with the 3 x 3 binomial, edges repeated: the fit takes it for linear. */
 static inline void soften(const float *source, float *out)
 {
     enum { n = FINE };
@@ -144,9 +136,7 @@ static inline void find_corners(const float *plane, lanes *corners, const int n)
     }
 }
 
-/* Warp the image onto the template's grid by the map p; mark pixels inside the image in `valid`;
- * return their number.
- */
+/* Warp the image to the template's grid by the map p; return how many pixels are `valid`. */
 static inline int sample(planes *s, const double *p, const int n)
 {
     const float half = 0.5f * n, last = n - 1.001f, edge = n - 0.5f;
@@ -181,9 +171,7 @@ static inline int sample(planes *s, const double *p, const int n)
     return count[0] + count[1] + count[2] + count[3];
 }
 
-/* Fill the gradients of the template, in units of half its side: central differences, one-sided at
- * the edges.
- */
+/* Fill the gradients of the template in units of half its side; one-sided at the edges. */
 static inline void find_gradients(planes *s, const int n)
 {
     const float half = 0.5f * n, *t = s->template;
@@ -223,12 +211,8 @@ static inline void add_line(lanes *sums, lanes x, const lanes columns[2])
 }
 
 /* Fill the weighted normal equations: the lower triangle and the right side.
- *
- * Unknowns are the map, a gain and a bias, so that a change of light is not taken for motion. Their
- * steepest-descent images are each gradient times x, y and 1, the template, and 1 [Baker and
- * Matthews, IJCV 2004]. Every sum is one of a product of two planes, times powers of y row by row
- * and powers of x at the end: half the work of multiplying the eight images.
- */
+ * Unknowns are the map, a gain and a bias; the steepest-descent images are each gradient times x, y
+ * and 1, the template, and 1 [Baker and Matthews, IJCV 2004]. */
 static inline void fill_equations(const planes *s, double matrix[8][8], double vector[8],
                                   const int n)
 {
@@ -239,7 +223,6 @@ static inline void fill_equations(const planes *s, double matrix[8][8], double v
         lanes x = offsets(c, n) / (0.5f * n), aa[3] = {{0}}, ad[3] = {{0}}, dd[3] = {{0}};
         lanes at[2] = {{0}}, dt[2] = {{0}}, a1[2] = {{0}}, d1[2] = {{0}}, ae[2] = {{0}};
         lanes de[2] = {{0}}, te = {0}, e1 = {0}, tt = {0}, t1 = {0}, ones = {0};
-        /* three passes, because the processor has sixteen registers for sums */
         for (int r = 0; r < n; r++) {
             int k = r * n + c;
             float y = (r + 0.5f) / (0.5f * n) - 1.0f;
@@ -276,7 +259,6 @@ static inline void fill_equations(const planes *s, double matrix[8][8], double v
         add_line(sums + DE, x, de);
         sums[TE] += te, sums[E] += e1, sums[TT] += tt, sums[T] += t1, sums[ONE] += ones;
     }
-    /* which sum stands where in the lower triangle, row by row */
     static const int8_t triangle[36] = {
         AA,
         AA + 1, AA + 3,
@@ -293,9 +275,8 @@ static inline void fill_equations(const planes *s, double matrix[8][8], double v
     }
 }
 
-/* Replace the map p by p after the inverse of the small map d, because d was found on the
- * template's side; return the largest change, or -1 where d collapses the plane.
- */
+/* Replace the map p by p after the inverse of the small map d; return the largest change, or -1
+ * where d collapses the plane. */
 static inline double compose_inverse(double *p, const double *d)
 {
     double a = 1.0 + d[0], b = d[1], c = d[3], e = 1.0 + d[4], det = a * e - b * c;
@@ -315,9 +296,8 @@ static inline double compose_inverse(double *p, const double *d)
     return change;
 }
 
-/* Move the map p one step of at most 0.3, beyond which the linear model holds nowhere; return the
- * change, or -1 where the step collapses the plane or the area left 0.3 .. 3: the search is lost.
- */
+/* Move the map p one step of at most 0.3; return the change, or -1 where the search is lost: the
+ * step collapses the plane or the area left 0.3 .. 3. */
 static inline double move(double *p, double *step)
 {
     double largest = 0.0;

@@ -1,10 +1,4 @@
-/* The Hamming search: distances of 64-bit codes, hits into buffers.
- *
- * Nearly every comparison fails, so only the least distance of a stretch of codes is computed
- * first, without a branch; a stretch that holds a hit is searched code by code. Each task writes
- * into its own part of the output and keeps counting when that is full, so that the caller can give
- * it room and run it again.
- */
+/* The Hamming search: distances of 64-bit codes. A full buffer is not written, only counted. */
 #include "kernels.h"
 
 /* Where the hits of task t go: first, second and distance from edges[t][0] to edges[t][1]. */
@@ -25,7 +19,6 @@ static inline int distance_of(uint64_t a, uint64_t b)
     return __builtin_popcountll(a ^ b);
 }
 
-/* Count a hit of task t, and write it if there is room. */
 static inline void add_hit(const hits *out, int64_t t, int64_t first, int64_t second, int distance)
 {
     int64_t at = out->edges[2 * t] + out->count[t]++;
@@ -62,9 +55,7 @@ find_least_in_vectors(const uint64_t four[4], const uint64_t *codes, int64_t n)
 #define __builtin_cpu_supports(feature) 0
 #endif
 
-/* Compare rows bounds[task] .. bounds[task + 1] with all others, four rows and 64 at a time.
- * `later`: the others are the same codes, and each row meets those after it.
- */
+/* Compare rows bounds[task] .. bounds[task + 1] with all others, or with `later` ones only. */
 CLONES void compare_rows(
     const uint64_t *codes, const uint64_t *others, bool later, int64_t radius, const int64_t
     *bounds, const int64_t *tasks, const int64_t *edges, int32_t *first, int32_t *second,
@@ -77,7 +68,6 @@ CLONES void compare_rows(
         int64_t end = bounds[tasks[t] + 1];
         count[t] = 0;
         for (int64_t row = bounds[tasks[t]]; row < end; row += 4) {
-            /* four rows share each load of a code; the last group repeats its last row */
             int64_t last = smaller(row + 4, end);
             uint64_t four[4];
             for (int64_t i = 0; i < 4; i++)
@@ -100,10 +90,8 @@ CLONES void compare_rows(
     }
 }
 
-/* Compare buckets bounds[task] .. bounds[task + 1] of one chunk of bits with the buckets within its
- * radius: those that differ by a mask. A pair within the radius agrees in one chunk at least, and
- * is reported by the first that brings it together, so no list of pairs is kept.
- */
+/* Compare buckets bounds[task] .. bounds[task + 1] of one chunk of bits with buckets that differ by
+ * a mask. The first chunk in which a pair agrees reports it. */
 CLONES void compare_buckets(
     int64_t radius, const uint64_t *shifts, const uint64_t *fields, const int64_t *reach, const
     uint64_t *codes, const int32_t *rows, const int32_t *starts, const int64_t *masks, int64_t
@@ -117,7 +105,6 @@ CLONES void compare_buckets(
         for (int64_t u = bounds[tasks[t]]; u < bounds[tasks[t] + 1]; u++)
             for (int64_t m = 0; m < n_masks && starts[u] < starts[u + 1]; m++) {
                 int64_t v = u ^ masks[m];
-                /* bucket pairs are symmetric, and within a bucket each pair is met once */
                 if (v < u)
                     continue;
                 for (int64_t i = starts[u]; i < starts[u + 1]; i++)

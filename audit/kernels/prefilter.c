@@ -1,7 +1,4 @@
-/* A few cheap steps of registration at 16 px, and how well gradients agree then: whether the full
- * search is worth its price. The steepest-descent images of a template are projected and inverted
- * once, for all its candidates; a step is then six dot products.
- */
+/* Correlation of gradients after a few steps of registration at 16 px, to reject most pairs. */
 #include "agreement.h"
 
 /* Invert a symmetric positive matrix in place by Gauss and Jordan; false where it is not. */
@@ -36,7 +33,6 @@ static inline bool project(planes *s, float steps[6][COARSE_SIZE])
     fill_equations(s, matrix, unused, COARSE);
     for (int i = 0; i < 6; i++)
         trace += matrix[i][i];
-    /* the damping of the full search, so that both take nearly the same steps */
     for (int i = 0; i < 8; i++) {
         matrix[i][i] += i < 6 ? 0.01 * trace / 6.0 : 0.001 * matrix[i][i];
         for (int j = 0; j < i; j++)
@@ -96,9 +92,7 @@ static inline double try_start(planes *s, float steps[6][COARSE_SIZE], double *p
     return correlate_inner(&sums);
 }
 
-/* Set `passed` where some start leads to the correlation that a pair needs; -1 or less passes
- * without a search. Pairs with the same first image share the work on it.
- */
+/* Set `passed` where some start leads to the correlation that a pair needs; -1 or less passes. */
 __attribute__((flatten)) void pass_batch(
     const uint8_t *grey, const int64_t *pairs, const int64_t *orientations, const double
     *starts, int64_t n_steps, const double *needed, bool *passed, int64_t n_images, int64_t

@@ -1,13 +1,10 @@
-/* Align pairs of signatures: inverse-compositional Lucas-Kanade [Baker and Matthews, IJCV 2004],
- * and how well two images agree under the map found. A pair stays in the first-level cache.
- */
+/* Align pairs of signatures by inverse-compositional Lucas-Kanade.
+ * Source: Baker and Matthews, IJCV 2004. */
 #include "agreement.h"
 
 enum { N_SCORES = 14 };
 
-/* Solve a symmetric positive system in place by Cholesky; false where it is not positive: a flat
- * template leaves directions undetermined. Calling LAPACK would cost more than solving.
- */
+/* Solve a symmetric positive system in place by Cholesky; false where it is not positive. */
 static inline bool solve(double matrix[8][8], double vector[8])
 {
     for (int i = 0; i < 8; i++)
@@ -17,7 +14,6 @@ static inline bool solve(double matrix[8][8], double vector[8])
                 total -= matrix[i][k] * matrix[j][k];
             if (i == j && total <= 1e-9)
                 return false;
-            /* the diagonal holds reciprocals: a division takes as long as ten products */
             matrix[i][j] = i == j ? 1.0 / sqrt(total) : total * matrix[j][j];
         }
     for (int i = 0; i < 8; i++) {
@@ -33,9 +29,7 @@ static inline bool solve(double matrix[8][8], double vector[8])
     return true;
 }
 
-/* Fill the errors of the warped image, and the weights of pixels from `step` on. `margin`: width of
- * a frame that counts for a tenth, because captions and turned corners are there.
- */
+/* Fill the errors of the warped image, and the weights of pixels; `margin` px count for a tenth. */
 static inline void weigh_errors(planes *s, int count, int step, int margin, const int n)
 {
     lanes st = {0}, sw = {0}, stt = {0}, sww = {0}, see = {0};
@@ -46,8 +40,6 @@ static inline void weigh_errors(planes *s, int count, int step, int margin, cons
     float mt = sum(st) / count, mw = sum(sw) / count;
     float spread = (float)larger(sum(stt) / count - mt * mt, 1e-6f);
     float other = (float)larger(sum(sww) / count - mw * mw, 1e-6f);
-    /* bring the image to the template's mean and spread, or the first steps would spend themselves
-     * on brightness */
     float gain = sqrtf(spread / other), level = mt - mw * gain;
     for (int k = 0; k < n * n; k += LANES) {
         lanes warped = load(s->warped + k) * gain + level;
@@ -55,8 +47,7 @@ static inline void weigh_errors(planes *s, int count, int step, int margin, cons
         store(s->error + k, error);
         see += error * error;
     }
-    /* Cauchy weights: an error of a few times the typical error hardly counts, so a caption does
-     * not drag the map. Not in the first two steps, when everything is still far off */
+    /* Cauchy weights from the third step on: captions hardly count */
     float cut = step < 2 ? 0.0f : 1.0f / (float)larger(1.5f * sum(see) / count, 1e-6f);
     for (int k = 0; k < n * n; k += LANES) {
         lanes error = load(s->error + k);
@@ -74,13 +65,11 @@ static inline bool descend(planes *s, double *p, int steps, double damping, int 
     double matrix[8][8], vector[8];
     for (int step = 0; step < steps; step++) {
         int count = sample(s, p, n);
-        /* under a third of overlap anything can be made to agree */
         if (count < 0.3 * n * n)
             return false;
         weigh_errors(s, count, step, margin, n);
         fill_equations(s, matrix, vector, n);
-        /* Levenberg-Marquardt damping relative to the mean of the diagonal: the same for a faint
-         * and for a sharp image; light needs hardly any */
+        /* Levenberg-Marquardt damping relative to the mean of the diagonal */
         double trace = 0.0;
         for (int i = 0; i < 6; i++)
             trace += matrix[i][i];
@@ -121,7 +110,6 @@ __attribute__((flatten)) void align_batch(
         soften(laid, soft);
         find_gradients(&coarse, COARSE);
         find_corners(half, coarse.corners, COARSE);
-        /* every start is tried coarsely: a quarter of the pixels, and a wider basin */
         for (int64_t s = 0; s < n_starts; s++) {
             memcpy(p, starts + 6 * s, sizeof p);
             if (!descend(&coarse, p, 8, 0.01, (int)margins[s], COARSE)
@@ -139,13 +127,11 @@ __attribute__((flatten)) void align_batch(
         for (int m = 0; m < N_SCORES; m++)
             scores[m] = -1.0;
         scores[3] = top;
-        /* most candidates end here, before the fine search: most of the speed */
         if (top < abandon)
             continue;
         find_gradients(&fine, FINE);
         find_corners(soft, fine.corners, FINE);
         memcpy(p, best, sizeof p);
-        /* less damping than before: the start is right to a coarse pixel */
         if (!descend(&fine, p, 10, 0.002, 2 * (int)margins[first], FINE))
             memcpy(p, best, sizeof p);
         int count = sample(&fine, p, FINE);
@@ -158,7 +144,6 @@ __attribute__((flatten)) void align_batch(
         double area = fabs((1.0 + p[0]) * (1.0 + p[4]) - p[1] * p[3]);
         scores[5] = count / (double)FINE_SIZE;
         scores[6] = scores[5] * area < 1.0 ? scores[5] * area : 1.0;
-        /* coarse once more through the final map: heavy noise and JPEG blocks vanish at 16 px */
         sample(&coarse, p, COARSE);
         sums = sum_blocks(&coarse, COARSE);
         scores[3] = correlation(sums.all_ab, sums.all_aa, sums.all_bb);

@@ -11,7 +11,6 @@ INLINED uint8_t clamp_pixel(int32_t sum)
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Fill a few pixels: the weighted sums of `taps` rows, rounded. */
 INLINED void reduce_block(const uint8_t *rows, int64_t width, const int32_t *weights, int64_t taps,
                           int columns, uint8_t *out)
 {
@@ -28,10 +27,7 @@ INLINED void reduce_block(const uint8_t *rows, int64_t width, const int32_t *wei
 }
 
 /* Fill rows (target, width) with weighted sums of the rows of luma (height, width).
- *
- * `bounds` (target, 2) hold the first row and the number of rows of each sum, `weights` (target,
- * taps) their weights. Columns lie side by side, so that vector instructions work on many; the
- * other direction is the same function on the transposed picture. */
+ * `bounds` (target, 2): first row and number of rows; `weights` (target, taps). */
 CLONES
 void reduce_rows(const uint8_t *luma, const int64_t *bounds, const int32_t *weights,
                  uint8_t *reduced, int64_t height, int64_t width, int64_t target, int64_t taps)

@@ -10,8 +10,7 @@ typedef struct {
     int64_t red, green, blue, saturation;
 } colour_sums;
 
-/* Return the median of a histogram of integers, interpolated within its bin of value +- 1/2: so
- * small noise is not rounded. */
+/* Return the median of a histogram of integers, interpolated within value +- 1/2. */
 INLINED double median_of(const int64_t *counts, int64_t length, int64_t total)
 {
     int64_t below = 0;
@@ -27,10 +26,7 @@ INLINED double median_of(const int64_t *counts, int64_t length, int64_t total)
 }
 
 /* Fill luma (Pillow's L) and the histograms of luma and of channel spread of a picture.
- *
- * Integers throughout, and four histograms in turn, because a chain of increments to one counter
- * costs more than all the rest. What needs no histogram goes first, in loops of vector
- * instructions. */
+ * Four histograms in turn, because increments of one counter wait for each other. */
 INLINED colour_sums count_colours(const uint8_t *rgb, int64_t pixels, uint8_t *luma,
                                   int64_t *counts, int64_t *spreads)
 {
@@ -110,13 +106,9 @@ INLINED void count_ripples(const uint8_t *above, int64_t width, int16_t *ripples
 }
 
 /* Fill sharpness (-1 where the picture is flat), edge density and noise.
- *
- * Sharpness compares neighbour differences before and after a 3x3 mean (after Crete et al., The
- * blur effect, SPIE 6492, 2007), all times 9, because a sum of nine needs no division. Noise is the
- * median of |second difference| / (6 * 0.6745) on every other row (after Immerkaer, Fast noise
- * variance estimation, CVIU 64(2), 1996): the mask 1 -2 1 / -2 4 -2 / 1 -2 1 cancels planes and
- * edges along an axis, its weights have a squared norm of 36, and 0.6745 is the median of |x| of a
- * standard normal. */
+ * Sharpness: after Crete et al., The blur effect, SPIE 6492, 2007, times 9. Noise: the median of
+ * |second difference| / (6 * 0.6745), after Immerkaer, Fast noise variance estimation, CVIU 64(2),
+ * 1996; 36 is the squared norm of the mask, 0.6745 the median of |x| of a standard normal. */
 INLINED void fill_structure(const uint8_t *luma, int64_t height, int64_t width, int16_t *scratch,
                             double *out)
 {
@@ -168,7 +160,6 @@ INLINED void fill_border(const uint8_t *rgb, const uint8_t *luma, int64_t height
 {
     int64_t red = 0, green = 0, blue = 0, sum = 0, squares = 0, count = 0;
     for (int64_t y = 0; y < height; y++) {
-        /* inside, the first and the last two columns; above and below, all */
         bool inner = 2 <= y && y < height - 2 && width > 4;
         for (int64_t at = 0; at < (inner ? 4 : width); at++) {
             int64_t pixel = y * width + (inner && at > 1 ? width - 4 + at : at);
@@ -201,7 +192,6 @@ void fill_statistics(const uint8_t *stack, uint8_t *luma, double *numbers, int64
         int64_t *histogram = counts + 256 * at;
         double *out = numbers + NUMBERS * at, mean = 0, square = 0;
         colour_sums sums = count_colours(rgb, pixels, grey, histogram, spreads + 256 * at);
-        /* exact moments of the histogram: no cancellation as in a running sum of floats */
         for (int64_t value = 0; value < 256; value++) {
             mean += (double)(value * histogram[value]);
             square += (double)(value * value * histogram[value]);

@@ -1,9 +1,5 @@
-/* The search by descriptor: similarities of blocks, offered to the nearest neighbours so far.
- *
- * A table holds for each row its k best so far, best first, equals by number. Similarities are
- * rounded to 1 in 16,384: an image and its mirror image are equally near to any other, and which of
- * two is listed must not depend on the last bits of a product of matrices.
- */
+/* The search by descriptor: a table holds for each row its k best, best first, equals by number.
+ * Rounding to 1 in 16,384 makes an image and its mirror image equally near. */
 #include "kernels.h"
 
 static inline float larger(float a, float b)
@@ -37,8 +33,7 @@ static inline void offer(float value, int64_t neighbour, float *best, int64_t *i
 {
     if (value < best[k - 1] || (value == best[k - 1] && neighbour > index[k - 1]))
         return;
-    /* cells overlap, so a neighbour may be offered twice, with another last bit: the higher counts,
-     * whichever comes first */
+    /* cells overlap: of a neighbour offered twice the higher similarity counts */
     int64_t m = k - 1;
     for (int64_t at = 0; at < k; at++)
         if (index[at] == neighbour) {
@@ -56,10 +51,7 @@ static inline void offer(float value, int64_t neighbour, float *best, int64_t *i
     index[m] = neighbour;
 }
 
-/* Offer each column of a block to its rows; `distinct`: never a row to itself.
- *
- * Sixteen values at a time are compared with the row's worst neighbour: nearly all fail at once.
- */
+/* Offer each column of a block to its rows; `distinct`: never a row to itself. */
 CLONES void offer_rows(
     const float *table, const int64_t *rows, const int64_t *columns, float *best, int64_t
     *index, bool distinct, int64_t height, int64_t width, int64_t n, int64_t k)
@@ -70,7 +62,6 @@ CLONES void offer_rows(
         for (int64_t start = 0; start < width; start += 16) {
             int64_t stop = start + 16 < width ? start + 16 : width;
             bool any = false;
-            /* the bar rises as neighbours come in, so later blocks fail faster */
             if (stop - start == 16)
                 for (int64_t j = 0; j < 16; j++)
                     any |= table[start + j] >= row[k - 1];

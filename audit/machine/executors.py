@@ -1,17 +1,7 @@
 """Executors: they schedule chunks of work, nothing else.
 
-`run(work, chunks)` applies a picklable function to lists of items and yields `(chunk, outcome)` as
-they finish. `Processes` does it in worker processes (`audit.machine.workers`), which is the way for
-everything that decodes files: where a worker crashed or hung, the item that it had begun comes back
-as a `Failure`, and the rest is done. `Serial` works in this process: for tests, and for pictures
-that are arrays already.
-
-A worker that the system killed, or that found no memory or no free file handle, says nothing of the
-item: it is tried again when all else is done, and if that fails too the machine is at fault
-(MachineError), not the file.
-
-Cost: the first worker starts in about 0.5 s, all others are forks, and all are used again; a chunk
-costs one pickle each way.
+If the system kills a worker, or memory or file handles run out, the item may be innocent: it runs
+again after all others. If it fails again, the machine is at fault.
 """
 
 from __future__ import annotations
@@ -51,10 +41,7 @@ KILLED = (
 
 
 def usable_memory() -> int:
-    """Return the bytes of memory this process may still use, of the machine and its container.
-
-    2 GiB where the system does not say.
-    """
+    """Return the bytes of memory this process may still use; 2 GiB if the system reports none."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -73,11 +60,7 @@ def give_back_freed_memory() -> None:
 
 
 def keep_no_freed_memory() -> None:
-    """Give back blocks of 1 MB and more as they are freed, from now on (glibc).
-
-    Else each thread's arena keeps what its largest arrays took: of a million pictures half a GB.
-    Arrays that are made again and again then cost page faults.
-    """
+    """Give back blocks of 1 MB and more as they are freed, from now on (glibc)."""
     trim_threshold, mmap_threshold = -1, -3
     with contextlib.suppress(AttributeError, OSError):
         for setting in (trim_threshold, mmap_threshold):
@@ -115,10 +98,7 @@ class Serial:
 
 @dataclass(slots=True)
 class _Task:
-    """A chunk to be done; `alone` once the machine failed it, so that it is tried last.
-
-    `starts` counts the workers that died before they could begin it.
-    """
+    """A chunk; `alone` after the machine failed it; `starts`: workers that died early."""
 
     items: Sequence[Any]
     alone: bool = False
@@ -135,14 +115,12 @@ class _Busy:
 
 
 class Processes:
-    """Chunks spread over `jobs` worker processes; an item may take `timeout_s` and `memory` bytes.
+    """Chunks over `jobs` worker processes, each item within `timeout_s` and `memory` bytes.
 
-    Closing the iterator (or an exception in its consumer, Ctrl-C included) stops the workers that
-    are at work. Threads may share one.
+    Closing the iterator stops the workers; threads may share an instance.
     """
 
     def __init__(self, jobs: int, timeout_s: float = 60.0, memory: int = MEMORY) -> None:
-        """Remember the settings; workers start with the first chunk."""
         self.jobs = jobs
         self.timeout_s = timeout_s
         self.memory = memory
@@ -150,10 +128,7 @@ class Processes:
     def run(
         self, work: Callable[[Sequence[Item]], Result], chunks: Iterable[Sequence[Item]]
     ) -> Iterator[tuple[Sequence[Item], Result | Failure]]:
-        """Yield chunks with their results as they finish; guilty items alone, with a Failure.
-
-        Raises MachineError where the machine, not an item, is what failed.
-        """
+        """Yield chunks with results, failed items as `Failure`; MachineError for the machine."""
         tasks = _Tasks(chunks)
         busy: list[_Busy] = []
         try:
@@ -181,7 +156,6 @@ class Processes:
         return [one for one in busy if one.worker.pipe in ready or self._is_late(one)]
 
     def _is_late(self, one: _Busy) -> bool:
-        """Say whether the item that a worker has begun takes too long."""
         if time.monotonic() > one.deadline:
             limit_s = (
                 max(PREPARING_S, self.timeout_s) if one.worker.is_preparing() else self.timeout_s
@@ -224,7 +198,6 @@ class Processes:
     def _without_answer(
         self, one: _Busy, tasks: _Tasks, late: bool
     ) -> Iterator[tuple[Sequence[Any], Failure]]:
-        """Say what a worker that hung or died says of its chunk."""
         code = 0 if late else one.worker.exit_code()
         one.worker.stop()
         if not one.worker.ready:
@@ -265,10 +238,7 @@ class _Tasks:
         self._parts.append(task)
 
     def split(self, task: _Task, begun: int) -> Sequence[Any]:
-        """Do the task without the item that was begun, and return that one.
-
-        Where it is not known, the task is done in halves and nothing is returned.
-        """
+        """Return the begun item and queue the rest; an unknown item splits the task in halves."""
         n = len(task.items)
         if n == 1:
             return task.items

@@ -1,15 +1,8 @@
-"""A process that forks workers: what they import and compile is loaded once, not by each of them.
+"""A process that forks workers: what they import and compile is loaded once. Linux only.
 
-`python -m audit.picture.worker FORKS SOCKET` imports what decoding and measuring need, has one
-thread, and has never run polars, pyarrow or a pool of threads, after which a forked process would
-hang. A fork costs 0.06 CPU s where a worker that is started costs 0.5 to 1. A command that has
-loaded nothing yet imports the same, forks this process off itself and goes on: another 0.5 CPU s.
-Linux only; where the process ends, or has more than one thread, workers are started one by one as
-elsewhere.
-
-Orders are two numbers, with descriptors beside a `FORK`; each is answered with one, in order. A
-forked worker is a child of this process, which alone can tell how it ended: it is kept as a zombie
-until it is asked for (`ENDED`), so its number is not given to another process.
+It has one thread and never runs polars, pyarrow or a thread pool, after which a fork hangs. Orders
+are two numbers, with descriptors beside a `FORK`; each has one answer, in order. A forked worker
+stays a zombie until `ENDED` collects it, so no other process gets its number.
 """
 
 from __future__ import annotations
@@ -43,7 +36,7 @@ class ForkServer:
     """The process, as its caller sees it; threads may share one."""
 
     def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | Child]) -> None:
-        """Start it with its end of a socket; OSError where the system has no room for a process."""
+        """Start the process with its end of a socket; OSError without room for a process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._asked: deque[ForkedProcess] = deque()  # those whose numbers are still to come
@@ -133,7 +126,6 @@ class Child:
     """A child of this process, with the methods of `Popen` that are used here."""
 
     def __init__(self, pid: int) -> None:
-        """Remember its number; it is waited for once."""
         self.pid = pid
         self._code: int | None = None
 
@@ -158,13 +150,9 @@ class Child:
 
 
 class ForkedProcess:
-    """A worker that was forked, with the methods of `Popen` that its caller uses.
-
-    `pid` is 0 until it is told: one that is not forked yet ends by itself when its pipe is closed.
-    """
+    """A forked worker with the methods of `Popen` that its caller uses; `pid` is 0 until forked."""
 
     def __init__(self, server: ForkServer) -> None:
-        """Remember whose child it is."""
         self.pid = 0
         self._server = server
         self._code = ALIVE
@@ -185,9 +173,6 @@ class ForkedProcess:
         return 0 if self._code == ALIVE else self._code
 
 
-# ---- inside the process ----
-
-
 def _keep_only(number: int) -> None:
     """Close every descriptor but this one; the streams lead nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -200,10 +185,7 @@ def _keep_only(number: int) -> None:
 
 
 def serve_forks(control: socket.socket, work: Callable[[Sequence[int], int], None]) -> None:
-    """Fork a process for `work(descriptors, memory)` at each order, until the caller is gone.
-
-    Raises RuntimeError where there are threads: a fork would take their locks along.
-    """
+    """Fork a process for `work(descriptors, memory)` at each order; RuntimeError with threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if (threads := count_threads()) > 1:
         raise RuntimeError(f"{threads} threads")

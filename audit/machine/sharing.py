@@ -1,10 +1,6 @@
-"""How the heavy steps of a search are shared out: in this process, or by whoever offers more hands.
+"""Share out the heavy steps of a search: in this process (`at_once`) or over machines.
 
-A step is a picklable function of a list of parts and the parts themselves; what it returns for
-several lists is put together by the step. In this process it gets all parts at once and its threads
-take one after the other (`at_once`); over machines each gets some
-(`audit.neighbors.shared_search`). What a step reads, signatures and descriptors, are arrays here
-and a `RowTable` of another kind there.
+A step is a picklable function of a list of parts; the caller joins the results of several lists.
 """
 
 from __future__ import annotations
@@ -91,11 +87,7 @@ def row_blocks(n: int, block: int) -> list[slice]:
 
 
 def by_rows(work: Callable[[slice], Made], n: int, block: int) -> Iterator[Made]:
-    """Yield what `work` makes of each `block` of n rows, in order, on all cores.
-
-    BLAS has one thread in each: its own threads wait by spinning, ten times the processor time
-    where other programs run, and sum in another order on another number of cores.
-    """
+    """Yield `work` of each `block` of n rows, in order, on all cores; BLAS has one thread each."""
     parts = row_blocks(n, block)
     if len(parts) < 2:
         yield from map(work, parts)

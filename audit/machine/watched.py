@@ -1,8 +1,6 @@
 """A program that works on the input of a stranger: bounded in time and memory, in its own process.
 
-The caller sends a request (a JSON object, and bytes) and receives bytes. It reads the resident
-memory of the process every 20 ms and kills it above its limit, or when its time is over. The
-program ends itself when its caller is gone. Cost: the start of Python, 0.1 s, and its imports.
+The request is a JSON object and bytes, the answer bytes; without its caller the program ends.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ def run_program(
 ) -> bytes:
     """Return the output of `python -m program` for a request.
 
-    Raises the AuditError that the program raised, and ProgramEndedError where it took longer than
-    `within_s` or more than `MAX_RESIDENT_BYTES`, or crashed.
+    Raises the program's AuditError; ProgramEndedError on a crash or past `within_s` or memory.
     """
     # `-P`: a folder that is called duckdb in the current folder is not imported.
     command = [sys.executable, "-P", "-m", program]
@@ -88,7 +85,6 @@ def _exchange(process: subprocess.Popen[bytes], sent: bytes, output: list[bytes]
 
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[dict[str, str]]:
-    """Let a process write into a folder that is removed however the process ends."""
     try:
         folder = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
     except OSError:
@@ -114,7 +110,6 @@ def _watch(
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process, 0 where the system has no /proc."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize()
@@ -122,7 +117,6 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _error(message: str) -> AuditError | None:
-    """Return the error that a program reported, None for another text."""
     try:
         name, text = json.loads(message.strip().splitlines()[-1])
     except (ValueError, IndexError, TypeError):
@@ -136,9 +130,6 @@ def _error(message: str) -> AuditError | None:
 
 def _ending(code: int) -> str:
     return f"ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}."
-
-
-# ---- inside the program ----
 
 
 def serve_request(work: Callable[[Mapping[str, Any], bytes, IO[bytes]], None]) -> int:

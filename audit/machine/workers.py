@@ -1,14 +1,7 @@
-"""One worker process: how it is started, spoken to and stopped, and the loop that runs inside it.
+"""One worker process: how it starts, communicates and stops, and the loop inside it.
 
-A worker is `python -m audit.picture.worker`, a program of its own, or a fork of one
-(`audit.machine.fork_server`): nothing of the caller is imported again, so scripts need no guard and
-notebooks work. It gets a function and a list of items
-over a socket pair and sends back the result. Which item it has begun, and when, stands in 16 bytes
-of shared memory, so that the one that kills or hangs it is known. Its memory is bounded by the
-system (`memory`), its time by the caller, and by an alarm of its own in case the caller is gone; it
-ends when the pipe closes, or when nobody asked for `IDLE_S`.
-
-Workers are kept: `take_worker` returns one that an earlier call gave back, where there is one.
+The caller's modules are not imported, so scripts need no guard and notebooks work. A socket pair
+carries a function and items; 16 bytes of shared memory name the item begun.
 """
 
 from __future__ import annotations
@@ -46,9 +39,9 @@ from audit.machine.fork_server import (
 PROGRAM = "audit.picture.worker"
 IDLE_S = 300.0
 STARTED = "started"
-# What imports, thread stacks and the compiler of a first run take beside the pictures.
+# Bytes for imports, thread stacks and the compiler, beside the images.
 OVERHEAD = 3 << 30
-# Place in the list of the item that was begun last (-1: none yet), and when (s, monotonic).
+# Index of the item begun last (-1: none yet), and when (s, monotonic).
 MARK = struct.Struct("qd")
 
 FORKS = can_fork()
@@ -66,15 +59,13 @@ class Worker:
     """A child process that runs functions; `memory` bounds what it may allocate, bytes."""
 
     def __init__(self, memory: int) -> None:
-        """Start the process; raises MachineError where the system has no room for one."""
         self.memory = memory
         self.ready = False
         self._cpu_s = 0.0
         self._sent = time.monotonic()
         ours, theirs = socket.socketpair()
         try:
-            # Descriptors from 3 on: 0, 1 and 2 are free where the caller was started with them
-            # closed, and the child gets others in their place.
+            # Descriptors from 3 on: 0 to 2 are replaced in the child.
             pipe = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD, 3)
             shared = _shared_memory()
             self._mark = mmap.mmap(shared, MARK.size) if shared >= 0 else None
@@ -99,10 +90,9 @@ class Worker:
             self.pipe.send((work, items, 2 * s + 30))
 
     def item_begun(self) -> tuple[int, float]:
-        """Return which item of the list is being worked on, and since when (s, monotonic).
+        """Return the index of the item at work, and since when (s, monotonic).
 
-        The item is -1 before the first was begun, while the work loads what it needs, and where the
-        system cannot tell; the time then is that of `send`.
+        The index is -1 before the first item and where unknown; the time is then that of `send`.
         """
         return (-1, self._sent) if self._mark is None else MARK.unpack_from(self._mark)
 
@@ -141,11 +131,7 @@ def worker_cpu_s() -> float:
 
 
 def fork_ahead() -> None:
-    """Fork what forks workers off this process, if that has one thread and nothing that hangs.
-
-    For a command that will measure pictures, before it loads anything: what both need is loaded
-    once. Elsewhere nothing happens, and the first worker starts a program of its own.
-    """
+    """Fork the fork server off this process, before it loads anything; else do nothing."""
     if not FORKS or _servers or THREADED & sys.modules.keys() or count_threads() > 1:
         return
     program = importlib.import_module(PROGRAM)
@@ -237,7 +223,6 @@ def _start(pipe: int, shared: int, memory: int) -> subprocess.Popen[bytes] | For
 def _fork(
     descriptors: Sequence[int], memory: int, environment: dict[str, str]
 ) -> ForkedProcess | None:
-    """Return a worker of the process that forks, None where that has failed before."""
     path = environment["PYTHONPATH"]
     with _servers_lock:
         server = _servers.get(path)
@@ -249,9 +234,6 @@ def _fork(
         with contextlib.suppress(OSError):
             return server.fork(descriptors, memory)
     return None
-
-
-# ---- inside the worker ----
 
 
 def serve_pipe(pipe: Connection, shared: int, memory: int) -> None:

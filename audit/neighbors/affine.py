@@ -1,13 +1,8 @@
 """Affine maps between two pictures at full size: convert, refine, lay one over the other.
 
-The kernels register signatures of 32 px in their own way, because there a map costs 0.1 ms. With
-pixels enough, OpenCV's ECC [Evangelidis and Psarakis, PAMI 2008] goes the rest of the way: it
-maximises the correlation itself, so brightness and contrast do not count. Used where two files are
-compared (`inspection`), where a change is put into words (`transformation`) and where the app shows
-a difference; 5 to 50 ms with the size.
-
-Signatures are registered in coordinates of [-1, 1], by six numbers that hold at any size; maps here
-are 2x3 as OpenCV takes them, from the template's pixels to the other picture's.
+OpenCV's ECC [Evangelidis and Psarakis, PAMI 2008] maximises the correlation itself, so brightness
+and contrast do not count. Signatures are registered in coordinates of [-1, 1]; maps here are 2x3 as
+OpenCV takes them, from the template's pixels to the other picture's.
 """
 
 from __future__ import annotations

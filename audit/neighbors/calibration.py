@@ -1,16 +1,9 @@
 """The threshold comes from the user's own pictures, and so do the error rates that are printed.
 
-Strangers first. Each picture's candidates are its nearest neighbours, and nearly all of them are
-other pictures: what they score is what accident looks like *here*, at the rank at which it would be
-reported. How many score at least `START`, and how fast their number falls from there, is all that
-the threshold depends on [an exponential tail, peaks over threshold: Pickands 1975; seen in a window
-that few copies fall into]. Pairs below it are not counted, so that what is not aligned to the end
-(refused by the gate, given up early, rejected by an earlier scan) moves nothing: it is known to lie
-below. The threshold is the score at which so many false pairs are expected as 1 in 100 of the pairs
-that reach it, or 1 in 50 sets like this one where hardly any do.
-
-Then synthetic duplicates: known changes of a few of the user's pictures show what this
-threshold finds. Both numbers are expectations from a sample, and are given as such.
+Nearly all nearest neighbours are other pictures, so their scores show what accident looks like
+*here*: an exponential tail above `START` [peaks over threshold: Pickands 1975]. The threshold is
+the score at which 1 in 100 of the pairs that reach it are expected to be false, or 1 in 50 sets has
+a false pair. Synthetic duplicates then show what this threshold finds.
 """
 
 from __future__ import annotations
@@ -69,11 +62,9 @@ class Calibration:
     """The threshold, and what to expect of it on these pictures.
 
     `threshold`: log odds from which a pair is called the same; `uncertainty`: its standard error.
-    `false_expected`: false pairs to expect at or above it in this data set. `strangers`: pairs in
-    the tail that it comes from. `recall`: share of synthetic copies found, per
-    change (empty where no pictures were given); `synthetic_copies`: how many copies were made;
-    `recall_age`: pictures that came or went since they were.
-    `reason`: a sentence on how the threshold came about.
+    `false_expected`: false pairs at or above it. `strangers`: pairs in the tail that it comes from.
+    `recall`: share of the `synthetic_copies` found, per change; `recall_age`: pictures that came or
+    went since. `reason`: how the threshold came about.
     """
 
     threshold: float
@@ -183,10 +174,9 @@ class Tail:
 def fit_tail(scores: Floats) -> Tail:
     """Fit a truncated exponential to what strangers score in a window above the tail's start.
 
-    Where strangers are many, `START` is amid them and no tail: it begins beyond the score that most
-    have, where `MOST_TAIL` are left. Copies spread over all scores: as many as the emptiest window
-    holds are in each, and are no strangers. What falls more slowly than strangers do, and goes on
-    to where none of them are, are copies: then the tail begins before these are most of a window.
+    Where strangers are many, the tail begins beyond the score that most have, where `MOST_TAIL` are
+    left. The emptiest window shows how many copies are in each. What falls more slowly than
+    strangers do are copies: the tail begins before these are most of a window.
     """
     ordered = np.sort(scores)
     starts = np.arange(START, HIGHEST_THRESHOLD - WINDOW, STEP)
@@ -213,11 +203,7 @@ def fit_tail(scores: Floats) -> Tail:
 
 
 def _end_of_fall(counts: npt.NDArray[np.int64], beyond: npt.NDArray[np.intp]) -> int:
-    """Return the last window in which strangers are what falls, where copies are many.
-
-    That is where hardly more are in it than the copies that are in each up to `beyond`, or where
-    the next window has no longer as few in proportion as where it has the fewest.
-    """
+    """Return the last window in which strangers are what falls, where copies are many."""
     width, first = int(WINDOW / STEP), int(beyond[0])
     falls = counts[width : first + width] / np.maximum(counts[:first], 1)
     steep = int(np.flatnonzero(falls <= FLATTER * falls.min())[-1])
@@ -264,11 +250,10 @@ def measure_recall(
 ) -> Calibration:
     """Add the expected recall: change some of the user's pictures in every known way.
 
-    `pictures`: rows of `table` and their pictures (uint8 RGB, about 256 px), taken one by one until
-    the interval of the recall is narrow; unchanged without any. `pool`: rows that strangers are
-    taken from. A copy is found if its source is among its nearest neighbours in the whole table and
-    the pair passes, with a full-resolution check where the score is within `uncertainty_band` above
-    the threshold; `gated`: the gate included.
+    `pictures`: rows of `table` and their pictures (uint8 RGB, about 256 px), read until the
+    interval of the recall is narrow. `pool`: rows that strangers are taken from. A copy is found if
+    its source is among its nearest neighbours and the pair passes, after a full-resolution check
+    within `uncertainty_band` above the threshold; `gated`: the gate included.
     """
     hits = []
     for row, picture in pictures:

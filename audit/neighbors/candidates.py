@@ -1,14 +1,8 @@
 """Which pairs are verified at all: close hashes, and near descriptors.
 
-The two sources miss different copies: a hash survives recompression but not a crop, a descriptor
-survives the crop but has a cap on its neighbours. Both are generous, because a pair that is not
-proposed here is never compared, while a wrong proposal costs 0.1 ms.
-
-A hash keeps the signs of 64 low frequencies against their median. Mirroring a picture changes
-the sign of its odd frequencies and turning it swaps the axes, so that one cosine transform of the
-grey plane gives all eight hashes. Mirror images and quarter turns are then as completely searched
-as plain copies are, at eight times the codes: on request, because the dense descriptor already
-proposes nearly all of them.
+A hash survives recompression but not a crop; a descriptor survives the crop but has a cap on its
+neighbours. Mirroring a picture changes the sign of its odd frequencies and turning it swaps the
+axes, so one cosine transform of the grey plane gives all eight hashes.
 """
 
 from __future__ import annotations
@@ -89,9 +83,6 @@ def number_pairs(pairs: Pairs) -> npt.NDArray[np.int64]:
     return np.asarray(np.minimum(first, second) << 32 | np.maximum(first, second), np.int64)
 
 
-# ---- hashes in eight orientations ----
-
-
 SIDE = 8
 BATCH = 20_000
 PLACES = np.uint64(1) << np.arange(63, -1, -1, dtype=np.uint64)
@@ -100,13 +91,14 @@ PLACES = np.uint64(1) << np.arange(63, -1, -1, dtype=np.uint64)
 def hash_orientations(table: Signatures) -> npt.NDArray[np.uint64]:
     """Return (8, n) codes: row 0 as is, then mirrored and turned in all ways.
 
-    The hash is pHash [Zauner 2010] of the grey plane, borders cut; it differs by a few bits
-    from the hash of the whole picture, so its codes are compared with each other only.
+    pHash [Zauner 2010] of the grey plane, borders cut: comparable with each other only.
     """
     out = np.empty((len(ORIENTATIONS), len(table)), np.uint64)
+    at = (2 * np.arange(GREY_SIDE) + 1) * np.pi / (2 * GREY_SIDE)
+    basis = np.cos(np.arange(SIDE)[:, None] * at[None, :]).astype(np.float32)  # 8 lowest
     for start in range(0, len(table), BATCH):
         rows = slice(start, start + BATCH)
-        low = _low_frequencies(table["grey"][rows])
+        low = np.asarray(basis @ table["grey"][rows].astype(np.float32) @ basis.T, np.float32)
         for k in range(len(ORIENTATIONS)):
             out[k, rows] = _codes(orient_frequencies(low, k))
     return out
@@ -124,13 +116,6 @@ def find_turned_pairs(table: Signatures, radius: int) -> npt.NDArray[np.int64]:
     rows, _ = find_code_pairs(codes, radius).rows()
     pairs = np.sort(rows % n, axis=1)
     return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-
-
-def _low_frequencies(grey: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return the 8x8 lowest cosine frequencies (n, 8, 8) of grey planes."""
-    at = (2 * np.arange(GREY_SIDE) + 1) * np.pi / (2 * GREY_SIDE)
-    basis = np.cos(np.arange(SIDE)[:, None] * at[None, :]).astype(np.float32)
-    return np.asarray(basis @ grey.astype(np.float32) @ basis.T, np.float32)
 
 
 def _codes(low: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:

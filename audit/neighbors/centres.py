@@ -1,11 +1,8 @@
 """Copies that share the middle only: a vignette, a feathered frame, a replaced background.
 
-Such a frame changes half of the gradients of a picture, so neither the descriptor of the whole nor
-the registration of the whole sees through it; the middle half of either side stays what it was,
-pixel for pixel. Here the middles are compared, upright and in place: level relative to its
-surroundings (so that one outline does not outweigh a field of texture), seen through the low
-frequencies of a cosine transform. What was trimmed is put back first, or an object cut out on a
-plain ground would be larger than in the original.
+Such a frame changes half of the gradients, but not the middle half of either side. Middles are
+compared upright and in place: level relative to the surroundings, seen through the low frequencies
+of a cosine transform, after what was trimmed is put back.
 """
 
 from __future__ import annotations
@@ -267,11 +264,7 @@ def _similarity(vectors: Floats, row: npt.NDArray[np.intp], column: npt.NDArray[
 
 
 def _bounding(vectors: Floats) -> Floats:
-    """Return short vectors (n, 21) whose products are never below those of `vectors`.
-
-    The first principal axes, and the length of the rest: two rests agree at most as much as they
-    are long.
-    """
+    """Return short vectors (n, 21) whose products are never below those of `vectors`."""
     _, axes = np.linalg.eigh((vectors.T @ vectors).astype(np.float64))
     turned = vectors @ axes[:, ::-1].astype(np.float32)
     rest = np.sqrt(np.einsum("ij,ij->i", turned[:, HEAD:], turned[:, HEAD:]))
@@ -281,11 +274,8 @@ def _bounding(vectors: Floats) -> Floats:
 def accident_limit(vectors: Floats, seed: int = 0) -> float:
     """Similarity that hardly any two strangers of this data set are expected to reach; else inf.
 
-    Infinite where middles cannot tell strangers apart: pages of one layout, written digits.
-
-    From the similarities of random pairs, in Fisher's z: an exponential through the points that 1
-    in 10 and 1 in 100 of them reach, which falls slower than accident does and so asks for more.
-    What lies above the lowest limit is left out, or the copies of a small folder would raise it.
+    An exponential through what 1 in 10 and 1 in 100 random pairs reach, in Fisher's z, without what
+    lies above the lowest limit: copies would raise it.
     """
     n = len(vectors)
     if n < LEAST_ROWS:

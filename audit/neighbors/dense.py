@@ -1,14 +1,9 @@
 """The k nearest pictures by descriptor, whatever way up: exact in blocks, or in anchored cells.
 
-Exact: all pairs, a block at a time, as matrix products in float32; each pair is computed once and
-offered to both of its rows. It is n^2 work but at the speed of BLAS: 60,000 images take seconds.
-Beyond `EXACT_LIMIT` images the search is approximate and says so: some images, picked by seed,
-serve as anchors; every image joins the cells of its nearest three anchors (a similarity that is
-the same for mirror images and quarter turns, so copies land together) and is compared within
-them. The recall of that is measured on a sample against the exact search, and reported.
-
-k is a stated cap, never a claim of completeness: two pictures beyond each other's k nearest are
-only found through the Hamming search or when representatives are compared.
+Beyond `EXACT_LIMIT` images the search is approximate: every image joins the cells of its nearest
+three anchors, by a similarity that is equal for mirror images and quarter turns. Its recall is
+measured on a sample against the exact search, and reported. k is a stated cap: other pairs are
+found through the Hamming search or when representatives are compared.
 """
 
 from __future__ import annotations
@@ -148,9 +143,8 @@ def _in_threads(
 ) -> tuple[Floats, Indices]:
     """Run the tasks on all cores and return the (n, k) tables of the nearest.
 
-    BLAS is held to one thread: its threads wait by spinning, which would starve the kernels between
-    the products. Each thread fills tables of its own, and merging them is free of order because
-    equals are ranked by row number.
+    BLAS is held to one thread, because its waiting threads spin and would starve the kernels.
+    Merging the threads' tables is free of order: equals are ranked by row number.
     """
     waiting, lock, done = iter(tasks), Lock(), [0]
 
@@ -181,10 +175,7 @@ def _empty(n: int, k: int) -> tuple[Floats, Indices]:
 
 
 class _Blocks:
-    """Similarities of blocks, best of eight orientations, in buffers that are used again.
-
-    Fresh arrays cost more in page faults than the products that fill them.
-    """
+    """Similarities of blocks, best of eight orientations, in buffers that are used again."""
 
     def __init__(self) -> None:
         self._parts = np.empty(8 * BLOCK * BLOCK, np.float32)

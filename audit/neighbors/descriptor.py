@@ -1,18 +1,10 @@
 """A dense descriptor of the signature whose mirror images and quarter turns come for free.
 
-Gradient energy and its orientation (as cos and sin of twice and four times the angle, an angular
-Fourier series instead of histogram bins), levels and two opponent colours, each seen through the
-low frequencies of a cosine transform. Nothing is fitted to any data: the basis is analytic, so a
-picture has the same descriptor in every dataset, and yesterday's library can be searched today.
-
-Every component is even or odd under mirroring x and under mirroring y, so mirroring is a change of
-sign. With the components sorted by those parities, four partial products give the similarity to a
-picture, its mirror image, its flip and its half turn. Components of the two classes that are alike
-in x and y are sums and differences of two that change places when the axes are swapped: half of
-them stay then, half change sign. The other two classes change places. Eight orientations for the
-price of one and a half.
-
-Cost: 0.04 ms an image; 174 float32 (696 bytes) an image while searching, nothing on disk.
+Gradient energy and its orientation, levels and two opponent colours are seen through the low
+frequencies of a cosine transform; nothing is fitted, so descriptors of different datasets compare.
+Every component is even or odd under mirroring x and y, so four partial products, sorted by parity,
+give the similarity to a picture, its mirror image, flip and half turn. Swapping the axes exchanges
+the two mixed parities, and changes the sign of half of the components of the others.
 """
 
 from __future__ import annotations

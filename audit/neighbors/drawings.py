@@ -1,9 +1,8 @@
 """Drawn pictures: what tells two of them apart may be one stroke.
 
-Photographs of two things differ everywhere; two dials, charts, cards or letters of one hand share
-all but what they say, and agree by any average. So of drawings, pictures of plain areas with edges
-between, a copy is what differs nowhere: laid over each other and blurred. Compression and resizing
-move levels to and fro along an edge, which a blur cancels; a stroke that is elsewhere it leaves.
+Dials, charts, cards or letters of one hand agree by any average. So of drawings, pictures of plain
+areas with edges between, a copy is what differs nowhere, laid over each other and blurred against
+the noise of compression.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """The gate before verification: is this candidate worth the full search for a map?
 
-Nearly all candidates are strangers, and the full search costs 50 to 110 us a pair. The gate asks
-two cheap questions and weighs the answers together. Does the pair stand out from its
-surroundings: by how much are the two nearer, by descriptor, than the one's last listed neighbour
-is (*contrast*)? And do gradients agree at 16 px after four plain steps of registration from three
-zooms? A pair that stands out by 0.24 needs a correlation of 0 only, one that does not stand out
-(a burst of forty shots) one of 0.72.
-
-Calibrated on half of the benchmark's pictures so that at most 1 in 2,000 pairs that the full search
-would have found is lost; 8 to 13 % of strangers pass. `benchmarks/near_duplicates.py` measures both
-on the other half, for every way of changing. About 10 us a pair.
+It weighs two cheap figures: the *contrast*, by how much the two are nearer by descriptor than the
+one's last listed neighbour, and the agreement of gradients at 16 px after four steps of
+registration. Calibrated to lose at most 1 in 2,000 pairs; `benchmarks/near_duplicates.py` measures
+that on other pictures.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Groups of copies that never chain: every member is verified against its representative.
 
-Connected components join A to C because both resemble B; with bursts and look-alikes that grows
-into groups of thousands in which most pairs have nothing to do with each other. Here a group is
-one representative, and members that were each compared with it. Representatives are then
-compared with each other until nothing merges, so that two halves of one family, found through
-different neighbours, come together exactly when the verification says so.
-
-Everything is decided in an order that depends on content hashes and scores only: shuffling the
-input or adding workers changes nothing, and a picture that resembles no other changes nothing.
+Connected components would join A to C because both resemble B. Representatives are compared with
+each other until nothing merges. The order depends on content hashes and scores only, so the order
+of the input and the number of workers change nothing.
 """
 
 from __future__ import annotations
@@ -54,10 +49,7 @@ class Grouping:
 
 
 class _Links:
-    """Scores of verified pairs, and which pairs were rejected; each is verified once.
-
-    Rejected pairs are nearly all, so they are a sorted array of numbers, not a dictionary.
-    """
+    """Scores of verified pairs, and which pairs were rejected; each is verified once."""
 
     def __init__(self, pairs: Pairs, scores: Scores, verify: Verify, threshold: float) -> None:
         self._verify = verify
@@ -120,9 +112,8 @@ def group_pictures(
     """Group pictures around representatives.
 
     `pairs` (m, 2) and `scores` are the pairs examined so far; `verify` scores further ones; `keys`
-    are content hashes, which break ties. A representative is the picture with most verified
-    links still free; its members are those linked to it. Then representatives that share a
-    neighbourhood are compared, with the members of the smaller against the larger, until a
+    are content hashes, which break ties. A representative has most verified links still free; its
+    members are those linked to it. Representatives that share a neighbourhood are compared, until a
     round brings nothing new, or for `MOST_ROUNDS`.
     """
     links = _Links(pairs, scores, verify, threshold)
@@ -174,11 +165,7 @@ def _cover(links: _Links, keys: Sequence[bytes]) -> list[Group]:
 
 
 def _pairs_between(groups: list[Group], links: _Links) -> list[tuple[int, int]]:
-    """Representatives to compare: of groups that touch, by a verified link between any members.
-
-    Families of groups that touch each other directly or through a third are compared throughout
-    while they are few; a large family compares groups that touch directly.
-    """
+    """Representatives to compare: of groups that touch, by a verified link between any members."""
     # two halves of one family have no link between their representatives, but their members touch
     home = {member: k for k, group in enumerate(groups) for member in group.members}
     touching: dict[int, set[int]] = {}

@@ -1,14 +1,9 @@
 """Complete search among 64-bit perceptual hashes: every pair within a distance, none missed.
 
-Few codes are compared outright, each with each: xor and popcount over vectors of codes, several
-thousand million pairs a second. Many codes go through the pigeonhole principle [Norouzi, Punjani,
-Fleet, CVPR 2012]: cut the 64 bits into m chunks with radii p_i, sum(p_i + 1) = r + 1; two codes
-within r then agree within p_i in some chunk i. Codes are sorted by chunk value, and a bucket is
-compared only with the buckets near it. Which plan costs least is worked out from the codes at
-hand (hash bits are far from uniform), so the choice changes the time and never the answer: a pair
-is reported by the first chunk that brings it together, hence exactly once.
-
-Equal codes are collapsed first: ten thousand blank pages are one code, not fifty million pairs.
+Few codes are compared each with each. Many go through the pigeonhole principle [Norouzi, Punjani,
+Fleet, CVPR 2012]: with m chunks of radii p_i, sum(p_i + 1) = r + 1, two codes within r agree within
+p_i in some chunk, and the first such chunk reports the pair. The codes at hand decide which plan
+costs least; equal codes are collapsed first.
 """
 
 from __future__ import annotations
@@ -72,9 +67,8 @@ class CodePairs:
     def rows(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """Return pairs of rows (m, 2) with first < second, and their distances.
 
-        Rows that share one code stand for each other: each is paired with the first of them only,
-        and only the first with other codes. That names every row that has a partner without
-        squaring the size of a block of equal codes.
+        Rows that share one code are each paired with the first of them, and only the first with
+        other codes: every row with a partner is named, without all pairs of equal codes.
         """
         _, head = np.unique(self.inverse, return_index=True)
         others = np.delete(np.arange(len(self.inverse)), head)
@@ -210,10 +204,7 @@ def _cheapest(codes: Codes, radius: int) -> _Plan | None:
 def _priced(
     sample: Codes, n: int, order: npt.NDArray[np.uint8], m: int, radius: int
 ) -> _Plan | None:
-    """Price m chunks: masks x (collisions of the chunk / 2 + buckets to open).
-
-    By Cauchy-Schwarz no mask meets more pairs than the unmasked chunk collides with itself.
-    """
+    """Price m chunks: masks x (collisions of the chunk / 2 + buckets to open)."""
     bits = tuple(64 // m + (k < 64 % m) for k in range(m))
     # 2^24 buckets are 64 MB of starts; more would not fit beside the codes
     if max(bits) > 24:

@@ -1,16 +1,10 @@
 """The full-resolution check: two files compared at 128 px, where their signatures cannot decide.
 
-At 32 px two pages of one layout are one page, and a heavy caption hides a photograph. At 128 px
-words differ and texture agrees, so the registration is continued two octaves up, from the map
-that the signatures gave, and gradients are correlated in 8x8 blocks. Where that map is wrong or
-absent, ORB keypoints and RANSAC propose another [Rublee et al., ICCV 2011]. On
-photographs non-pairs reach 0.5 at most and 99 in 100 copies lie above 0.65.
-
-It opens two files and costs about 10 ms with decoding, so it is counted and bounded: the pairs
-nearest to the threshold first. Pictures under 48 px hold nothing that the signatures did not.
-
-Decoders change process-wide state while they listen for warnings, so files are opened one at a
-time; the comparison, nine tenths of the time, runs in threads.
+The registration is continued two octaves up from the map of the signatures, and gradients are
+correlated in 8x8 blocks; where that map is wrong or absent, ORB keypoints and RANSAC propose
+another [Rublee et al., ICCV 2011]. It opens two files, so checks are counted and bounded: the pairs
+nearest to the threshold first. Decoders change process-wide state, so files are opened one at a
+time.
 """
 
 from __future__ import annotations
@@ -241,8 +235,9 @@ def _lay(second: Plane, warp: Plane) -> tuple[Plane, npt.NDArray[np.bool_]]:
 
 def _agreement(a: Plane, b: Plane, inside: npt.NDArray[np.bool_]) -> tuple[float, float, int]:
     """Median block correlation, correlation without the worst outer strip, textured blocks."""
-    pooled = [_pool(plane) for plane in (*_products(a, b, inside), inside.astype(np.float64))]
-    ab, aa, bb, area = pooled
+    blocks = (CHECK_SIDE // 16, 16) * 2
+    planes = (*_products(a, b, inside), inside.astype(np.float64))
+    ab, aa, bb, area = (plane.reshape(blocks).sum(axis=(1, 3)) for plane in planes)
     energy = aa / max(aa.sum(), 1e-9) + bb / max(bb.sum(), 1e-9)
     # 100 of a block's 256 pixels: fewer and one edge decides its correlation
     covered = area >= 100
@@ -274,12 +269,6 @@ def _inner(
     return max(correlations)
 
 
-def _pool(plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum over 8x8 blocks of 16 px."""
-    n = CHECK_SIDE // 16
-    return np.asarray(plane.reshape(n, 16, n, 16).sum(axis=(1, 3)), np.float64)
-
-
 def _products(
     a: Plane, b: Plane, inside: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.float64], ...]:
@@ -293,9 +282,6 @@ def _products(
         np.where(inside, value, 0.0).astype(np.float64)
         for value in (ax * bx + ay * by, ax * ax + ay * ay, bx * bx + by * by)
     )
-
-
-# ---- which pairs are inspected ----
 
 
 Opener = Callable[[int], Picture | None]

@@ -1,8 +1,7 @@
 """A set of pictures to look others up in: what a search against it needs again and again.
 
-Descriptors and a shortlist of them are made once, about 0.3 ms a picture; then the nearest of one
-picture among a million are found in about 30 ms. Memory a picture: 128 bytes, and 1.9 kB that lie
-in a file which has no name where they are more than `AT_HAND`.
+Descriptors and a shortlist of them are made once; beyond `AT_HAND` pictures they lie in a file that
+has no name.
 """
 
 from __future__ import annotations
@@ -106,10 +105,7 @@ class Library:
 
     @cached_property
     def _short(self) -> tuple[list[Floats], Floats]:
-        """The directions in which descriptors differ most, by class of parity, and all along them.
-
-        A mirror image only turns signs of whole classes, so they are chosen class by class.
-        """
+        """The directions in which descriptors differ most, by class of parity, and all on them."""
         step = max(1, len(self.descriptors) // SAMPLE)
         sample, edges = self.descriptors[::step], list(pairwise(layout().edges))
         found = [np.linalg.eigh(sample[:, a:b].T @ sample[:, a:b]) for a, b in edges]

@@ -1,14 +1,10 @@
 """The eight ways to lay a picture down: four quarter turns, each as it is or mirrored.
 
 An orientation is a number of three bits, applied in this order: bit 0 mirrors x (left and right
-change places), bit 1 mirrors y, bit 2 swaps the axes. Three yes-or-no steps reach all eight
-symmetries of the square, and each place that needs them does its part of the work on what it holds:
-pixels, places in a grid, signs of frequencies. All of those forms are here, so that number 5 means
-the same everywhere.
-
-`orient(other, k)` lays `other` down so that it looks like the template; read from the template to
-the other picture, the change is `ORIENTATIONS[k]`, turns clockwise. Mirroring is its own inverse;
-of the eight only the two quarter turns are not (`INVERSE`).
+change places), bit 1 mirrors y, bit 2 swaps the axes. `orient(other, k)` lays `other` down so that
+it looks like the template; read from the template to the other picture, the change is
+`ORIENTATIONS[k]`, turns clockwise. Only the two quarter turns are not their own inverse
+(`INVERSE`).
 """
 
 from __future__ import annotations
@@ -54,11 +50,7 @@ def parity_sign(orientation: int, parity: int) -> int:
 
 
 def orient_frequencies(low: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:
-    """Return the cosine frequencies (n, k, k) of pictures laid down: the transform's `orient`.
-
-    A cosine of odd order is odd about the middle, so that mirroring x changes the sign of the odd
-    columns, mirroring y that of the odd rows.
-    """
+    """Return the cosine frequencies (n, k, k) of pictures laid down: the transform's `orient`."""
     signs = np.where(np.arange(low.shape[-1]) % 2, -1.0, 1.0).astype(np.float32)
     out = low * signs if orientation & MIRROR_X else low
     out = out * signs[:, None] if orientation & MIRROR_Y else out

@@ -1,10 +1,7 @@
 """New against library: which of these images show a picture that an audited set already holds.
 
-The library is not compared with itself and none of its files is read again, except for
-full-resolution checks: its signatures, hashes and threshold are what its own scan stored. Cost
-grows with new x library: 10,000 new images against a million take about ten thousand million hash
-comparisons and as many descriptor products, minutes rather than hours; one image takes some 50 ms
-once a `Library` is made of the set.
+The library is not compared with itself, and its files are read for full-resolution checks only:
+signatures, hashes and threshold are those of its scan. Cost grows with new x library.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """What an earlier search found, so that the next one need not repeat the work.
 
-What costs time: comparing all pictures by descriptor, aligning candidates (about 0.1 ms a pair),
-weighing what agrees against strangers (1 ms a pair), and opening files (10 ms), for full-resolution
-checks and to measure the recall. All of it is kept, and each part says on what it depends. A pair
-that was aligned and rejected stays so whatever else the dataset holds, for its score depends on its
-two pictures alone: 8 bytes a pair. What the gate says hangs on the surroundings of both pictures as
-well, so it stands while these are the same. What was weighed stands while
-the strangers of its template are.
-Neighbours are those of before but for pictures that came, and for those that lost one of theirs.
+Each part says on what it depends. A score depends on its two pictures alone, so a rejected pair
+stays rejected; the gate's answer stands while the surroundings of both pictures are the same, and a
+weight while the strangers of its template are. Neighbours stand but for pictures that came or went.
 """
 
 from __future__ import annotations
@@ -110,12 +105,11 @@ class PairCache:
     """Decided pairs of keys.
 
     `rechecks`: (smaller key, larger key) -> the contrast of two pictures that a full-resolution
-    check saw to be the same, 0 of others, NaN where it could not tell. `rejected_pairs`:
-    fingerprints (`pair_fingerprints`) of pairs that can never be called the same, sorted. `recall`:
-    what was measured on copies of the pictures.
-    `neighbours`, `pairs`, `hashes` and `centres` are kept of up to `EXACT_LIMIT` pictures;
-    `words` say what turns one picture into the other, by pixel hashes, with the similarity and
-    overlap of which they were said.
+    check saw to be the same, 0 of others, NaN where it could not decide. `rejected_pairs`: sorted
+    fingerprints (`pair_fingerprints`) of pairs that can never be called the same. `recall`: as
+    measured on copies of the pictures. `neighbours`, `pairs`, `hashes` and `centres` are of up to
+    `EXACT_LIMIT` pictures; `words` say what turns one picture into the other, by pixel hashes, with
+    their similarity and overlap.
     """
 
     rechecks: Mapping[tuple[bytes, bytes], float] = field(default_factory=dict)
@@ -135,11 +129,7 @@ def key_codes(keys: Sequence[bytes]) -> Fingerprints:
 
 
 def pair_fingerprints(codes: Fingerprints, pairs: npt.NDArray[np.int64]) -> Fingerprints:
-    """Return 64 bits of each pair (m, 2) of rows, the one of the smaller key first.
-
-    Two of n pairs share one by accident with probability n^2 / 2^65: one in 370,000 at ten
-    million pairs.
-    """
+    """Return 64 bits of each pair (m, 2) of rows, the one of the smaller key first."""
     first, second = codes[pairs[:, 0]], codes[pairs[:, 1]]
     mixed = first * MIX_1 ^ ((second << np.uint64(31)) | (second >> np.uint64(33)))
     mixed = (mixed ^ (mixed >> np.uint64(30))) * MIX_1

@@ -1,18 +1,10 @@
 """The whole search: candidates, verification, full-resolution checks, groups.
 
-Candidates are generous and come from two sides: every pair of perceptual hashes within a stated
-radius (complete), and the k nearest by descriptor in any orientation (a stated cap; a burst of
-forty shots is still found whole, through its representative). Pairs that share the middle
-only (`centres`: soft frames, replaced backgrounds) are found apart, upright and in place. Each
-candidate is verified. Pairs whose score lies near the threshold and whose files hold more than a
-signature are checked at full resolution, nearest to the threshold first, up to a bound. Then
-groups.
-
-Everything works in the order of the keys (content hashes), so neither the order of the input nor
-the number of workers shows in the result.
-
-A search that bounds its work (neighbours, radius, full-resolution checks) has to say what the
-bounds cost. Every number here is printed with the result and stored with the run.
+Candidates are every pair of perceptual hashes within a stated radius (complete), the k nearest by
+descriptor in any orientation (a stated cap), and pairs that share the middle only (`centres`). Each
+is verified; pairs near the threshold are checked at full resolution, nearest first, up to a bound.
+Everything works in the order of the keys (content hashes), and what the bounds cost is stored with
+the run.
 """
 
 from __future__ import annotations
@@ -118,16 +110,13 @@ class SearchOptions:
     """What the search may do.
 
     `radius`: bits within which all pairs of hashes are candidates; `turned`: of mirror images and
-    quarter turns as well, at eight times the codes. `nearest`: neighbours by descriptor per image.
-    `hash_pairs_per_image`: the radius is lowered until there are no more candidates than this.
-    `rechecks`: most full-resolution checks (None: 500 or one image in fifty). `uncertainty_band`:
-    distance of the score from the threshold within which a pair is checked, and those beyond while
-    checks refuse any. `threshold`: log odds
-    (None: calibrated). `exact_limit`: images up to which the descriptor search is exact.
-    `gate_from`: images from which candidates pass a gate before they are aligned.
-    `synthetic_sources`: pictures of which duplicates are made, to state the recall to expect
-    (needs `open_picture`): at most so many, of a small data set one in 50 but three, and fewer
-    where that is enough; `recall_from`: images from which that is done.
+    quarter turns as well. `nearest`: neighbours by descriptor per image. `hash_pairs_per_image`:
+    the radius is lowered until there are no more candidates. `rechecks`: most full-resolution
+    checks (None: 500 or one image in fifty). `uncertainty_band`: distance of the score from the
+    threshold within which a pair is checked. `threshold`: log odds (None: calibrated).
+    `exact_limit`: images up to which the descriptor search is exact. `gate_from`: images from which
+    candidates pass a gate. `synthetic_sources`: most pictures of which duplicates are made, to
+    state the recall (needs `open_picture`); `recall_from`: images from which that is done.
     """
 
     radius: int = 10
@@ -178,12 +167,11 @@ def find_near_duplicates(
 ) -> Relation:
     """Find near-duplicates among images.
 
-    `table` (n,) signatures; `keys` their content hashes, best distinct (collapse identical files
-    first); `hashes` (n,) uint64 perceptual hashes; `more_hashes` others by
-    name, whose close pairs are candidates too; `open_picture` gives the larger pictures for
-    full-resolution checks (None: none are made); `known` is the `cache` of an earlier search.
-    `share` does the heavy steps. Tables that are not at hand come in the order of the keys, with
-    their `descriptors`.
+    `table` (n,) signatures; `keys` their content hashes, best distinct; `hashes` (n,) uint64
+    perceptual hashes; `more_hashes` others by name, whose close pairs are candidates too;
+    `open_picture` gives the larger pictures (None: no full-resolution checks); `known` is the
+    `cache` of an earlier search. `share` does the heavy steps. Tables that are not at hand come in
+    the order of the keys, with their `descriptors`.
     """
     chosen = options or SearchOptions()
     if len(table) > chosen.exact_limit:
@@ -321,7 +309,9 @@ class _Search:
             rejected_before=len(before) - looked.gated,
             middles=middles,
         )
-        kept = self._known_neighbours(near)
+        kept = None
+        if near.exact and self._kept():
+            kept = KnownNeighbours(self.codes, near.index.astype(np.int32), near.similarity)
         cache = PairCache(
             overruled.by_keys(), looked.prints, neighbours=kept, pairs=known_pairs,
             hashes=known_hashes, centres=known_centres,
@@ -435,11 +425,6 @@ class _Search:
             self.descriptors, self.usable, index, similarity,
             np.flatnonzero(new & usable), np.flatnonzero(lost & usable),
         )  # fmt: skip
-
-    def _known_neighbours(self, near: Neighbours) -> KnownNeighbours | None:
-        if not near.exact or not self._kept():
-            return None
-        return KnownNeighbours(self.codes, near.index.astype(np.int32), near.similarity)
 
     def _known_pairs(self, looked: _Looked) -> KnownPairs | None:
         """Return what is known of the pairs that came near, for the next search."""
@@ -591,19 +576,15 @@ def _in_input_order(relation: Relation, order: npt.NDArray[np.intp]) -> Relation
     return replace(relation, pairs=pairs, grouping=grouping, neighbours=neighbours)
 
 
-# ---- completeness ----
-
-
 @dataclass(frozen=True, slots=True)
 class Completeness:
     """What was compared, how, and what was left out.
 
-    `hash_pairs`: pairs of images within `radius` bits of each other, all of them found. `exact`
-    and `recall` describe the descriptor search. `left_out`: reason -> images. `rechecks` of
-    `rechecks_wanted` full-resolution checks were made. `rejected_before` of the `verified_pairs`
-    had been rejected by an earlier search and were not aligned again; `gated_pairs` were refused
-    by the gate, `unweighed_pairs` left out as more alike ones were too many. `middles`: why pairs
-    that share the middle only were not looked for, empty where they were.
+    `hash_pairs`: pairs within `radius` bits, all of them found. `exact` and `recall` describe the
+    descriptor search. `left_out`: reason -> images. `rechecks` of `rechecks_wanted` full-resolution
+    checks were made. Of the `verified_pairs`, `rejected_before` were rejected by an earlier search
+    and `gated_pairs` by the gate; `unweighed_pairs` were left out as more alike ones were too many.
+    `middles`: why pairs that share the middle only were not looked for.
     """
 
     images: int
@@ -651,20 +632,17 @@ class Completeness:
             "this dataset; not reported."
         )
         left = [f"{count:,} images left out: {why}." for why, count in self.left_out.items()]
+        missed = self.rechecks_wanted - self.rechecks
+        unchecked = f"; {missed:,} more uncertain pairs had none." if missed else "."
         return (
             hashes,
             dense,
             aligned,
-            self._recheck_sentence(),
+            f"{self.rechecks:,} pairs had a full-resolution check of their files{unchecked}",
             *[unweighed] * bool(self.unweighed_pairs),
             *[framed] * bool(self.middles),
             *left,
         )
-
-    def _recheck_sentence(self) -> str:
-        missed = self.rechecks_wanted - self.rechecks
-        rest = f"; {missed:,} more uncertain pairs had none." if missed else "."
-        return f"{self.rechecks:,} pairs had a full-resolution check of their files{rest}"
 
 
 def why_no_middles(images: int, limit: int, telling: bool) -> str:

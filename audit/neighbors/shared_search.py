@@ -1,14 +1,9 @@
 """The heavy steps of the search for near-duplicates, spread over the nodes of an executor.
 
-Signatures lie on the shared place in the order of their keys, written by the head a file at a time;
-the nodes add the descriptors. Then the head shares out what takes the time: which descriptors are
-near in each cell, which hashes are close in each of their chunks, and the verification of
-candidates, whose signatures a node fetches by row. The head keeps hashes, neighbours and
-candidates, about 0.5 kB a picture instead of 4, and decides: threshold, groups, full-resolution
-checks. The parts are those of a search in one process and are put together free of order, so
-the answers are the same to the last bit on machines of one kind.
-
-A node's process may die of a part or take too long, as with a file; the head then does that part.
+Signatures lie on the shared place in the order of their keys; nodes add descriptors, compare cells
+and chunks, and verify candidates. The head decides threshold, groups and full-resolution checks,
+and does the parts of a node that fails. Parts are put together free of order, so the answers equal
+those of one process.
 """
 
 from __future__ import annotations

@@ -55,19 +55,15 @@ STRIP = GREY_SIDE // 4
 
 
 def choose_pool(usable: Rows, codes: Fingerprints) -> Rows:
-    """Pick the rows that strangers are taken from, sorted: by the `codes` of all keys.
-
-    The codes are as good as random, and a picture more or less seldom changes the pool.
-    """
+    """Pick the rows that strangers are taken from, sorted: by the `codes` of all keys."""
     return np.sort(usable[np.argsort(codes[usable], kind="stable")[:POOL]])
 
 
 def choose_strangers(templates: Rows, table: RowTable, descriptors: RowTable, pool: Rows) -> Rows:
     """Return the strangers (n, k) of templates (n,): as near as those of the `RANKS`.
 
-    The four nearest, and of ever smaller parts of the pool, which are each template's own, the
-    nearest that is left: one of 1/16 of the pool is about the sixteenth of all. One that comes or
-    goes changes the strangers of few templates, where ranks themselves would move for all.
+    The four nearest, and the nearest of ever smaller parts of the pool, which are each template's
+    own. So a picture that comes or goes changes the strangers of few templates.
     """
     near = similarity_table(descriptors[templates], descriptors[pool])
     free = templates[:, None] != pool

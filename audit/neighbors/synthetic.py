@@ -1,9 +1,7 @@
 """Synthetic duplicates: the changes a near-duplicate search is expected to see through.
 
-Every figure this package prints about recall comes from here: a picture is changed in a known way,
-so the truth is known without anyone judging it. `measure_recall` makes them of a sample of the
-user's own pictures; the benchmark makes them of photographs and 32-px pictures. All are seeded, all
-work on uint8 RGB at the size of the file, and amounts that are lengths scale with the picture.
+`measure_recall` makes them of a sample of the user's own pictures. All are seeded, all work on
+uint8 RGB at the size of the file, and lengths scale with the picture.
 """
 
 from __future__ import annotations
@@ -268,11 +266,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
 
 
 def combine_changes(picture: Picture, rng: np.random.Generator) -> tuple[Picture, tuple[str, ...]]:
-    """Apply three changes of different families; return the picture and their names.
-
-    They run in the order of `FAMILIES`, except that a border comes after the crop by nature and
-    compression comes last, as it would when a picture is edited and saved.
-    """
+    """Apply three changes of different families; return the picture and their names."""
     chosen = np.sort(rng.choice(len(FAMILIES), 3, replace=False))
     names = tuple(FAMILIES[k][int(rng.integers(len(FAMILIES[k])))] for k in chosen)
     for name in names:

@@ -1,10 +1,8 @@
 """Describe how a copy differs, in words: "mirrored, cropped to 91%, brighter by 12%".
 
-The map that alignment found says how the picture was laid down, cropped, stretched and turned; the
-signatures, laid over each other by that map, say what happened to light and colour, and where
-something was written over it. It is evidence for a person, not a proof: amounts are estimates
-from 32 px (crops and rotations within about 2 % and 1 degree, brightness within 5 %), and two
-changes of one kind that cancel are not seen.
+The map of the alignment gives the geometry; the signatures, laid over each other by it, give light,
+colour and overlays. Amounts are estimates from 32 px, and two changes of one kind that cancel are
+not seen.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Score a candidate pair: align the two images, then compute the log odds that they are copies.
 
 The alignment is an inverse-compositional Lucas-Kanade search over affine maps (Baker and Matthews,
-IJCV 2004), coarse to fine, with Cauchy weights so that a caption does not dominate. The score adds
-agreement of gradients and colours, the amount of structure, and the cost of the map; its weights
-are a logistic regression and constant. Only the threshold is calibrated on the dataset
-(`calibrate`). Maps act on coordinates in [-1, 1]: x' = (1+p0) x + p1 y + p2 and
-y' = p3 x + (1+p4) y + p5 take a point of the template to the other image. The template is the image
-with the smaller content hash, so scores are symmetric.
+IJCV 2004), coarse to fine, with Cauchy weights. The score is a logistic regression with constant
+weights; only the threshold is calibrated on the dataset (`calibrate`). Maps act on [-1, 1]: x' =
+(1+p0) x + p1 y + p2 and y' = p3 x + (1+p4) y + p5 take a point of the template, the image with the
+smaller content hash, to the other image.
 """
 
 from __future__ import annotations
@@ -328,10 +326,7 @@ def kept_size(two: Signatures) -> npt.NDArray[np.int64]:
 def measure_geometry(
     matrix: Floats, orientation: npt.NDArray[np.int64], two: Signatures
 ) -> tuple[Floats, Floats, Floats]:
-    """Rotation (radians), anisotropy (log of the ratio of the axes), log zoom, in real pixels.
-
-    Thumbnails are squashed to squares; the true shapes come back from the sizes.
-    """
+    """Rotation (radians), anisotropy (log of the ratio of the axes), log zoom, in real pixels."""
     size = kept_size(two).astype(np.float64)
     # after a swap of the axes the other picture's width lies along the template's height
     swapped = (orientation & SWAP_AXES) > 0
@@ -348,9 +343,6 @@ def measure_geometry(
     rotation = np.arctan2(linear[:, 1, 0] - linear[:, 0, 1], linear[:, 0, 0] + linear[:, 1, 1])
     area = (1 + matrix[:, 0]) * (1 + matrix[:, 4]) - matrix[:, 1] * matrix[:, 3]
     return rotation, anisotropy, 0.5 * np.log(np.maximum(np.abs(area), 1e-6))
-
-
-# ---- alignment ----
 
 
 # Lucas-Kanade climbs to the nearest optimum only, and a strong crop lies beyond it: the search
@@ -414,9 +406,6 @@ def align_pairs(
 
     in_threads(align, row_blocks(len(pairs), CHUNK))
     return maps, scores
-
-
-# ---- candidates in great number ----
 
 
 Places = npt.NDArray[np.intp]
@@ -501,10 +490,7 @@ def _examine(
 def _each_in_a_thread(
     look: Callable[[_Part], VerifiedPairs], parts: Sequence[_Part]
 ) -> Iterator[tuple[_Part, VerifiedPairs]]:
-    """Yield each part with what was seen, in order; of few parts, the pairs are shared instead.
-
-    Sharing the pairs of each part leaves what lies between the kernels to one core.
-    """
+    """Yield each part with what was seen, in order; of few parts, the pairs are shared instead."""
     threads = thread_count()
     if len(parts) < 2 * threads:
         yield from ((part, look(part)) for part in parts)

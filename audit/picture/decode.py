@@ -37,9 +37,8 @@ from audit.picture.header import decode_memory, exif_columns, header_columns
 from audit.picture.magic import IMAGES, detect, extension_of
 from audit.picture.pixels import Picture, Pixels, compose_picture, eight_bits, grey_tail
 
-# Raster formats that Pillow decodes in-process. Left out on purpose: EPS, PDF, WMF (other
-# programs), MPEG (header only), BUFR/GRIB/HDF5 (stubs without a decoder). They are tried in this
-# order: TGA has no magic and takes others' files for its own, icons for example, so it is last.
+# Raster formats that Pillow decodes in-process, without EPS, PDF, WMF (other programs), MPEG
+# (header only), BUFR/GRIB/HDF5 (stubs). TGA has no magic and takes others' files, so it is last.
 DECODED_FORMATS = (
     "JPEG PNG GIF WEBP BMP DIB TIFF AVIF JPEG2000 PPM ICO CUR ICNS PCX DCX SGI DDS PSD QOI XBM "
     "XPM FLI MSP IM SPIDER BLP FTEX GBR SUN XVTHUMB MCIDAS PIXAR WAL IMT IPTC FITS PCD TGA"
@@ -62,10 +61,7 @@ class Limits:
 
 
 class Scratch:
-    """A buffer for decoded pixels, reused between files: new memory costs a fifth of a decode.
-
-    A `Picture` decoded with a scratch is valid until the next decode with the same one.
-    """
+    """A reused buffer for decoded pixels; a `Picture` is valid until the next decode with it."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(0)
@@ -244,9 +240,6 @@ def _restore_stderr(saved: int | None) -> None:
     os.close(saved)
 
 
-# ---- JPEG: strict, and a tolerant second decode for what the strict one rejects ----
-
-
 def _decode_jpeg(
     data: bytes, image: Image.Image, columns: dict[str, Any], scratch: Scratch
 ) -> Pixels:
@@ -284,9 +277,6 @@ def _zero_run(data: bytes) -> str:
         return ""
     start, length = run.start() + 1024, run.end() - run.start()
     return f"; {length:,} zero bytes from byte {start:,} of {len(data):,}"
-
-
-# ---- everything else: Pillow, and a tolerant second load for truncated files ----
 
 
 def _decode_other(

@@ -1,15 +1,10 @@
 """Features: what is measured on decoded pictures, all from one reduced copy of each.
 
 The *feature picture* is the shown picture halved exactly (2x2 means) until its longer side is at
-most 384 px: smaller pictures stay as they are. Perceptual hashes equal `imagehash` bit for bit
-given that picture (`feature_picture(...)` returns it, so that anyone can check). Blur needs about
-this size: on sharp against blurred photographs an eighth-size copy hardly tells them apart.
-
-Pictures whose copies have one size are measured together, as one array: of small pictures, the
-calls would cost several times what they compute. One compiled pass gives every statistic, because a
-chain of array expressions over a photograph would cost as much as its decode. A change of meaning
-raises the column's version, and the next scan measures every file again: reading and decoding take
-more than half of the time, so one column alone would save less than half.
+most 384 px. Perceptual hashes equal `imagehash` bit for bit given that picture
+(`feature_picture(...)` returns it). Pictures whose copies have one size are measured together, in
+one compiled pass; a change of meaning raises the column's version, and the next scan measures every
+file again.
 """
 
 from __future__ import annotations
@@ -26,8 +21,6 @@ from audit.picture.pixels import Pixels
 from audit.picture.places import PLACES
 from audit.picture.statistics import NUMBERS, SECOND_DIFFERENCE, measure_stack, median_of
 from audit.records import Column
-
-# ---- what a scan stores per file: the keys of its row, and the columns that decoding fills ----
 
 MEASURED_KEYS: tuple[Column, ...] = (
     Column("sample_id", "VARCHAR", "the sample; unique"),
@@ -92,8 +85,6 @@ FILE_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
-
-# ---- what is measured on the picture ----
 
 LONGEST = 384  # px: the feature picture's longer side is above half of this, at most this
 
@@ -164,10 +155,7 @@ PATCHES, PATCH = 4, 20  # patches a side, spread over the picture, and their sid
 
 
 def noise_floor(rgb: Pixels) -> float:
-    """Return the feature `noise_floor` of a picture; NaN where its feature picture is as large.
-
-    .01 ms. Halving is a mean of pixels, which has half of their noise.
-    """
+    """Return the feature `noise_floor` of a picture; NaN where its feature picture is as large."""
     if max(rgb.shape[:2]) <= LONGEST or min(rgb.shape[:2]) < PATCH:
         return math.nan
     return _smoothest_patch(np.ascontiguousarray(rgb))

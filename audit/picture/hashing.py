@@ -172,16 +172,10 @@ def _kernel(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _reduce_rows(kernel: Kernel, luma: Luma, bounds: Bounds, weights: Weights) -> Luma:
-    """Return uint8 (target, width): rows of uint8 (height, width) combined by fixed-point weights.
-
-    The other direction is the same function on the transposed picture.
-    """
+    """Return uint8 (target, width): rows of uint8 (height, width) by fixed-point weights."""
     reduced = np.empty((len(bounds), luma.shape[1]), np.uint8)
     kernel(luma, bounds, weights, reduced)
     return reduced
-
-
-# ---- hashes of the library's own ----
 
 
 LIBRARY_HASHES: tuple[Column, ...] = (

@@ -65,11 +65,7 @@ def _frames(image: Image.Image, data: bytes) -> int:
 
 
 def _tiff_pages(data: bytes) -> int:
-    """Return how many directories follow each other, up to one that is broken or was there before.
-
-    Pillow reads the tags of each, and looks for it in a list: quadratic in the pages. Section 2 of
-    TIFF 6.0; BigTIFF has wider offsets.
-    """
+    """Return how many directories follow each other, up to one that is broken or was there."""
     order, big = "<" if data[:2] == b"II" else ">", 43 in data[2:4]
     number, offset = struct.Struct(order + "HQ"[big]), struct.Struct(order + "IQ"[big])
     seen: set[int] = set()
@@ -216,9 +212,6 @@ def _png_end(data: bytes) -> dict[str, Any]:
     if end < 0:
         return {"missing_end": True, "trailing_bytes": 0}
     return {"missing_end": False, "trailing_bytes": max(0, len(data) - end - 8)}
-
-
-# ---- memory ----
 
 
 # Bytes per pixel of the header, the largest that was measured in any mode, rounded up.

@@ -88,10 +88,7 @@ def detect(head: bytes) -> str | None:
 
 
 def _has_icons(head: bytes) -> bool:
-    """Return whether a directory of icons follows: at least one, its bytes beyond the directory.
-
-    An uncompressed TGA picture begins with the same four bytes.
-    """
+    """Return whether a directory of icons follows: at least one, its bytes beyond the directory."""
     count, start = int.from_bytes(head[4:6], "little"), int.from_bytes(head[18:22], "little")
     return len(head) < 22 or (count > 0 and head[9] == 0 and start >= 6 + 16 * count)
 

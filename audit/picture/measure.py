@@ -128,11 +128,7 @@ class SignatureRows(NamedTuple):
 
 
 class Measured:
-    """The result of a chunk: a row of features per job, a signature per picture.
-
-    A worker sends plain values, which become tables where they are first read: it loads neither
-    polars nor pyarrow.
-    """
+    """The result of a chunk: a row of features per job, a signature per picture."""
 
     def __init__(
         self, features: pa.Table | FeatureRows, signatures: pa.Table | SignatureRows
@@ -179,7 +175,9 @@ class Measurer:
                 rows.append(row)
                 if picture is not None:
                     small = batch.add(len(rows) - 1, picture)
-                    row |= self._per_picture(picture, small)
+                    row |= compute_library_hashes(small, self.hashes) | measure_own(
+                        self.own, picture.rgb
+                    )
         measured, signatures = batch.results()
         content = [rows[at]["content_hash"] for at in batch.rows]
         order = sorted({name: at for at, name in reversed(list(enumerate(content)))}.values())
@@ -189,10 +187,6 @@ class Measurer:
             FeatureRows(rows, measured, batch.rows, columns),
             SignatureRows(names, signatures[order]),
         )
-
-    def _per_picture(self, picture: Picture, small: Pixels) -> dict[str, Any]:
-        """Return the columns that are not measured on many pictures at once."""
-        return compute_library_hashes(small, self.hashes) | measure_own(self.own, picture.rgb)
 
     def _row(
         self, job: FileJob, scratch: Scratch, coming: Future[bytes] | None

@@ -47,10 +47,7 @@ def measure_places(records: Signatures, border: Floats) -> dict[str, Any]:
 
 
 def _frames(records: Signatures, border: Floats) -> Floats:
-    """Return the share that the frame takes; a ground that the subject only touches is none.
-
-    Nor is one that a box lies on somewhere: what is added lies evenly, or on one side alone.
-    """
+    """Return the share that the frame takes; a ground that the subject only touches is none."""
     size, trim = records["size"].astype(np.float64), records["trim"].astype(np.float64)
     kept = (size[:, 0] - trim[:, 0] - trim[:, 2]) * (size[:, 1] - trim[:, 1] - trim[:, 3])
     share = 1 - kept / np.maximum(size.prod(1), 1)

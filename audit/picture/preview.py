@@ -115,9 +115,6 @@ def reduce_to(pixels: Pixels, longest: int) -> Pixels:
     return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-# ---- squares for a model ----
-
-
 class SquareJob(NamedTuple):
     """A picture to open: the hash of its bytes at the scan, its sample, and where it is."""
 

@@ -72,9 +72,6 @@ def _file_bytes(path: str | bytes, limits: Limits) -> bytes:
         return file.read()
 
 
-# ---- read before they are asked for ----
-
-
 @contextmanager
 def reading_ahead(
     places: Sequence[str | None], limit: int

@@ -199,10 +199,7 @@ def _uniform_ends(rows: npt.NDArray[np.uint8]) -> tuple[int, int]:
 
 
 def _run_length(high: npt.NDArray[np.int16], low: npt.NDArray[np.int16]) -> int:
-    """Length of the run of rows that stay within the tolerance of the first row's middle level.
-
-    One pixel more is cut where anything is: the last row of a frame is blurred into the picture.
-    """
+    """Length of the run of rows that stay within the tolerance of the first row's middle level."""
     level = (int(high[0]) + int(low[0])) / 2
     inside = (high - level <= BORDER_TOLERANCE / 2) & (level - low <= BORDER_TOLERANCE / 2)
     run = int(inside.argmin()) if not inside.all() else len(high)

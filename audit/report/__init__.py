@@ -1,15 +1,15 @@
 """The findings of a run as plain data (`Report`), and as text, Markdown, HTML, JSON and SARIF.
 
-In: a finished run, and the waivers of its ledger. Out: text or a file, one renderer a format, each
-a function of the `Report` (a new one is a file and a branch in `output.render`); the cards of one
-file and of a pair. Cost: a report reads counts and the worst examples, so it hardly grows with the
-findings; JSON and SARIF stream them. Only HTML opens images, at most 200, for its thumbnails.
+A renderer is a function of the `Report`: a new one is a file and a branch in `output.render`. Only
+HTML opens images, for its thumbnails.
 """
 
 from __future__ import annotations
 
-from audit.report.collect import PICTURED, collect_report, stream_findings
-from audit.report.contents import (
+from audit.report.documents import to_json
+from audit.report.output import FORMATS, render, write_card, write_report
+from audit.report.text import to_text
+from audit.results.report_data import (
     SCHEMA,
     CheckSummary,
     Counts,
@@ -18,9 +18,7 @@ from audit.report.contents import (
     Report,
     ReportedFinding,
 )
-from audit.report.documents import to_json
-from audit.report.output import FORMATS, render, write_card, write_report
-from audit.report.text import to_text
+from audit.results.run_report import PICTURED, collect_report, stream_findings
 
 __all__ = [
     "FORMATS", "PICTURED", "SCHEMA", "CheckSummary", "Counts", "Example", "Member", "Report",

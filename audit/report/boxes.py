@@ -1,6 +1,6 @@
 """Boxes in a report: a few sentences, and a section of the page with drawings and tables by split.
 
-Each drawing has its own scale: what is compared between splits is the shape.
+Each drawing has its own scale, because shapes are compared.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.annotations.box_statistics import BoxBin, BoxClass, BoxPlace, BoxStatistics
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from preflight.terminal import visible
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ def _drawings(stats: BoxStatistics) -> dict[str, list[Markup]]:
 
 
 def _counts(bins: Sequence[BoxBin]) -> list[tuple[str, int]]:
-    """Return pictures by number of boxes: 0, 1, 2, 3-4, 5-8, ..."""
     heights = dict.fromkeys(STEPS, 0)
     for one in bins:
         heights[max(low for low in STEPS if low <= one.low)] += one.n

@@ -1,28 +1,18 @@
 """A data card, what a dataset is and what is known to be wrong with it: Markdown and Croissant.
 
-The card has what a reader of a paper needs, in the order of Gebru et al. (2021), Datasets for
-Datasheets, Communications of the ACM 64(12): composition, licence, known issues with their numbers,
-what they cost, what was decided, and how to get the same again. Roots are named by their last
-folder, so that no path of a machine is published. Croissant 1.0 (MLCommons) is the JSON-LD by which
-search engines and loaders know datasets: a file set of the pictures, a record a file with what its
-path says (split and class, where the folders are these), and the splits and classes as records of
-their own. A manifest's splits and classes are in no path, so its records have the pictures alone.
-Cost: a report, and one pass over the list for its hash."""
+Markdown follows Gebru et al. (2021), Datasheets for Datasets, Communications of the ACM 64(12).
+Croissant 1.0 (MLCommons) is JSON-LD: files, splits, classes, and records with what a path says.
+Roots are named by their last folder, so that no path of a machine is published.
+"""
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import blake3
-
-from audit.decisions.waivers import apply_decisions
 from audit.records import Action
-from audit.report.contents import SCHEMA, Report
 from audit.report.markdown import (
     MARK,
     bullet_list,
@@ -33,65 +23,12 @@ from audit.report.markdown import (
     object_count_table,
     pipe_table,
 )
-from audit.report.wording import bytes_text, counted
-from audit.run import generations
-from audit.run.store import Store, identifier
+from audit.results.card_facts import CardFacts
+from audit.results.formatting import bytes_text, counted
+from audit.results.report_data import SCHEMA, Report
 
-LICENCE_COLUMNS = ("licence", "license")  # of a manifest, whatever their case
 LICENCES = 10  # named; the rest is counted
 NO_LICENCE = "not stated: give --licence, or a column `licence` in the manifest"
-_LISTED = """
-    SELECT s.id, f.content_hash, s.split, s.label FROM measurements.main.samples s
-    LEFT JOIN measurements.main.features f ON f.sample_id = s.id ORDER BY s.id
-"""
-_PATTERNS = """
-    SELECT regexp_extract(id, '\\.[^./]+$') AS ending, count(*) AS n FROM images
-    WHERE format IS NOT NULL GROUP BY ALL ORDER BY n DESC, ending
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class CardFacts:
-    """What a card says beyond a report: `licences` and `decisions` are counts by name.
-
-    `list_hash`: BLAKE3-256, hex, of one line of JSON a sample in order of id: id, content hash,
-    split and class. `endings`: of the files that are pictures, the most frequent first.
-    """
-
-    licences: Mapping[str, int]
-    decisions: Mapping[str, int]
-    n_stale: int
-    list_hash: str
-    endings: tuple[str, ...]
-
-
-def collect_facts(report: Report, licence: str = "") -> CardFacts:
-    """Return the facts of a card; `licence` is that of all files and goes before a manifest's."""
-    run = Path(report.run)
-    applied = apply_decisions(run, report.generation)
-    verbs = applied.effective["verb"].to_list()
-    verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()
-    with generations.open_generation(report.generation) as store:
-        digest = blake3.blake3()
-        for row in store.pages(_LISTED):
-            digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
-        return CardFacts(
-            {licence: report.dataset.n_samples} if licence else _licences(store),
-            {verb: verbs.count(verb) for verb in sorted(set(verbs))},
-            applied.stale.height,
-            digest.hexdigest(),
-            tuple(row["ending"] for row in store.rows(_PATTERNS) if row["ending"]),
-        )
-
-
-def _licences(store: Store) -> dict[str, int]:
-    for name in store.columns("metadata"):
-        if name.lower() in LICENCE_COLUMNS:
-            text = f"trim({identifier(name)}::VARCHAR)"
-            sql = f"SELECT {text}, count(*) FROM metadata WHERE {text} <> '' GROUP BY 1"
-            sql += " ORDER BY 2 DESC, 1"
-            return dict(store.query(sql).iter_rows())
-    return {}
 
 
 def to_card(report: Report, facts: CardFacts, croissant: str = "") -> str:
@@ -140,7 +77,7 @@ def _issues(report: Report) -> Iterator[str]:
     yield bullet_list(missing)
     if report.costs:
         yield "## Impact on the evaluation"
-        # Commands in a sentence name the run, whose place is nobody else's business.
+        # Commands name the run, not its folder.
         place, name = (shlex.quote(text) for text in (report.run, Path(report.run).name))
         yield bullet_list(escaped(cost.message.replace(place, name)) for cost in report.costs)
 
@@ -182,9 +119,6 @@ def _reproduction(report: Report, facts: CardFacts) -> Iterator[str]:
     )
 
 
-# ---- Croissant ----
-
-
 VERSION = "http://mlcommons.org/croissant/1.0"
 CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -206,8 +140,7 @@ CONTEXT: dict[str, Any] = {
         "separator", "source", "subField", "transform",
     )
 }  # fmt: skip
-# Where the layout's folders say it: what of a path is the split, and what the class. Readers match
-# from the start of the path, of which they know more or less.
+# What of a path is the split, and what the class, where folders say it.
 _FOLDER, _OUTER = r"(?:.*/)?([^/]+)/[^/]+$", r"(?:.*/)?([^/]+)/[^/]+/[^/]+$"
 PATHS = {
     "split/class/file": {"split": _OUTER, "class": _FOLDER},

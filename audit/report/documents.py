@@ -1,20 +1,12 @@
 """The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML.
 
-Each is yielded in pieces, so that a million findings pass through a few megabytes of memory.
+Each is yielded in pieces, so that memory does not grow with the findings.
 
-- JSON is the contract that other programs rely on. `docs/findings.md` describes every field; a
-  field is added, never renamed, within a schema version.
-- SARIF is read by code hosts and editors: a rule a check, a result a finding. The first sample of a
-  finding is its location, the others are related locations (at most 100, the property `n_samples`
-  has the count). A location is the uri of the file, percent-encoded and relative to its root where
-  it lies below one; the sample's id, which need not be a path, stands beside it as a logical
-  location. A finding about the whole dataset points at the root folder, because most readers refuse
-  a result without a location. Source: OASIS, SARIF Version 2.1.0.
-- JUnit is shown by every CI server: a test case a check, one an expectation. A check fails with its
-  errors, whose worst examples it names; warnings and notes are its output. A check or reader that
-  broke is an error, and one that did not run is skipped. An expectation that is not met fails, and
-  so does one that cannot be told. The elements and attributes are those that Jenkins, GitLab and
-  Ant's tasks all read."""
+JSON is read by other programs: within a schema version, fields are added and never renamed.
+`docs/findings.md` describes them. SARIF 2.1.0 (OASIS): a finding about the whole dataset points at
+the root folder, because most readers refuse a result without a location. JUnit has the elements
+that Jenkins, GitLab and Ant's tasks read.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +22,15 @@ from urllib.parse import quote, quote_from_bytes
 from xml.etree import ElementTree
 
 from audit.records import FailedPart, Severity, finite
-from audit.report.collect import stream_findings
-from audit.report.contents import (
+from audit.results.formatting import (
+    ICONS,
+    counted,
+    fold_line,
+    list_command,
+    named_ids,
+    severity_counts,
+)
+from audit.results.report_data import (
     LOCATED,
     SCHEMA,
     CheckSummary,
@@ -41,15 +40,14 @@ from audit.report.contents import (
     Report,
     ReportedFinding,
 )
-from audit.report.wording import ICONS, counted, fold_line, list_command, named_ids, severity_counts
+from audit.results.run_report import SETTLED_AS, stream_findings
 from audit.sources.manifest_rows import FORMATS
 from audit.sources.paths import path_of
 from preflight.terminal import visible
 
 # Made once: `json.dumps` makes one for each call that is not plain.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-# Of each fold, findings that are told whole. Those of 60,000 files would take 30 MB, nearly all of
-# it one sentence and the same figures again and again; without these they take 10.
+# Complete findings of a fold; the others have no sentence and no figures.
 TOLD_WHOLE = 1000
 
 
@@ -58,12 +56,13 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
     head = {
         "schema": SCHEMA,
         "run": report.run,
+        "notice": report.version.notice,
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
         "summary": report.summary | _wrong_labels(report),
         "do_first": [_first_thing(report, thing) for thing in report.first],
         "costs": [asdict(cost) for cost in report.costs],
-        "waived": len(report.waived),
+        **{status: report.n_settled.get(status, 0) for status in SETTLED_AS},
         "failed_checks": [_failed_part(part) for part in report.failed_checks],
         "failed_readers": [_failed_part(part) for part in report.failed_readers],
         "folds": [_fold_facts(check, fold) for check in report.checks for fold in check.folds],
@@ -149,16 +148,16 @@ def _timing(report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# ---- SARIF ----
-
-
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a per cent sign that encodes nothing
 
 
 def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
-    """Yield the pieces of the SARIF log, a line a result; `found`: default, all of the run."""
+    """Yield the pieces of the SARIF log, a line a result; `found`: default, all of the run.
+
+    A fault that two checks report is one result.
+    """
     rules = sorted(report.checks, key=lambda check: check.code)
     places = {check.code: index for index, check in enumerate(rules)}
     bases = _bases(report.dataset.roots)
@@ -174,8 +173,9 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
-    for number, one in enumerate(stream_findings(report) if found is None else found):
-        result = _result(one, places, bases)
+    every = stream_findings(report) if found is None else found
+    for number, finding in enumerate(finding for finding in every if not finding.same_as):
+        result = _result(finding, places, bases)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
 
@@ -210,7 +210,7 @@ def _result(
 ) -> dict[str, Any]:
     files = zip_longest(found.sample_ids[:LOCATED], found.uris[:LOCATED], fillvalue="")
     located = [_location(sample, uri, bases) for sample, uri in files]
-    # Code hosts match results between runs by these fingerprints, not by line numbers.
+    # Code hosts match results between runs by these fingerprints.
     result: dict[str, Any] = {
         "ruleId": found.code,
         "level": LEVELS[found.severity],
@@ -244,7 +244,7 @@ def _artifact(uri: str, bases: Mapping[str, str]) -> dict[str, str]:
         return {"uri": _file_uri(path)}
     folder = max(inside, key=len)
     relative = path[len(folder.rstrip("/")) + 1 :]
-    # Quoted with its colons: one in the first part of a relative reference reads as a scheme.
+    # Colons are quoted: in the first part of a relative reference they read as a scheme.
     return {"uri": quote_from_bytes(os.fsencode(relative)), "uriBaseId": bases[folder]}
 
 
@@ -257,7 +257,6 @@ def _physical(artifact: dict[str, str]) -> dict[str, Any]:
 
 
 def _bases(roots: Mapping[str, str]) -> dict[str, str]:
-    """Return {folder: the name of its base}: ROOT, or ROOT_ and the source, each only once."""
     bases: dict[str, str] = {}
     for source, root in roots.items():
         plain = "ROOT_" + re.sub(r"[^A-Za-z0-9]", "_", source).upper() if source else "ROOT"
@@ -276,9 +275,6 @@ def _folder(root: str) -> str:
 
 def _file_uri(path: str) -> str:
     return "file://" + quote_from_bytes(os.fsencode(os.path.abspath(path))).rstrip("/")
-
-
-# ---- JUnit ----
 
 
 # Characters that XML 1.0 cannot hold, not even escaped.
@@ -305,6 +301,10 @@ def to_junit(report: Report) -> Iterator[str]:
 
 def _checks_suite(report: Report) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name="checks", timestamp=report.created)
+    properties = ElementTree.SubElement(suite, "properties")
+    for severity, n in report.counts.items():
+        name = f"findings.{severity.value}"
+        ElementTree.SubElement(properties, "property", name=name, value=str(n))
     for check in sorted(report.checks, key=lambda c: c.code):
         suite.append(_check_case(report, check))
     for part in report.failed:
@@ -352,7 +352,7 @@ def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.E
 
 
 def _count(suite: ElementTree.Element) -> None:
-    suite.set("tests", str(len(suite)))
+    suite.set("tests", str(len(suite.findall("testcase"))))
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
 
@@ -360,7 +360,6 @@ def _count(suite: ElementTree.Element) -> None:
 def _case(
     suite: str, name: str, tag: str, message: str | None, text: str = ""
 ) -> ElementTree.Element:
-    """Return a test case and what it says; nothing without a tag."""
     case = ElementTree.Element("testcase", classname=f"audit.{suite}", name=_plain(name))
     if tag:
         said = {} if message is None else {"message": _plain(message)}

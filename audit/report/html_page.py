@@ -1,7 +1,6 @@
 """The report as one HTML file, and in brief for a notebook; `preflight.pages` has the frame.
 
-The page grows with the checks and their examples, not with the findings. Templates: `page.html`,
-`boxes.html`, `notebook.html` beside this file.
+Templates: `page.html`, `boxes.html`, `notebook.html` beside this file.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from audit.report import wording
 from audit.report.boxes import SPLITS, render_boxes
-from audit.report.contents import SCHEMA, Dataset, Member, Report
-from audit.report.file_card import FileCard
 from audit.report.screen import the_rest
 from audit.report.thumbnails import ReportThumbnails, thumbnails_of
+from audit.results import formatting as wording
+from audit.results.file_details import FileCard
+from audit.results.report_data import SCHEMA, Dataset, Member, Report
 from preflight.pages import render_page
 from preflight.terminal import visible
 
@@ -83,9 +82,6 @@ def from_markdown(text: str) -> Markup:
         if token.type in ("heading_open", "heading_close"):
             token.tag = "h4"
     return Markup(renderer.renderer.render(tokens, renderer.options, {}))
-
-
-# ---- files by class, a column a split, each with its own scale: the shapes are compared ----
 
 
 def class_bars(data: Dataset) -> Markup | str:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from audit.annotations.box_statistics import BoxStatistics
 from audit.report.boxes import box_sentences
-from audit.report.contents import SCHEMA, CheckSummary, Dataset, Report
-from audit.report.wording import (
+from audit.results.formatting import (
     ICONS,
     OBJECT_HEAD,
     alarm,
@@ -24,6 +23,7 @@ from audit.report.wording import (
     size_rows,
     source_notes,
 )
+from audit.results.report_data import SCHEMA, CheckSummary, Dataset, Report
 from preflight.terminal import visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
@@ -33,7 +33,7 @@ CLASSES = 50
 
 def to_markdown(report: Report) -> str:
     """Return the report as one Markdown document; names from the dataset are escaped."""
-    above = f"**{escaped(alarm(report))}**" if report.wrong_labels else ""
+    above = f"**{escaped(alarm(report))}**" if alarm(report) else ""
     blocks = [
         MARK, above, f"# Audit of {escaped(report.dataset.name)}", escaped(headline(report))
     ]  # fmt: skip
@@ -76,7 +76,7 @@ def bullet_list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-# Cells are escaped by the caller: numbers and our own words need it not, names of files do.
+# The caller escapes cells.
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """Return a table; the last `numbers` columns are aligned right."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers

@@ -1,7 +1,6 @@
 """From a report to a file: the format is guessed from the extension, the file appears whole or not.
 
-A report never takes the place of a file that is not one: neither a part of a run nor, say, the
-dataset's own `annotations.json`.
+A report replaces only a report, never a part of a run or the dataset's own `annotations.json`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
-from audit.report.contents import SCHEMA, Report
-from audit.report.wording import TITLE
+from audit.results.formatting import TITLE
+from audit.results.report_data import SCHEMA, Report
 from preflight.files import real, regular
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def render(
 ) -> Iterator[str]:
     """Return the report in pieces as `txt`, `md`, `html`, `json`, `sarif` or `xml` (JUnit).
 
-    `pictures`: whether a page embeds small copies of them. Raises UsageError for another format.
+    `pictures`: whether a page embeds thumbnails. Raises UsageError for another format.
     """
     if format not in FORMATS:
         raise UsageError(
@@ -61,10 +60,8 @@ def render(
 def write_report(report: Report, path: Path, kind: str = "", *, pictures: bool = True) -> Path:
     """Write the report to `path` as `kind`, by default that of its extension; return the path.
 
-    `pictures`: whether a page embeds small copies of the pictures it tells of.
-
-    Raises UsageError for an unknown extension, a place that cannot be written, and a file that
-    exists and is not a report. An older report is replaced, atomically.
+    `pictures`: whether a page embeds thumbnails. Raises UsageError for an unknown extension, a path
+    that cannot be written, and a file that exists and is not a report.
     """
     kind = kind or path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -81,8 +78,9 @@ def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Pat
 
     `licence` is that of all files. Raises UsageError as `write_report`.
     """
-    from audit.report.card import collect_facts, to_card, to_croissant
+    from audit.report.card import to_card, to_croissant
     from audit.report.documents import dumped
+    from audit.results.card_facts import collect_facts
 
     if path.suffix.lower() != ".md":
         raise UsageError(f"{path}: a data card is Markdown: use -o card.md.")

@@ -1,133 +1,14 @@
-"""The evidence between two files: what they share, how they align, and how sure that is.
-
-Two files of one run are compared by what the scan stored: bytes, pixels, perceptual hashes, and
-their thumbnails, which are aligned here and now, so the answer is there for any two files and not
-only for verified pairs. Opens no image.
-"""
+"""The evidence between two files (`audit.results.pair_details`) as text for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from audit.neighbors.descriptor import describe
-from audit.neighbors.pairs.signature_store import load_signatures
-from audit.neighbors.transformation import describe_pair
-from audit.neighbors.verification import key_ranks, verify
-from audit.picture.signatures import is_comparable
-from audit.report.file_card import find_sample
 from audit.report.text import fact_table, heading, rendered
-from audit.report.wording import VERDICTS
-from audit.run.generations import open_run
-from audit.run.store import Store
+from audit.results.formatting import VERDICTS
+from audit.results.pair_details import PairCard
 from preflight.terminal import visible
-
-
-@dataclass(frozen=True, slots=True)
-class PairCard:
-    """Two samples of a run and what they share.
-
-    `kind`: bytes | pixels | near | different. `score`: log odds that they are one picture (None
-    where thumbnails are missing or blank), to be read against `threshold`. `transformation` turns
-    the first into the second. `looked`: a second look at the files decided. `grouped`: both are in
-    one group, whose representative is `representative`.
-    """
-
-    first: str
-    second: str
-    kind: str
-    distance: int | None
-    score: float | None
-    threshold: float | None
-    similarity: float | None
-    overlap: float | None
-    transformation: str
-    looked: bool
-    grouped: bool
-    representative: str | None
-
-
-def show_pair(run: Path, first: str, second: str) -> PairCard:
-    """Return the evidence between two samples, each named as `show` takes them.
-
-    Raises UsageError where a name fits none or several; RunError for a run that is absent.
-    """
-    with open_run(run) as store:
-        rows = [_row(store, find_sample(store, words)) for words in (first, second)]
-        said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
-        stored = _stored(store, *(row["pixel_hash"] for row in rows))
-        aligned = _aligned(run, *rows) | stored
-        same = rows[0]["representative"]
-        grouped = same is not None and same == rows[1]["representative"]
-        phashes = [row["phash"] for row in rows]
-        return PairCard(
-            first=rows[0]["id"],
-            second=rows[1]["id"],
-            kind=_kind(rows[0], rows[1], bool(stored)),
-            distance=None if None in phashes else int(phashes[0] ^ phashes[1]).bit_count(),
-            score=aligned.get("score"),
-            threshold=None if said is None else float(said),
-            similarity=aligned.get("similarity"),
-            overlap=aligned.get("overlap"),
-            transformation=aligned.get("transformation", ""),
-            looked=bool(aligned.get("verified_full_size", False)),
-            grouped=grouped,
-            representative=_name(store, same) if grouped else None,
-        )
-
-
-def _row(store: Store, name: str) -> dict[str, Any]:
-    sql = """
-        SELECT i.id, i.content_hash, i.pixel_hash, i.phash, p.representative
-        FROM images i JOIN pictures p USING (id) WHERE i.id = ?
-    """
-    return store.rows(sql, [name])[0]
-
-
-def _name(store: Store, pixel_hash: str) -> str:
-    return str(store.scalar("SELECT min(id) FROM pictures WHERE pixel_hash = ?", [pixel_hash]))
-
-
-def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> str:
-    for kind, key in (("bytes", "content_hash"), ("pixels", "pixel_hash")):
-        if first[key] is not None and first[key] == second[key]:
-            return kind
-    return "near" if near else "different"
-
-
-def _stored(store: Store, a: str | None, b: str | None) -> dict[str, Any]:
-    """Return what the scan verified of this pair: a second look overrules the thumbnails."""
-    if a is None or b is None:
-        return {}
-    sql = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
-    found = store.rows(sql, sorted((a, b)))
-    return found[0] if found else {}
-
-
-def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Align the two thumbnails; {} where one is missing or blank."""
-    names = [first["content_hash"], second["content_hash"]]
-    if None in names:
-        return {}
-    table, found = load_signatures(run, list(dict.fromkeys(names)))
-    # Two samples with the same bytes share one signature, which is compared with itself.
-    table = table if len(table) == 2 else np.repeat(table, 2)
-    if not found.all() or not is_comparable(table).all():
-        return {}
-    keys = [bytes.fromhex(row["pixel_hash"]) for row in (first, second)]
-    seen = verify(table, describe(table), np.array([[0, 1]]), key_ranks(keys))
-    return {
-        "score": float(seen.score[0]),
-        "similarity": float(seen.similarity[0]),
-        "overlap": float(seen.overlap[0]),
-        "transformation": describe_pair(table[0], table[1], seen, 0).words,
-    }
 
 
 def pair_text(card: PairCard, width: int = 100, color: bool = False) -> str:
@@ -145,14 +26,26 @@ def evidence_lines(card: PairCard) -> list[tuple[str, str]]:
     if card.score is None:
         lines.append(("match score", "none: a thumbnail is missing or blank"))
     else:
-        bound = "" if card.threshold is None else f" (threshold {card.threshold:.1f})"
-        lines.append(("match score", f"{card.score:.1f}{bound}"))
+        bound = "" if card.threshold is None else f" (threshold {card.threshold:+.2f})"
+        source = "stored by the scan, decides" if card.stored else "of the thumbnails, computed now"
+        lines.append(("match score", f"{card.score:+.2f}{bound}, {source}"))
+        if card.stored and card.thumbnail_score is not None:
+            rest = card.score - card.thumbnail_score
+            lines.append(
+                ("its parts", f"thumbnails {card.thumbnail_score:+.2f}, other checks {rest:+.2f}")
+            )
         lines.append(("similarity", f"{card.similarity:.3f} (correlation of gradients, -1..1)"))
         lines.append(("overlap", f"{card.overlap:.0%} of one image"))
         if card.kind != "different":
             lines.append(("change", f"{card.transformation} (first to second)"))
     if card.looked:
         lines.append(("verified", "at full resolution"))
+    elif card.rechecked:
+        decides = "" if card.stored else ", decides"
+        lines.append(("full-resolution check", f"{card.rechecked}{decides}"))
+    if card.group_scores and not card.stored:
+        scores = " and ".join(f"{score:+.2f}" for score in card.group_scores)
+        lines.append(("decided by", f"the scores against {card.representative}: {scores}"))
     if card.grouped:
         lines.append(("duplicate group", f"of {card.representative}"))
     return lines

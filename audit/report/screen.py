@@ -1,6 +1,6 @@
 """The end of a scan on one screen: how the data were read, what to fix first, what else is there.
 
-At most 30 lines of 100 columns, whatever was scanned. Everything else is `audit report RUN`.
+At most 30 lines of 100 columns.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import islice
 
 from rich.console import Group
 from rich.text import Text
 
+from audit.checking.check import all_checks
 from audit.records import Severity
-from audit.report.collect import stream_findings, total_counts
-from audit.report.contents import FirstThing, Report
 from audit.report.text import STYLES, alarm_line, heading, rendered
-from audit.report.wording import (
+from audit.results.formatting import (
     ICONS,
     counted,
     finding_line,
@@ -27,6 +26,9 @@ from audit.report.wording import (
     list_command,
     severity_counts,
 )
+from audit.results.report_data import FirstThing, Report, total_counts
+from audit.results.run_report import stream_findings
+from audit.sources.listed_splits import NOT_USED
 from preflight.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
@@ -57,8 +59,9 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
 
 def error_lines(report: Report) -> Iterator[str]:
     """Yield the errors for a log, one per line (`path CODE message`), at most `ERRORS`."""
-    errors = takewhile(lambda found: found.severity is Severity.ERROR, stream_findings(report))
-    for found in islice((found for found in errors if not found.same_as), ERRORS):
+    faults = (found for found in stream_findings(report) if not found.same_as)
+    errors = (found for found in faults if found.severity is Severity.ERROR)
+    for found in islice(errors, min(ERRORS, report.counts.error)):
         yield f"{finding_line(found)}\n"
     if (more := report.counts.error - ERRORS) > 0:
         run = shlex.quote(report.run)
@@ -101,9 +104,6 @@ def not_examined(report: Report) -> list[str]:
 
 def _ran_with_predictions(report: Report) -> bool:
     return any(c.code == "BOX027" and not c.completeness.startswith("0 ") for c in report.checks)
-
-
-# ---- parts ----
 
 
 def _source(report: Report) -> Text:
@@ -163,6 +163,9 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
     run = shlex.quote(report.run)
     shown = {code for thing in report.first for code in thing.codes}
     rest = [check for check in report.checks if check.code not in shown and check.counts.total]
+    custom = [f"{c.code} {c.name} {c.counts.total:,}" for c in rest if c.code not in all_checks()]
+    yield "Custom checks:", ", ".join(custom) + f": audit report {run}" if custom else ""
+    rest = [check for check in rest if check.code in all_checks()]
     if rest:
         codes = ", ".join(f"{c.code} {c.counts.total - c.repeats.total:,}" for c in rest[:5])
         more = f", and {counted(len(rest) - 5, 'more check')}" if len(rest) > 5 else ""
@@ -172,6 +175,7 @@ def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:
         )
     elif not report.counts.total:
         yield "Passed:", f"{counted(len(report.checks), 'check')}: audit report {run}"
+    yield "Note:", next((n for n in report.dataset.notes if n.startswith(NOT_USED)), "")
     yield "Skipped:", "; ".join(not_examined(report))
     yield "Labels:", _judged_by(report)
     yield "Exit code 1:", ends

@@ -13,9 +13,7 @@ from rich.text import Text
 from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
 from audit.report.boxes import box_sentences
-from audit.report.collect import stream_findings
-from audit.report.contents import CheckSummary, Counts, Example, Fold, Report
-from audit.report.wording import (
+from audit.results.formatting import (
     ICONS,
     OBJECT_HEAD,
     TITLE,
@@ -33,6 +31,8 @@ from audit.report.wording import (
     size_rows,
     source_notes,
 )
+from audit.results.report_data import CheckSummary, Counts, Example, Fold, Report
+from audit.results.run_report import stream_findings
 from preflight.terminal import visible
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -44,7 +44,7 @@ def to_text(
 ) -> str:
     """Return the report for a terminal of `width` columns, with ANSI colours if `color`.
 
-    `examples` bounds what is shown of each code; without `full` the dataset's tables are left out.
+    `examples`: most of each code; without `full` the dataset's tables are left out.
     """
     parts: list[RenderableType] = [*alarm_line(report), _title(report), _verdict(report)]
     if report.counts.total:
@@ -90,9 +90,6 @@ def severity_text(counts: Counts) -> Text:
             gap = " " if counts_text else ""
             counts_text.append(gap).append(f"{ICONS[severity]} {n:,}", STYLES[severity])
     return counts_text or Text("-", style="dim")
-
-
-# ---- top ----
 
 
 def alarm_line(report: Report) -> list[Text]:
@@ -214,9 +211,6 @@ def _object_table(stats: BoxStatistics) -> Table:
     for row in object_rows(stats, CLASSES):
         table.add_row(*map(Text, row))
     return table
-
-
-# ---- bottom ----
 
 
 def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:

@@ -1,9 +1,7 @@
 """Small JPEGs of samples, made from the files whenever a page or a report needs them.
 
-The files may have gone, changed or be hostile since the scan: they are opened in a worker process
-(`audit.picture.preview`), and a file that crashed a decoder, hung it or was a bomb in the scan is
-not opened again. What gives no picture gives a sentence. Making a thumbnail costs one decode (1 to
-20 ms); one of 160 px has about 4 kB. `audit.browse.pictures` keeps those of the app.
+Files are opened in a worker process (`audit.picture.preview`), because they may be hostile. A file
+that crashed or hung a decoder in the scan, or was a bomb, is not opened again.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import cv2
 
 from audit.picture.pixels import Pixels
 from audit.picture.preview import Preview, open_previews
-from audit.report.contents import Example, Member, Report
+from audit.results.report_data import Example, Member, Report
 from audit.sources.paths import reading_place
 
 LONGEST = 160  # px
@@ -46,7 +44,7 @@ class Pictured(Protocol):
 class Thumbnail:
     """A small JPEG and its size in px (0: unknown), or `error`: why there is none.
 
-    `note` says what the reader should know of the picture, such as that it changed since the scan.
+    `note`: a change of the file, for example.
     """
 
     data: bytes = b""
@@ -71,10 +69,7 @@ class ReportThumbnails:
 
 
 def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
-    """Return thumbnails of the first `limit` pictures, the worst example of every code first.
-
-    Those that show what varies in a class come beside them.
-    """
+    """Return thumbnails of the first `limit` pictures, the worst example of every code first."""
     members = list(dict.fromkeys(_by_rank(report)))
     ends = [member for _, two in (report.needs.ends if report.needs else ()) for member in two]
     shown = [*dict.fromkeys([*members[:limit], *ends])]

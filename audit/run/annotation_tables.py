@@ -148,7 +148,6 @@ ANNOTATION_TABLES: Mapping[str, tuple[Column, ...]] = {
 DERIVED = ("boxes", "box_doubts", "box_quality", "prediction_facts")
 """Tables made from the others and from what a scan was given: never copied from before."""
 
-# ---- statistics of boxes: small, made once a scan, so that every page reads them fast ----
 
 # Boxes that several annotation files give for one picture with one class and place count once.
 # Boxes without area, outside any sample, or of a picture without a size are not counted.

@@ -1,6 +1,6 @@
 """Parts: Parquet files of rows by content hash, each named by the hash of its own content.
 
-They are written once, never changed and shared by the generations of a run. Pages of Parquet have
+They are written once, never changed and shared by the versions of a run. Pages of Parquet have
 no checksums, so the name is what tells a damaged part. polars reads and writes them: the Parquet
 module of pyarrow takes 0.1 CPU s to import.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import blake3
 
-from audit.run.digests import write_synced
+from audit.run.synced_files import write_synced
 from preflight.files import read_regular
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""What a new scan keeps of an unfinished one and of the previous generation.
+"""What a new scan keeps of an unfinished one and of the previous version.
 
-The scan has the database of the previous generation attached as `previous`, once for all of this.
+The scan has the database of the previous version attached as `previous`, once for all of this.
 
 The listing is compared while it comes: mostly it is the same. As long as the samples are those of
-the previous generation, in its order, nothing is stored. The first that differs stores the equal
+the previous version, in its order, nothing is stored. The first that differs stores the equal
 ones before it, copied from there, and all after it. Where none differs, the table of the previous
-generation is read in place of one of its own: a re-scan that finds nothing new writes nothing.
+version is read in place of one of its own: a re-scan that finds nothing new writes nothing.
 Comparing takes 0.3 microseconds a sample, storing two.
 
 Rows of features are kept where a file is unchanged: its size, mtime and ctime are equal. ctime
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 PREVIOUS = "previous"
-"""The name under which a scan attaches the database of the generation before it."""
+"""The name under which a scan attaches the database of the version before it."""
 # The identity of a file's content as far as a directory listing can tell.
 FILE_KEY = "s.n_bytes || ' ' || s.mtime_ns || ' ' || s.ctime_ns"
 UNCHANGED = f"s.id = f.sample_id AND f.file_key = {FILE_KEY}"
@@ -44,7 +44,7 @@ UNSIGNED = (
     "(f.status IN ('ok', 'damaged') AND f.phash IS NOT NULL AND f.content_hash IS NOT NULL "
     "AND f.content_hash NOT IN (SELECT content_hash FROM signed))"
 )
-# A row of the previous generation that is as good as a new one.
+# A row of the previous version that is as good as a new one.
 LASTING = f"NOT {TRANSIENT} AND NOT ({UNSIGNED})"
 LISTED = (
     "samples", "label_columns", "several_labels", "declared_classes", "skipped_files",
@@ -55,7 +55,7 @@ LISTED = (
 def store_samples(store: Store, frames: Iterable[pl.DataFrame], *, compared: bool) -> int:
     """Fill `samples` with rows in the order of the source; return how many.
 
-    `compared` with those of the previous generation: where they are the same, `samples` is a view
+    `compared` with those of the previous version: where they are the same, `samples` is a view
     of them, for this connection alone, until `own_samples`.
     """
     coming, total = iter(frames), 0
@@ -90,18 +90,15 @@ def _count_equal(store: Store, coming: Iterator[pl.DataFrame]) -> tuple[int, pl.
 
 
 def is_listed_as_before(store: Store) -> bool:
-    """Return whether `samples` is the view of those of the previous generation."""
+    """Return whether `samples` is the view of those of the previous version."""
     return bool(store.columns("temp.samples"))
 
 
 def own_samples(store: Store) -> None:
-    """Copy the samples of the previous generation, where they are a view, into the own table."""
+    """Copy the samples of the previous version, where they are a view, into the own table."""
     if is_listed_as_before(store):
         store.execute("DROP VIEW temp.samples")
         store.execute("INSERT INTO samples FROM previous.samples")
-
-
-# ---- rows of features ----
 
 
 def keep_rows(
@@ -113,9 +110,9 @@ def keep_rows(
     content may be among the pending ones. `edited` are samples that are read whatever their times.
 
     `signed` has the column `content_hash`: pictures whose signature is stored; None if all those of
-    the previous generation are. The others are read again, because a comparison without them would
+    the previous version are. The others are read again, because a comparison without them would
     be incomplete. Returns the rows resumed from a killed scan, and the rows kept from the previous
-    generation: None where nothing at all changed since, so that nothing needs to be copied.
+    version: None where nothing at all changed since, so that nothing needs to be copied.
     """
     import polars as pl
 
@@ -155,7 +152,7 @@ def _resume(store: Store) -> int:
 
 
 def _keep(store: Store, lasting: str) -> int:
-    """Copy rows of the previous generation, and those of files that are gone; return how many."""
+    """Copy rows of the previous version, and those of files that are gone; return how many."""
     if not _same_measures(store):
         return 0
     n_before = store.scalar("SELECT count(*) FROM features")
@@ -179,7 +176,7 @@ def _same_measures(store: Store) -> bool:
 
 
 def _nothing_changed(store: Store, related_as: str, lasting: str) -> bool:
-    """Say whether listing, notes and metadata equal those of the previous generation."""
+    """Say whether listing, notes and metadata equal those of the previous version."""
     if (
         not _same_measures(store)
         or store.scalar("SELECT value FROM previous.meta WHERE key = 'related_as'") != related_as

@@ -1,6 +1,6 @@
 """The DuckDB store: schema, append, read. The only file that imports duckdb.
 
-A run keeps two databases per generation (`audit.run.generations` says where): `measurements.duckdb`
+A run keeps two databases per version (`audit.run.run_version` says where): `measurements.duckdb`
 holds what the source listed and what a scan measured; `findings.duckdb` holds what the checks said.
 Both are written once by one process, then only read, by any number of processes. Small text and
 numbers only: thumbnails and vectors live beside them in files of their own. Reading 100,000 rows of
@@ -10,6 +10,7 @@ the `images` view takes about 0.1 s; the cost of a scan is elsewhere.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import tempfile
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ DAMAGE = re.compile(
     "Corrupt database file|not a valid DuckDB database|Could not read enough bytes|"
     "[Ff]ailure while replaying WAL|Is a directory|[Dd]eserializ"
 )
+ANY_DATABASE = "A database of the run"
 READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 T = TypeVar("T")
 
@@ -145,8 +147,6 @@ class Store:
                     f"FROM measurements.main.{view} v JOIN other_splits o USING (id)"
                 )
 
-    # ---- what several readers need ----
-
     def share(self, make: Callable[..., T], *args: Hashable) -> T:
         """Return `make(self, *args)`, made once for all who ask until something is written.
 
@@ -156,8 +156,6 @@ class Store:
         if key not in self._shared:
             self._shared[key] = make(self, *args)
         return cast("T", self._shared[key])
-
-    # ---- writing ----
 
     def create_measurements(self, measured: Sequence[Column]) -> None:
         """Create the tables and views of a measurements database."""
@@ -264,8 +262,6 @@ class Store:
         self._con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         give_back_freed_memory()
 
-    # ---- reading ----
-
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """Return the rows of a SELECT as a polars frame."""
         import polars as pl
@@ -332,10 +328,21 @@ class Store:
         return row[0][0] if row else None
 
     def read_everything(self) -> None:
-        """Read every table of the connection's own database; raises DamagedError."""
-        tables = self.rows("SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal")
-        for row in tables:
-            self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(row['name'])} t")
+        """Read every table of the connection's own database.
+
+        Raises DamagedError, and OSError where the machine cannot read it.
+        """
+        try:
+            for name in self.table_names("estimated_size > 0"):
+                self.scalar(f"SELECT bit_xor(hash(t)) FROM {identifier(name)} t")
+        except duckdb.IOException as error:
+            raise OSError(errno.EIO, str(error).splitlines()[0]) from None
+
+    def table_names(self, condition: str = "true") -> list[str]:
+        """Return the names of the tables of every database of the connection."""
+        sql = f"SELECT table_name FROM duckdb_tables() WHERE NOT internal AND {condition}"
+        with _damage_explained():
+            return [row[0] for row in self._con.execute(sql).fetchall()]
 
     def lock_for_reading(self) -> None:
         """From now on no file, network or setting is reached through this connection."""
@@ -361,8 +368,6 @@ class Store:
         except (duckdb.Error, OSError) as error:  # OSError: what a reader of Arrow makes of it
             first = str(error).strip().splitlines()[0]
             raise UsageError(f"The SQL failed: {first}") from None
-
-    # ---- documents ----
 
     def set_meta(self, facts: Mapping[str, str]) -> None:
         """Store facts about the run, replacing those of the same key."""
@@ -456,7 +461,7 @@ def _damage_explained() -> Iterator[None]:
         if not DAMAGE.search(str(error)):
             raise
         said = str(error).splitlines()[0][:200]
-        raise DamagedError(f"A database of the run is damaged ({said})", AGAIN) from None
+        raise DamagedError(f"{ANY_DATABASE} is damaged ({said})", AGAIN) from None
 
 
 def findings_table(

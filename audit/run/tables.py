@@ -2,7 +2,7 @@
 
 The documents (docs/schema.md), the cases of the checks and the store are made from these. The
 columns of `features` are those of the picture (`audit.picture.features`). A change of a table is
-another schema version: runs of older ones are measured again.
+another schema version: runs of older versions are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from audit.records import Column
 from audit.run.annotation_tables import ANNOTATION_TABLES, BOX_STATISTICS_TABLES
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BOX_STATISTICS_VERSION = 3
 """Another one makes the next scan relate labels and boxes anew; no file is read for it."""
 SAMPLES: tuple[Column, ...] = (
@@ -176,6 +176,7 @@ OTHER_TABLES: Mapping[str, tuple[Column, ...]] = {
     **ANNOTATION_TABLES,
     **BOX_STATISTICS_TABLES,
 }
+MEASUREMENT_TABLES = ("samples", "features", *OTHER_TABLES)
 FINDINGS_TABLES: Mapping[str, tuple[Column, ...]] = {
     "findings": (
         Column(

@@ -3,7 +3,7 @@
     python -m audit.run.user_query          reads a request from its input (`audit.machine.watched`)
 
 DuckDB bounds neither the time inside a block of rows nor the memory of lists and texts, so its own
-limits protect nobody: the process is watched, and killed. It reads one generation of a run, without
+limits protect nobody: the process is watched, and killed. It reads one version of a run, without
 files, network or settings, and returns rows as an Arrow stream, or the first of them as JSON.
 """
 
@@ -19,8 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 from audit.errors import UsageError
 from audit.machine.watched import ProgramEndedError, run_program, serve_request
 from audit.records import finite, json_value
-from audit.run import generations
-from audit.run.generations import Generation
+from audit.run import run_version
+from audit.run.run_version import RunVersion
 from audit.run.store import distinct
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ TOO_MUCH = f"The SQL returns more than {MAX_JSON_BYTES >> 20} MB: select fewer r
 def query_frame(
     run: Path, sql: str, tags: pl.DataFrame | None = None, within_s: float | None = None
 ) -> pl.DataFrame:
-    """Return the rows of one SELECT or EXPLAIN over the current generation of a run.
+    """Return the rows of one SELECT or EXPLAIN over the current version of a run.
 
     `tags`: (id, tag), read as a table; `within_s`: when the query is ended. Raises UsageError for a
     query that fails or takes too much, RunError for a run that cannot be read.
@@ -66,7 +66,7 @@ def query_json(run: Path, sql: str, limit: int) -> bytes:
 
 
 def _query(run: Path, request: Mapping[str, Any], payload: bytes, within_s: float | None) -> bytes:
-    found = generations.require(run)
+    found = run_version.require(run)
     paths = {"path": str(found.path.absolute()), "findings": str(found.findings.absolute())}
     threads = {"threads": THREADS} if within_s else {}
     try:
@@ -75,17 +75,14 @@ def _query(run: Path, request: Mapping[str, Any], payload: bytes, within_s: floa
         raise UsageError(f"The SQL failed: it {error}") from None
 
 
-# ---- inside the process ----
-
-
 def answer_query(request: Mapping[str, Any], payload: bytes, output: IO[bytes]) -> None:
     """Write the rows of the query that is requested."""
     import pyarrow as pa
 
-    generation = Generation(Path(request["path"]), Path(request["findings"]))
+    version = RunVersion(Path(request["path"]), Path(request["findings"]))
     tags = pa.ipc.open_stream(payload).read_all() if payload else None
     with (
-        generations.open_for_users(generation, tags, request.get("threads")) as store,
+        run_version.open_for_users(version, tags, request.get("threads")) as store,
         store.user_query(request["sql"]) as reader,
     ):
         if "limit" in request:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from audit.errors import LockedError, RunError
 from audit.records import sample_id
-from audit.run import generations
+from audit.run import run_version
 
 NAME = "lock"
 MARKER = ".preflight-run"
@@ -35,7 +35,7 @@ def claim_run(run: Path) -> None:
         return
     try:
         names = sorted(os.listdir(run)) if run.is_dir() else []
-        if names and not generations.is_run_folder(run):
+        if names and not run_version.is_run_folder(run):
             shown = ", ".join(map(sample_id, names[:3])) + (", ..." if len(names) > 3 else "")
             raise RunError(
                 f"{run} is not empty and not a run (it contains {shown}): give a new or empty "

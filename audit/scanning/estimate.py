@@ -1,8 +1,6 @@
-"""What a large scan will take, said before it does: from its first files, and from larger scans.
+"""Estimate what a large scan takes: from its first files, and from larger scans.
 
-Reading goes on as fast as it began. Comparing and judging cost `RELATE_S` CPU seconds a picture,
-and a run keeps `DISK_BYTES` of each: both of 6,000 real pictures of 32 px. Memory is that of scans
-of 60,000 to 1,000,000 files (docs/benchmarks.md).
+Source of `RELATE_S` (CPU s per image), `DISK_BYTES` (per image) and memory: docs/benchmarks.md.
 """
 
 from __future__ import annotations

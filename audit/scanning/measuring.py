@@ -1,11 +1,7 @@
-"""Listing and measuring: what a source holds becomes rows, and what is new in it is decoded.
+"""Listing and measuring: a source becomes rows, and new files are decoded.
 
-Used by `audit.scanning.scanning` alone. What waits to be stored is at most `APPEND_S` old, so that
-a scan that is killed loses little.
-
-A file counts as unchanged by its size and times. Two questions need its bytes, but no decoder: is
-a new file one that was moved, and (`audit scan --hash-all`) is an unchanged one really what it was?
-Both hash files in the worker processes and compare with the stored content hash.
+A file counts as unchanged by its size and times. Moved files and `--hash-all` need its bytes, but
+no decoder: worker processes compare the content hash.
 """
 
 from __future__ import annotations
@@ -62,9 +58,7 @@ APPEND_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the work is: `phase` is list, verify, measure, prepare, relate, embed or judge; counts
-    are files, pictures, or checks.
-    """
+    """The state of work: `phase` (list, verify, measure, prepare, relate, embed, judge), counts."""
 
     phase: str
     done: int
@@ -95,10 +89,7 @@ def ignore_progress(_: Progress) -> None:
 def list_source(
     store: Store, source: Source, progress: ProgressCallback, *, compared: bool = False
 ) -> int:
-    """Store what a source lists and says of itself; return how many files.
-
-    `compared` with the generation attached as `previous`: equal samples are not stored again.
-    """
+    """Store what a source lists; return how many files. `compared`: skip samples of `previous`."""
 
     def listed() -> Iterator[pl.DataFrame]:
         total = 0
@@ -197,10 +188,7 @@ def measure_pending(
     total: int,
     place: SharedPlace | None = None,
 ) -> None:
-    """Measure the files of the table `pending`; `done` of `total` were measured before.
-
-    With a `place` that all workers see, they write their rows there, in parts.
-    """
+    """Measure the table `pending`, after `done` of `total`; `place`: workers write rows there."""
     errors = 0
     progress(Progress("measure", done, total))
     pending = rows.store.pages("SELECT id, file_key, uri, n_bytes FROM pending ORDER BY rowid")
@@ -247,10 +235,7 @@ def _answers(
 def _measure_again(
     executor: Executor, measurer: Measurer, jobs: Jobs, failure: Failure
 ) -> Measured:
-    """Measure a file whose worker failed, and drop the columns of the user's own that cause it.
-
-    Where the worker fails without any of them too, the row says that the file cannot be decoded.
-    """
+    """Measure a file whose worker failed, without the custom columns that cause the failure."""
 
     def with_columns(sound: Sequence[OwnColumn]) -> tuple[OwnColumn, ...]:
         return tuple(c if c in sound else c.dropped(failure.text) for c in measurer.own)
@@ -313,10 +298,7 @@ def cut_chunks(
 def choose_workers(
     config: Config, jobs: int | None, store: Store, table: str, executor: Executor | None
 ) -> tuple[Config, Executor]:
-    """Return workers to open the files of a table, and settings with the memory each may take.
-
-    Without `jobs`, a worker beyond the first is started for each second of work.
-    """
+    """Return workers for the files of a table (default: one per second of work), and settings."""
     if executor is not None:
         return config, executor
     uris = store.rows(
@@ -334,18 +316,12 @@ def choose_workers(
     return replace(config, limits=limits), Processes(wanted, config.timeout_s, limits.max_memory)
 
 
-# ---- files whose content an earlier scan knows: moved ones, and edits a listing does not show ----
-
-
 def find_unseen_edits(
     store: Store, executor: Executor, limits: Limits, progress: ProgressCallback
 ) -> list[str]:
-    """Hash every file that counts as unchanged; return the ids of those that are not.
+    """Hash every file that counts as unchanged; return the ids of those that changed.
 
-    The last generation is attached to `store` as `previous`.
-
-    What cannot be read any more is among them, and what could not be read then and can be now: it
-    is measured again.
+    Includes files that became readable or unreadable.
     """
     known = f"FROM previous.features f JOIN samples s ON {UNCHANGED}"
     total = store.scalar(f"SELECT count(*) {known}")
@@ -362,11 +338,7 @@ def find_unseen_edits(
 
 
 def keep_moved(store: Store, executor: Executor, limits: Limits) -> int:
-    """Give pending files the rows of `lost` files with equal content; return how many.
-
-    Only files of the size of a lost one are hashed. Rows follow from the content, but for the
-    extension.
-    """
+    """Give pending files the rows of `lost` files with equal content; return how many."""
     import polars as pl
 
     wanted = store.pages(
@@ -401,7 +373,6 @@ def keep_moved(store: Store, executor: Executor, limits: Limits) -> int:
 def _hash_files(
     rows: Iterator[tuple[str, str, str, int]], executor: Executor, limits: Limits
 ) -> Iterator[tuple[FileJob, str | None]]:
-    """Yield every file with the hash of its content, None where it cannot be read."""
     for jobs, outcome in executor.run(Hasher(limits), cut_chunks(rows)):
         found = [None] * len(jobs) if isinstance(outcome, Failure) else outcome
         yield from zip(jobs, found, strict=True)

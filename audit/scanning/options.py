@@ -1,7 +1,6 @@
-"""The options of a scan, each with its meaning: said once, for the command, Python and the app.
+"""The options of a scan, each with its meaning, for the command, Python and the app.
 
-`prepare` makes of the words a request that can begin. Light at import: the command line reads the
-meanings for its help, which answers at once.
+Light at import: the command line reads the meanings for its help.
 """
 
 from __future__ import annotations
@@ -61,10 +60,9 @@ class ScanOptions:
         return found[1] if found else ""
 
     def prepare(self, sources: Sequence[str], run: Path | None = None) -> ScanRequest:
-        """Return the request for a folder, a manifest or several `name=PATH`; reads no file of it.
+        """Return the request for a folder, a manifest or several `name=PATH`; reads no file.
 
-        `run` is runs/<dataset name> if None. Raises UsageError for whatever is wrong with the
-        words.
+        `run`: default runs/<dataset name>. Raises UsageError for invalid options.
         """
         from audit.checking.config import Config, load_config
         from audit.scanning.scanning import ScanRequest
@@ -123,7 +121,6 @@ class ScanOptions:
 
 
 def _executor(config: Config) -> Executor | None:
-    """Return a cluster, or None for processes of this machine."""
     if config.executor == PROCESSES:
         return None
     from audit.cluster.ray_cluster import RayCluster
@@ -132,7 +129,6 @@ def _executor(config: Config) -> Executor | None:
 
 
 def _shared_place(config: Config, roots: Iterable[str]) -> SharedPlace | None:
-    """Return the writable place where nodes leave what they measure; None without one."""
     from audit.cluster.shared_place import SharedPlace
     from audit.errors import UsageError
     from audit.sources.paths import path_of

@@ -1,13 +1,8 @@
 """A scan in five steps: list, measure, relate, judge, publish; and the re-check, which only judges.
 
-A scan lists the source (one stat a file), keeps the rows of files whose size, mtime and ctime did
-not change, measures the rest, looks for near-duplicates, runs the checks and publishes by rename.
-Killed at any moment, the next scan goes on from the rows already stored, and nothing half-done is
-ever visible. Where nothing changed at all, the published generation is confirmed and stays. The
-library never prints: progress goes to a callback.
-
-The generation before is verified once, against its digest, and attached once, as `previous`: each
-step asks that one connection.
+Every step stores its rows, and publishing is a rename: a killed scan continues, and nothing
+half-done is visible. The library never prints: progress goes to a callback. The previous version
+is attached once, as `previous`.
 """
 
 from __future__ import annotations
@@ -18,15 +13,16 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from audit.checking.check import all_checks
 from audit.checking.config import Config
 from audit.checking.own import OwnCode, failed_columns, in_order, load_own
 from audit.checking.runner import CheckConfig, checks_key, configure_checks, run_checks
-from audit.compare.history import note_history
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
 from audit.machine.executors import Executor, Processes
@@ -38,11 +34,10 @@ from audit.picture.features import feature_versions
 from audit.picture.measure import Measurer, feature_columns
 from audit.picture.own_columns import lost_column
 from audit.picture.signatures import SIGNATURE_VERSION
-from audit.run import generations
-from audit.run.digests import find_damage
-from audit.run.generations import MEASUREMENTS, Generation
-from audit.run.healing import heal_run
+from audit.results.history import note_history
+from audit.run import run_version
 from audit.run.reuse import LISTED, PREVIOUS, keep_rows
+from audit.run.run_version import MEASUREMENTS, Reusable, RunVersion
 from audit.run.store import Store
 from audit.run.tables import BOX_STATISTICS_VERSION, SCHEMA_VERSION
 from audit.run.writer_lock import hold_run
@@ -71,15 +66,11 @@ FIRST_FINDINGS = "findings-0001.duckdb"
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """A scan that can begin: its source is open, its words are understood.
+    """A scan that can begin, with its source open (options: `audit.scanning.options`).
 
-    `checks` selects the checks to run; images are measured alike, but embeddings are computed only
-    where one of the checks reads them, or where `vectors` is given: which vectors judge the labels.
-    `jobs` is the number of worker processes (default: the usable cores). With `parts`, a place that
-    the workers of `executor` see, they leave there what they measure, and the search for
-    near-duplicates is spread over them. With `verify` every file is hashed, and one whose content
-    is another is read again, whatever size and times say. With `lock` the run is locked from list
-    to publish. What a person may say of it: `audit.scanning.options`.
+    `vectors`: the embeddings that judge labels, computed if given or if one of `checks` needs
+    them. `jobs`: worker processes (default: usable cores). `parts`: a folder that the workers of
+    `executor` share. `verify`: hash every file. `lock`: hold the lock of the run.
     """
 
     source: Source
@@ -96,12 +87,9 @@ class ScanRequest:
     def carry_out(
         self, progress: ProgressCallback = ignore_progress, clock: Stopwatch | None = None
     ) -> ScanResult:
-        """Measure what is new, run the checks, publish a generation of the run.
+        """Measure new files, run the checks and publish a version; `clock` times the stages.
 
-        `clock` gets the laps of the stages.
-
-        Raises LockedError when another writer holds the run, UsageError for unknown checks or
-        thresholds, MachineError where disk or memory ran out: the next scan goes on from there.
+        Raises LockedError, UsageError for unknown checks or thresholds, and MachineError.
         """
         own = load_own(self.config.plugins, self.source.roots.values())
         judge = _Judge(_configured(self.checks, self.config, own), own, progress)
@@ -111,10 +99,10 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a scan did, in files: all, read now, kept from before, resumed; its stages' seconds.
+    """What a scan did: files in total, read, reused, resumed; seconds of its stages.
 
-    `moved` of those kept have another name than before. `edited_unseen` are the ids of those whose
-    content changed although size and times did not: None where that was not asked for (`verify`).
+    `moved`: reused under another name. `edited_unseen`: ids with edits that size and times hide,
+    None without `verify`. `notice`: what did not open, and what the scan continued from.
     """
 
     run: Path
@@ -126,6 +114,7 @@ class ScanResult:
     laps: Mapping[str, Lap] = field(default_factory=dict)
     moved: int = 0
     edited_unseen: Sequence[str] | None = None
+    notice: str = ""
 
 
 def scan(
@@ -143,25 +132,25 @@ def recheck(
     progress: ProgressCallback = ignore_progress,
     lock: bool = True,
     recall: bool = False,
-) -> None:
-    """Run the checks again over a run's measurements, reading no image; publishes new findings.
+) -> str:
+    """Run the checks again over the measurements of a run, and publish new findings.
 
-    With `recall` a few pictures are read after all, to measure what share of changed copies the
-    search for near-duplicates finds.
-
-    Raises LockedError when another writer holds the run, unless `lock` is False.
+    Returns what did not open, "" without a problem. `recall`: read a few images to measure the
+    recall of near-duplicates. Raises LockedError if `lock` and another writer holds the run.
     """
     config = config or Config()
-    found = generations.require_whole(run)  # said before a lock makes its folder
+    found = run_version.require_measured(run)  # said before a lock makes its folder
     own = load_own(config.plugins, _roots(found) if config.plugins else ())
     judge = _Judge(_configured(checks, config, own), own, progress, config if recall else None)
     with hold_run(run, "recheck", enabled=lock):
-        heal_run(run)
+        run_version.remove_rests(run)
         # read again inside the lock: a scan may have published since
-        judge.publish(run, generations.require_whole(run))
+        version = run_version.require_measured(run)
+        judge.publish(run, version)
+    return version.notice
 
 
-def _with_columns_of(previous: Generation, own: OwnCode) -> OwnCode:
+def _with_columns_of(previous: RunVersion, own: OwnCode) -> OwnCode:
     """Return the user's code with the columns measured before: an error costs no second scan."""
     with Store.open(previous.measurements) as store:
         before = json.loads(store.meta().get("measured_as", "{}")).get("own", {})
@@ -171,37 +160,32 @@ def _with_columns_of(previous: Generation, own: OwnCode) -> OwnCode:
     return replace(own, columns=in_order((*own.columns, *lost)))
 
 
-def _roots(generation: Generation) -> Sequence[str]:
-    with Store.open(generation.measurements) as store:
+def _roots(version: RunVersion) -> Sequence[str]:
+    with Store.open(version.measurements) as store:
         return list(json.loads(store.meta().get("roots", "{}")).values())
 
 
 def _configured(
     wanted: Sequence[str] | None, config: Config, own: OwnCode
 ) -> Sequence[CheckConfig]:
-    """Return the wanted checks, those of the user's own among them, with their thresholds."""
     known = all_checks().keys() | {check.code for check in own.checks}
     if not own.broken and (unknown := sorted(config.thresholds.keys() - known)):
         raise UsageError(f"[checks.{unknown[0]}]: no file of [plugins] has this check.")
     return configure_checks(wanted, config.thresholds, own.checks)
 
 
-# ---- the five steps ----
-
-
 @dataclass(slots=True)
 class _Scan:
-    """A scan at work, in a run that this process has locked: its request, and what it has found.
+    """A scan of a locked run; `unchanged`: the previous version, if nothing changed.
 
-    `config` gets the memory that each worker may take when workers are chosen. `unchanged`: the
-    generation before, where nothing is to be made again. `kept` and `moved` are files whose rows
-    are those of before.
+    `kept`, `moved`: files with rows of the previous version.
     """
 
     request: ScanRequest
     judges: _Judge
     config: Config
-    previous: Generation | None
+    reusable: Reusable
+    previous: RunVersion | None
     place: SharedPlace | None
     clock: Stopwatch
     total: int = 0
@@ -210,14 +194,15 @@ class _Scan:
     kept: int = 0
     moved: int = 0
     edited: Sequence[str] = field(default_factory=list)
-    unchanged: Generation | None = None
+    unchanged: RunVersion | None = None
     predicted: BoxResults | None = None
 
     @classmethod
     def begin(cls, request: ScanRequest, judges: _Judge, clock: Stopwatch) -> _Scan:
-        """Heal the run, and find the generation whose rows can be taken over."""
-        heal_run(request.run)
-        previous = generations.find_reusable(request.run)
+        """Remove what a killed scan left, and find the version whose rows can be taken over."""
+        run_version.remove_rests(request.run)
+        reusable = run_version.find_reusable(request.run)
+        previous = reusable.version
         if judges.own.broken and previous is not None:
             judges = replace(judges, own=_with_columns_of(previous, judges.own))
         place = request.parts
@@ -226,7 +211,7 @@ class _Scan:
             made = json.dumps([request.source.roots, request.run.name, as_now], sort_keys=True)
             digest = hashlib.blake2b(made.encode(), digest_size=12).hexdigest()
             place = place.below(f"parts-{digest}")
-        return cls(request, judges, request.config, previous, place, clock)
+        return cls(request, judges, request.config, reusable, previous, place, clock)
 
     @property
     def run(self) -> Path:
@@ -237,7 +222,7 @@ class _Scan:
         return self.judges.progress
 
     def carry_out(self) -> ScanResult:
-        with Store.create(generations.building(self.run) / MEASUREMENTS) as store:
+        with Store.create(run_version.building_folder(self.run) / MEASUREMENTS) as store:
             self.list(store)
             if self.unchanged is None:
                 workers = self.measure(store)
@@ -248,7 +233,7 @@ class _Scan:
         return ScanResult(
             self.run, self.total, self.pending, self.kept + self.moved, self.resumed,
             self.unchanged is not None, self.clock.laps, self.moved,
-            self.edited if self.request.verify else None,
+            self.edited if self.request.verify else None, self.reusable.notice,
         )  # fmt: skip
 
     def list(self, store: Store) -> None:
@@ -285,9 +270,10 @@ class _Scan:
         config, preparation = self.config, None
         if isinstance(workers, Processes):
             # the search is loaded while processes read the files: there is time then
-            from audit.neighbors.preparation import start_preparation
-
-            preparation = start_preparation()
+            preparation = Thread(
+                target=import_module, args=("audit.neighbors.search",), daemon=True
+            )
+            preparation.start()
         self.moved = keep_moved(store, workers, config.limits)
         self.pending -= self.moved
         rows = WaitingRows(store, self.run)
@@ -350,7 +336,6 @@ class _Scan:
         store.checkpoint()
 
     def _related_as(self, store: Store) -> str:
-        """Return how this scan relates images: embeddings it does not need stay where they are."""
         vectors = self.request.vectors
         full = _related_as(self.config, vectors)
         if self.previous is None or self.judges.needs_embeddings(vectors):
@@ -383,17 +368,21 @@ class _Scan:
     def judge(self) -> None:
         """Run the checks over what was measured; where nothing changed, only if they are others."""
         if self.unchanged is None:
-            built = generations.building(self.run)
+            built = run_version.building_folder(self.run)
             self.judges.write(built / MEASUREMENTS, built / FIRST_FINDINGS)
         else:
-            generations.discard_building(self.run)
-            self.judges.publish_if_needed(self.run, self.unchanged)
+            run_version.discard_building(self.run)
+            self.judges.publish_if_needed(
+                self.run, self.unchanged, is_current=self.reusable.is_current
+            )
         self.clock.lap("checks")
 
     def publish(self) -> None:
-        """Make what was built the current generation; remove what nodes of a cluster left."""
+        """Make what was built the current version; remove damaged ones, and what a cluster left."""
         if self.unchanged is None:
-            note_history(self.run, self.previous, generations.publish(self.run, FIRST_FINDINGS))
+            note_history(self.run, self.previous, run_version.publish(self.run, FIRST_FINDINGS))
+        for folder in self.reusable.damaged:
+            run_version.remove_version(folder)
         if self.place is not None:
             self.place.remove()
 
@@ -402,15 +391,9 @@ class _Scan:
         return choose_workers(self.config, request.jobs, store, table, request.executor)
 
 
-# ---- findings ----
-
-
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Runs checks over measurements; `own` may add columns, and parts that broke.
-
-    `recall`: how to open pictures to measure the recall of near-duplicates; None: not asked for.
-    """
+    """Run checks over measurements; `own`: custom code; `recall`: how to open images."""
 
     checks: Sequence[CheckConfig]
     own: OwnCode
@@ -435,32 +418,31 @@ class _Judge:
                 store, target, self.checks, lambda *n: progress(Progress("judge", *n)), broken
             )
 
-    def publish_if_needed(self, run: Path, generation: Generation) -> None:
-        """Re-check an unchanged dataset where checks or thresholds differ from the published ones.
-
-        Findings that are damaged are made again too; the generation may be an older one, where the
-        published one is damaged: then it is published.
-        """
-        if not self.own.broken and not find_damage(generation.findings):
-            with Store.open(generation.findings) as store:
+    def publish_if_needed(self, run: Path, version: RunVersion, *, is_current: bool) -> None:
+        """Re-check an unchanged dataset if checks, thresholds or findings need it."""
+        damage = run_version.find_damage(version.findings)
+        if not self.own.broken and not damage:
+            with Store.open(version.findings) as store:
                 same = store.scalar("SELECT key FROM checked_as") == checks_key(self.checks)
             if same:
-                if not generation.named:
-                    generations.make_current(run, generation)
+                if not is_current:
+                    run_version.make_current(run, version)
                 return
-        self.publish(run, generation)
+        published = self.publish(run, version)
+        if damage and published != version:
+            run_version.remove_files([version.findings])
 
-    def publish(self, run: Path, generation: Generation) -> None:
-        """Write findings beside those that a generation has, and publish them."""
-        name = generations.next_findings(generation)
-        built = generation.path / f"{name}.building"
-        self.write(generation.measurements, built)
-        published = generations.publish_findings(run, generation, built, name)
-        note_history(run, generation, published)
+    def publish(self, run: Path, version: RunVersion) -> RunVersion:
+        """Write findings beside those that a version has, and publish them; return the version."""
+        name = run_version.next_findings(version)
+        built = version.path / f"{name}.building"
+        self.write(version.measurements, built)
+        published = run_version.publish_findings(run, version, built, name)
+        note_history(run, version, published)
+        return published
 
 
 def _measure_recall(store: Store, run: Path, config: Config) -> None:
-    """Let this connection see the recall of near-duplicates, measured now."""
     from audit.neighbors.pairs.relate import recall_facts
     from audit.neighbors.search import SearchOptions
 
@@ -470,9 +452,6 @@ def _measure_recall(store: Store, run: Path, config: Config) -> None:
     store.execute("CREATE TEMP TABLE relate_facts AS SELECT * FROM relate_facts")
     for key, value in facts.items():
         store.execute("UPDATE relate_facts SET value = ? WHERE key = ?", [value, key])
-
-
-# ---- what makes measurements alike ----
 
 
 def _start_building(store: Store, config: Config, own: OwnCode) -> None:
@@ -513,9 +492,6 @@ def _related_as(config: Config, vectors: VectorOptions | None) -> str:
         "boxes": BOX_STATISTICS_VERSION,
     }  # fmt: skip
     return json.dumps(made, sort_keys=True)
-
-
-# ---- facts ----
 
 
 def _facts(source: Source) -> dict[str, str]:

@@ -1,9 +1,7 @@
-"""How `/api/v1` answers: who asks, which route, with which words; all else is one sentence of JSON.
+"""How `/api/v1` checks requests, enforces roles and answers; errors are one sentence of JSON.
 
-A route is a row (`ApiRoute`): method, path, least role, function, answer, parameters. By the row a
-request is checked and the role enforced, and from it the OpenAPI document is made. Who asks says so
-by `Authorization: Bearer TOKEN` alone, so that no page of another site can use a browser's cookie.
-The functions run in threads; a person has at most `AT_ONCE` requests at work.
+`ApiRoute` rows drive the checks and the OpenAPI document. Only `Authorization: Bearer TOKEN`
+authenticates, so that no other site can use a browser's cookie.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ from urllib.parse import parse_qsl
 
 import polars as pl
 
-from audit.browse.people import Person
 from audit.errors import AuditError, UsageError, error_place
 from audit.records import finite, json_value
 from audit.service.bodies import SMALL_BODY, parse_apart, parse_object
 from audit.service.datasets import Service
 from audit.service.jobs import ServedDataset
+from audit.service.people import Person
 
 T = TypeVar("T")
 ROOT, JSON = "/api/v1", "application/json"
@@ -61,13 +59,9 @@ class RefusedError(AuditError):
 
 
 class Turns:
-    """What `at_once` persons may do at a time, each once; others wait, in order.
-
-    Waiting takes no thread, and no lock of an event loop.
-    """
+    """At most `at_once` persons at a time, each with one request; waiting takes no thread."""
 
     def __init__(self, at_once: int) -> None:
-        """Begin with nobody waiting."""
         self._at_once = at_once
         self._people = list[str]()
 
@@ -92,9 +86,9 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class ApiField:
-    """A word of a request: `place` is path, query, header or body, `kind` string, integer, object,
-    texts (an object of strings, which becomes a frame of `id` and `value`) or array (of strings).
-    `least` and `most` bound an integer, or the number of items.
+    """A parameter: `place` is path, query, header or body; `kind` string, integer, object (of
+    strings, which becomes a frame of `id` and `value`) or array (of strings). `least` and `most`
+    bound an integer, or the number of items.
     """
 
     name: str
@@ -166,10 +160,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """A row of the table; `answer` returns what becomes JSON, or a `Reply` of another `kind`.
-
-    Where requests of a kind are heavy, `turns` bounds how many are at work.
-    """
+    """A row of the table; `answer` returns JSON or a `Reply`; `turns` bounds heavy requests."""
 
     method: str
     path: str
@@ -242,9 +233,6 @@ def describe_api(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         "servers": [{"url": ROOT}], "security": [{"token": []}], "paths": paths,
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }  # fmt: skip
-
-
-# ---- serving ----
 
 
 Message = MutableMapping[str, Any]

@@ -1,10 +1,8 @@
-"""JSON that somebody sent: parsed in this process where it is small, else in a process of its own.
+"""Parse JSON from a request: here if it is small, else in a process of its own.
 
     python -m audit.service.bodies          reads a body from its input (`audit.machine.watched`)
 
-`json` holds the interpreter lock for a whole text, so that a thread would stop the server too. Of a
-large body come back: long texts as they are, objects of texts as Arrow columns (`id`, `value`), and
-the rest as JSON of at most 1 MB.
+`json` holds the interpreter lock for a whole text, so that a thread would stop the server too.
 """
 
 from __future__ import annotations
@@ -39,10 +37,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def parse_apart(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that was sent, parsed in another process; objects of many texts are
-    polars frames (`id`, `value`).
+    """Return a JSON object, parsed in another process; large objects of texts become frames.
 
-    Raises UsageError for what is no object, or takes too much time, memory or space.
+    Raises UsageError for another document, or one over the limits of time, memory or size.
     """
     import polars as pl
 
@@ -58,9 +55,6 @@ def parse_apart(body: bytes) -> dict[str, Any]:
         found[name] = part.decode() if kind == "text" else pl.read_ipc_stream(part)
         start += size
     return dict(found)
-
-
-# ---- inside the process ----
 
 
 def split_body(_: Mapping[str, Any], body: bytes, output: IO[bytes]) -> None:

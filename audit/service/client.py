@@ -1,10 +1,9 @@
-"""A run of a service from Python: `audit.connect(url, token)` gives what can be read of its runs.
+"""Read the runs of a service from Python: `audit.connect(url, token)`.
 
     pets = audit.connect("http://127.0.0.1:8501", token).open("pets")
     pets.findings
 
-Frames and names are those of `Run`; each is asked for when it is used, in pages, by HTTP. An error
-of the service is a UsageError with its sentence. Standard library and polars alone.
+Frames and names are those of `Run`. Errors of the service are UsageErrors.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from uuid import uuid4
 
 import polars as pl
 
-from audit.compare.history import read_history
 from audit.errors import UsageError
+from audit.results.history import read_history
 from preflight.push import refusal_of
 
 PATIENCE_S = 60.0
@@ -33,7 +32,6 @@ class Connection:
     """A service, asked as the person whose token this is."""
 
     def __init__(self, url: str, token: str) -> None:
-        """Name the service; `url` may be the link of an invitation."""
         self._root, self._token = f"{url.split('?')[0].rstrip('/')}/api/v1", token
 
     @property
@@ -66,7 +64,6 @@ class RemoteRun:
     """The run of a dataset of a service: frames as those of `Run`, where the API has them."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """Name the dataset."""
         self._connection, self._place = connection, f"/datasets/{quote(name, '')}"
 
     @property
@@ -120,7 +117,6 @@ class RemoteRun:
         return _frame(json.loads(self._ask("decisions", body, key or uuid4().hex))["decisions"])
 
     def _listed(self, name: str, turn: str = "after", **filters: Any) -> list[dict[str, Any]]:
-        """Return what the pages of a list hold."""
         page = json.loads(self._ask(name, limit=500, **filters))
         rows: list[dict[str, Any]] = page[name]
         while (following := page["next"]) is not None:
@@ -138,10 +134,9 @@ def connect_service(url: str, token: str) -> Connection:
 
 
 def push_scan(run: Path, url: str, *, with_paths: bool = False, dry_run: bool = False) -> list[str]:
-    """Send what the last scan of a run found to `url`, that of a service and a dataset's name.
+    """Send the last scan of a run to `url` (service and dataset); return the lines that leave.
 
-    Counts, names of splits and classes, codes and fingerprints leave; ids of samples with
-    `with_paths` alone. Returns what leaves, a line each; with `dry_run` nothing is sent.
+    Sends ids of samples only `with_paths`; with `dry_run` sends nothing.
     """
     sent = asdict(read_history(run)[-1])
     if not with_paths:

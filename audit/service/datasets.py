@@ -1,22 +1,16 @@
 """The datasets that `audit serve` shows: FOLDER/datasets.toml, their stores, their lines at home.
 
+    webhook = "https://..."     # receives the news of `audit.service.jobs`
     [[dataset]]
     name = "pets"
     run = "runs/pets"           # below FOLDER, or absolute
     source = "/data/pets"
-    people = ["Ada", "Bob"]     # who may see it; everybody who is invited where left out
-    every = "1d"                # how often it is scanned by itself: minutes, hours or days
-    keep = 5                    # how many generations stay; 2 where left out
+    people = ["Ada", "Bob"]     # who may see it (default: everybody who is invited)
+    every = "1d"                # interval of scans: minutes, hours or days
+    keep = 5                    # versions to keep (default 2)
+    pushed = true               # instead of run and source: receives `audit scan --push`
 
-    [[dataset]]
-    name = "far"
-    pushed = true               # instead of a run: scanned elsewhere, by `audit scan --push`
-
-Above the first of them may stand `webhook = "https://..."`, which is told what `audit.service.jobs`
-has for news.
-
-The file is read for each request. A request names a dataset, never a path: it is looked up
-among the names here. A line costs the index of its findings, once for each scan and decision.
+The file is read for each request. A request names a dataset, never a path.
 """
 
 from __future__ import annotations
@@ -27,23 +21,25 @@ import shutil
 import threading
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.browse.overview import FindingTally, count_progress
-from audit.browse.people import LONGEST, People, Person
-from audit.browse.pictures import FOLDER as THUMBNAILS
-from audit.browse.stores import look
-from audit.compare.history import HISTORY, read_history, read_lines
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import AuditError, RunError, UsageError
-from audit.neighbors.pairs.overlap import Finder
-from audit.run import generations
-from audit.run.digests import write_synced
-from audit.run.generations import KEPT
+from audit.report.previews import FOLDER as THUMBNAILS
+from audit.results.frames import run_facts
+from audit.results.history import HISTORY, read_history, read_lines
+from audit.results.image_search import Finder
+from audit.results.images import count_images
+from audit.results.overview import count_open_findings
+from audit.results.results import open_results
+from audit.run import run_version
+from audit.run.run_version import MIN_KEPT_VERSIONS
+from audit.run.synced_files import write_synced
 from audit.service.jobs import JobQueue, ServedDataset
+from audit.service.people import LONGEST, People, Person
 from preflight.files import read_regular, real
 
 if TYPE_CHECKING:
@@ -61,10 +57,10 @@ FINDERS = 2  # runs whose pictures are held to look others up in
 
 @dataclass(frozen=True, slots=True)
 class DatasetLine:
-    """A dataset at home. `errors`, `warnings`: open ones; `*_change`: of all that were found, since
-    the scan before, None for the first. `scanned`: when, UTC; `decided`: decisions by person, the
-    most first. `trend`: errors and warnings found by each scan. `problem`: why nothing is known of
-    it, "" where all is well. Of a dataset that is scanned elsewhere all that were found are open.
+    """A dataset at home. `errors`, `warnings`: open; `*_change`: since the previous scan, or None.
+
+    `scanned`: UTC. `decided`: decisions by person, descending. `trend`: errors and warnings of each
+    scan. `problem`: why there are no figures; `notice`: why it is not the version of CURRENT.
     """
 
     name: str
@@ -77,9 +73,7 @@ class DatasetLine:
     decided: Mapping[str, int] = field(default_factory=dict)
     trend: Sequence[int] = ()
     problem: str = ""
-
-
-# ---- the file ----
+    notice: str = ""
 
 
 def read_datasets(folder: Path) -> dict[str, ServedDataset]:
@@ -124,9 +118,9 @@ def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
     if every is None or ("every" in row and not row.get("source")):
         raise ValueError(f'every of {name!r} is a time such as "1d", "6h" or "30m", with a source')
     every_s = int(every[1]) * SECONDS[every[2]] if "every" in row else 0.0
-    keep = row.get("keep", KEPT)
-    if not KEPT <= keep <= 1000:
-        raise ValueError(f"keep of {name!r} is a number from {KEPT} to 1000")
+    keep = row.get("keep", MIN_KEPT_VERSIONS)
+    if not MIN_KEPT_VERSIONS <= keep <= 1000:
+        raise ValueError(f"keep of {name!r} is a number from {MIN_KEPT_VERSIONS} to 1000")
     run, source = folder / row.get("run", f"pushed-{name}"), row.get("source", "")
     if pushed and source:
         raise ValueError(f"{name!r} is pushed, and has no source here")
@@ -134,10 +128,7 @@ def _dataset(folder: Path, row: Mapping[str, Any]) -> ServedDataset:
 
 
 def write_datasets(folder: Path) -> list[ServedDataset]:
-    """Add the runs in a folder and in folders of it that the file lacks; returns those added.
-
-    Raises UsageError for a file that says nonsense, RunError where it cannot be written.
-    """
+    """Add runs below a folder to the file, and return them; UsageError for a bad file."""
     path = folder / FILE
     known = read_datasets(folder) if path.exists() else {}
     listed, added = {real(one.run) for one in known.values()}, list[ServedDataset]()
@@ -162,17 +153,14 @@ def write_datasets(folder: Path) -> list[ServedDataset]:
 def _source(run: Path) -> str:
     """Return where a run's pictures are, "" where it has several places or is damaged."""
     try:
-        with generations.open_run(run) as store:
-            roots = list(json.loads(store.meta().get("roots", "{}")).values())
+        roots = list(json.loads(run_facts(open_results(run)).get("roots", "{}")).values())
     except AuditError:
         return ""
     return str(roots[0]) if len(roots) == 1 else ""
 
 
 def forget(folder: Path, name: str) -> list[str]:
-    """Remove what is kept of a dataset beside its run and decisions (thumbnails, history), and the
-    profiles and links under a name; returns what went. The run itself is its owner's.
-    """
+    """Remove the thumbnails, history, profiles and links of a dataset; return what was removed."""
     known, profiles = read_datasets(folder), read_lines(folder / PROFILES)
     paths = [known[name].run / part for part in (THUMBNAILS, HISTORY)] if name in known else []
     gone = [str(path) for path in paths if path.exists()]
@@ -186,18 +174,14 @@ def forget(folder: Path, name: str) -> list[str]:
     return gone + [f"{links:,} links and browsers"] * (links > 0)
 
 
-# ---- what is served ----
-
-
 class Service:
     """What one folder serves, and to whom; used by many threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; raises UsageError as `read_datasets` does."""
         self.folder, self.people = folder, People(folder)
         self._finding, self._finders = threading.Lock(), dict[tuple[Path, str], Finder]()
         self.jobs: JobQueue | None = None
-        self._lines: dict[str, tuple[tuple[str, str], DatasetLine]] = {}
+        self._lines: dict[str, tuple[tuple[str, ...], DatasetLine]] = {}
         self._webhook = read_file(folder)[1]
 
     def begin(self, link: str = "") -> JobQueue:
@@ -210,10 +194,10 @@ class Service:
     def find(self, run: Path, path: str) -> pl.DataFrame:
         """Return the samples of a run that show the picture of a file, as `Run.find` does."""
         with self._finding:  # one at a time: to load a run takes its memory and some time
-            key = run, generations.require(run).name
+            key = run, run_version.require(run).name
             finder = self._finders.pop(key, None)
             kept = [(k, v) for k, v in self._finders.items() if k[0] != run][1 - FINDERS :]
-            self._finders = dict(kept)  # first: the old generation goes before the new is loaded
+            self._finders = dict(kept)  # first: the old version goes before the new is loaded
             self._finders[key] = finder or Finder(run)
             return self._finders[key].find(path)
 
@@ -227,23 +211,24 @@ class Service:
         try:
             if one.pushed:
                 return _pushed_line(one)
-            now = (generations.require(one.run).key, Ledger(one.run).revision())
+            version = run_version.require(one.run)
+            now = (version.key, version.notice, DecisionStore(one.run).revision())
             if self._lines.get(one.name, ((), None))[0] != now:
-                self._lines[one.name] = (now, _line(one))
+                self._lines[one.name] = (now, replace(_line(one), notice=version.notice))
             return self._lines[one.name][1]
         except (AuditError, OSError) as error:
             return DatasetLine(one.name, problem=str(error))
 
 
 def _line(one: ServedDataset) -> DatasetLine:
-    with look(one.run).store() as store:
-        pictures = int(store.scalar("SELECT count(*) FROM samples"))
-        left = count_progress(store, "severity")
-        scanned = store.meta().get("created", "")
-    errors, warnings = (left.get(s, FindingTally()).open for s in COUNTED)
+    results = open_results(one.run)
+    open_now, facts = count_open_findings(results), run_facts(results)
     a, b, trend = _changes([moment.row() for moment in read_history(one.run)])
-    by = Ledger(one.run).count_by_person()
-    return DatasetLine(one.name, pictures, errors, warnings, a, b, scanned, by, trend)
+    by = DecisionStore(one.run).count_by_person()
+    return DatasetLine(
+        one.name, count_images(results), open_now.error, open_now.warning, a, b,
+        facts.get("created", ""), by, trend,
+    )  # fmt: skip
 
 
 def _pushed_line(one: ServedDataset) -> DatasetLine:
@@ -257,6 +242,5 @@ def _pushed_line(one: ServedDataset) -> DatasetLine:
 
 
 def _changes(rows: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None, list[int]]:
-    """Return how many more errors and warnings than the scan before, and what each scan found."""
     a, b = (rows[-1][s] - rows[-2][s] if rows[1:] else None for s in COUNTED)
     return a, b, [row["error"] + row["warning"] for row in rows]

@@ -1,13 +1,7 @@
-"""The jobs of `audit serve`: scans and re-checks in a queue that lies in FOLDER/jobs.sqlite.
+"""The jobs of `audit serve`: scans and re-checks in a queue in FOLDER/jobs.sqlite.
 
-A job waits, runs in a process of its own (`audit.service.work`) and is done, failed or cancelled;
-one at a time, the first asked is the first begun. The queue survives the server: its worker ends
-with it, and what was running begins again, from the parts that it had measured. A dataset with
-`every` is scanned again when so much time has passed since its last scan began; a clock that was
-set back delays that by one interval at most.
-
-What somebody wants to be told (`news`) is sent once to one webhook: counts, codes of checks and a
-link, no name of a file. It is tried again with growing pauses, and given up after a day.
+Jobs run one at a time, in order, in a process of their own; they continue after a restart. A
+dataset with `every` is scanned at intervals. `news` goes to one webhook, retried for a day.
 """
 
 from __future__ import annotations
@@ -23,13 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from audit.browse.people import ADMIN, Person
 from audit.checking.config import load_config
 from audit.compare.expectations import judge_expectations, parse_expectations
-from audit.compare.history import Moment, read_history
 from audit.errors import AuditError, RunError, UsageError
-from audit.run.generations import KEPT as KEPT_GENERATIONS
-from audit.run.generations import keep_generations
+from audit.results.history import Moment, read_history
+from audit.run.run_version import MIN_KEPT_VERSIONS, keep_versions
+from audit.service.people import ADMIN, Person
 from audit.service.work import LOCKED, Job, Stage, start_job
 
 FILE = "jobs.sqlite"
@@ -51,10 +44,10 @@ TABLES = """
 
 @dataclass(frozen=True, slots=True)
 class ServedDataset:
-    """A dataset of the file; `people` may see it, everybody where it is empty; admins see all.
+    """A dataset of the file; `people` may see it (empty: everybody), and admins.
 
-    `every_s`: seconds between the scans that it has by itself, 0 for none; `keep`: generations that
-    stay; `pushed`: it is scanned elsewhere, and `run` holds nothing but what was sent of it.
+    `every_s`: seconds between automatic scans, 0 for none; `keep`: versions; `pushed`: scanned
+    elsewhere.
     """
 
     name: str
@@ -62,7 +55,7 @@ class ServedDataset:
     source: str = ""
     people: tuple[str, ...] = ()
     every_s: float = 0.0
-    keep: int = KEPT_GENERATIONS
+    keep: int = MIN_KEPT_VERSIONS
     pushed: bool = False
 
     def is_open_to(self, person: Person) -> bool:
@@ -73,9 +66,7 @@ class ServedDataset:
 
 @dataclass(frozen=True, slots=True)
 class ServedJob:
-    """A job of the queue; `by` asked for it; `said` is its last word. Times are seconds since 1970
-    by the server's clock, None for what did not happen yet.
-    """
+    """A job; `by`: a person; `said`: its last message. Times: seconds since 1970, or None."""
 
     number: int
     dataset: str
@@ -114,10 +105,7 @@ class JobQueue:
         start: Start = start_job,
         send: Send = send_json,
     ) -> None:
-        """Open the queue; raises UsageError where another server has it, RunError for a bad disk.
-
-        `link` is where this server is, for the news.
-        """
+        """Open the queue; UsageError if another server has it, RunError for a bad disk."""
         self._datasets, self._webhook, self._link = datasets, webhook, link
         self._clock, self._start, self._send = clock, start, send
         self._lock, self._ended = threading.RLock(), threading.Event()
@@ -138,13 +126,8 @@ class JobQueue:
         except sqlite3.DatabaseError as error:
             raise RunError(f"{path} is damaged ({error}): move it away; runs are whole.") from None
 
-    # ---- what people ask ----
-
     def ask(self, dataset: str, action: str, by: str) -> int:
-        """Put a job into the queue and return its number; that of one which waits for the same.
-
-        Raises UsageError for a dataset that cannot be scanned.
-        """
+        """Queue a job, return its number or that of an equal job; UsageError if it cannot run."""
         known = self._datasets().get(dataset)
         if known is None or action not in (SCAN, RECHECK):
             raise UsageError(f"There is no {dataset!r} to {action}.")
@@ -196,24 +179,21 @@ class JobQueue:
                 last = (one.run / "CURRENT").stat().st_mtime
         return now if last is None else min(last, now) + one.every_s
 
-    # ---- moving on ----
-
     def run(self) -> None:
         """Move the queue on every second, in this thread, until it is closed."""
         while not self._ended.wait(1.0):
             self.step()
 
     def step(self) -> None:
-        """Settle what has ended, begin what is due, send what is to be told.
-
-        A full disk or a dataset file that says nonsense is `problem`, and the next step tries
-        again.
-        """
+        """Settle ended jobs, begin due jobs, send news; `problem` is an error to retry."""
         try:
             with self._lock:
                 self._settle_ended()
                 self._begin_due()
-                waiting = self._unsent()
+                waiting = self._con.execute(
+                    "SELECT key, body, tries FROM news WHERE NOT sent AND tries < ? AND due <= ?",
+                    [TRIES, self._clock()],
+                ).fetchall()
             for key, body, tries in waiting:  # outside of the lock: a webhook may hang
                 self._tell(key, body, tries)
             self.problem = ""
@@ -277,15 +257,12 @@ class JobQueue:
                 "UPDATE jobs SET state = ?, began = ? WHERE number = ?",
                 [RUNNING, self._clock(), number],
             )
-        keep_generations(one.run, one.keep)
+        keep_versions(one.run, one.keep)
         before = next(reversed(read_history(one.run)), None)
         what, more = f"{action} of {one.name}", [one.source] if action == SCAN else []
         self._running[number] = self._start(what, action, one.run, more), one, before
 
-    # ---- being told ----
-
     def _newly_broken(self, one: ServedDataset) -> list[str]:
-        """Return the expectations that are broken now and were not after the job before."""
         now = broken_expectations(one.run)
         with self._con:
             rows = self._con.execute(
@@ -304,12 +281,6 @@ class JobQueue:
                 "INSERT OR IGNORE INTO news VALUES (?, ?, 0, ?, 0)",
                 [event["id"], json.dumps(told, ensure_ascii=False), self._clock()],
             )
-
-    def _unsent(self) -> list[tuple[str, str, int]]:
-        return self._con.execute(
-            "SELECT key, body, tries FROM news WHERE NOT sent AND tries < ? AND due <= ?",
-            [TRIES, self._clock()],
-        ).fetchall()
 
     def _tell(self, key: str, body: str, tries: int) -> None:
         try:
@@ -335,9 +306,7 @@ def broken_expectations(run: Path) -> list[str]:
 def news(
     one: ServedDataset, number: int, state: str, before: Moment | None, broken: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return what is worth telling of a job that ended: it failed, it brought errors, or there are
-    `broken` expectations. Each has an id of its own.
-    """
+    """Return the news of an ended job: failure, new errors, `broken` expectations; each with id."""
     common = {"dataset": one.name, "job": number}
     if state == FAILED:
         return [{"id": f"{number}:job_failed", "event": "job_failed", **common}]

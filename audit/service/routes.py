@@ -12,24 +12,23 @@ from typing import Any
 
 import polars as pl
 
-from audit.browse import findings, images
-from audit.browse.conditions import from_link
-from audit.browse.findings import FindingFilter
-from audit.browse.images import Card, Edge, Order
-from audit.browse.label_review import count_suspects, load_suspects
-from audit.browse.people import ADMIN, REVIEWER, VIEWER, check_name
-from audit.browse.pictures import FOLDER, ThumbnailCache, view
-from audit.browse.stores import look
 from audit.compare.diff import compare_runs
-from audit.compare.history import add_moment, append_line, read_history, read_lines
 from audit.decisions import decisions
-from audit.decisions.ledger import Decision, Entry, Ledger
+from audit.decisions.store import Decision, DecisionStore, Entry
 from audit.errors import UsageError
-from audit.interface import GROUPS
 from audit.report import FORMATS, PICTURED, collect_report, render
 from audit.report.documents import finding_facts
+from audit.report.previews import FOLDER, ThumbnailCache, view
 from audit.report.thumbnails import Thumbnail
-from audit.run import generations
+from audit.results import findings, images
+from audit.results.filters import from_link
+from audit.results.findings import FindingFilter
+from audit.results.frames import list_groups
+from audit.results.history import add_moment, append_line, read_history, read_lines
+from audit.results.images import Card, Edge, Order
+from audit.results.label_review import count_suspects, load_suspects
+from audit.results.results import open_results
+from audit.run import run_version
 from audit.run.user_query import query_json
 from audit.service.api import (
     JSON,
@@ -43,6 +42,7 @@ from audit.service.api import (
 )
 from audit.service.datasets import PROFILES
 from audit.service.jobs import RECHECK, SCAN, JobQueue, job_facts
+from audit.service.people import ADMIN, REVIEWER, VIEWER, check_name
 from audit.subset import Goal, draw_subset, make_plan, score_subset
 from audit.subset.draw import recipe_from
 from audit.subset.predictions import standard_columns
@@ -52,9 +52,6 @@ QUERIES = Turns(2)  # each is a process of up to 2 GB
 DIFFS = Turns(1)  # each takes the memory that DuckDB is given
 MOST_LARGE = 32 << 20  # bytes of a body with a picture or with predictions
 KINDS = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "xml": "application/xml"}
-
-
-# ---- what can be read ----
 
 
 def get_openapi(call: ApiCall) -> Any:
@@ -70,12 +67,14 @@ def get_datasets(call: ApiCall) -> Any:
 
 def get_history(call: ApiCall) -> Any:
     """Return what each scan found, came and went, oldest first."""
-    return {"moments": [asdict(moment) for moment in read_history(call.dataset.run)]}
+    run = call.dataset.run
+    moments = read_history(run) if call.dataset.pushed else open_results(run).history()
+    return {"moments": [asdict(moment) for moment in moments]}
 
 
 def get_diff(call: ApiCall) -> Any:
-    """Return what changed between two generations that are kept, as `audit diff --json`."""
-    kept = generations.list_kept(call.dataset.run)
+    """Return what changed between two versions that are kept, as `audit diff --json`."""
+    kept = run_version.list_published(call.dataset.run)
     known = {name: one.findings for one in kept for name in (one.path.name, one.name)}
     asked = call.words["before"], call.words["after"] or (kept[-1].name if kept else "")
     if unknown := [name for name in asked if name not in known]:
@@ -92,17 +91,17 @@ def get_findings(call: ApiCall) -> Any:
     codes = tuple(code.strip().upper() for code in (words["code"] or "").split(",") if code)
     filters = FindingFilter(
         codes, words["severity"], words["split"], None, words["label"], words["status"],
-        words["text"] or "",
+        words["text"] or "", order=words["order"] or "cost",
     )  # fmt: skip
-    with look(call.dataset.run).reader() as store:
-        start = 0
-        if words["after"]:
-            place = findings.place_of(store, words["after"])
-            if place is None:
-                raise UsageError("after names a finding that is gone: begin with the first page.")
-            start = place + 1
-        page = findings.page(store, filters, start=start, size=words["limit"])
-        total = findings.count_findings(store, filters)
+    results = open_results(call.dataset.run)
+    start = 0
+    if words["after"]:
+        place = findings.place_of(results, words["after"], filters.order)
+        if place is None:
+            raise UsageError("after names a finding that is gone: begin with the first page.")
+        start = place + 1
+    page = findings.page(results, filters, start=start, size=words["limit"])
+    total = findings.count_findings(results, filters)
     return {
         "findings": [_without(row, "place", "fold", "n_folded") for row in page.rows],
         "total": total, "next": page.rows[-1].fingerprint if page.after and page.rows else None,
@@ -115,8 +114,8 @@ def _without(row: Any, *names: str) -> dict[str, Any]:
 
 def get_finding(call: ApiCall) -> Any:
     """Return one finding with its evidence and its first samples."""
-    with look(call.dataset.run).reader() as store:
-        opened = findings.open_finding(store, call.words["fingerprint"])
+    results = open_results(call.dataset.run)
+    opened = findings.open_finding(results, call.words["fingerprint"])
     if opened is None:
         raise RefusedError(404, "This run has no such finding.")
     more = {"status": opened.status, "n_samples": opened.finding.n_samples}
@@ -127,11 +126,11 @@ def get_pictures(call: ApiCall) -> Any:
     """Return samples under a filter, sorted."""
     words = call.words
     column = words["sort"].removeprefix("-")
-    with look(call.dataset.run).reader() as store:
-        page = images.page(
-            store, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
-            after=Edge.from_link(words["after"] or ""), size=words["limit"],
-        )  # fmt: skip
+    results = open_results(call.dataset.run)
+    page = images.page(
+        results, from_link(words["where"] or ""), Order(column, words["sort"][:1] == "-"),
+        after=Edge.from_link(words["after"] or ""), size=words["limit"],
+    )  # fmt: skip
     following = page.last.to_link() if page.after and page.last else None
     return {"pictures": [_without(card, "uri") for card in page.cards], "next": following}
 
@@ -147,8 +146,8 @@ def get_thumbnail(call: ApiCall) -> Any:
 
 
 def _card(call: ApiCall) -> Card:
-    with look(call.dataset.run).reader() as store:
-        found = images.cards(store, [call.words["id"]])
+    results = open_results(call.dataset.run)
+    found = images.cards(results, [call.words["id"]])
     if not found:
         raise RefusedError(404, "This run has no image of this id.")
     return found[0]
@@ -163,12 +162,7 @@ def _jpeg(made: Thumbnail) -> Reply:
 def get_groups(call: ApiCall) -> Any:
     """Return groups of near-duplicates with their members."""
     limit, after = call.words["limit"], call.words["after"] or ""
-    sql = (
-        f'SELECT "group", list(id ORDER BY id) AS ids FROM ({GROUPS}) WHERE "group" > ? '
-        "GROUP BY 1 ORDER BY 1 LIMIT ?"
-    )
-    with look(call.dataset.run).reader() as store:
-        found = store.rows(sql, [after, limit + 1])
+    found = list_groups(open_results(call.dataset.run), after, limit + 1)
     following = found[limit - 1]["group"] if len(found) > limit else None
     return {"groups": found[:limit], "next": following}
 
@@ -176,9 +170,9 @@ def get_groups(call: ApiCall) -> Any:
 def get_labels(call: ApiCall) -> Any:
     """Return labels, the most doubtful first."""
     first, limit = call.words["after"] + 1, call.words["limit"]
-    with look(call.dataset.run).store() as store:
-        total = count_suspects(store)
-        rows = load_suspects(store, first, limit)
+    results = open_results(call.dataset.run)
+    total = count_suspects(results)
+    rows = load_suspects(results, first, limit)
     last, found = first + limit - 1, [asdict(row) for row in rows]
     return {"labels": found, "total": total, "next": last if last < total else None}
 
@@ -216,9 +210,6 @@ def find_picture(call: ApiCall) -> Any:
     return {"samples": found.drop("path").to_dicts()}
 
 
-# ---- what is sent from elsewhere ----
-
-
 def post_history(call: ApiCall) -> Any:
     """Add what a scan elsewhere found, of a dataset that has no run here."""
     if not call.dataset.pushed:
@@ -238,9 +229,6 @@ def post_profile(call: ApiCall) -> Any:
     kept = {**said, "name": name, "by": call.person.name, "received": at}
     append_line(call.service.folder / PROFILES, json.dumps(kept))
     return {"name": name, "received": at}
-
-
-# ---- subsets ----
 
 
 def plan_subset(call: ApiCall) -> Any:
@@ -275,9 +263,6 @@ def _drawn(call: ApiCall) -> pl.DataFrame:
     return draw_subset(frame, recipe, call.words["seed"]).rows
 
 
-# ---- jobs ----
-
-
 def list_jobs(call: ApiCall) -> Any:
     """Return the latest jobs of the datasets that the person may see, the latest first."""
     seen = call.service.datasets(call.person)
@@ -302,14 +287,15 @@ def _queue(call: ApiCall) -> JobQueue:
     return call.service.jobs
 
 
-# ---- decisions ----
-
-
 def get_decisions(call: ApiCall) -> Any:
     """Return decisions, the newest first."""
-    ledger, limit, before = Ledger(call.dataset.run), call.words["limit"], call.words["before"]
+    store, limit, before = (
+        DecisionStore(call.dataset.run),
+        call.words["limit"],
+        call.words["before"],
+    )
     ids = None if before is None else range(max(1, before - limit), before)
-    found = ledger.log(limit, ids)
+    found = store.log(limit, ids)
     following = found[-1].id if found and found[-1].id > 1 else None
     return {"decisions": [_facts(one) for one in found], "next": following}
 
@@ -330,14 +316,14 @@ def post_decision(call: ApiCall) -> Any:
         return made
 
     asked = json.dumps([things, words["verdict"], note])
-    done = Ledger(run).record_once(who, words["Idempotency-Key"], asked, entries)
+    done = DecisionStore(run).record_once(who, words["Idempotency-Key"], asked, entries)
     return {"decisions": [_facts(one) for one in done]}
 
 
 def delete_decision(call: ApiCall) -> Any:
     """Take back a batch of one's own."""
     batch, at = call.words["batch"], call.words["at"]
-    done = Ledger(call.dataset.run).undo_batch(str(batch), at, call.person.name)
+    done = DecisionStore(call.dataset.run).undo_batch(str(batch), at, call.person.name)
     if not done:
         raise RefusedError(404, "No active batch of yours has this id.")
     return {"decisions": [_facts(one) for one in done]}
@@ -345,9 +331,6 @@ def delete_decision(call: ApiCall) -> Any:
 
 def _facts(one: Decision) -> dict[str, Any]:
     return _without(one, "evidence", "content_hash")
-
-
-# ---- the table ----
 
 
 def _limit(most: int = 500, place: str = "query") -> ApiField:
@@ -367,7 +350,8 @@ ROUTES = (
     ApiRoute(
         "GET", "/datasets", VIEWER, get_datasets,
         "name, images, open errors and warnings with their change since the scan before, when it "
-        "was scanned, decisions by person, problem",
+        "was scanned, decisions by person, problem, notice (why another version than the published "
+        "is read)",
     ),
     ApiRoute(
         "GET", f"{ONE}/history", VIEWER, get_history,
@@ -390,6 +374,7 @@ ROUTES = (
             ApiField("label", "a class with a part in them"),
             ApiField("status", "what was decided", choices=("open", "waived", "decided")),
             ApiField("text", "a part of the message or of a sample's id"),
+            ApiField("order", "the order (default cost)", choices=tuple(findings.PLACES)),
             AFTER, _limit(),
         ),
     ),

@@ -3,11 +3,9 @@
     python -m audit.service.work scan RUN SOURCE ...      python -m audit.service.work recheck RUN
     python -m audit.service.work apply RUN FOLDER copy|hardlink
 
-Its own process, because a scan takes all cores and much memory and must be stoppable at any moment;
-what it had measured is kept and the next scan goes on from there. It reports lines of JSON; a
-thread of the app reads them and keeps the latest, and a page only looks. Cancelling interrupts the
-worker as Ctrl-C would, and ends it where that does not help in time. When the app that started it
-is gone, its pipes are closed and the work ends at once. No Streamlit in here."""
+A scan takes all cores and must be stoppable at any moment. The worker reports lines of JSON to a
+thread of the app, and ends when its pipes close.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +30,6 @@ from audit.scanning import scanning
 from audit.scanning.measuring import PHASE_WORDS, Progress
 from audit.scanning.options import ScanOptions
 
-# ---- the app's side ----
-
-
 PATIENCE_S = 10.0
 AGAIN = "Its results are kept: start again to resume."
 LOCKED = 75  # exit code of a worker whose run another process writes
@@ -42,9 +37,7 @@ LOCKED = 75  # exit code of a worker whose run another process writes
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a job is: the phase in words, items done of all (0: unknown), files not whole so far,
-    items a second and seconds left (None: not known yet).
-    """
+    """A phase of a job: items done of all (0: unknown), bad files, items/s, seconds left."""
 
     phase: str = "Starting"
     done: int = 0
@@ -61,10 +54,9 @@ class Stage:
 
 @dataclass
 class Job:
-    """A scan, a re-check or a folder made: `state` is running, done, failed or cancelled; `said`
-    the last word; `target` what is made, a run where it `makes_run`.
+    """A scan, re-check or new folder: `state` is running, done, failed or cancelled.
 
-    `followed` is set when everything that the worker wrote was read.
+    `said`: last message; `target`: the result, a run if `makes_run`; `followed`: output was read.
     """
 
     what: str
@@ -128,10 +120,7 @@ class Job:
 def start_job(
     what: str, action: str, run: Path, more: Sequence[str] = (), makes: Path | None = None
 ) -> Job:
-    """Start the worker and a thread that follows it; `what` names the job to people.
-
-    `more` follows the run on its command line; `makes` is a folder that is made, and no run.
-    """
+    """Start the worker and a thread that follows it; `what` names the job, `makes` its folder."""
     pipes: Any = {"stdout": subprocess.PIPE, "stdin": subprocess.PIPE, "text": True}
     line = [sys.executable, "-m", "audit.service.work", action, str(run), *more]
     process = subprocess.Popen(line, stderr=subprocess.DEVNULL, start_new_session=True, **pipes)
@@ -162,8 +151,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(None)
         if action == "recheck":
-            scanning.recheck(Path(run), config=config, progress=report_progress)
-            tell(result="The checks ran again on the measurements of the scan.")
+            notice = scanning.recheck(Path(run), config=config, progress=report_progress)
+            tell(result=f"The checks ran again on the measurements of the scan. {notice}".strip())
             return 0
         if action == "apply":
             tell(result=make_folder(Path(run), Path(source[0]), source[1]))
@@ -185,7 +174,7 @@ def end_with_the_app() -> None:
         sys.stdin.read()
         os.kill(os.getpid(), signal.SIGINT)
 
-    # what a shell runs in the background ignores it, and so would the workers of an app there
+    # A shell's background jobs ignore it, and so would the workers of an app there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=wait, daemon=True).start()
 
@@ -205,10 +194,11 @@ def make_folder(run: Path, folder: Path, how: str) -> str:
 def said(done: scanning.ScanResult) -> str:
     """Return what a scan did, in words."""
     if done.unchanged:
-        return f"Nothing changed since the last scan: {done.total:,} files, none read again."
+        unchanged = f"Nothing changed since the last scan: {done.total:,} files, none read again."
+        return f"{unchanged} {done.notice}".strip()
     kept = f", {done.kept:,} unchanged" if done.kept else ""
     resumed = f", {done.resumed:,} resumed" if done.resumed else ""
-    return f"{done.measured:,} files read{kept}{resumed}."
+    return f"{done.measured:,} files read{kept}{resumed}. {done.notice}".strip()
 
 
 if __name__ == "__main__":

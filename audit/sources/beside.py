@@ -1,15 +1,11 @@
 """Tables that lie beside the pictures of a folder: `labels.csv` with a class for each.
 
-Which column names the pictures is told by its cells, not by its name: paths, names, or names
-without extension of the pictures that are there (`id_code`, `Image Index`). The class is the column
-with a usual name (`label`, `class`), the only one in whose name such a word stands (`Finding
-Labels`), the only one left whose values come again (`breed`), or one of columns of 0 and 1 of which
-each row has a single 1. A table with several rows a picture, or with boxes, tells nothing here.
-Nor does one whose name or column says that it is of something else: who took the picture, when, a
-quantity, a prediction. No list of such words is complete: numbers and flags count only in a table
-that is named like one of classes.
-
-Costs the reading of those tables, of at most 64 MB each.
+The cells decide which column names the pictures: their paths, names, or names without extension.
+The class is the column with a usual name (`label`), the only one with such a word (`Finding
+Labels`), the only one left whose values recur (`breed`), or columns of 0 and 1 with a single 1 a
+row. Tables with several rows a picture, with boxes, or named after something else (an author, a
+time, a quantity, a prediction) give no labels; numbers and flags need a table that is named like
+one of classes.
 """
 
 from __future__ import annotations
@@ -114,11 +110,6 @@ class TablesBeside:
     said: str = ""
     names_pictures: bool = False
     """Whether any table names pictures here, though it may tell nothing of them."""
-
-    @property
-    def with_labels(self) -> bool:
-        """Whether any of them has classes."""
-        return any("label" in table.reader.roles for table in self.tables)
 
     def of(self, relative: str) -> Told:
         """Return what the tables tell of a picture."""
@@ -230,9 +221,6 @@ def _pictures_for(
     return (inside, {}) if below and inside else (kept, pictures)
 
 
-# ---- one table ----
-
-
 def _read(
     path: str,
     pictures: Pictures,
@@ -270,10 +258,7 @@ def _read(
 
 
 def _begins_with(path: str, pictures: Pictures) -> bool:
-    """Return whether a table names pictures in its first rows, though it cannot be read to its end.
-
-    Of one that never names any nobody wants to hear what is wrong with it.
-    """
+    """Return whether a table that cannot be read to its end names pictures in its first rows."""
     here = {stem_of(sample_id(name)) for found in pictures.values() for name in found}
     try:
         table = open_table(path)
@@ -341,10 +326,7 @@ def _meet(pictures: Pictures, folders: Set[str]) -> bool:
 
 
 def _ends(pictures: Pictures, above: Set[str]) -> dict[str, str]:
-    """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`.
-
-    What is before folders that are known here is taken off all: not all were listed.
-    """
+    """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`."""
     parts = [folder.casefold().split("/") for folder in pictures]
     here = {"/".join(one[first:]) for one in parts for first in range(len(one))}
     before = set[str]()
@@ -392,9 +374,6 @@ def _metadata(table: _Named, ids: Mapping[str, str]) -> pl.DataFrame | None:
         if (key := table.key_of(relative)) is not None:
             of_key.setdefault(key, []).append(identity)
     return table.reader.metadata_of(lambda listed, _: of_key.pop(_key(listed, table.ends), ()))
-
-
-# ---- what its columns are ----
 
 
 def _reader(

@@ -1,8 +1,7 @@
 """Folder trees as samples: walks a root in fixed order and gives each picture its split and label.
 
-Cost: one `stat` per picture and no open (except to sniff a file whose extension is unknown), so a
-re-scan of unchanged data is bounded by the listing. Ids are unique: names that become equal in
-Unicode normal form C are numbered `#2` in walking order, with a note.
+No picture is opened, except to sniff a file whose extension is unknown. Ids are unique: names that
+become equal in Unicode normal form C are numbered `#2` in walking order, with a note.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class FolderReader:
     @property
     def labels_in_table(self) -> bool:
         """Whether the classes are those of a table beside the pictures."""
-        return self._folders.beside.with_labels
+        return any("label" in table.reader.roles for table in self._folders.beside.tables)
 
     def metadata(self) -> pl.DataFrame | None:
         """Return the other columns of tables beside the pictures; None before `rows`."""
@@ -98,14 +97,15 @@ class FolderReader:
         if n_deep:
             log.note(
                 "below-class-folder",
-                None,
                 f"Class folders contain subfolders with images (first: "
                 f"{sample_id(deep_example, self.name)}; {n_deep:,} images in all). Their label is "
                 "the class folder, directly under the split or the root.",
             )
         for split in sorted(entered - filled):
             what = f"folder of split {split}" if names.split_word(split) else f"folder {split}"
-            log.note("empty-split", None, f"The {what} contains no images.")
+            log.note("empty-split", f"The {what} contains no images.")
+        if self._split is None and self._folders.unused:
+            log.note("lists-not-used", self._folders.unused)
         exclusion.report(log)
 
     def _walk(self, log: ReadLog, exclusion: Exclusion, entered: set[str]) -> Walk[Place]:
@@ -188,13 +188,11 @@ class FolderReader:
         if unique != identity:
             log.note(
                 "repeated-id",
-                unique,
                 f"Two files have the same id {identity} after Unicode normalization (NFC) or "
                 f"%-escaping: this one is recorded as {unique}. Rename one of them.",
+                unique,
             )
         return unique
-
-    # ---- what a folder means ----
 
     def _enter(self, place: Place, name: str, beside: FolderEntries, log: ReadLog) -> Place | str:
         if place.wrappers and name == place.wrappers[0]:
@@ -225,17 +223,12 @@ class FolderReader:
         return replace(place, roles=roles, name=name)
 
     def _split_of(self, name: str, text: str) -> str | None:
-        """Return the split of a folder that the listing left out: by its word if that is free.
-
-        `data_256` beside `val_256` says that pictures are there, and no split.
-        """
+        """Return the split of a folder that the listing left out: by its word if that is free."""
         word = names.split_word(name)
         if word is None and names.has_container_word(name) and self._folders.splits:
             return None
         taken = word in self._folders.splits.values() or word in names.OPEN_SPLITS
         return text if word is None or taken else word
-
-    # ---- no pictures ----
 
     def _reject_empty(self) -> None:
         if self._folders.saw_images and not self.given.exclude:

@@ -1,8 +1,7 @@
 """Folders listed: the names in one, sizes and times of its files, and the names at a tree's top.
 
-The layout is inferred from the top, two levels of names without sizes, before the walk. Listing a
-folder costs about 0.6 microseconds per entry, its sizes and times 1.8; of many class folders only
-the first 20 by name are listed for the layout, so this stays cheap compared with the walk.
+The layout is inferred from two levels of names before the walk; of many class folders only the
+first 20 by name are listed for it.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def leads_up(link: str, target: str) -> bool:
 def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
     """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed.
 
-    They are -1 for a file that was deleted since it was listed, and for a broken link: the decoder
-    finds out which.
+    They are -1 for a file that was deleted since it was listed, and for a broken link.
     """
     n_bytes, mtimes, ctimes = list[int](), list[int](), list[int]()
     stat = os.stat
@@ -105,10 +103,7 @@ def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int],
 
 
 def _opened(folder: str) -> int | None:
-    """Open a folder, so that the path above is not looked up for each file; None if it cannot be.
-
-    Windows opens no folder.
-    """
+    """Open a folder, for paths relative to it; None if it cannot be."""
     try:
         return os.open(folder, os.O_RDONLY)
     except OSError:
@@ -226,10 +221,7 @@ class FolderListing:
                 yield os.path.join(first, inner)
 
     def files(self, folder: str, *extensions: str, limit: int = 8) -> list[str]:
-        """Return paths of the first few visible files of `folder` with one of the extensions.
-
-        Those of pictures are not asked for.
-        """
+        """Return paths of the first few visible files of `folder` with one of the extensions."""
         wanted = (
             os.path.join(folder, name)
             for name in self._other_files(folder)

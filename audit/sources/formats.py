@@ -1,11 +1,8 @@
 """Is this file a picture? By a known extension, else by its first 32 bytes.
 
-Opening every file to look at it would cost more than the whole listing, so the name decides
-whenever it can: a known picture extension is believed here (the decoder says later what the content
-really is), a known other extension is never opened, and only the rest is sniffed. Vector and
-document formats (SVG, PDF, EPS) are not pictures of a raster dataset; raster formats that the
-decoders of this project do not read (camera RAW, DICOM, JPEG XL, EXR) are counted under a reason of
-their own.
+Opening every file would cost more than the whole listing, so a known extension decides. Vector and
+document formats are not pictures of a raster dataset; raster formats that the decoders do not read
+(camera RAW, DICOM, JPEG XL, EXR) are counted under a reason of their own.
 """
 
 from __future__ import annotations
@@ -92,8 +89,7 @@ _PATTERNS = tuple(
 def extension_of_name(name: str) -> str:
     """Return the extension in lower case without the dot; '' where there is none worth counting by.
 
-    Digits alone (`img.0001`) and anything long are not extensions: counting by them would make one
-    row per file.
+    Digits alone (`img.0001`) and anything long are not extensions.
     """
     stem, dot, tail = name.rpartition(".")
     if tail in KINDS and stem:
@@ -133,14 +129,10 @@ def looks_like_image(head: bytes) -> bool:
 
 def kind_of(name: str, folder: str) -> str:
     """Return `image` or the reason why not; opens the file only if `name` cannot tell."""
-    kind = KINDS.get(extension_of_name(name))
-    return kind if kind else sniff_kind(os.path.join(folder, name))
-
-
-def sniff_kind(path: str) -> str:
-    """Return `image` or a reason, from the first 32 bytes of `path`."""
+    if kind := KINDS.get(extension_of_name(name)):
+        return kind
     try:
-        with open(path, "rb", buffering=0, opener=regular) as file:
+        with open(os.path.join(folder, name), "rb", buffering=0, opener=regular) as file:
             head = file.read(HEAD_BYTES) or b""
     except OSError:
         return "unreadable, extension unknown"

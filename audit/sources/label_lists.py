@@ -1,8 +1,7 @@
 """Cells of a label column that hold several labels: `a;b`, lists in JSON or as Python prints them.
 
-A cell is split only where that is sure: it is a list, the user said what stands between labels, or
-each of its parts is the whole label of another row. Whether `black,white` is two classes or one
-nobody else can tell, so how a column was read is said. Works on different cells, not on rows.
+A cell is split only where that is sure: it is a list, the user named the separator, or each of its
+parts is the whole label of another row. How a column was read is reported.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Which folders mean what: infers the layout of a tree from its listing and keeps the reason.
 
-A `FolderLayout` gives each level of folders a role, from the root down: `split`, `class`, or `-`
-(no meaning). Containers (`images`, `data`) take no role wherever they stand, annotation folders
-are not entered, and a lone outer folder (an archive unpacked into its own folder) is skipped. The
-class is the folder directly under the split, or the root, as in torchvision's ImageFolder; what
-lies deeper belongs to it. Where boxes or captions label the pictures (COCO, YOLO, VOC), folders are
-not classes and labels stay empty, unless several splits contain the same class folders.
+A `FolderLayout` gives each level of folders a role: `split`, `class`, or `-` (no meaning).
+Containers (`images`) take no role, annotation folders are not entered, and a lone outer folder is
+skipped; the class is the folder directly under the split, or the root, as in torchvision's
+ImageFolder. Where boxes or captions label the pictures, folders are not classes, unless several
+splits contain the same class folders.
 """
 
 from __future__ import annotations
@@ -23,22 +22,13 @@ from audit.records import Layout, sample_id
 from audit.sources import names
 from audit.sources.beside import NOT_CLASS_WORDS, NOTHING, TablesBeside, find_tables_beside
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, Level
-from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits
+from audit.sources.listed_splits import NO_SPLITS, ListedSplits, find_listed_splits, unused_lists
 from audit.sources.listed_tree import ListedTree
 
-# ---- how trees are annotated: what the text of a file must be to show it ----
-# Only the head and the tail of a file are read: its keys may come in any order, and real ones
-# reach gigabytes. A name alone proves nothing, so a file with the right content is asked for.
-#
-# COCO one JSON file holds `images`, `annotations` and `categories` of many pictures:
-# `annotations/instances_*.json`, `_annotations.coco.json` inside each split (Roboflow), or a lone
-# file at the root YOLO one text file a picture, a line an object (class number, then the box or
-# polygon in 0..1): `images/` beside `labels/`, text files beside the pictures (Darknet);
-# `data.yaml`, a common name, has both its keys VOC one XML file a picture with boxes:
-# `Annotations/*.xml` beside `JPEGImages/`, or beside the pictures LabelMe the same with polygons
-# (MIT's form) Open Images CSV files with a column ImageID and LabelName or OriginalURL
+# Only the head and the tail of a file are read: its keys may come in any order, and real ones reach
+# gigabytes. A name alone proves nothing, so a file with the right content is asked for.
 
-_COCO_KEY = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
+_COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
 _YOLO_NAMES = re.compile(r"""^["']?names["']?\s*:""", re.MULTILINE)
 _YOLO_TRAIN = re.compile(r"""^["']?(?:train|val|nc)["']?\s*:""", re.MULTILINE)
@@ -58,10 +48,6 @@ def _is_open_images(text: str) -> bool:
     return "ImageID" in columns and not columns.isdisjoint(("LabelName", "OriginalURL"))
 
 
-def _is_coco(text: str) -> bool:
-    return len(set(_COCO_KEY.findall(text))) >= 2
-
-
 def _is_yolo(text: str) -> bool:
     # `1 60.0 27.0 325.0 304.0`, `2 139.0 ...` is a table of the boxes of pictures by number (CUB)
     first, second = (line.split() for line in (text + "\n\n").splitlines()[:2])
@@ -72,7 +58,11 @@ def _is_yolo(text: str) -> bool:
 _XML = "is an <annotation> of one image"
 CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
     {
-        "COCO": (Sign(("json",), _is_coco, "lists images and annotations"),),
+        "COCO": (
+            Sign(
+                ("json",), lambda t: len(set(_COCO.findall(t))) > 1, "lists images and annotations"
+            ),
+        ),
         "YOLO": (
             Sign(
                 ("yaml", "yml"),
@@ -99,8 +89,6 @@ def find_evidence(tree: FolderListing, signs: tuple[Sign, ...]) -> str | None:
     return None
 
 
-# ---- which folders mean what ----
-
 ROLES: Mapping[str, tuple[str, ...]] = {
     "split/class/file": ("split", "class"),
     "class/file": ("class",),
@@ -124,6 +112,7 @@ class FolderLayout:
     saw_images: bool = False
     listed: ListedSplits = NO_SPLITS
     beside: TablesBeside = NOTHING
+    unused: str = ""
 
 
 def option_of(convention: str) -> str:
@@ -170,7 +159,13 @@ def infer_layout(
     if listed is None and wanted not in ROLES and not chosen.layout.annotations:
         chosen = _with_tables(tree, chosen)
     if wanted is None and (why := _why_no_classes(tree, chosen)):
-        chosen = _without_classes(chosen, why)
+        roles = tuple(role for role in chosen.roles if role != "class")
+        reason = f"{chosen.layout.reason}; {why}"
+        layout = replace(chosen.layout, name="split/file" if roles else "flat", reason=reason)
+        chosen = replace(chosen, layout=layout, roles=roles)
+    by_table = any(row.split for table in chosen.beside.tables for row in table.rows.values())
+    if listed is None and not (chosen.splits or chosen.listed.said or by_table):
+        chosen = replace(chosen, unused=unused_lists(tree))
     return replace(chosen, saw_images=tree.saw_images())
 
 
@@ -182,12 +177,6 @@ def _why_no_classes(tree: FolderListing, chosen: FolderLayout) -> str:
     if _are_numbered(folders) and not NOT_CLASS_WORDS.isdisjoint(names.words(min(folders))):
         return "its folders are numbered patients, sessions or similar groups, not classes"
     return ""
-
-
-def _without_classes(chosen: FolderLayout, why: str) -> FolderLayout:
-    roles = tuple(role for role in chosen.roles if role != "class")
-    name, reason = "split/file" if roles else "flat", f"{chosen.layout.reason}; {why}"
-    return replace(chosen, layout=replace(chosen.layout, name=name, reason=reason), roles=roles)
 
 
 def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:

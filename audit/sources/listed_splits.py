@@ -1,12 +1,9 @@
 """Splits that a dataset has already, but not as folders: lists, one COCO file each, file names.
 
-What is looked for, the first that is there: the folders and lists that a YAML of YOLO names; text
-files that list pictures (`ImageSets/Main/*.txt` of VOC, `train.txt`, paths or names without
-extension); COCO files each named like a split (`instances_val2017.json`); `train_test_split.txt`
-of CUB; names that hold a split (`img_train_0001.jpg`). Two splits at least, and pictures that
-exist, show that it is meant.
-
-Costs the reading of those lists; of COCO files the names of pictures alone are looked for.
+The first that is there counts: folders and lists in a YAML of YOLO; text files that list pictures
+(`ImageSets/Main/*.txt`, `train.txt`); COCO files each named like a split
+(`instances_val2017.json`); `train_test_split.txt` of CUB; names that hold a split
+(`img_train_0001.jpg`). Two splits at least, and pictures that exist, are required.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+from audit.records import sample_id
 from audit.sources import names
 from audit.sources.folder_listing import FolderListing
 from audit.sources.formats import named_as_images
@@ -28,6 +26,9 @@ _FOLDERS = ("", "ImageSets", "ImageSets/Main", "ImageSets/Segmentation", "ImageS
             "splits", "lists", "annotations", "labels", "data")  # fmt: skip
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 CHUNK, LONGEST_NAME = 1 << 20, 4096
+LISTS = ("csv", "tsv", "txt", "jsonl")
+NOT_USED = "Split lists not used"  # how the note on them starts
+MOST_SHOWN = 4
 NEARLY_ALL = 0.95
 PROBED, LEAST_PROBED = 400, 0.9
 """Names of pictures that are looked at first, and the share of them with a split to look on."""
@@ -91,6 +92,27 @@ def find_listed_splits(tree: FolderListing) -> ListedSplits:
     return ListedSplits(joined, "; ".join(one.said for one in found))
 
 
+def unused_lists(tree: FolderListing) -> str:
+    """Return a sentence on files named like lists of splits, for a tree without any split; ""
+    without such files.
+    """
+    start = tree.outer_folders()[-1]
+    found = dict[str, None]()
+    for below in _FOLDERS:
+        files = tree.files(os.path.normpath(os.path.join(start, below)), *LISTS, limit=64)
+        named = names.split_values({_last_words(path) for path in files})
+        lists = [path for path in files if "ImageSets" in below or _last_words(path) in named]
+        found |= dict.fromkeys(lists)
+    if not found:
+        return ""
+    shown = [sample_id(os.path.relpath(path, tree.root)) for path in found]
+    more = f" and {len(shown) - MOST_SHOWN:,} more" if len(shown) > MOST_SHOWN else ""
+    return (
+        f"{NOT_USED}: {', '.join(shown[:MOST_SHOWN])}{more}. To use them, write a CSV with the "
+        "columns path and split into the folder of the images, and scan that CSV."
+    )
+
+
 def _listed(
     tree: FolderListing, files: list[str], read: Callable[[str], Iterator[str]]
 ) -> ListedSplits:
@@ -133,7 +155,11 @@ def _from_lists(
             seen[path] += 1
     if len({split for path, split in told.items() if seen[path]}) < 2:
         return NO_SPLITS
-    there = {_end(name) for folder in tree.near_folders() for name in _pictures(tree, folder)}
+    there = {
+        _end(name)
+        for folder in tree.near_folders()
+        for name in named_as_images(tree.entries(folder).files)
+    }
     if there.isdisjoint(end.rpartition("/")[2] for end in split_of):
         return NO_SPLITS
     lists = ", ".join(
@@ -144,10 +170,7 @@ def _from_lists(
 
 
 def _as_here(tree: FolderListing, split_of: dict[str, str]) -> dict[str, str]:
-    """Return the ends of paths without the folders that they have elsewhere alone.
-
-    Lists often hold paths of the machine that wrote them: `/content/data/images/1`.
-    """
+    """Return the ends of paths without the folders that they have elsewhere alone."""
     first, last = min(split_of), max(split_of)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = "".join(char for char, _ in same).rpartition("/")[0]
@@ -238,7 +261,11 @@ def _by_name(tree: FolderListing) -> ListedSplits:
     """Return the splits that names hold, `img_train_0001`, where nearly all pictures have one."""
     stems: dict[tuple[str, ...], set[str]] = {}
     counts = Counter[str]()
-    pictures = [name for folder in tree.near_folders() for name in _pictures(tree, folder)]
+    pictures = [
+        name
+        for folder in tree.near_folders()
+        for name in named_as_images(tree.entries(folder).files)
+    ]
     probe = pictures[:: len(pictures) // PROBED + 1]
     if sum(split_in_name(name) is not None for name in probe) < LEAST_PROBED * len(probe):
         return NO_SPLITS
@@ -260,10 +287,6 @@ def split_in_name(path: str) -> str | None:
     found = {names.CANONICAL.get(word) for word in names.words(_end(os.path.basename(path)))}
     found.discard(None)
     return found.pop() if len(found) == 1 else None
-
-
-def _pictures(tree: FolderListing, folder: str) -> list[str]:
-    return list(named_as_images(tree.entries(folder).files))
 
 
 def _last_words(path: str) -> str:

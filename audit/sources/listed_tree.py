@@ -1,9 +1,8 @@
-"""A tree of folders that no file system has to know: made of names, read as a folder is.
+"""A tree of folders made of names: objects of a store, or members of archives, read as a folder is.
 
-The objects of a store, or the members of archives, which are read as an unpacked folder is. Names
-inside archives mean what they mean in a folder: split, class, container, hidden. The shards of one
-dataset are one tree; a shard that is called after a split stands below a folder of that name. A
-name that leads outside loses what leads there; one that two members have is numbered.
+The shards of one dataset are one tree; a shard that is called after a split stands below a folder
+of that name. A name that leads outside loses what leads there; one that two members have is
+numbered.
 """
 
 from __future__ import annotations
@@ -145,9 +144,6 @@ class StoredTree(ListedTree):
         return read_object(path, limit, start, size)
 
 
-# ---- members of archives ----
-
-
 _LABEL_KEYS = ("label", "class", "class_name", "cls", "target", "category")
 _MOST_BESIDE = 1 << 20  # bytes of a file that holds a label
 
@@ -183,7 +179,6 @@ class PackedTree(ListedTree):
         if name.startswith("/") or ".." in parts:
             self.log.note(
                 "outside-link",
-                None,
                 f"{os.path.basename(pack.path)} has the member {name!r}, which leads outside of "
                 "the folder if it is unpacked carelessly: it is read below the root.",
             )
@@ -203,7 +198,6 @@ class PackedTree(ListedTree):
         if number > 1:
             self.log.note(
                 "repeated-id",
-                None,
                 f"Several members have the name {name}: one member is recorded as {free}.",
             )
         return free

@@ -1,10 +1,8 @@
 """A manifest as samples: a table that lists the pictures, with labels, splits, groups and metadata.
 
-The columns are found by name (`path`, `label`, `split`, `group`, `id` and their usual aliases);
-every other column is metadata. Relative paths start at the manifest's folder. A listed file that
-is not there is still a sample, with `n_bytes` -1: that is a finding, not an error. So is an
-address, whose image is fetched when it is measured. Cost: about 8 microseconds per row, one `stat`
-included; ids are kept as hashes.
+Columns are found by name (`path`, `label`, `split`, `group`, `id` and their usual aliases); every
+other column is metadata. Relative paths start at the manifest's folder. A file that is not there is
+a sample with `n_bytes` -1, and so is an address, which is fetched when it is measured.
 """
 
 from __future__ import annotations
@@ -181,18 +179,15 @@ class ManifestReader:
                 n_repeats += 1
                 log.note(
                     "repeated-id",
-                    sample.id,
                     f"{listed} is listed more than once: this row is recorded as {sample.id}.",
+                    sample.id,
                 )
             yield sample
         self._note_problems(log, n_rows, n_missing, n_repeats)
         exclusion.report(log)
 
     def metadata(self) -> pl.DataFrame | None:
-        """Return the other columns with their types, by `sample_id`; None if there is none.
-
-        Reads the manifest again, without touching the pictures.
-        """
+        """Return the other columns with their types, by `sample_id`; None if there is none."""
         return self.metadata_of(lambda _, sample: (sample.id,))
 
     def metadata_of(self, ids_of: Callable[[str, Sample], Iterable[str]]) -> pl.DataFrame | None:
@@ -211,8 +206,6 @@ class ManifestReader:
             *self._used.values(), *self._classes.values(), self._table.mark, *self._box_places
         }  # fmt: skip
         return [i for i in range(len(self._table.columns)) if i not in used]
-
-    # ---- rows ----
 
     def _identified(
         self,
@@ -234,7 +227,8 @@ class ManifestReader:
         first_class, n_used = len(used), len(used) + len(classes)
         i_label, i_split = places.get("label", -1), places.get("split", -1)
         i_group = places.get("group", -1)
-        text = _as_it_is if self._table.mark >= 0 else as_text
+        text: Callable[[Any], str | None]
+        text = (lambda cell: cell) if self._table.mark >= 0 else as_text
         listed = set[str]()
         for number, values in self._table.rows([*used.values(), *classes.values(), *extra]):
             path = self._path(values[i_path], number)
@@ -337,18 +331,16 @@ class ManifestReader:
         if n_rows and n_missing == n_rows:
             log.note(
                 "nothing-found",
-                None,
                 f"None of the {n_rows:,} listed files exists. Relative paths start at "
                 f"{sample_id(self.root)}: move the manifest, or map the old location with "
                 "`--root OLD=NEW`.",
             )
         for sentence in self._table.left_out:
-            log.note("columns-left-out", None, sentence)
+            log.note("columns-left-out", sentence)
         boxes = sorted(c for c in self._table.columns if c.lower() in _BOX_COLUMNS)
         if n_repeats and boxes:
             log.note(
                 "box-rows",
-                None,
                 f"The manifest has box columns ({', '.join(boxes)}) and lists {n_repeats:,} files "
                 "again: it has one row per box. Give the folder of images instead, or a "
                 "manifest with one row per image.",
@@ -400,10 +392,6 @@ def class_columns(told: str, table: Table) -> dict[str, int]:
 def split_in_cell(cell: str) -> bool:
     """Return whether a cell names a split with a word: `Training`, `PublicTest`."""
     return any(word in CANONICAL or word in OPEN_SPLITS for word in words(cell))
-
-
-def _as_it_is(value: str | None) -> str | None:
-    return value
 
 
 def as_text(value: Any) -> str | None:

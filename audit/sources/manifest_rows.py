@@ -1,14 +1,9 @@
 """Rows of a manifest file, one form for CSV, JSONL and Parquet, with line numbers.
 
-CSV and JSONL are read by the standard library line by line: flat memory, about 1 to 4 microseconds
-per row, and every error can name its line, which the vectorised readers cannot. Parquet comes in
-batches from polars, imported only here and only then.
-
-JSONL has no header: its columns are the keys of all its lines, so opening it reads it once.
-
-A list of pictures without a header, as ImageNet's train.txt, has a path a line, maybe a label. The
-path goes up to the extension of a picture, so that it may hold spaces; what follows is the
-label. Labels that are numbers get their names where a file of class names lies beside, one a line.
+CSV and JSONL are read by the standard library line by line: flat memory, and every error can name
+its line. JSONL has no header, so opening it reads it once for the keys. A list without a header, as
+ImageNet's train.txt, has a path up to the extension of a picture, then maybe a label; numbers get
+their names from a file of class names beside.
 """
 
 from __future__ import annotations
@@ -67,7 +62,9 @@ class Table:
             rows = list_rows(self.path, text_lines(self.path))
             return ((number, [cells[i] for i in wanted]) for number, *cells in rows)
         names = [self.columns[i] for i in wanted]
-        return self._jsonl_rows(names) if self.format == "jsonl" else self._parquet_rows(names)
+        if self.format == "parquet":
+            return self._parquet_rows(names)
+        return ((n, [record.get(name) for name in names]) for n, record in _records(self.path))
 
     def where(self, number: int) -> str:
         """Return the place of a row for a message."""
@@ -93,10 +90,6 @@ class Table:
                 f"{self.where(reader.line_num)} cannot be read as CSV ({error}): correct the "
                 "quotes there, or save the table again with a CSV writer."
             ) from None
-
-    def _jsonl_rows(self, names: Sequence[str]) -> Iterator[Row]:
-        for number, record in _records(self.path):
-            yield number, [record.get(name) for name in names]
 
     def _parquet_rows(self, names: Sequence[str]) -> Iterator[Row]:
         import polars as pl
@@ -266,9 +259,6 @@ def _distinct(names: tuple[str, ...], path: str) -> tuple[str, ...]:
     if twice:
         raise UsageError(f"{path}: the column {twice[0]!r} occurs twice in the header: rename one.")
     return names
-
-
-# ---- lists of pictures without a header ----
 
 
 EXTENSIONS = ("txt", "lst")

@@ -1,10 +1,8 @@
 """What the name of a folder says: a split, a container without meaning, annotations, or a class.
 
-Published datasets agree on a few dozen words. A name is cut into words (`JPEGImages`, `seg_train`,
-`train2017`), the words that only say "pictures are here" are put aside, and what remains decides.
-Split names become `train`, `val` or `test` where exactly one folder beside each other can mean it;
-where two could (`train_1`, `train_2`; `val` and `dev`) and where the word itself is open (`eval`,
-`holdout`) the folder's own spelling is kept as the split.
+A name is cut into words (`JPEGImages`, `train2017`); without the words for pictures, what remains
+decides. Split names become `train`, `val` or `test` where exactly one folder beside each other can
+mean it; else (`train_1` and `train_2`, `eval`, `holdout`) the folder's own spelling is the split.
 """
 
 from __future__ import annotations
@@ -62,15 +60,12 @@ SYSTEM = word_set(
 
 def words(name: str) -> list[str]:
     """Return the words of a folder name in lower case: `JPEGImages` is jpeg, images."""
-    plain = name if name.isascii() else _without_accents(name)
-    found = (word.lower() for word in _WORD.findall(plain))
+    if not name.isascii():
+        chars = unicodedata.normalize("NFD", name)
+        bare = (char for char in chars if unicodedata.category(char) != "Mn" or char > "\u2fff")
+        name = unicodedata.normalize("NFC", "".join(bare))
+    found = (word.lower() for word in _WORD.findall(name))
     return [part for word in found for part in _parts(word)]
-
-
-def _without_accents(name: str) -> str:
-    parted = unicodedata.normalize("NFD", name)
-    bare = "".join(char for char in parted if unicodedata.category(char) != "Mn" or char > "\u2fff")
-    return unicodedata.normalize("NFC", bare)
 
 
 @lru_cache(maxsize=4096)
@@ -128,8 +123,7 @@ def split_word(name: str) -> str | None:
 def split_values(folders: Collection[str]) -> dict[str, str]:
     """Return {folder: split} for those folders beside each other that name a split.
 
-    `cars_train` and `cars_test` are splits together, `steam_train` among classes is not: a stem
-    counts if two different splits share it.
+    `cars_train` and `cars_test` share a stem and are splits; `steam_train` among classes is none.
     """
     splits = {name: word for name in folders if (word := split_word(name))}
     splits |= _splits_by_stem(folders)

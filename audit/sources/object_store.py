@@ -1,10 +1,8 @@
 """Pictures on other machines: whatever fsspec opens (s3, gs, http, memory, ...), read one by one.
 
-A store is listed once, in one sweep, and read as the folder that it looks like. An object counts as
-unchanged by its size and its ETag, else its time; where a store tells neither, it is read again.
-Reading is tried again with growing pauses where the store throttles, resets or answers short.
-Credentials come from where the store's library finds them; one inside an address is refused,
-because addresses are kept in the run.
+A store is listed in one sweep. An object counts as unchanged by its size and its ETag, else its
+time; without either it is read again. Credentials inside an address are refused, because addresses
+are kept in the run.
 """
 
 from __future__ import annotations
@@ -67,10 +65,7 @@ def check_address(url: str) -> None:
 
 
 def hide_secrets(url: str) -> str:
-    """Return an address that can be stored: `***` for credentials, query and fragment.
-
-    `check_address` refuses what this function changes.
-    """
+    """Return an address that can be stored: `***` for credentials, query and fragment."""
     return _FURTHER.sub(r"\1***", _CREDENTIALS.sub("://***@", url))
 
 

@@ -1,9 +1,8 @@
 """Packs as samples: archives, shards and arrays, one or many, read where they lie.
 
-Archives are read as the folder they would be unpacked to. Rows of tables and arrays have no names:
-they are numbered through all packs of a split, in the order of the packs, so that ids stay when the
-same rows are packed into other shards. A damaged pack is a note that FILE009 reports; what can be
-read of it, and the other packs, are read.
+Archives are read as the folder they would be unpacked to. Rows of tables and arrays are numbered
+through all packs of a split, so that ids stay when they are packed into other shards. A damaged
+pack is a note that FILE009 reports; what can be read of it is read.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class PackedReader:
         """Yield the samples, pack by pack, or as a folder's; damage goes to `log`."""
         if self.tree_reader is not None:
             for kind, sample, message in self._log.notes:
-                log.note(kind, sample, message)
+                log.note(kind, message, sample)
             yield from self.tree_reader.samples(log)
             return
         exclusion = Exclusion(self._given.exclude)
@@ -125,8 +124,6 @@ class PackedReader:
 
     def _split_of(self, pack: Pack, member: PackMember) -> str | None:
         return self._given.split or member.split or _split_by_name(pack.path, self.root)
-
-    # ---- archives ----
 
     def _packed_tree(self) -> PackedTree:
         tree = PackedTree(self.root, self._log)
@@ -178,11 +175,10 @@ def _listed(pack: Pack, root: str, log: ReadLog) -> Iterator[PackMember]:
     try:
         yield from pack.form.list_members(pack.path)
     except DamagedPackError as damage:
-        log.note(DAMAGED, None, f"{name}: {damage}.")
+        log.note(DAMAGED, f"{name}: {damage}.")
     except OSError as error:
         log.note(
             "unlisted-folder",
-            None,
             f"{name} could not be read ({error.strerror or error}): its images are not in this "
             "scan. Grant read permission (chmod u+r) and scan again.",
         )

@@ -1,9 +1,7 @@
 """Paths, uris and ids: three spellings of one file, each for a purpose.
 
-A *path* is what the operating system takes; Python spells bytes that are no UTF-8 as lone
-surrogates (PEP 383), which neither Arrow nor DuckDB can store. A *uri* is the path in storable
-form: the absolute path itself where it is valid Unicode, else a percent-encoded `file://` uri (RFC
-8089), so that every uri is UTF-8, readable in the common case, and reversible by `path_of`. An *id*
+A *path* is what the operating system takes. A *uri* is storable: the absolute path where it is
+valid Unicode, else a percent-encoded `file://` uri (RFC 8089), reversible by `path_of`. An *id*
 names the sample on every machine (`audit.records.sample_id`) and is not reversible.
 """
 
@@ -22,6 +20,8 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _IN_MEMORY = re.compile(r"(?:fetch\+)?memory://|pack\+\w+://memory%3A//")
 _FILE = "file://"
 _HASH_MASK = (1 << 64) - 1
+PART_FOLDER = ".preflight-part"
+"""Below a folder that is written: holds what is not whole yet (`audit apply`)."""
 
 
 def uri_of(path: str) -> str:
@@ -98,9 +98,8 @@ def remap(path: str, roots: Mapping[str, str]) -> str:
 class IdRegister:
     """The ids used so far: a repeat becomes `id#2`, `id#3`, ... in order of appearance.
 
-    Keeps 64-bit hashes in an open-addressing table, 11 to 27 bytes per id (a set of strings takes
-    over 100), so that ten million rows fit in some 200 MB. Two ids share a hash with probability
-    n^2 / 2^65: 3e-6 for ten million; the second is then called a repeat, which loses nothing.
+    Keeps 64-bit hashes in an open-addressing table. Two ids share a hash with probability n^2 /
+    2^65; the second is then called a repeat, which loses nothing.
     """
 
     def __init__(self, slots: int = 1 << 12) -> None:

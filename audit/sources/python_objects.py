@@ -1,19 +1,14 @@
 """Datasets that are Python objects: their pictures become files of the run, listed in a manifest.
 
-In: a torch `Dataset` or `DataLoader`, a Hugging Face `Dataset`, a `tf.data.Dataset`, an array
-(n, height, width[, channels]), or any iterable of pictures, (picture, label, ...) or {column:
-value}; or several by the name of their split. A picture is a PIL image, an array or tensor, encoded
-bytes, or the path of a file. Out: a manifest of one row an item, whose id is the index.
+In: a torch `Dataset` or `DataLoader`, a Hugging Face `Dataset`, a `tf.data.Dataset`, an array (n,
+height, width[, channels]), or any iterable of pictures, (picture, label, ...) or {column: value};
+or several by the name of their split. A picture is a PIL image, an array or tensor, encoded bytes,
+or the path of a file. Out: a manifest of one row an item, whose id is the index.
 
-Encoded bytes and paths stay what they are. Pixels are written as PNG, without loss, once for each
-content, so that a second scan reads what is new only. An item that raises, or that is no picture
-among others that are, is a file that says so, and no picture. Cost: one pass over the items, and
-the encoding of pixels (256 x 256: about 1 ms).
-
-Of a stream, a loader's epoch for one, a report says what was taken. A loader gives what comes after
-augmentation, in the order of its sampler. The number of a picture is therefore an index in the
-dataset only where the sampler goes through it in order. What raises half way gives nothing more,
-unlike a dataset whose items are asked one by one. Cost: one pass.
+Pixels are written as PNG, once for each content; encoded bytes and paths stay as they are. An item
+that raises, or is no picture, is a file that says so. A loader gives what comes after augmentation,
+in the order of its sampler, so its numbers are those of the dataset only where the sampler goes in
+order; what follows an error there is lost.
 """
 
 from __future__ import annotations
@@ -399,9 +394,6 @@ def _write_table(rows: list[Row], path: Path) -> None:
     part = path.with_suffix(".part")
     frame.drop(empty).write_parquet(part)
     part.replace(path)
-
-
-# ---- streams ----
 
 
 def is_loader(part: Any) -> bool:

@@ -1,8 +1,7 @@
 """What a reader gives: samples as columns, and what it met besides them.
 
-A listing of millions of files fills columns folder by folder; a `Sample` is made only for those who
-ask for one. Files left out are counted by reason and extension with one example each, and notes of
-one kind stop at a limit and end with how many more there were: memory stays flat.
+A listing of millions of files fills columns; a `Sample` is made only on request. Files left out are
+counted by reason and extension with one example each, and notes of one kind stop at a limit.
 """
 
 from __future__ import annotations
@@ -37,9 +36,6 @@ class Given:
     one_hot: str = ""
 
 
-# ---- what a reader met ----
-
-
 NOTES_PER_KIND = 1000
 Note = tuple[str, str | None, str]
 
@@ -61,7 +57,7 @@ class ReadLog:
         if key not in self._examples:
             self._examples[key] = sample_id(relative, source)
 
-    def note(self, kind: str, sample: str | None, message: str) -> None:
+    def note(self, kind: str, message: str, sample: str | None = None) -> None:
         """Keep a note, one sentence; beyond 1,000 of a kind only their number."""
         self._kinds[kind] += 1
         if self._kinds[kind] <= NOTES_PER_KIND:
@@ -98,9 +94,6 @@ class ReadLog:
             if count > NOTES_PER_KIND
         ]
         return [*self._notes, *more]
-
-
-# ---- samples as columns ----
 
 
 FIELDS = tuple(one.name for one in fields(Sample))

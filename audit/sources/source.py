@@ -1,8 +1,6 @@
 """A dataset to read: decides how to read what the user named, then streams its samples.
 
-`open_source` takes what the command line was given, decides how to read it and says why; nothing is
-opened but manifests and a few annotation files. `Source.rows` then streams the samples in a fixed
-order.
+`open_source` decides and gives the reason; it opens manifests and a few annotation files only.
 """
 
 from __future__ import annotations
@@ -52,7 +50,8 @@ class Source:
         self.name = name
         self._readers = tuple(readers)
         self._log = ReadLog()
-        self._failed: list[FailedPart] = []
+        self.failed: list[FailedPart] = []
+        """Readers that broke while listing; complete after `rows` ended."""
         self.remarks: list[Note] = []
         """Notes of whoever opened the source, beside those of its readers."""
         self.label_separator: str | None = None
@@ -95,7 +94,7 @@ class Source:
         A reader that breaks is kept in `failed`, and the others go on; where all break, the last
         error is raised.
         """
-        self._log, self._failed = ReadLog(), []
+        self._log, self.failed = ReadLog(), []
         self._note_overlaps()
         waiting = SampleRows()
         for part in chain.from_iterable(map(self._listed, self._readers)):
@@ -123,16 +122,11 @@ class Source:
         except (AuditError, OSError, MemoryError):
             raise  # the caller's mistake, or the machine's: no defect of the reader
         except Exception as error:
-            if len(self._failed) == len(self._readers) - 1:
+            if len(self.failed) == len(self._readers) - 1:
                 raise
             name = reader.name or os.path.basename(_path(reader))
             text, place, trace = error_text(error), error_place(error), error_trace(error)
-            self._failed.append(FailedPart("reader", "", name, text, place, trace))
-
-    @property
-    def failed(self) -> list[FailedPart]:
-        """Readers that broke while listing; complete after `rows` ended."""
-        return self._failed
+            self.failed.append(FailedPart("reader", "", name, text, place, trace))
 
     def _note_overlaps(self) -> None:
         roots = [(tree.name, tree.root) for tree in self.trees if tree.listed is None]
@@ -141,7 +135,6 @@ class Source:
                 if name != other and os.path.commonpath([root, outer]) == outer:
                     self._log.note(
                         "overlapping-roots",
-                        None,
                         f"{name} is inside {other}, so its files are listed under both names. "
                         "Give folders that do not overlap, or --exclude the inner one.",
                     )
@@ -228,6 +221,11 @@ def open_source(
             raise UsageError(
                 f"{spec.path} is a run of a scan, not a dataset: give the folder of the images, "
                 f"or print the run with `audit report {spec.path}`."
+            )
+        if os.path.isdir(os.path.join(spec.path, paths.PART_FOLDER)):
+            raise UsageError(
+                f"{spec.path} is not whole: an `audit apply` into it was stopped, or is at work. "
+                "Run that command again first."
             )
         if paths.is_remote(spec.path):
             readers.append(_stored(given))

@@ -1,16 +1,10 @@
 """Tables of strangers: texts in CSV, the usual names of box columns, columns with types.
 
-A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`; CSV itself cannot tell an empty
-text from none, and readers strip blanks. So a text that begins so, is empty, has blanks at its
-ends, or begins with an apostrophe itself, is written after one more apostrophe. A table with such a
-text has one more column, empty, whose name is `MARK`: where it is in the header, and only there, a
-leading apostrophe is taken off again, and nothing is stripped. A user's own class `'=x` in a table
-without that column is therefore never touched, and escaping it twice cannot happen.
-
-Numbers stay numbers, whatever file they came from. Parquet and JSON carry types; CSV does not, so a
-text column becomes integer, real, Boolean, date or time only if every value of the whole file reads
-as one. `007` stays text: it is a name, not seven. So does a column with an integer that its type
-could not hold to the last digit: long integers are names too, and a rounded name is another one.
+A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`, and readers strip blanks. So a text
+that begins so, is empty, has blanks at its ends, or begins with an apostrophe is written after one
+more apostrophe; only a table with the empty column `MARK` has it taken off again. A text column
+becomes integer, real, Boolean, date or time only if every value reads as one without loss: `007`
+and integers too long for the type stay text.
 """
 
 from __future__ import annotations
@@ -26,8 +20,6 @@ from preflight.terminal import visible
 if TYPE_CHECKING:
     import polars as pl
 
-# ---- texts in CSV ----
-
 
 # It begins with an apostrophe and goes on with a letter, so that no escaped name can be equal.
 MARK = "'a leading apostrophe is no part of a text (audit-export/1)"
@@ -37,11 +29,6 @@ ESCAPED = rf"^(?:['=+\-@]|{_BLANK})|{_BLANK}\z|^\z"
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\z"
 _ESCAPED = re.compile(ESCAPED.replace(r"\z", r"\Z"))
 _NUMBER = re.compile(NUMBER.replace(r"\z", r"\Z"))
-
-
-def escaped_text(text: str) -> str:
-    """Return a text as a table with `MARK` holds it."""
-    return f"'{text}" if _ESCAPED.search(text) and not _NUMBER.search(text) else text
 
 
 def original_text(cell: str) -> str | None:
@@ -57,13 +44,15 @@ def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     text = pl.col(pl.String)
-    names = {name: escaped_text(name) for name in frame.columns}
-    if not count_escaped(frame) and all(name == safe for name, safe in names.items()):
+    odd = [n for n in frame.columns if _ESCAPED.search(n) and not _NUMBER.search(n)]
+    if not count_escaped(frame) and not odd:
         return frame
     safe = frame.with_columns(
         pl.when(_needs_apostrophe(text)).then(pl.lit("'") + text).otherwise(text).name.keep()
     )
-    return safe.rename(names).with_columns(pl.lit(None, pl.String).alias(MARK))
+    return safe.rename({name: f"'{name}" for name in odd}).with_columns(
+        pl.lit(None, pl.String).alias(MARK)
+    )
 
 
 def count_escaped(frame: pl.DataFrame) -> int:
@@ -76,9 +65,6 @@ def count_escaped(frame: pl.DataFrame) -> int:
 
 def _needs_apostrophe(text: pl.Expr) -> pl.Expr:
     return text.str.contains(ESCAPED) & ~text.str.contains(NUMBER)
-
-
-# ---- columns of boxes ----
 
 
 # The four columns, and what they are.
@@ -107,9 +93,6 @@ def number_columns(names: Sequence[str]) -> tuple[str, tuple[str, str, str, str]
             if set(choice) <= set(names):
                 return form, choice
     return None
-
-
-# ---- columns with types ----
 
 
 _BATCH = 50_000
@@ -242,9 +225,6 @@ def _distinct(columns: Sequence[str]) -> list[str]:
         taken.add(name.lower())
         names.append(name)
     return names
-
-
-# ---- tables for a screen ----
 
 
 def visible_frame(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,15 +1,9 @@
 """The walk: folders in one fixed order, depth first, counting everything that is not a sample.
 
-Order: the files of a folder by name, then its folders by name, by code point, whatever the file
-system returns. Names are sorted folder by folder, so memory holds the names of one folder, the
-folders still to visit, and the texts that were met: annotations are found among them without
-another walk. Pipes, sockets and devices are never opened. A folder that cannot be listed is a note,
-not a crash.
-
-A linked folder is listed under the link, as loaders read it. Three kinds of links are not entered,
-so that folders that link to each other end: a link to a folder that contains it; inside a linked
-folder, a link to a folder of the dataset; two links deep, a link to a folder that the same first
-link has already led to.
+The files of a folder come by name, then its folders, by code point; pipes, sockets and devices are
+never opened. A linked folder is listed under the link, as loaders read it. Three kinds of links are
+not entered, so that the walk ends: a link to a folder that contains it; inside a linked folder, a
+link to a folder of the dataset; two links deep, a folder that the same first link has led to.
 """
 
 from __future__ import annotations
@@ -75,7 +69,6 @@ class Exclusion:
         for glob in sorted(self._unused):
             log.note(
                 "unused-exclude",
-                None,
                 f"--exclude {glob!r} matched no file: the pattern is compared with the path below "
                 "the root and with the file name.",
             )
@@ -139,8 +132,6 @@ class Walk(Generic[S]):
             stack.extend(reversed(children))
         self._report_links()
 
-    # ---- files ----
-
     def _entries(self, path: str, relative: str) -> FolderEntries:
         try:
             return self._list_one(path)
@@ -149,7 +140,6 @@ class Walk(Generic[S]):
             why = error.strerror or "unknown cause"
             self.log.note(
                 "unlisted-folder",
-                None,
                 f"The folder {where} could not be listed ({why}): its files are not in this scan. "
                 "Grant read and search permission (chmod u+rx) and scan again.",
             )
@@ -258,7 +248,7 @@ class Walk(Generic[S]):
                 self._entered.add(way)
             self.count_link(full, below)
             return None
-        self.log.note("link-loop", None, f"{sample_id(below, self._source)} {why}: not followed.")
+        self.log.note("link-loop", f"{sample_id(below, self._source)} {why}: not followed.")
         return "link loop"
 
     def count_link(self, full: str, below: str) -> None:
@@ -273,7 +263,6 @@ class Walk(Generic[S]):
         if self._outside is not None:
             self.log.note(
                 "outside-link",
-                None,
                 f"{self.n_links:,} links were followed; some point outside the dataset "
                 f"(first: {self._outside}). A copy of this folder may miss those files.",
             )

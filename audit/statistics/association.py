@@ -1,10 +1,8 @@
 """Association: tests of many properties against classes and splits, and a classifier on them.
 
-Everything rests on ranks within strata (splits), so that no distribution is assumed and a property
-that differs between splits is not taken for one that differs between classes. The effect is the
-AUC: the probability that of one picture of the class and one of the others, the property puts them
-in order (0.5: none). Its null is that of permutations within strata, by their exact mean and
-variance; rows are units, so that copies count once. 60,000 rows and 100 columns take about 2 s.
+Everything rests on ranks within strata (splits): no distribution is assumed, and a property that
+differs between splits is not taken for one that differs between classes. The effect is the AUC
+(0.5: none); its null is that of permutations within strata, by their exact mean and variance.
 """
 
 from __future__ import annotations
@@ -106,10 +104,7 @@ def two_sided(z: Floats) -> Floats:
 
 
 def level_p_values(inside: Floats, n: Floats, total: Floats, size: Floats) -> Floats:
-    """Return the two-sided exact p-value that `inside` of `n` rows have a value that `total` have.
-
-    Hypergeometric: where few rows have the value, the normal score exaggerates.
-    """
+    """Return the two-sided exact p-value that `inside` of `n` rows have a value of `total` rows."""
     lower, upper = hypergeometric_tails(*(np.round(a) for a in (inside, n, total, size)))
     return np.asarray(np.minimum(1.0, 2 * np.minimum(upper, lower)))
 
@@ -155,7 +150,11 @@ def weighted_shifts(first: Floats, second: Floats, weights: Floats) -> Shifts:
         if not w.sum() or not known_y.any():
             continue
         size = w.sum() ** 2 / (w**2).sum()
-        distance[column] = _ks(x[known], w / w.sum(), y[known_y])
+        points = np.concatenate([x[known], y[known_y]])
+        steps = np.concatenate([w / w.sum(), np.full(known_y.sum(), -1 / known_y.sum())])
+        order = np.argsort(points, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(points[order])), len(points) - 1)
+        distance[column] = np.abs(np.cumsum(steps[order])[ends]).max()
         p_value[column] = shift_p_values(distance[column], size, known_y.sum())
     return Shifts(distance, p_value)
 
@@ -164,9 +163,8 @@ def split_shifts(values: Floats, steps: Floats) -> Floats:
     """Return the Kolmogorov-Smirnov distance (splits, p) of two sides of each of several splits.
 
     `values` (n, p); `steps` (splits, n) is the size of the other side for the rows of one side,
-    less the size of this one for those of the other, 0 for the rest; the distance is times the
-    product of both sizes. So sums are of whole numbers, in whatever order ties come, and each
-    column is put in order once for all splits.
+    less the size of this one for those of the other, 0 for the rest. The distance is times the
+    product of both sizes, so that sums are whole numbers.
     """
     found = np.zeros((len(steps), values.shape[1]))
     for column in range(values.shape[1]):
@@ -183,17 +181,6 @@ def shift_p_values(distance: Floats, n: Floats, other: Floats) -> Floats:
     root = np.sqrt(n * other / (n + other))
     # Stephens (1970): a small-sample correction of the asymptotic law.
     return np.asarray(kolmogorov((root + 0.12 + 0.11 / root) * distance))
-
-
-def _ks(x: Floats, weights: Floats, y: Floats) -> float:
-    points = np.concatenate([x, y])
-    steps = np.concatenate([weights, np.full(len(y), -1 / len(y))])
-    order = np.argsort(points, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(points[order])), len(points) - 1)
-    return float(np.abs(np.cumsum(steps[order])[ends]).max())
-
-
-# ---- a classifier, for what all columns together say ----
 
 
 def unit_folds(units: Ints, folds: int = FOLDS) -> Ints:

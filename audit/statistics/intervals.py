@@ -1,12 +1,9 @@
 """Intervals, tests and effect sizes for counts: thin over scipy, each formula with its source.
 
-Why not one library call: scipy has the distributions, but not limits for a share of a *finite* set,
-nor Wilson limits at a non-integer effective sample size, nor the mid-p McNemar test; those are
-written here, everything else is delegated. All functions take scalars or arrays that broadcast,
-return floats in the unit of their inputs (shares in [0, 1], never per cent), and cost microseconds,
-except `hypergeometric_limits`, which bisects about log2(N) times. scipy is imported by the
-functions that need it, and only its special functions where a scan comes by: `scipy.stats` takes
-a second to import.
+scipy lacks limits for a share of a *finite* set, Wilson limits at a non-integer size and the mid-p
+McNemar test; everything else is delegated. All functions take scalars or arrays that broadcast and
+return floats in the unit of their inputs (shares in [0, 1]). scipy is imported by the functions
+that need it, because `scipy.stats` takes a second to import.
 """
 
 from __future__ import annotations
@@ -81,9 +78,8 @@ def clopper_pearson(
 def midp_limits(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Return the mid-p limits of a share from `successes` of `n`, which may be non-integer.
 
-    Lancaster (1961), JASA 56:223: the observed count is half in each tail, so that coverage is
-    close to `confidence` on average, where exact limits lie above it and Wilson's below for rare
-    successes. At 0 and n: Clopper and Pearson's one-sided limits at the same tail.
+    Lancaster (1961), JASA 56:223: the observed count is half in each tail. At 0 and n: Clopper and
+    Pearson's one-sided limits at the same tail.
     """
     from scipy.special import betainc
 
@@ -156,9 +152,6 @@ def effective_n(n: ArrayLike, population: ArrayLike) -> Floats:
         return np.where(size >= total, np.inf, size * (total - 1) / (total - size))
 
 
-# ---- two models on the same examples ----
-
-
 def mcnemar(b: ArrayLike, c: ArrayLike, method: McNemarMethod = "score") -> Floats:
     """Return the two-sided p-value that `b` and `c` discordant examples are equally likely.
 
@@ -186,8 +179,7 @@ def paired_difference(
 ) -> tuple[Floats, Floats]:
     """Return limits for gain - loss, two shares of discordant examples, at effective size `n`.
 
-    The score interval of Tango (1998), Statistics in Medicine 17:891: it leaves out 0 exactly where
-    McNemar's test rejects, and has a width where no example differs. Zero width at n = inf.
+    The score interval of Tango (1998), Statistics in Medicine 17:891. Zero width at n = inf.
     """
     up, down, size = np.broadcast_arrays(*(np.asarray(a, float) for a in (gain, loss, n)))
     known, z = np.isinf(size), z_value(confidence)
@@ -213,9 +205,6 @@ def _tango_score(up: Floats, down: Floats, n: Floats, difference: Floats) -> Flo
     loss = half + np.sqrt(np.maximum(half**2 + down * difference * (1 - difference) / 2, 0.0))
     variance = np.maximum(2 * loss + difference * (1 - difference), 1e-15)
     return np.asarray((up - down - difference) * np.sqrt(n / variance))
-
-
-# ---- several comparisons ----
 
 
 def alpha_for_looks(confidence: float, looks: int) -> float:
@@ -258,11 +247,7 @@ def rarity(counts: ArrayLike, expected: ArrayLike) -> Floats:
 def hypergeometric_tails(
     inside: ArrayLike, n: ArrayLike, marked: ArrayLike, population: ArrayLike
 ) -> tuple[Floats, Floats]:
-    """Return P(X <= inside) and P(X >= inside) of `n` draws, of a population with `marked` ones.
-
-    The tail that lies away from the mean is summed, where each term is smaller than the last; the
-    other is what remains.
-    """
+    """Return P(X <= inside) and P(X >= inside) of `n` draws, of a population with `marked` ones."""
     from scipy.special import betaln
 
     k, draws, good, size = np.broadcast_arrays(
@@ -289,14 +274,10 @@ def hypergeometric_tails(
     return np.where(up, rest, total), np.where(up, total, rest)
 
 
-# ---- groups ----
-
-
 def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
     """Return the ANOVA estimate of the correlation of two files of one unit, in [0, 1].
 
-    Donner (1986), International Statistical Review 54:67. Negative estimates become 0 (units more
-    mixed than chance would only make the plan cheaper); NaN if every unit has one file.
+    Donner (1986), International Statistical Review 54:67. NaN if every unit has one file.
     """
     y = np.asarray(values, float)
     code = np.unique(np.asarray(units), return_inverse=True)[1]
@@ -312,9 +293,6 @@ def intraclass_correlation(values: ArrayLike, units: ArrayLike) -> float:
     total = between + (m0 - 1) * within
     # All values equal: files that are always alike, the cautious reading.
     return float(np.clip((between - within) / total, 0.0, 1.0)) if total > 0 else 1.0
-
-
-# ---- effect sizes ----
 
 
 def kappa_parts(a: Ints, b: Ints, share: Floats) -> tuple[float, float, Floats]:

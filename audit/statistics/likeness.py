@@ -1,18 +1,10 @@
 """Likeness: whether pictures look more alike than pictures of their class usually do.
 
-A pair is judged against its own class: the distance between its two pictures has a rank among the
-distances from the first to other pictures of the second's cell (class and split). If the second was
-put there at random, that rank is uniform whatever the first looks like, and the ranks along a chain
-of pictures are independent. So the ranks of a chain combine by Fisher's rule to an exact test, with
-no model of what pictures look like. A rank is a permutation p-value: (1 + nearer) / (1 + others).
-
-The distance adds how light, colour and texture differ to how many bits of the 256-bit perceptual
-hash differ: the first stays in a turn of the camera, the second in a change of the light. Sizes and
-formats are left out, for they show where pictures come from, not what they show.
-60,000 pairs against 400 others each cost about 2 s.
-
-Chains of pictures, which names or times propose, are judged by their ranks: a chain is a sequence
-of shots if its neighbours look alike, also where they cross from one split to another.
+The distance between the two pictures of a pair has a rank among the distances from the first to
+other pictures of the second's cell (class and split). If the second was put there at random, that
+rank is uniform, and the ranks along a chain of pictures, which names or times propose, combine by
+Fisher's rule to an exact test. The distance adds differences of light, colour and texture to those
+of the 256-bit perceptual hash; sizes and formats show where pictures come from and are left out.
 """
 
 from __future__ import annotations
@@ -127,8 +119,6 @@ def chain_p_values(ranks: Floats, chains: Ints, n: int) -> Floats:
     total = np.bincount(chains[known], -2 * np.log(ranks[known]), minlength=n)
     return np.where(count > 0, chdtrc(2 * np.maximum(count, 1), total), 1.0)
 
-
-# ---- chains ----
 
 MAX_PAIRS = 500  # of a chain, within a split and across: more would not change the verdict
 LAGS = 3  # a picture is compared across splits with so many of its chain before it

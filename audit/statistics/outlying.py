@@ -1,17 +1,13 @@
 """What lies apart: values that a gap separates from the rest, held against the spacings beside it.
 
-The largest value always is the largest; whether it is too large is asked of the spacings below it.
 Of n values with an exponential tail, the spacings D_i = i (x_i - x_{i+1}) of the sorted values are
 independent and equally distributed (Renyi 1953, On the theory of order statistics), so the first
-over the mean of the next m is a ratio with P(ratio > r) = (1 + r / m)^-m. Any number of modes is
-allowed. A logarithm turns tails of any power into exponential ones, and lighter tails only make the
-rule more careful: no distribution is assumed beyond that.
+over the mean of the next m is a ratio with P(ratio > r) = (1 + r / m)^-m. A logarithm turns tails
+of any power into exponential ones; lighter tails only make the rule more careful.
 
-Three questions are asked of this law, and each has its own answer to tails that become heavier
-outwards, so they are three functions and not one: many groups at once, at both ends and between
-modes, with a shape of the tails that is estimated over all of them (`find_apart`); the largest of
-one set, by several widths of which the most careful counts (`chances_of_largest`); one end of a
-class of whatever size, where a gap must also be wide beside the grain of the values (`tail_cut`).
+`find_apart` looks at many groups at once, at both ends and between modes; `chances_of_largest` at
+the largest of one set; `tail_cut` at one end of a class, where a gap must also be wide beside the
+grain of the values.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# ---- rows of groups ----
 
 MAX_TAIL = 100  # order statistics that describe an end, at most
 MIN_LEVELS = 20  # fewer distinct values of a property in a group have no usable spacings
@@ -81,11 +76,7 @@ def _spans(group: Ints) -> tuple[Ints, Ints]:
 
 
 def _gap_ratios(x: Floats, group: Ints, chance: Floats) -> Floats:
-    """Return each gap above a row over the gap that the rows below it make probable with `chance`.
-
-    Ties say nothing about how far apart values lie, so a gap must also stand out among the distinct
-    values: otherwise a 225-px image between thousands of 224 and 226 px would count as isolated.
-    """
+    """Return each gap above a row over the gap that the rows below make probable with `chance`."""
     distinct = np.append(True, (x[1:] != x[:-1]) | (group[1:] != group[:-1]))
     levels = np.cumsum(distinct) - 1
     all_rows = _ratios(x, group, chance)
@@ -223,8 +214,6 @@ def _nearest(x: Floats, row: int, first: int, last: int, start: Ints, size: Ints
     return min(candidates, key=lambda i: abs(float(x[i] - x[row])))
 
 
-# ---- the largest of one set ----
-
 LEAST = 50
 """Values below which nothing is said."""
 FEWEST, LEAST_WIDE, MOST_SPACINGS = 4, 10, 80
@@ -263,8 +252,6 @@ def chances_of_largest(falling: Floats, fewest: int = FEWEST) -> Floats:
     least = np.minimum.accumulate(chances[::-1])[::-1]
     return np.asarray(np.minimum(least * together, 1.0))
 
-
-# ---- one end of a class ----
 
 MOST = 5  # outliers at one end that are looked for
 TAIL_MOST = 300  # values of a tail that are read beside them, at most

@@ -1,10 +1,7 @@
 """Rare cells: how many pictures a class has under each value of an attribute, and their limits.
 
-An attribute is a column of few values: a manifest's weather, the camera, the darkest third. A score
-by value or by class and value is only as good as the number of its pictures, so every cell gets
-the interval that a measured recall would have there. A cell of class and value is compared with
-what it would have if class and value had nothing to do with each other: small classes have small
-cells, and that is no news of the attribute.
+Every cell gets the interval that a measured recall would have there. A cell of class and value is
+compared with what it would have if both were independent: small classes have small cells.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Slices: the groups of pictures in which a model is wrong more often than elsewhere.
 
-A slice is one value of a column of texts, or one end of a column of numbers (the lowest or highest
-1/20 to 1/2 of it: what fails is the dark, the blurred, the small). Each is tested against all other
-rows by the exact hypergeometric tail, and all tests of all columns are one family: Benjamini and
-Hochberg (1995) hold the share of false slices below `LEVEL`, and with it the chance of any slice
-where errors fall at random. Of slices that say the same (a class, and the cluster that holds it)
-the clearest stays: another is reported where it is wrong too often outside those before it.
-
-Rows count as independent: copies of one picture should be one row, or weigh as one. About 1 s for
-1,000,000 rows and 30 columns."""
+A slice is one value of a column of texts, or one end of a column of numbers. Each is tested against
+all other rows by the exact hypergeometric tail, and all tests are one family (Benjamini and
+Hochberg 1995). Of slices that say the same the clearest stays; rows count as independent, so copies
+of one picture should be one row, or weigh as one.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +41,12 @@ def find_slices(
 
     `wrong` (n,): whether each answer is wrong. `columns`: n rows in the same order; a column of
     numbers with over 12 values is cut at its ends, any other is taken by value (null: "(none)").
-    `weights` (n,): what each row stands for, as a drawn subset has them; counts then become
-    effective ones (Kish 1965: the square of the sum by the sum of squares).
+    `weights` (n,): what each row stands for; counts then become effective ones (Kish 1965).
 
-    A row of the answer (`SCHEMA`; no rows where nothing is significant): `column`; `value`, the
-    text, or "at most 41.3", "at least 0.9" of a number, whose bound is also in `at_most` or
-    `at_least`; `n` rows and `wrong` ones of them; `share` wrong (0..1, weighted) with its 95 %
-    interval `low`, `high` (Wilson); the share `elsewhere`; `p`, one-sided; `q`, adjusted, at most
-    `level`. `slice_rows` returns the rows of one.
+    A row of the answer (`SCHEMA`): `column`; `value`, the text, or "at most 41.3", "at least 0.9",
+    whose bound is also in `at_most` or `at_least`; `n` rows and `wrong` of them; `share` wrong
+    (0..1, weighted) with its 95 % interval `low`, `high` (Wilson); the share `elsewhere`; `p`,
+    one-sided; `q`, adjusted, at most `level`.
     """
     weight = np.ones(len(wrong)) if weights is None else np.asarray(weights, float)
     base = pl.DataFrame({"wrong": wrong, "weight": weight}).with_columns(
@@ -80,9 +74,6 @@ def slice_rows(columns: pl.DataFrame, one: Mapping[str, Any]) -> Bools:
     else:
         inside = _texts(values) == one["value"]
     return np.asarray(inside.fill_null(value=False).to_numpy(), bool)
-
-
-# ---- candidates ----
 
 
 SUMS = {
@@ -125,9 +116,6 @@ def _tallies(one: pl.Series, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
                 column=pl.lit(one.name), value=pl.lit(f"{words} {bound:.4g}"),
                 **{name: pl.lit(bound)}, **SUMS,
             )  # fmt: skip
-
-
-# ---- tests ----
 
 
 def _judged(tallies: pl.DataFrame, whole: Mapping[str, float]) -> pl.DataFrame:

@@ -1,10 +1,8 @@
 """Evaluation subsets: planning, drawing and scoring with confidence intervals.
 
 In: a polars frame, one row a file (`audit.subset.source` makes it from a run), and a goal.
-`make_plan` says how many units a goal takes and what they give, `draw_subset` picks them, nested
-and repeatable, `score_subset` estimates metrics with intervals, `make_curve` shows precision
-against n. Cost: seconds for 10 million rows, most of it one hash per unit; scoring takes
-milliseconds.
+`make_plan` sizes a subset, `draw_subset` draws it, nested and repeatable, `score_subset` estimates
+metrics with intervals, `make_curve` shows precision against n.
 """
 
 from __future__ import annotations

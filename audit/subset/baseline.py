@@ -2,11 +2,9 @@
 
 The estimate is the subset's mean, corrected by coefficient * (F's mean of the earlier model - the
 subset's): the survey regression estimator (Cochran 1977, sections 7.2 to 7.11; Sarndal, Swensson
-and Wretman 1992, section 6.6). For generalisation the variance of F's own mean is added; this is
-PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as unlabelled
-part. Each stratum with enough units has its own coefficient. Residuals are divided by 1 - leverage,
-so a coefficient fitted to noise widens the interval. Works for accuracy, recall, specificity and
-macro-recall.
+and Wretman 1992, section 6.6). For generalisation the variance of F's own mean is added: PPI++
+(Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453) with F less the subset as unlabelled part.
+Residuals are divided by 1 - leverage, so a coefficient fitted to noise widens the interval.
 """
 
 from __future__ import annotations
@@ -36,9 +34,6 @@ from audit.subset.predictions import UNLABELLED, match, standard_columns
 from audit.subset.sizes import smallest
 from audit.subset.source import select_eligible
 from audit.subset.strata import Strata, Units, form_units
-
-# ---- regression on a known number ----
-
 
 OWN_COEFFICIENT_FROM = 20
 """Units of a stratum that has a coefficient of its own."""
@@ -156,9 +151,6 @@ def _regressed(design: Design, z: Floats, b: Floats) -> tuple[Floats, Floats]:
     return slope[group], np.asarray(centre + (e - centre) * (1 + pull) / (1 - leverage))
 
 
-# ---- an earlier checkpoint ----
-
-
 PLAIN = Recipe(0, Strata(), {})
 
 
@@ -267,9 +259,6 @@ def _terms(outcome: Outcome, whole: Design, name: str, label: str | None) -> tup
     return outcome.hit, outcome.design.rows["label"].replace_strict(weight).to_numpy()
 
 
-# ---- planning ----
-
-
 @dataclass(frozen=True)
 class VarianceLeft:
     """The share of the variance that a baseline leaves, and of the units that show it."""
@@ -280,9 +269,8 @@ class VarianceLeft:
     def units_for(self, plain: int, population: int) -> int:
         """Return the units that give what `plain` units give without the baseline.
 
-        R (1/n - 1/N) = 1/n0 - 1/N, R being the share left; the same holds for both estimands, as
-        what F owes to being a draw is in both sizes. The score steadies R by units of the plain
-        variance where few units show it (`estimate.guarded_size`), and so does the plan.
+        R (1/n - 1/N) = 1/n0 - 1/N, R being the share left, for both estimands. R is steadied by
+        units of the plain variance as in the score (`estimate.guarded_size`).
         """
         wanted = 1 / plain - 1 / population
 

@@ -1,17 +1,10 @@
 """Compare models on the same drawn rows: two of them, or the best of many.
 
-*Two models.* Better, worse, or cannot tell is read from the design-based interval of the weighted
-difference: by stratum, by unit, finite-population corrected for full-set. Where McNemar's test is
-valid (equal weights, single files, one plain share) the interval for generalisation is the one that
-inverts it (Tango), and its p-value is printed: interval and test never disagree. A plain McNemar
-test on a disproportionate or grouped subset can call the worse model better nearly every time. At
-n = N the full-set difference is stated, not inferred.
-
-*The best of k.* The winner's score is too high because it was chosen for being high. Intervals are
-widened until all k hold together: the quantile of the largest of k normal errors that are
-correlated as the models' answers are (alike models cost little; Bonferroni takes them to be
-unrelated). The mean of that largest error is what selection alone gives the winner of k equally
-good models.
+The verdict is read from the design-based interval of the weighted difference. Where McNemar's test
+is valid (equal weights, single files, one plain share) the interval for generalisation is the one
+that inverts it (Tango), so interval and test never disagree. Of the best of k, intervals are
+widened until all k hold together: the quantile of the largest of k normal errors, correlated as the
+models' answers are; its mean is what selection alone gives the best of equally good models.
 """
 
 from __future__ import annotations
@@ -196,7 +189,7 @@ def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Compari
     every = np.ones(first.hit.size)
     old, new = (outcome.linearised(pairing.metric, every) for outcome in (first, second))
     changed = first.counts * (
-        _ranked_otherwise(old, new)
+        sum(np.abs(b - a) for a, b in zip(old.against, new.against, strict=True))
         if pairing.metric == "auroc"
         else (first.predicted != second.predicted).fill_null(True).to_numpy()
     )
@@ -220,14 +213,6 @@ def compare_linear(
     estimands = {e: _difference(pairing, *ratios, e) for e in ESTIMANDS}
     gained, lost = int((change > 0).sum()), int((change < 0).sum())
     return Comparison(pairing.metric, gained, lost, psi, estimands, None, notes)
-
-
-def _ranked_otherwise(first: Linearised, second: Linearised) -> Floats:
-    sides = zip(first.against, second.against, strict=True)
-    return np.asarray(sum(np.abs(b - a) for a, b in sides))
-
-
-# ---- the best of many ----
 
 
 DRAWS = 20_000

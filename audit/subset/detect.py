@@ -1,13 +1,8 @@
 """Scores of detectors: mAP, F1, mean IoU on drawn pictures, with intervals for the whole set.
 
-A metric is the mean over classes of a number with an influence for each picture
-(`audit.subset.precision`); the variance, by strata and units, is that of the weighted influences,
-steadied and turned into limits as for every other metric (`audit.subset.metrics`).
-
-A class is in the mean where enough pictures are expected to hold it: fewer than `LEAST` tell
-nothing of its AP, and a mean over the classes that happen to be well seen would be too high. So the
-mean is about those classes, the limits are for the whole set's number of the same classes, and
-`score` names the others. They are known before a model answers, because the objects of the set are.
+The variance, by strata and units, is that of the weighted influences of pictures
+(`audit.subset.precision`). The mean is over the classes that at least `LEAST` pictures are expected
+to hold; the limits are for the whole set's number of these classes, and `score` names the others.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from audit.errors import UsageError
-from audit.run.generations import POINTER
+from audit.run.run_version import POINTER
 from audit.statistics.intervals import Ints, alpha_for_looks
 from audit.subset.baseline import fit_known, known_on, places, whole_set
 from audit.subset.compare import Comparison, Pairing, compare_linear
@@ -119,6 +114,11 @@ class Drawn:
         return Evaluation(answers.among(self.place), weight, unit)
 
 
+def _units_with(drawn: Evaluated, metric: ObjectMetric, c: int) -> int:
+    """Return how many units hold objects of a class that count."""
+    return int(np.unique(drawn.unit[drawn.holding(metric, c) > 0]).size)
+
+
 def told_classes(
     metric: ObjectMetric, drawn: Evaluated, design: Design, whole: Answers
 ) -> list[int]:
@@ -128,7 +128,7 @@ def told_classes(
     holds.
     """
     classes = len(whole.classes)
-    seen = np.array([drawn.units_with(metric, c) for c in range(classes)])
+    seen = np.array([_units_with(drawn, metric, c) for c in range(classes)])
     if design.complete:
         return [c for c in range(classes) if seen[c]]
     expected = seen.astype(float)
@@ -215,7 +215,7 @@ def told_of(
     if metric.label is None:
         return told_classes(metric, evaluation, design, whole)
     c = whole.classes.index(metric.label)
-    return [c] if evaluation.units_with(metric, c) >= (1 if design.complete else SEEN) else []
+    return [c] if _units_with(evaluation, metric, c) >= (1 if design.complete else SEEN) else []
 
 
 def _parts(metric: ObjectMetric, evaluation: Evaluated, told: Sequence[int]) -> list[Part]:
@@ -289,8 +289,7 @@ def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> 
 class KnownModel:
     """An earlier model's answers on all pictures of a set, under the design of its subsets.
 
-    The new model's influences are regressed on the earlier one's, whose mean over the set is known
-    (`audit.subset.baseline`): what is left is where the two differ.
+    The new model's influences are regressed on its own (`audit.subset.baseline`).
     """
 
     name: str
@@ -298,17 +297,10 @@ class KnownModel:
     answers: Answers
 
     @classmethod
-    def of(
-        cls, frame: pl.DataFrame, objects: Objects, path: Path, recipe: Recipe = PLAIN
-    ) -> KnownModel:
-        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
-        return cls.on(frame, objects, path.stem, objects.match(path, []), recipe)
-
-    @classmethod
     def on(
         cls, frame: pl.DataFrame, objects: Objects, name: str, answers: Answers, recipe: Recipe
     ) -> KnownModel:
-        """Return the baseline whose answers are read already."""
+        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
         return cls(name, Drawn.of(whole_set(frame, recipe).rows, objects), answers)
 
     def score(

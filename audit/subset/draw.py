@@ -1,12 +1,10 @@
 """Draw the first n units of a fixed order, with everything that a later score needs in each row.
 
-Within a stratum, units are ordered by permanent random numbers; across strata by
-`audit.subset.strata.order_units`. So S(n) is a part of S(n+1), and new data displace only their
-share of a subset (Ohlsson 1995, "Coordination of samples using permanent random numbers", in
-Business Survey Methods). The number of a unit is
-``u = (splitmix64(h XOR splitmix64(seed)) >> 11) * 2**-53`` with h the first 8 bytes, little-endian,
-of the BLAKE3 hash of the key's UTF-8 bytes. The key of a duplicate group is its smallest member
-hash. The hash of the recipe names the plan; size, confidence and comparisons are not part of it.
+Within a stratum, units are ordered by permanent random numbers (Ohlsson 1995, in Business Survey
+Methods); across strata by `audit.subset.strata.order_units`. So S(n) is a part of S(n+1), and new
+data displace only their share. The number of a unit is ``u = (splitmix64(h XOR splitmix64(seed)) >>
+11) * 2**-53`` with h the first 8 bytes, little-endian, of the BLAKE3 hash of the key's UTF-8 bytes;
+the key of a duplicate group is its smallest member hash.
 """
 
 from __future__ import annotations
@@ -27,9 +25,6 @@ from audit.subset.predictions import SET_CLASSES
 from audit.subset.source import EligibleSet, select_eligible
 from audit.subset.strata import FIRST_UNITS, Strata, Units, evaluated_files, form_units, order_units
 from preflight.files import read_regular
-
-# ---- permanent random numbers ----
-
 
 U64 = NDArray[np.uint64]
 SLICE_ROWS = 1_000_000
@@ -60,9 +55,6 @@ def hash_keys(keys: pl.Series) -> U64:
         for key in keys.slice(start, SLICE_ROWS).to_list():
             digests += blake3.blake3(key.encode()).digest(8)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
-# ---- the recipe ----
 
 
 # The schema of the plan document that a recipe is read from.
@@ -153,9 +145,6 @@ def recipe_from(document: Any, name: str = "the plan") -> Recipe:
         return Recipe(strata=Strata(tuple(strata["by"]), edges, merged, by_label, whole), **content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{name} is damaged ({error}): plan again.") from error
-
-
-# ---- the draw ----
 
 
 COLUMNS = (
@@ -285,9 +274,6 @@ def _drawn_before(
     return before
 
 
-# ---- which units ----
-
-
 def _smallest_numbers(
     units: Units, codes: np.ndarray, n_h: Ints, N: Ints, seed: int
 ) -> pl.DataFrame:
@@ -314,9 +300,6 @@ def _smallest_numbers(
     place = pl.int_range(pl.len()).over("code")
     ranked = ordered.with_columns(place=place, limit=pl.Series(n_h)[ordered["code"]])
     return ranked.filter(pl.col("place") < pl.col("limit")).select("unit")
-
-
-# ---- the rows ----
 
 
 def _rows(

@@ -3,12 +3,10 @@
 The estimate is the ratio of weighted totals y (right answers) and x (examples that count); its
 variance comes from the residuals y - R x within strata (Cochran 1977, sections 6.11 and 11.2).
 **full-set** has the finite-population factor 1 - n_h/N_h. **generalisation** drops it and adds
-(between strata)/N, because F is itself a draw (Cochran, section 12.2).
-
-The interval is Wilson's at the effective sample size p (1-p) / variance, with the factor of Korn
-and Graubard (1998, Survey Methodology 24:193) for the degrees of freedom. From a sampling fraction
-of one half, full-set intervals use Clopper-Pearson's; one stratum of single files is exact. All
-functions broadcast over leading axes.
+(between strata)/N, because F is itself a draw (Cochran, section 12.2). The interval is Wilson's at
+p (1-p) / variance, with the factor of Korn and Graubard (1998, Survey Methodology 24:193); from a
+sampling fraction of one half full-set intervals are Clopper-Pearson's. All functions broadcast over
+leading axes.
 """
 
 from __future__ import annotations
@@ -28,9 +26,6 @@ from audit.statistics.intervals import (
 )
 from audit.subset.goal import Estimand
 from audit.subset.sizes import EXACT_FROM_FRACTION, share_limits
-
-# ---- weighted ratios and their variances ----
-
 
 # How many files' worth of the overall variance of answers steadies that of a stratum of files.
 PRIOR_FILES = 1.0
@@ -188,11 +183,10 @@ def degrees_of_freedom(
 ) -> tuple[Floats, Floats]:
     """Return the degrees of freedom of the variance of `r`, and what large units leave of each.
 
-    `answer_variance` is the variance of one answer. A unit of m files varies by m (1 + (m - 1)
-    rho), rho being what the observed variance implies; n such units count as (sum v)^2 / sum v^2
-    equal ones (Carter, Schnepel and Steigerwald 2017, Review of Economics and Statistics 99:698),
-    and strata combine as by Satterthwaite (1946). The second figure, in (0, 1], is that number over
-    Kish's, which counts sizes but not their squares.
+    A unit of m files varies by m (1 + (m - 1) rho), rho from `answer_variance`, that of one answer;
+    n such units count as (sum v)^2 / sum v^2 equal ones (Carter, Schnepel and Steigerwald 2017,
+    Review of Economics and Statistics 99:698), and strata combine as by Satterthwaite (1946). The
+    second figure, in (0, 1], is that number over Kish's, which counts sizes but not their squares.
     """
     m, grouped = r.moments, np.expand_dims(r.grouped, -1)
     rho = _implied_correlation(r, answer_variance)[..., None]
@@ -227,15 +221,11 @@ def _implied_correlation(r: Ratio, answer_variance: Floats) -> Floats:
     return np.where(known, np.clip((observed - independent) / gap, 0.0, 1.0), 1.0)
 
 
-# ---- intervals ----
-
-
 # How many units' worth of the design's own variance steadies an estimated one. For groups that
 # value takes the files of a group to be alike: more of it would only widen the interval.
 PRIOR_UNITS, PRIOR_GROUPS = 1.0, 0.2
 # With fewer groups than this that could hold all rarer answers, a sample may well lack the few that
-# are wrong as a whole: where 30 % of 150 groups are all right or all wrong, 84 % of intervals for
-# 3 % of wrong answers held without this, 99 % with it.
+# are wrong as a whole.
 RARE_GROUPS = 10.0
 # Degrees of freedom that each unit with the rarer answer adds to a variance between groups.
 DEGREES_PER_RARE_UNIT = 3.0
@@ -265,9 +255,8 @@ def proportion_interval(
 def effective_size(r: Ratio, share: Floats, estimand: Estimand, confidence: float = 0.95) -> Floats:
     """Return the independent examples that a share rests on: p (1-p) / variance, made cautious.
 
-    A few groups that are wrong as a whole are likely to be missing from a sample whose other groups
-    are mixed. Where few such groups could hold all rarer answers, the variance is drawn towards
-    that of groups that are all right or all wrong.
+    Where few groups that are wrong as a whole could hold all rarer answers, a sample may miss them:
+    the variance is drawn towards that of groups that are all right or all wrong.
     """
     n, base = guarded_size(r, share * (1 - share), estimand, confidence), r.base_n[estimand]
     alike = np.where(r.grouped & (n > base), alike_weight(base, share), 0.0)
@@ -287,12 +276,10 @@ def guarded_size(
 ) -> Floats:
     """Return the independent examples that shares, means over classes and differences rest on.
 
-    `answer_variance`: the variance of one example's answer. Where the rarer answer occurs in few
-    units, the variance estimate is itself a guess. It is drawn towards the design's value
-    (independent units, each all right or all wrong) by `PRIOR_UNITS` or `PRIOR_GROUPS` units, and
-    for groups the degrees of freedom are limited by the units that carry the rarer answer. `base_n`
-    where all answers agree. The constants are calibrated by simulation, on other designs than those
-    of `benchmarks/subset_coverage.py` too.
+    `answer_variance`: of one example's answer. Where the rarer answer occurs in few units, the
+    variance is drawn towards the design's value (units that are all right or all wrong) by
+    `PRIOR_UNITS` or `PRIOR_GROUPS` units, and for groups these units limit the degrees of freedom.
+    `base_n` where all answers agree.
     """
     from scipy.stats import t as student
 
@@ -312,7 +299,12 @@ def guarded_size(
     # Student quantiles instead, which widens the interval and keeps it inside [0, 1].
     tail = (1 - confidence) / 2
     ideal = student.isf(tail, np.maximum(base, 2))
-    factor = ideal / student.isf(tail, share_degrees(r, answer_variance, estimand))
+    degrees, fraction = degrees_of_freedom(r, answer_variance, estimand)
+    # A variance between groups rests on the groups that differ from the rest, however many agree.
+    by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
+    # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.
+    degrees = np.clip(np.where(by_rare > 0, by_rare, np.inf), 1.0, degrees)
+    factor = ideal / student.isf(tail, degrees)
     # Never above 1: more degrees of freedom than units may not add information.
     return np.asarray(n * np.minimum(factor, 1.0) ** 2)
 
@@ -320,8 +312,7 @@ def guarded_size(
 def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
     """Return what is added to a variance for strata from which few files were drawn.
 
-    Two files of a stratum agree more often than not and then show no variance. Each stratum's is
-    drawn by `PRIOR_FILES` files towards that of the answers as a whole.
+    Each stratum's is drawn by `PRIOR_FILES` files towards that of the answers as a whole.
     """
     m = r.moments
     value = np.expand_dims(r.value, -1)
@@ -334,20 +325,8 @@ def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
     return np.asarray((m.weight * remaining * share * (expected - residual)).sum(-1) / total)
 
 
-def share_degrees(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
-    """Return the degrees of freedom behind an interval: `guarded_size` uses them."""
-    degrees, fraction = degrees_of_freedom(r, answer_variance, estimand)
-    # A variance between groups rests on the groups that differ from the rest, however many agree.
-    by_rare = np.where(r.grouped, DEGREES_PER_RARE_UNIT * fraction * r.rare_units, np.inf)
-    # No rare answer at all: the effective size is the design's, not an estimate, and has no limit.
-    return np.clip(np.where(by_rare > 0, by_rare, np.inf), 1.0, degrees)
-
-
 def caution(r: Ratio, share: float) -> str:
-    """Return why an interval is rough, and what to do; "" where it rests on enough groups.
-
-    Only groups can be too few: what a file's answer varies by is known from the share itself.
-    """
+    """Return why an interval is rough, and what to do; "" where it rests on enough groups."""
     if not bool(r.grouped):
         return ""
     degrees = float(degrees_of_freedom(r, np.asarray(share * (1 - share)))[0])
@@ -393,8 +372,7 @@ def difference_interval(
     """Return low, high and effective size for a weighted paired difference.
 
     Tango's interval at the size that gives the difference its design-based variance, guarded as
-    that of a share is: where few examples tell the models apart, and those weigh little, the
-    observed variance says little. Zero width where the whole set was scored.
+    that of a share is. Zero width where the whole set was scored.
     """
     d = difference.value
     # Tin's correction may push |d| past the discordant share, which it cannot exceed.

@@ -1,7 +1,6 @@
 """What is asked of a subset: a metric, a target or a budget, the error rates; checked once.
 
-Exactly one of half_width, detect, n and seconds is given. A goal knows nothing of the set: what it
-takes there is in `audit.subset.plan`. Shares are in [0, 1], seconds in seconds, throughput in files
+Exactly one of half_width, detect, n and seconds is given; shares are in [0, 1], throughput in files
 per second. Here too: the two estimands, and the form of every document.
 """
 
@@ -162,7 +161,10 @@ def level_text(level: float) -> str:
     return f"{level:.{max(4, 1 - math.floor(math.log10(1 - level)))}g}"
 
 
-# ---- files per second, from a saved session ----
+def counted_points(share: float) -> str:
+    """Return a share as percentage points: `1 point`, `12.5 points`."""
+    number = f"{100 * share:.3g}"
+    return f"{number} point{'' if number == '1' else 's'}"
 
 
 SESSION_SCHEMA = "profile/1"
@@ -175,8 +177,7 @@ LARGEST = 256 << 20  # bytes of a session once unpacked
 def session_throughput(path: Path) -> float:
     """Return files per second of the loop with the real loader in a saved session.
 
-    The session is `.json` or `.json.gz`. Its timed window runs from the first next() call after the
-    warm-up to the end of the last step, as in the profiler's own step period.
+    The timed window runs from the first next() call after the warm-up to the end of the last step.
     """
     document = _session(path)
     try:

@@ -1,10 +1,8 @@
 """People as labellers: blind sheets to fill in, labels read back, and how far two people agree.
 
-For a set without classes a sheet gives the labels that a subset is scored with. For any set it
-gives the human ceiling: label twice, take one sheet as truth and the other as prediction. A sheet
-shows no label, no prediction and no stratum, and each copy has an order of its own, so that neither
-the set's order nor another person's answers show through. Paths often hold the class
-(`bird/1.jpg`), so the images are copied under names that are hashes of their ids; a key names the
+Label twice, and take one sheet as truth and the other as prediction, for the human ceiling. A sheet
+shows no label, no prediction and no stratum, and each copy has an order of its own. Images are
+copied under names that are hashes of their ids, because paths often hold the class; a key names the
 originals.
 """
 
@@ -167,9 +165,8 @@ def compare_people(
 ) -> Human:
     """Return what people got right on a subset, and a model beside them.
 
-    The truth is the set's own labels; where it has none, the first sheet. Two sheets also give
-    agreement and Cohen's kappa, weighted to the set. `unknown`: what to do with answers that are no
-    class of the truth.
+    The truth is the set's own labels, else the first sheet. Two sheets also give agreement and
+    Cohen's kappa, weighted to the set. `unknown`: for answers that are no class of the truth.
     """
     confidence = planned_level(rows, confidence)[0]
     given = [sheet_labels(rows, s, n, unknown) for s, n in zip(sheets, names, strict=False)]

@@ -2,11 +2,8 @@
 
 A pixel's number is its class, 255 is void and left out; a predicted number that the set does not
 have is a wrong pixel. The IoU of a class is the pixels that both call it over those that either
-does, summed over pictures (as in Pascal VOC, M. Everingham et al., IJCV 2010), so a picture has an
-influence (both - IoU either) / sum of either, and weighs what its pixels do; the mean over classes
-is a mean of such shares. Masks go together by their path below the folder. Only pictures that a
-model has masks for are decoded, about 3 ms a pair of 500 x 375 px; what is kept is a number a
-picture and class.
+does, summed over pictures (Everingham et al. 2010, Pascal VOC, IJCV), so a picture has an influence
+(both - IoU either) / sum of either. Masks go together by their path below the folder.
 """
 
 from __future__ import annotations
@@ -80,10 +77,6 @@ class MaskEvaluation:
     def holding(self, metric: ObjectMetric, c: int) -> Ints:
         """Return 1 for a picture with pixels of a class, else 0."""
         return (self.matches.truth[:, c] > 0).astype(np.int64)
-
-    def units_with(self, metric: ObjectMetric, c: int) -> int:
-        """Return how many units hold a class."""
-        return int(np.unique(self.unit[self.holding(metric, c) > 0]).size)
 
     def part(self, metric: ObjectMetric, c: int) -> Part | None:
         """Return the IoU of one class."""

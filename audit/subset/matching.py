@@ -1,16 +1,11 @@
 """Which detection is of which object: the greedy assignment of COCO's evaluation, for all pictures.
 
-COCO (T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014; its evaluation as in
-pycocotools) looks at each picture and class alone. Detections are taken from the highest score
-down, at most 100 of them; each takes the object left that it overlaps most, from a threshold of
-intersection over union (IoU) on. Crowd regions and objects outside a range of areas are *left out*:
-a detection assigned to one counts neither for nor against, and a crowd takes any number. So does an
-unassigned detection whose own area lies outside the range. Among equal overlaps the later object
-wins, among equal scores the earlier picture.
-
-All of that is in integers and exact comparisons, so the average precision made of it
-(`audit.subset.precision`) is pycocotools' to the last bits. One pass gives the answer at all ten
-thresholds and four ranges, as bits.
+As in pycocotools, detections of a picture and class are taken from the highest score down, at most
+100; each takes the object left that it overlaps most, from a threshold of intersection over union
+(IoU) on. Crowd regions and objects outside a range of areas are *left out*: a detection assigned to
+one counts neither for nor against, and a crowd takes any number; so does an unassigned detection
+outside the range. Among equal overlaps the later object wins, among equal scores the earlier
+picture. One pass gives the answer at all ten thresholds and four ranges, as bits.
 """
 
 from __future__ import annotations

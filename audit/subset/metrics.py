@@ -1,13 +1,11 @@
 """Compute metrics of one model on drawn rows, each with its interval.
 
-Each row carries its stratum, unit, n_h, N_h and weight. Accuracy, recall and specificity have the
-interval of a weighted ratio. Macro-recall, macro-F1, AUROC and differences in precision are smooth
-functions of weighted totals: their variance is that of the weighted influences of the rows (Deville
+Accuracy, recall and specificity have the interval of a weighted ratio. Macro-recall, macro-F1,
+AUROC and differences in precision have the variance of the weighted influences of the rows (Deville
 1999, Survey Methodology 25:193; AUROC: DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44:837).
-A function of the user is resampled 1,000 times over units with the rescaled bootstrap (Rao and Wu
-1988, JASA 83:231): from each stratum n_h - 1 of its n_h units are drawn with replacement, with
-weights w* = w (1 - L + L n_h/(n_h - 1) r), r the times a unit was drawn. L = sqrt(1 - n_h/N_h) for
-full-set, L = 1 for generalisation. Draws come from splitmix64 and are equal on every machine.
+A function of the user is resampled over units with the rescaled bootstrap (Rao and Wu 1988, JASA
+83:231): n_h - 1 of n_h units with replacement, weights w* = w (1 - L + L n_h/(n_h - 1) r), r the
+times a unit was drawn, L = sqrt(1 - n_h/N_h) for full-set, L = 1 for generalisation.
 """
 
 from __future__ import annotations
@@ -34,8 +32,6 @@ from audit.subset.estimate import (
 )
 from audit.subset.goal import ESTIMANDS, Estimand, parse_metric
 from audit.subset.predictions import PROBABILITY
-
-# ---- the design of a subset ----
 
 
 @dataclass(frozen=True)
@@ -189,20 +185,16 @@ def _simple_counts(design: Design, hit: Floats, counts: Floats) -> tuple[int, in
     return int(hit[inside].sum()), int(inside.sum()), int(design.population[used[0]])
 
 
-# ---- means over classes and ranks ----
-
-
 @dataclass(frozen=True)
 class Linearised:
     """A metric at one model's answers; every array has one entry a row.
 
     `value`: the metric; `influence`: a row's effect on it, weighted sum 0; `sides`: what a row
     weighs in each side of it, weighted sums that add up to 1 (a share has one side, AUROC two);
-    `against`: how far rows speak against the metric, and how far for it, 0..1; `reach`: what
-    mistakes in all rows would cost together if each cost as much as alone: 1 for a share, more
-    where a mistake costs another class as well. `squares`, of pictures with objects: what the
-    objects of each weigh, squared and summed; then rows without a share are examples too. `curve`,
-    of a metric that is no mean: its bias in samples of this size, and a variance of rows not seen.
+    `against`: how far rows speak against the metric, and for it, 0..1; `reach`: what mistakes in
+    all rows would cost together, 1 for a share. `squares`, of pictures with objects: what the
+    objects of each weigh, squared and summed. `curve`, of a metric that is no mean: its bias, and a
+    variance of rows not seen.
     """
 
     value: float
@@ -271,11 +263,7 @@ class Linearised:
 
 
 def _spread(design: Design, share: Floats, against: Floats) -> float:
-    """Return among how many units' worth of the heaviest rows something is spread.
-
-    Kish's effective number, times how light the rows are: rows that weigh little say little of the
-    variance where rows weigh much.
-    """
+    """Return among how many units' worth of the heaviest rows something is spread."""
     weight = design.weight * share
     total = design.totals(weight * against)
     if not total.any():
@@ -283,9 +271,6 @@ def _spread(design: Design, share: Floats, against: Floats) -> float:
     kish = total.sum() ** 2 / (total**2).sum()
     typical = total.sum() / against[share > 0].sum()
     return float(kish * min(1.0, typical / weight.max()))
-
-
-# ---- shares of classes ----
 
 
 def share_of(top: Floats, bottom: Floats, weight: Floats) -> Linearised:
@@ -346,13 +331,12 @@ called any other class. With one, 87 to 93 % of intervals held on long tails; wi
 def _curve_of_f1(
     label: Ints, predicted: Ints, hit: Floats, weight: Floats, classes: int
 ) -> tuple[float, float]:
-    """Return the bias of the mean F1 of samples of this size, and what rows not seen add to its
-    variance.
+    """Return the bias of the mean F1 of samples of this size, and the variance of rows not seen.
 
-    F1 = 2 T / (L + T + W) of a class with L files, T of them right, and W others called it. It is
-    concave in T and convex in W: where few rows show T, or a heavy row may be called a small
-    class, the mean over samples is another than the value at the mean, by as much as a standard
-    error. The bias is that of the rows drawn or, where that is larger, with the rows not seen.
+    F1 = 2 T / (L + T + W) of a class with L files, T of them right, and W others called it, is
+    concave in T and convex in W: where few rows show T, or a heavy row may be called a small class,
+    the mean over samples is not the value at the mean. The bias is that of the rows drawn or, where
+    that is larger, with the rows not seen.
     """
     # of a set that was drawn from: what is drawn whole is known
     squared = weight**2 * np.maximum(1 - 1 / np.maximum(weight, 1.0), 0.0)
@@ -391,10 +375,8 @@ def gap_of_f1(L: Floats, T: Floats, of_T: Floats, W: Floats, of_W: Floats) -> Fl
 def _loss_of_a_mistake(
     label: Ints, f1: Floats, total: Floats, each: Floats, weight: Floats
 ) -> tuple[Floats, Floats]:
-    """Return what macro-F1 would lose, per weight of each row, if that row alone were wrong.
-
-    The mean, and the mean square, over the classes it might be called. A heavy row called a small
-    class costs that class far more than its own, and few samples show such a row.
+    """Return the mean and the mean square, over the other classes, of what macro-F1 would lose, per
+    weight of each row, if that row alone were wrong.
     """
     present = total > 0
     classes = int(present.sum())
@@ -412,9 +394,6 @@ def _loss_of_a_mistake(
 def _wrong_and_right(hit: Floats, weight: Floats) -> tuple[Floats, Floats]:
     used = weight > 0
     return (1 - hit) * used, hit * used
-
-
-# ---- ranking ----
 
 
 def auroc(positive: npt.NDArray[np.bool_], score: Floats, weight: Floats) -> Linearised:
@@ -477,9 +456,6 @@ def difference_of(first: Linearised, second: Linearised, changed: Floats) -> Lin
         if first.curve is None or second.curve is None
         else (second.curve[0] - first.curve[0], 0.0),
     )
-
-
-# ---- a user's own metric ----
 
 
 REPLICATES = 1000
@@ -558,9 +534,6 @@ def replicate_metric(
         factors = replicate_weights(design.stratum, design.population, estimand, rows, number)
         parts.append(metric(factors[:, design.unit] * weight))
     return np.concatenate(parts)
-
-
-# ---- one model's answers ----
 
 
 LINEARISED = ("macro-recall", "macro-f1", "auroc")

@@ -1,13 +1,10 @@
 """The objects of a set and the detections of a model, from a run or from COCO's own files.
 
-A set is named as everywhere: a run, whose boxes come from any format that `audit scan` reads, or a
-COCO file. Its frame has one row a picture: the label is that of every picture (objects have the
-classes), and there are two columns more to stratify by, `n_objects` and `rarest_class`, the class
-of the picture that fewest pictures have. A COCO file gives the plain keys of its `images` too, so
-that `--group video_id` works. Detections are COCO's results, a JSON list of image_id, category_id,
-bbox (x, y, width, height in px) and score; pictures may go by id, path, name or name without
-ending, classes by id or name. Crowds, areas and the order of pictures are COCO's. Detections are
-parsed whole: 3 s and 1 GB for 500,000.
+The frame of a set has one row a picture, all with one label, and two columns more to stratify by:
+`n_objects` and `rarest_class`, the class of the picture that fewest pictures have. A COCO file
+gives the plain keys of its `images` too (`--group video_id`). Detections are COCO's results;
+pictures may go by id, path, name or name without ending, classes by id or name. Crowds, areas and
+the order of pictures are COCO's.
 """
 
 from __future__ import annotations
@@ -23,7 +20,8 @@ from audit.annotations.box_doubts import read_results
 from audit.annotations.coco import read_coco_alone
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
-from audit.run.generations import open_run
+from audit.results.evaluation import read_annotated_objects
+from audit.results.results import open_results
 from audit.run.store import Store
 from audit.statistics.intervals import Ints
 from audit.subset.matching import Boxes, Matches, match_boxes
@@ -34,17 +32,6 @@ OWN_COLUMNS = ("rarest_class", "n_objects")
 NONE = "(no object)"
 NOT_ANNOTATED = "not in an annotation file"
 RESULTS = "a JSON list of {image_id, category_id, bbox: [x, y, width, height], score}"
-_BOXES = """
-    SELECT b.file, b.sample_id, coalesce(b.label, b.category_key) AS label,
-        coalesce(b.crowd, false) AS crowd,
-        CASE WHEN t THEN stored_x ELSE x END AS x, CASE WHEN t THEN stored_y ELSE y END AS y,
-        CASE WHEN t THEN stored_width ELSE b.width END AS width,
-        CASE WHEN t THEN stored_height ELSE b.height END AS height, b.area
-    FROM (SELECT b.*, f.frame = 'stored' AS t FROM boxes b JOIN annotation_files f USING (file)) b
-    WHERE b.file IN (SELECT unnest(?::VARCHAR[])) AND b.sample_id IS NOT NULL
-        AND b.width > 0 AND b.height > 0
-    ORDER BY b.file, b.entry
-"""
 
 
 @dataclass(frozen=True)
@@ -134,9 +121,6 @@ def _by_id(keys: Sequence[str]) -> list[int]:
     return sorted(range(len(keys)), key=lambda i: keys[i])
 
 
-# ---- from a COCO file ----
-
-
 _WRITTEN = """
     SELECT a.image_key, coalesce(c.label, a.category_key) AS label, coalesce(a.crowd, false)
         AS crowd, a.v1 AS x, a.v2 AS y, a.v3 AS width, a.v4 AS height, a.area, a.category_key
@@ -214,31 +198,10 @@ def _object_set(
     return ObjectSet(name, tuple(ids), classes, truth, names | keys, categories)
 
 
-# ---- from a run ----
-
-
 def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     """Return the objects of some samples of a run, from the annotation files that list them."""
-    with open_run(run) as store:
-        listed = store.query(
-            "SELECT file, image_key, min(entry) AS entry, min_by(file_name, entry) AS file_name, "
-            "min_by(sample_id, entry) AS sample_id FROM annotated_images "
-            "WHERE sample_id IS NOT NULL GROUP BY file, image_key ORDER BY file, entry"
-        )
-        # The file with most pictures of the set; another one for those that it does not list.
-        listed = listed.filter(pl.col("sample_id").is_in(list(sample_ids)))
-        size = pl.len().over("file")
-        listed = listed.with_columns(size=size).sort("size", "file", "entry", descending=[
-            True, False, False]).unique("sample_id", keep="first", maintain_order=True)  # fmt: skip
-        files = listed["file"].unique().to_list()
-        boxes = store.query(_BOXES, [files]) if files else None
-        kinds = store.query(
-            "SELECT category_key, min_by(label, entry) AS label, min(entry) AS entry "
-            "FROM categories WHERE file IN (SELECT unnest(?::VARCHAR[])) "
-            "GROUP BY file, category_key ORDER BY file, entry",
-            [files],
-        )
-    if boxes is None or boxes.is_empty():
+    listed, boxes, kinds = read_annotated_objects(open_results(run), sample_ids)
+    if boxes.is_empty():
         raise UsageError(
             f"{run} has no boxes of these images: metrics of objects need annotations "
             "(docs/annotations.md), and --split the split that has them."
@@ -248,9 +211,6 @@ def read_run_objects(run: Path, sample_ids: Sequence[str]) -> ObjectSet:
     labels = dict(kinds.select("category_key", "label").drop_nulls().iter_rows())
     boxes = boxes.join(listed, on=["file", "sample_id"], how="semi", maintain_order="left")
     return _object_set(str(run), listed, boxes, labels)
-
-
-# ---- detections ----
 
 
 def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:

@@ -1,10 +1,9 @@
 """Plan a subset: how many units of which strata, their precision, and the reasons.
 
 `make_plan` turns a goal into a `Plan`, which survives JSON (schema `subset-plan/1`, where the
-estimand full-set is called `agreement`). `reasons` lists every choice that the caller did not make.
-Three allocations: *proportional* gives every file the same weight, *equal* gives each class what
-its own target takes, *Neyman* puts units where an earlier model's answers vary most. A plan reports
-targets out of reach and rough intervals before anything is drawn. Cost: one pass over the rows.
+estimand full-set is called `agreement`). Three allocations: *proportional* gives every file the
+same weight, *equal* gives each class what its own target takes, *Neyman* puts units where an
+earlier model's answers vary most.
 """
 
 from __future__ import annotations
@@ -23,9 +22,11 @@ from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.draw import PLAN_SCHEMA, Recipe
 from audit.subset.estimate import FEW_DEGREES
-from audit.subset.goal import ESTIMANDS, Estimand, Goal, document_of
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points, document_of
 from audit.subset.population import (
+    LIKELY_SHARE,
     MEAN,
+    WORST_SHARE,
     Domain,
     Figures,
     Population,
@@ -43,6 +44,7 @@ LEAST_DEVIATION = 0.3
 """Of the largest S_h: between 0.2 and 0.35 costs the planned model little and protects the next."""
 # From this loss to unequal weights on, a plan for the whole says so.
 UNEQUAL_WEIGHTS = 1.5
+NO_PREDICTIONS = "Without predictions"  # how the sentence on the worst case starts
 # The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
 
@@ -119,6 +121,11 @@ class Plan:
         """Name of the plan, written into every row drawn from it."""
         return self.recipe.hash
 
+    @property
+    def assumed(self) -> str:
+        """The sentence on what planning without predictions costs, "" where it costs nothing."""
+        return next((one for one in self.reasons if one.startswith(NO_PREDICTIONS)), "")
+
     def document(self) -> dict[str, Any]:
         """Return the plan as plain data under `subset-plan/1`; NaN becomes null."""
         content = asdict(self) | {"recipe": self.recipe.content()}
@@ -134,9 +141,6 @@ class Plan:
     def save(self, path: Path) -> None:
         """Write the document as JSON."""
         path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-# ---- making a plan ----
 
 
 def make_plan(
@@ -238,15 +242,12 @@ def _sized(population: Population, kind: str, limit: int | None) -> tuple[Alloca
     return shares, n
 
 
-# ---- groups that are all taken ----
-
-
 def giant_size(population: Population, n: int) -> int:
     """Return the size in files above which groups are all taken when `n` are drawn; 0 if none are.
 
-    A group that holds more files than n groups share out (files / n) decides a plain draw by being
-    in it or not. Two at least, so that their stratum has a variance; none where n leaves no two
-    units for each other stratum, and none under a budget of time, which they would exceed.
+    A group that holds more than files / n decides a plain draw by being in it or not. Two at least,
+    for a variance; none where n leaves no two units for each other stratum, or under a budget of
+    time.
     """
     sizes = population.units.sizes
     budget = population.goal.seconds
@@ -278,9 +279,6 @@ def _giants_taken(population: Population) -> str:
         f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
         f"{100 * share:.0f}% of all files: the plan takes all of them and draws from the rest."
     )
-
-
-# ---- how many units, and where ----
 
 
 @dataclass(frozen=True)
@@ -365,11 +363,7 @@ class Allocation:
 
 
 def model_scale(p: Floats) -> Floats:
-    """Return the standard deviations that an earlier model's answers have, none far below the rest.
-
-    Another model errs elsewhere: strata that this one gets all right need units too, or the score's
-    interval must allow for what they do not show.
-    """
+    """Return the deviations of an earlier model's answers by stratum, none far below the rest."""
     deviation = np.sqrt(p * (1 - p))
     return np.maximum(deviation, LEAST_DEVIATION * max(float(deviation.max()), 1e-3))
 
@@ -394,9 +388,6 @@ def _class_scale(population: Population) -> Floats:
         alike, total = goal.is_budget or by_mean, domain.total
         wanted[i] = 1.0 if alike else min(population.units_for(domain, goal.estimand), total)
     return scale_for_classes(population.N, np.array(code), wanted)
-
-
-# ---- what a plan gives ----
 
 
 def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
@@ -438,8 +429,35 @@ def _describe(allocation: Allocation, recipe: Recipe) -> Plan:
             "effective_set_size": files / effect,
         },
         assumptions=_assumptions(population),
-        reasons=[*population.reasons, *warned, *price_of_looks(allocation)],
+        reasons=[
+            *_cost_of_worst_case(allocation, recipe.allocation),
+            *population.reasons,
+            *warned,
+            *price_of_looks(allocation),
+        ],
     )
+
+
+def _cost_of_worst_case(allocation: Allocation, kind: str) -> list[str]:
+    """Return how much smaller the plan is where a model is right more often than p = 0.5 says."""
+    population = allocation.population
+    goal = population.goal
+    if goal.is_budget or population.prior.first is not None or goal.planning_value is not None:
+        return []
+    likely = replace(population, goal=replace(goal, planning_value=LIKELY_SHARE), reasons=[])
+    needed, units = (
+        one.units_needed(goal.estimand)
+        if len(population.domains) == 1
+        else sum(one.population.units_for(d, goal.estimand) for _, d in one.population.domains)
+        for one in (allocation, Allocation.of(likely, kind))
+    )
+    if units >= needed:
+        return []
+    return [
+        f"{NO_PREDICTIONS}, p = {WORST_SHARE:g} makes n {needed / units:.1f} times too large if "
+        f"{goal.metric} is {LIKELY_SHARE:.0%} ({units:,} instead of {needed:,} units): give "
+        "--predictions FILE."
+    ]
 
 
 def _class_plan(allocation: Allocation, label: str, n_h: Ints) -> ClassPlan:
@@ -464,9 +482,6 @@ def _assumptions(population: Population) -> dict[str, float]:
     return values
 
 
-# ---- what a plan cannot give ----
-
-
 def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
     """Return the targets that all units of a domain together do not meet."""
     population, goal = allocation.population, allocation.population.goal
@@ -486,11 +501,13 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         reached = figures.detectable_difference if goal.detect else figures.half_width
         needs = max(needs, step) if too_fine else needs
         why = (
-            f" (one unit alone changes the metric by {100 / units:.2g} points)" if too_fine else ""
+            f" (one unit alone changes the metric by {counted_points(1 / units)})"
+            if too_fine
+            else ""
         )
-        gets = f"it gets {100 * reached:.3g} points"
+        gets = f"it gets {counted_points(reached)}"
         sentence = (
-            f"{'the set' if name == 'all' else name}: {kind} {100 * target:.3g} points is "
+            f"{'the set' if name == 'all' else name}: {kind} {counted_points(target)} is "
             f"unreachable with {units} units{why}; "
             f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
             f"units ({needs} in all) would reach it."
@@ -544,8 +561,6 @@ def price_of_looks(allocation: Allocation) -> list[str]:
         "subset on a fresh draw."
     ]
 
-
-# ---- precision against n ----
 
 # "Stops paying" is a stated rule, not a fit: the first size from which a tenth more examples
 # narrows the half-width by less than a tenth of a point. At p = 0.5 that is about 2,200 examples.

@@ -1,12 +1,9 @@
 """Planning a subset for a metric of objects: from the detections of an earlier model, or a pilot.
 
-No formula gives the width of a mean average precision: it depends on how objects, and right and
-wrong detections, lie in pictures. So a plan draws subsets of a size from the pictures of which
-detections are known, scores them, and gives the mean of what was printed; a size for a target is
-sought in steps, because a width falls nearly as the root of the size. Two models' detections give
-the width of their difference, one model's that of two that have nothing in common. Where nothing is
-known there is no plan for a target, and the error says what a pilot needs. Cost: 8 scores a size,
-about 10 s for a target on 5,000 pictures.
+No formula gives the width of a mean average precision, so a plan scores draws from the pictures of
+which detections are known; a size for a target is sought in steps. Two models' detections give the
+width of their difference, one model's that of two that have nothing in common. Where nothing is
+known there is no plan for a target, and the error says what a pilot needs.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from audit.subset.detect import (
     score_classes,
 )
 from audit.subset.draw import Recipe, draw_subset
-from audit.subset.goal import ESTIMANDS, Estimand, Goal
+from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points
 from audit.subset.metrics import estimate_linear
 from audit.subset.objects import ObjectSet
 from audit.subset.plan import ClassPlan, Plan, Unreachable, make_plan
@@ -355,8 +352,8 @@ def _unreachable(
     reached = one.detectable_difference if goal.detect else one.half_width
     kind = "a difference of" if goal.detect else "a margin of error of"
     sentence = (
-        f"the set: {kind} {100 * target:.3g} points is unreachable with {plan.n_units} units; it "
-        f"gets {100 * reached:.3g} points, and about {needs - plan.n_units} more units ({needs} in "
+        f"the set: {kind} {counted_points(target)} is unreachable with {plan.n_units} units; it "
+        f"gets {counted_points(reached)}, and about {needs - plan.n_units} more units ({needs} in "
         "all) would reach it."
     )
     return [Unreachable("all", target, reached, needs, needs - plan.n_units, sentence)]

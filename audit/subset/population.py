@@ -1,15 +1,10 @@
 """The eligible set in numbers, and what n units of it give, before anything is drawn.
 
-The rows are touched a constant number of times (group-bys, in `read_population`); what is left is
-one line for each stratum and class. A metric's *domains* are the parts of F that it is a share of:
-all examples for accuracy and for the mean over classes, one class for its recall, all others for
-its specificity. Effective size, half-width and detectable difference of a domain have the variance
-formulas of `audit.subset.estimate`, with planning values in place of data: a share p a stratum, and
-a correlation rho of two files of a group.
-
-Earlier models give the planning values. Without predictions they are stated assumptions, each the
-cautious end: p = 0.5 (the widest interval), two models that err independently (real ones differ
-less), files of one group all right or all wrong together (rho = 1).
+A metric's *domains* are the parts of F that it is a share of: all examples for accuracy and for the
+mean over classes, one class for its recall, all others for its specificity. Figures of a domain
+have the variance formulas of `audit.subset.estimate`, with planning values in place of data: those
+of earlier models, or the cautious ends p = 0.5, two models that err independently, and files of one
+group all right or all wrong together (rho = 1).
 """
 
 from __future__ import annotations
@@ -51,10 +46,8 @@ from audit.subset.strata import (
     quantile_edges,
 )
 
-# ---- planning values ----
-
-
 WORST_SHARE = 0.5
+LIKELY_SHARE = 0.9  # what many models reach: shows what the worst case costs
 # Weight of the overall share in each stratum's: two imaginary examples keep S_h above 0.
 PSEUDO_EXAMPLES = 2.0
 
@@ -154,10 +147,7 @@ def read_prior(
     wants_confidence: bool,
     source: str = Prior.source,
 ) -> tuple[pl.DataFrame, Prior, list[str]]:
-    """Return F (with a `confidence` column if it is stratified on), the prior, and notes.
-
-    Examples without a prediction only inform less; nothing is refused at this stage.
-    """
+    """Return F (with a `confidence` column if it is stratified on), the prior, and notes."""
     if not tables:
         if wants_confidence and "confidence" not in files.columns:
             raise UsageError(
@@ -237,20 +227,16 @@ def known_hits(
     return None if np.isnan(first).any() else first
 
 
-# ---- what n units give ----
-
-
 @dataclass(frozen=True)
 class Domain:
     """The part of F that a figure is about: all of it, or one class.
 
-    `N`: units per stratum of the domain; `p`: planning share per stratum; `files_per_unit`: mean
-    unit size; `cluster_effect`: the loss from units of several files, at least 1 when rho >= 0;
-    `whole_effect`: the same where all files of a unit are alike; `size_evenness`: the equal units
-    that would estimate the variance of a stratum as well, for each unit: 1 if all sizes are equal;
-    `spread`: what a unit of a stratum varies by, over the mean unit. A mean over classes besides:
-    `share`, what each stratum weighs in it (None: by its units), and `centre`, the mean that `p` of
-    a stratum varies around (None: that of all).
+    `N`: units per stratum; `p`: planning share per stratum; `files_per_unit`: mean unit size;
+    `cluster_effect`: the loss from units of several files; `whole_effect`: the same where all files
+    of a unit are alike; `size_evenness`: equal units per unit, for the variance of a stratum;
+    `spread`: what a unit of a stratum varies by, over the mean unit. Of a mean over classes:
+    `share`, what each stratum weighs (None: by its units), and `centre`, the mean that `p` varies
+    around.
     """
 
     N: Ints
@@ -444,9 +430,6 @@ def paired_files(domain: Domain, n: Ints | Floats, estimand: Estimand, level: fl
     return effective_files(flat, n, estimand) * student_factor(domain, n, level, estimand)
 
 
-# ---- the set in numbers ----
-
-
 MEAN = "mean over classes"
 CONFIDENCE_COLUMN = "confidence"
 # Fifths: an earlier model's mistakes are among its least confident answers, where cuts pay most.
@@ -540,8 +523,6 @@ class Population:
         """Return the set under other strata."""
         return replace(self, strata=strata, units=form_units(self.files, strata, self.group))
 
-    # ---- domains ----
-
     def domain(self, mask: pl.Series | None = None, label: str | None = None) -> Domain:
         """Return all of F, or the cells picked by a mask, as a domain; `label` if it is a class."""
         cells = self.cells if mask is None else self.cells.filter(mask)
@@ -602,8 +583,6 @@ class Population:
     def overall(self) -> Domain:
         """The domain of the metric as a whole."""
         return self.domains[0][1] if len(self.domains) == 1 else self.domain()
-
-    # ---- what the goal takes ----
 
     def units_for(self, domain: Domain, estimand: Estimand) -> int:
         """Return the units of a domain that its target takes, more than there are if need be."""

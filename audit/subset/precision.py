@@ -1,26 +1,19 @@
 """Average precision (AP) of pictures that stand for more pictures, and what each has to do with it.
 
-AP is read off a curve: with detections taken from the best score down, the weight of right ones (T)
-and of wrong ones (F) so far gives precision T / (T + F) and recall T / G, G being the weight of the
-objects. Precision is raised to the best at any larger recall, and averaged over 101 recalls
-(`COCO 101-point`). With weights of 1 this is pycocotools' number; design weights estimate the
-number of the whole set.
+With detections taken from the best score down, the weight of right ones (T) and of wrong ones (F)
+so far gives precision T / (T + F) and recall T / G, G being the weight of the objects. Precision is
+raised to the best at any larger recall, and averaged over 101 recalls; with weights of 1 this is
+pycocotools' number.
 
-AP is also a share: the mean, over objects, of the (raised) precision where each is found, 0 for one
-that is not. So a picture has a part in it by its objects, and an *influence*: what it adds by its
-own objects, and what its right and wrong detections do to the precision at every object found with
-a lower score. With A_k = sum over objects found below k of w / (T + F), and B_k the same sum times
+A picture has an *influence* on AP, Deville's (1999) linearised variable with the raised curve held
+in its place: with A_k = sum over objects found below k of w / (T + F), and B_k the same sum times
 their precision P, a detection k adds (right_k (P_k + A_k) - B_k) / G, and a picture loses AP times
-its objects / G. That is Deville's (1999) linearised variable of AP, with the raised curve held in
-its place: the place where precision is best moves it by second order only.
+its objects / G. Influences of a class that few units hold are divided by 1 less the leverage, as
+the jackknife does.
 
-Few objects make AP too high: the best of several noisy precisions is high by chance. The raised
-curve is a Grenander-type estimator, whose excess falls as n^(-2/3) (P. Groeneboom, "Estimating a
-monotone density", 1985). Two halves of the sample, each with half the pictures of a class that have
-objects of it, show it: their mean AP has 2^(2/3) times the excess, and the same first-order error
-as the whole. A set of N pictures has an excess of its own, (n/N)^(2/3) of it, which stays.
-Influences of a class that few units hold are too small, as residuals are: they are divided by 1
-less the leverage, one over the effective number of those units, as the jackknife does.
+Few objects make AP too high: the excess of the raised curve, a Grenander-type estimator, falls as
+n^(-2/3) (P. Groeneboom, "Estimating a monotone density", 1985). The mean AP of two halves of the
+sample has 2^(2/3) times the excess and so shows it; a set of N pictures keeps (n/N)^(2/3) of it.
 """
 
 from __future__ import annotations
@@ -55,9 +48,6 @@ class Part:
     objects: int
     pictures: int
     excess: float = 0.0
-
-
-# ---- metrics of detections ----
 
 
 SPLITS = 4
@@ -111,8 +101,7 @@ def parse_object_metric(metric: str) -> ObjectMetric | None:
 class Evaluation:
     """The matches of some pictures with their weights, by class; `unit`: the unit of each picture.
 
-    Sums are of weights over the largest one: with alike weights they stay whole, and AP is
-    pycocotools' to the last bits.
+    Sums are of weights over the largest one: with alike weights they stay whole.
     """
 
     def __init__(self, matches: Matches, weight: Floats, unit: Ints) -> None:
@@ -135,10 +124,6 @@ class Evaluation:
         own = self._order[self._owned[c] : self._owned[c + 1]]
         own = own[m.counts[metric.size, own]]
         return np.bincount(m.owner[own], minlength=m.pictures)
-
-    def units_with(self, metric: ObjectMetric, c: int) -> int:
-        """Return how many units hold objects of a class that count."""
-        return int(np.unique(self.unit[self.holding(metric, c) > 0]).size)
 
     def part(self, metric: ObjectMetric, c: int) -> Part | None:
         """Return the metric of one class."""
@@ -217,7 +202,7 @@ def _curve(
         right = np.cumsum(np.where(is_right, w, 0))
         below = right + np.cumsum(np.where(is_right, 0, w))
         precision = right / (below + np.finfo(float).eps)
-        raised = _maximum_behind(precision)
+        raised = np.maximum.accumulate(precision[::-1])[::-1]  # the best at any larger recall
         reached = np.searchsorted(right / total, RECALLS)
         values.append(raised[reached[reached < place.size]].sum() / RECALLS.size)
         if not parts or not place.size:
@@ -233,11 +218,6 @@ def _curve(
         found[place] += np.where(is_right, raised, 0) / bits.size
         gain[place] += (np.where(is_right, raised + a, 0) - b) / total / bits.size
     return float(np.mean(values)), gain, found
-
-
-def _maximum_behind(values: Floats) -> Floats:
-    """Return the largest of each value and those behind it."""
-    return np.asarray(np.maximum.accumulate(values[::-1])[::-1])
 
 
 def _share_of_bits(answers: Bits, bits: Sequence[int]) -> Floats:

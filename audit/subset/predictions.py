@@ -2,16 +2,13 @@
 
 A prediction file is any table (CSV, Parquet, JSON lines, `.npz`) with one row an example: an id
 (`sample_id`, `id` or `path`), a predicted label (`prediction`, `predicted_label`, `predicted` or
-`pred`; else the likeliest class), and optionally the model's `confidence` in it and `prob_<class>`
-columns. Everything is matched by example, so
-shuffled, partial or padded batches cannot bias a score: an example that was predicted twice alike
-counts once, and one without a prediction is refused, counted wrong or dropped, as the caller says.
+`pred`; else the likeliest class), and optionally `confidence` and `prob_<class>` columns. An
+example that was predicted twice alike counts once, and one without a prediction is refused, counted
+wrong or dropped, as the caller says.
 
-A model's output is an array with one row an example and one column a class. An `.npz` file holds it
-as `probabilities` beside `ids` and `classes` (names, in the order of the columns); other arrays of
-one number an example, such as `loss`, become columns of their own. In JSON lines `probabilities` is
-an object from class to number. Where a table has probabilities and no predicted label, the label
-is the class with the largest one, and the confidence is that probability.
+An `.npz` file holds `probabilities` (one row an example, one column a class) beside `ids` and
+`classes`; other arrays of one number an example, such as `loss`, become columns. In JSON lines
+`probabilities` is an object from class to number.
 """
 
 from __future__ import annotations
@@ -314,9 +311,6 @@ def _plain(name: str) -> str:
 def _meant(answer: str, plain: Mapping[str, str]) -> str:
     found = difflib.get_close_matches(_plain(answer), plain, 1, 0.7)
     return f" (did you mean {plain[found[0]]!r}?)" if found else ""
-
-
-# ---- probabilities ----
 
 
 PROBABILITY = "prob_"

@@ -1,8 +1,7 @@
 """Scoring a subset: estimates with intervals, counts per class, and a verdict between two models.
 
-Input is the drawn rows (they carry strata, units and weights) and one or two prediction files; no
-run directory, no plan. Every figure is given for both estimands, and with and without suspected
-mislabels. Nothing here assumes equal weights or independent files unless the rows say so.
+Input is the drawn rows (they carry strata, units and weights) and one or two prediction files.
+Every figure is given for both estimands, and with and without suspected mislabels.
 """
 
 from __future__ import annotations
@@ -120,12 +119,10 @@ def score_subset(
 
     `metrics`: accuracy, recall[:class], specificity:class, precision:class, macro-recall, macro-f1,
     auroc; two models are compared on the first. `user_metrics`: functions of (labels, predictions,
-    weights). `confidence`, `looks`: as planned, else 0.95, 1. `missing`: what to do with examples
-    without a prediction; `unknown`: with predicted classes that the rows do not have. `baseline`:
-    an earlier model known on all of F, which narrows the intervals of accuracy, recall,
-    specificity and macro-recall. `label_noise`: rate of wrong labels, for a note on what accuracy
-    and what difference of accuracies can be seen. `slices`: columns of the rows
-    (`audit.subset.slices`), to tell right answers by their values.
+    weights). `confidence`, `looks`: as planned, else 0.95, 1. `missing`: for examples without a
+    prediction; `unknown`: for predicted classes that the rows do not have. `baseline`: an earlier
+    model known on all of F. `label_noise`: rate of wrong labels, for a note on what can be seen.
+    `slices`: columns of the rows (`audit.subset.slices`), to compare right answers by their values.
     """
     if not 1 <= len(predictions) <= 2:
         raise UsageError(f"{len(predictions)} prediction files were given: score takes one or two.")

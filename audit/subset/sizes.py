@@ -1,14 +1,10 @@
 """From a target to a number of independent examples, and back: one share, two models, wrong labels.
 
-Everything here is about a simple random sample of single files, whose intervals and tests are those
-that `score` prints; `audit.subset.population` turns its sizes into those of the design at hand.
-Exact widths and the power of tests on counts are sawteeth in n: a size is the smallest n from which
-on *every* larger n meets the target, so that one example more never breaks a promise. Shares are in
-[0, 1]. Milliseconds each, up to a second for a size by enumeration.
-
-Wrong labels that are independent of the models shrink every difference and blur the disagreement,
-so a plan that ignores them promises power it does not have. For noise that leans towards confusable
-classes there is no formula, only a bound on how far it can move a difference.
+Everything here is about a simple random sample of single files; `audit.subset.population` turns its
+sizes into those of the design at hand. Exact widths and the power of tests on counts are sawteeth
+in n: a size is the smallest n from which on *every* larger n meets the target. Wrong labels that
+are independent of the models shrink every difference; noise that leans towards confusable classes
+has a bound, and no formula.
 """
 
 from __future__ import annotations
@@ -24,22 +20,17 @@ from numpy.typing import ArrayLike
 from audit.errors import UsageError
 from audit.statistics.intervals import (
     Floats,
-    Ints,
     clopper_pearson,
     effective_n,
     hypergeometric_limits,
     wilson_share,
 )
 
-# ---- one share ----
-
-
 # Below this sampling fraction the score interval on the effective size follows the exact limits;
 # above it the few unseen examples make the distribution too coarse for a normal approximation.
 EXACT_FROM_FRACTION = 0.5
-# With fewer answers of the rarer kind than this, Wilson's limit on their far side lies too near:
-# summed over all outcomes it covers 84 % at worst. From here on it covers 93.3 % at worst, and 95 %
-# on average over p.
+# With fewer answers of the rarer kind than this, Wilson's limit on their far side lies too near: it
+# covers 84 % at worst, from here on 93.3 %.
 RARE_ANSWERS = 15.0
 
 
@@ -93,10 +84,7 @@ def _exact_half_width(size: Floats, p: float, confidence: float, population: int
 
 @lru_cache(maxsize=256)
 def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
-    """Return the smallest n from which on every larger n has a half-width of at most `width`.
-
-    With p = 0.5 and width 0.04: 597.
-    """
+    """Return the smallest n from which on every larger n has a half-width of at most `width`."""
     if not 0 < width < 0.5:
         raise UsageError(
             f"A margin of error of {width} is not usable: give --half-width between 0 and 0.5, "
@@ -108,11 +96,7 @@ def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
 
 
 def smallest_for_good(meets: Callable[[int], bool], limit: int, population: int | None) -> int:
-    """Return the smallest n from which on a half-width target holds, across the change of method.
-
-    Within each method the width falls with n; where the exact limits take over it jumps up, so a
-    size below the change counts only if the first size after it meets the target too.
-    """
+    """Return the smallest n from which on a half-width target holds, for both methods."""
     if population is None:
         return smallest(meets, 1, limit)
     change = min(math.ceil(EXACT_FROM_FRACTION * population), limit)
@@ -128,9 +112,6 @@ def smallest(meets: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle) else (middle + 1, high)
     return high
-
-
-# ---- two models on the same examples ----
 
 
 # Connor's formula is used where the power that the test really has is this near the target.
@@ -202,7 +183,7 @@ def connor_difference(
 
 def mcnemar_power(n: int, difference: float, discordant: float, alpha: float = 0.05) -> float:
     """Return the exact power of McNemar's test, summed over the number of discordant examples."""
-    from scipy.stats import binom
+    from scipy.stats import binom, norm
 
     # Counts outside these quantiles change the power by less than 1e-9 and would dominate the cost.
     low, high = binom.ppf([1e-10, 1 - 1e-10], n, discordant).astype(int)
@@ -210,17 +191,11 @@ def mcnemar_power(n: int, difference: float, discordant: float, alpha: float = 0
     chance = binom.pmf(counts, n, discordant)
     # Given m discordant examples, the better model wins each with chance (1 + d/psi) / 2.
     share = (1 + difference / discordant) / 2
-    return float(chance @ _rejection_probability(counts, share, alpha))
-
-
-def _rejection_probability(counts: Ints, share: float, alpha: float) -> Floats:
-    from scipy.stats import binom, norm
-
     # The test rejects where the smaller of the two counts is at most (m - z sqrt(m)) / 2.
     critical = np.floor((counts - norm.isf(alpha / 2) * np.sqrt(counts)) / 2)
     critical = np.where(counts > 0, critical, -1.0)
-    lower = binom.cdf(critical, counts, share)
-    return np.asarray(lower + binom.cdf(critical, counts, 1 - share))
+    rejected = binom.cdf(critical, counts, share) + binom.cdf(critical, counts, 1 - share)
+    return float(chance @ rejected)
 
 
 def mcnemar_n(difference: float, discordant: float, alpha: float = 0.05, power: float = 0.8) -> int:
@@ -298,10 +273,8 @@ def noisy_difference(
     the share on which both models are wrong and differ.
     """
     check_rate(eta, classes)
-    # A label moves with chance eta to one of K - 1 others, so an answer that was right stays right
-    # with chance 1 - eta and one that was wrong becomes right with chance eta/(K - 1): the
-    # difference shrinks by their gap. Examples on which both models are wrong, and differ, become
-    # discordant when the new label is what one of the two said.
+    # An answer that was right stays right with chance 1 - eta and one that was wrong becomes right
+    # with chance eta/(K - 1); a label may also become what one of two wrong models said.
     others = classes - 1
     smaller = difference * (1 - eta * classes / others)
     return smaller, discordant * (1 - eta * (classes - 2) / others) + 2 * both_wrong * eta / others

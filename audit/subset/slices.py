@@ -1,9 +1,8 @@
 """Where a model errs: right answers by the values of any column of the run or the list.
 
-Every value asked for has an interval of its own, design-based as all others, at a confidence that
-lets all of them hold together (Bonferroni). What is worse than elsewhere is told by the search that
-the app's slices call (`audit.statistics.slices`), over the same columns; it takes the files of a
-group for independent, which the intervals do not.
+Every value asked for has a design-based interval, at a confidence that lets all of them hold
+together (Bonferroni). What is worse than elsewhere is found by `audit.statistics.slices`, which
+takes the files of a group for independent.
 """
 
 from __future__ import annotations

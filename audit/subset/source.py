@@ -32,13 +32,10 @@ from typing import Any
 import polars as pl
 
 from audit.errors import UsageError
-from audit.run.generations import open_run
-from audit.run.store import Store, identifier
+from audit.results.evaluation import TRAIN, read_evaluation
+from audit.results.results import open_results
 from audit.sources.label_lists import read_lists
 from audit.subset.predictions import IDS, SHOWN, UNLABELLED, find_column, read_table
-
-# ---- the eligible set ----
-
 
 REQUIRED = ("sample_id", "label")
 DEFAULTS: dict[str, pl.Expr] = {
@@ -155,9 +152,6 @@ def checked_column(files: pl.DataFrame, name: str) -> pl.Series:
     return column
 
 
-# ---- several labels ----
-
-
 def check_single_labels(files: pl.DataFrame, cells: Iterable[str]) -> None:
     """Raise UsageError where the `label` of `files` is a list; `cells`: all labels of the set."""
     read = read_lists(cells).lists
@@ -178,14 +172,7 @@ def _several(count: int, total: int, example: str, labels: Sequence[str]) -> Usa
     )
 
 
-# ---- from a run ----
-
-
 UNREADABLE = "unreadable file"
-LABEL_LISTS = (
-    "SELECT sample_id, list(label ORDER BY label) FROM several_labels GROUP BY 1 ORDER BY 1"
-)
-TRAIN = ["train", "training"]
 # Columns of the `images` view that say where a file is or what it hashes to, not what it shows.
 NOT_PROPERTIES = {
     "uri", "source", "mtime_ns", "ctime_ns", "pixel_hash", "phash", "dhash", "phash256", "error",
@@ -207,10 +194,8 @@ def frame_from_run(
     `--by`. `extra` names further columns that must exist. `several`: admit images with several
     labels, whose label is then null.
     """
-    with open_run(run) as store:
-        table = _images(store)
-        lists = store.query(LABEL_LISTS)
-        suspected, near = _suspected(store), _near_train(store)
+    read = read_evaluation(open_results(run))
+    table, lists = read.images, read.label_lists
     known = sorted(s for s in table["split"].unique().to_list() if s is not None)
     if split is not None and split not in known:
         there = ", ".join(known) if known else "none: the layout has no splits, use --split all"
@@ -219,37 +204,11 @@ def frame_from_run(
     if absent:
         properties = ", ".join(c for c in table.columns if c not in NOT_PROPERTIES)
         raise UsageError(f"{run} has no column {absent[0]!r}; there are: {properties}.")
-    frame = _frame(table, split, suspected, near)
+    frame = _frame(table, split, read.suspected, read.near_train)
     held = lists.filter(pl.col("sample_id").is_in(frame["sample_id"].implode()))
     if len(held) and not several:
         raise _several(len(held), len(frame), *held.row(0))
     return frame
-
-
-def _images(store: Store) -> pl.DataFrame:
-    wanted = [c for c in store.columns("images") if c not in {"mtime_ns", "ctime_ns"}]
-    return store.query(f"SELECT {', '.join(map(identifier, wanted))} FROM images ORDER BY id")
-
-
-def _suspected(store: Store) -> set[str]:
-    rows = store.rows(
-        "SELECT DISTINCT s.sample_id FROM findings f JOIN finding_samples s USING (fingerprint) "
-        # A subject `id@hash` is about one picture; renaming a whole class is not a mislabel of it.
-        # BOX003 and BOX006: one of its boxes has a wrong class.
-        "WHERE (f.action = 'relabel' OR f.code IN ('BOX003', 'BOX006')) AND f.subject LIKE '%@%'"
-    )
-    return {str(row["sample_id"]) for row in rows}
-
-
-def _near_train(store: Store) -> set[str]:
-    rows = store.rows(
-        "SELECT DISTINCT s.sample_id FROM findings f JOIN finding_samples s USING (fingerprint) "
-        "WHERE f.code = 'SPLIT001' AND f.fingerprint IN ("
-        "SELECT t.fingerprint FROM finding_samples t JOIN images i ON i.id = t.sample_id "
-        "WHERE list_contains(?, i.split))",
-        [TRAIN],
-    )
-    return {str(row["sample_id"]) for row in rows}
 
 
 def _frame(
@@ -302,9 +261,6 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
         .then(pl.lit("identical images with different labels"))
     )
     return table.with_columns(reason.alias("excluded_reason"))
-
-
-# ---- from a list ----
 
 
 CLASSES = ("label", "class", "target", "y")

@@ -1,13 +1,11 @@
 """Build strata and units, and the order in which strata give units.
 
 A unit is a file, a duplicate group (one file stands for all m members), or a group of the user
-(patient, video, scene) taken whole. A stratum is a label times a level of every `by` column;
-numbers are cut into quarters. A stratum with one unit shows no variance, so it is joined to the
-smallest stratum of its label, else to the smallest of all.
-
-Every stratum first gets two units. Each next unit goes to the stratum with the largest
-N_h S_h / sqrt(k (k + 1)), with k its units so far. This is the exact optimum for every n and makes
-subsets nested (Wright 2012, The American Statistician 66:217). S_h = 1 is proportional allocation.
+taken whole. A stratum is a label times a level of every `by` column; numbers are cut into quarters.
+A stratum with one unit is joined to the smallest of its label, else to the smallest of all. After
+two units each, the next goes to the stratum with the largest N_h S_h / sqrt(k (k + 1)), k its units
+so far: the exact optimum for every n, and nested (Wright 2012, The American Statistician 66:217).
+S_h = 1 is proportional.
 """
 
 from __future__ import annotations
@@ -24,9 +22,6 @@ from numpy.typing import NDArray
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints
 from audit.subset.source import MISSING, checked_column, representatives
-
-# ---- strata ----
-
 
 # Columns with more distinct numbers than this are cut into quarters instead of used as they are.
 BIN_FROM_VALUES = 12
@@ -128,7 +123,9 @@ def merged_names(
         enough = size[smallest] >= FIRST_UNITS
         if enough and (at_most is None or alive <= at_most):
             break
-        partner = _partner(smallest, size, code)
+        other = (size > 0) & (np.arange(size.size) != smallest)
+        same = other & (code == code[smallest]) & (code[smallest] >= 0)
+        partner = int(np.argmin(np.where(same if same.any() else other, size, np.inf)))
         groups[partner] += groups[smallest]
         size[partner] += size[smallest]
         # A stratum of several labels is nobody's neighbour of the same label any more.
@@ -142,18 +139,9 @@ def merged_names(
     }
 
 
-def _partner(row: int, size: np.ndarray, code: np.ndarray) -> int:
-    other = (size > 0) & (np.arange(size.size) != row)
-    same = other & (code == code[row]) & (code[row] >= 0)
-    return int(np.argmin(np.where(same if same.any() else other, size, np.inf)))
-
-
 def _joined(members: list[str]) -> str:
     first, *rest = sorted(members)
     return f"{first} + {rest[0]}" if len(rest) == 1 else f"{first} + {len(rest)} more"
-
-
-# ---- units ----
 
 
 SHOWN = 8
@@ -324,9 +312,6 @@ def evaluated_files(files: pl.DataFrame, units: Units, taken: pl.Series) -> pl.D
     return table.select("unit", "file").sort("unit", "file")
 
 
-# ---- merging small strata ----
-
-
 def merged_strata(
     units: Units, strata: Strata, reasons: list[str], at_most: int | None = None
 ) -> Strata:
@@ -358,9 +343,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-# ---- who gets the next unit ----
-
-
 FIRST_UNITS = 2
 # Units per stratum that are looked at one by one around the threshold.
 EDGE = 6
@@ -384,10 +366,7 @@ def order_units(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) ->
 
 
 def allocate(sizes: Ints, scale: Floats, n: int, first: int = FIRST_UNITS) -> Ints:
-    """Return n_h for a subset of `n` units: how often each stratum occurs in `order_units`.
-
-    Only the few units next to the threshold are put in order, so the cost does not grow with n.
-    """
+    """Return n_h for a subset of `n` units: how often each stratum occurs in `order_units`."""
     if n >= sizes.sum():
         return sizes.astype(np.int64)
     if sizes.size == 1:

@@ -19,6 +19,7 @@ from audit.subset.slices import slices_lines
 
 SHOWN_EXCLUDED = 20
 SHOWN_ROWS = 40
+SHOWN_UNREACHABLE = 5
 MEANING = {
     "full-set": "this set (the metric on the whole set)",
     "generalisation": "new data (the metric on new data of the same kind)",
@@ -48,10 +49,18 @@ def plan_text(plan: Plan) -> str:
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
     unit = "groups" if plan.recipe.group else "units"
-    yield (
+    size = (
         f"{plan.n} of {plan.n_units} {unit} ({plan.n_files} eligible files of {plan.n_all}), plan "
         f"{plan.hash}"
     )
+    answers = [f"Not reachable: {gap.sentence}" for gap in plan.unreachable] or [f"{size}."]
+    first, *others = answers[:SHOWN_UNREACHABLE]
+    yield f"{first} {plan.assumed}".rstrip()
+    yield from others
+    if (more := len(answers) - SHOWN_UNREACHABLE) > 0:
+        yield f"and {more} more targets: see --json"
+    if plan.unreachable:
+        yield f"The plan takes {size}."
     yield ""
     level = level_text(plan.confidence)
     yield f"Margin of error of {plan.metric} with {plan.n} {unit}, in points at {level}:"
@@ -68,11 +77,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield from _class_lines(plan)
     yield from _stratum_lines(plan)
     yield from _excluded_lines(plan)
-    if plan.unreachable:
-        yield "\nNot reachable:"
-        yield from (f"  {u.sentence}" for u in plan.unreachable)
     yield "\nWhy:"
-    yield from (f"  {reason}" for reason in plan.reasons)
+    yield from (f"  {reason}" for reason in plan.reasons if reason != plan.assumed)
     yield from _design_lines(plan)
 
 

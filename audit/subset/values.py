@@ -1,9 +1,7 @@
 """The mean of any number per example, such as a loss, an IoU or the Brier score.
 
-A loss, an IoU, an absolute error, a reward or a top-k hit is a number per example like a right
-answer is, without bounds. The mean has the design-based variance of a ratio; its interval inverts
-Hall's (1992, JRSS B 54:221) cubic transformation of the t statistic, because losses are skewed:
-few large ones carry the mean, and a symmetric interval misses on that side.
+The mean has the design-based variance of a ratio; its interval inverts Hall's (1992, JRSS B 54:221)
+cubic transformation of the t statistic, because losses are skewed.
 """
 
 from __future__ import annotations
@@ -154,20 +152,16 @@ def _mean_limits(
     spread = float(np.average((y - float(r.value)) ** 2, weights=design.weight))
     degrees = float(degrees_of_freedom(r, np.asarray(spread))[0])
     quantile = float(student.isf((1 - confidence) / 2, degrees))
-    skew = _estimate_skewness(design, y, float(r.value))
+    # of the weighted mean: that of one unit over the root of their number
+    unit = design.totals(design.weight * (y - float(r.value)))
+    squares = float((unit**2).sum())
+    skew = float((unit**3).sum()) / squares**1.5 if squares > 0 else 0.0
     caution = ""
     if degrees < FEW_DEGREES:
         caution = f"rough: {degrees:.1f} degrees of freedom, fewer than {FEW_DEGREES:g}"
     elif abs(skew) > SKEWED:
         caution = "rough: few large numbers decide the mean. Draw more"
     return error * _hall(quantile, skew), -error * _hall(-quantile, skew), caution
-
-
-def _estimate_skewness(design: Design, y: Floats, mean: float) -> float:
-    """Return the skewness of the weighted mean: that of one unit over the root of their number."""
-    unit = design.totals(design.weight * (y - mean))
-    squares = float((unit**2).sum())
-    return float((unit**3).sum()) / squares**1.5 if squares > 0 else 0.0
 
 
 def _hall(quantile: float, skew: float) -> float:

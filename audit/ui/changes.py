@@ -1,7 +1,4 @@
-"""Changes: the scans of a run over time, and two runs side by side, what `audit diff` says.
-
-The later one is the chosen run; the earlier any other that this app knows, or an earlier generation
-of the run that is still kept."""
+"""Changes: the scans of a run over time, and two runs side by side, as `audit diff`."""
 
 from __future__ import annotations
 
@@ -12,12 +9,15 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse.images import cards
+from audit.compare import diff
 from audit.compare.diff import FIXED, NEW, PERSISTING, UNCHECKED, RunDiff, compare_runs
-from audit.compare.history import Moment, last_change, read_history
-from audit.decisions.ledger import Ledger
-from audit.report.wording import counted
-from audit.run import generations
+from audit.decisions.store import DecisionStore
+from audit.errors import AuditError
+from audit.results.formatting import counted
+from audit.results.history import Moment, last_change
+from audit.results.images import cards
+from audit.results.run_findings import samples_of
+from audit.run import run_version
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.detail import dialogue
@@ -39,19 +39,36 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     st.title("Changes")
-    _history(read_history(run.run))
-    kept = reversed(generations.list_kept(run.run))
-    own = {one.name: one.findings for one in kept if one != run.generation}
-    others = {**own, **{name: path for name, path in known_runs().items() if name != run.name}}
-    if not others:
+    _history(run.history())
+    kept = reversed(run_version.list_published(run.run))
+    places = {one.name: one.findings for one in kept if one != run.version}
+    shares = dict.fromkeys(places, 1.0)
+    for name, path in known_runs().items():
+        if name != run.name:
+            places[name], shares[name] = path, _shared(path, run)
+    same = [name for name in places if shares[name] >= diff.SAME_DATASET]
+    others = [name for name in places if name not in same]
+    if not same:
         html.empty(
-            "No other scan to compare with.",
+            "No other scan of this dataset to compare with.",
             "Scan the dataset again, or open an earlier run on the page Start; or start the app "
             "with both: audit app EARLIER LATER.",
         )
+    if not places:
         return
-    earlier = link.choose("Earlier scan", "earlier", list(others), any_=None)
-    before = others[earlier]
+    earlier = link.choose(
+        "Earlier scan", "earlier", [*same, *others], any_=None if same else "Choose a run",
+        shown=lambda name: name if name in same else f"another dataset: {name}",
+    )  # fmt: skip
+    if not earlier:
+        return
+    before = places[earlier]
+    if earlier in others:
+        html.paragraph(
+            f"{earlier} is a scan of another dataset: {shares[earlier]:.1%} of the samples of the "
+            "smaller run are in the other. `audit diff` compares their distributions.",
+            "strong",
+        )
     found = _compared(_state(before), _state(run.run), before, run.run)
     with st.container(horizontal=True):
         for change, n in found.counts().items():
@@ -91,14 +108,26 @@ def _history(moments: Sequence[Moment]) -> None:
 
 
 def _state(place: Path) -> str:
-    """Return what names a run or generation and all that was decided about it."""
-    run, generation = generations.find_generation(place)
-    return f"{generation.key}{Ledger(run).revision()}"
+    run, version = run_version.find_version(place)
+    return f"{version.key}{DecisionStore(run).revision()}"
 
 
 @cached
 def _compared(before: str, after: str, _before: Path, _after: Path) -> RunDiff:
     return compare_runs(_before, _after)
+
+
+def _shared(place: Path, run: Opened) -> float:
+    """Return the share of samples that a run has in common with the opened one; 0 without a run."""
+    try:
+        return _share(_state(place), run.version.key, place, run.run)
+    except AuditError:
+        return 0.0
+
+
+@cached
+def _share(before: str, after: str, _before: Path, _after: Path) -> float:
+    return diff.shared_share(samples_of(_before), samples_of(_after))
 
 
 def _side(found: RunDiff, change: str, of: str) -> None:
@@ -147,6 +176,5 @@ def _files(run: Opened, found: RunDiff) -> None:
 
 def _pictures(run: Opened, ids: Sequence[str]) -> None:
     if ids:
-        with run.store() as store:
-            shown = cards(store, ids)
-        show_gallery(run, "changed files", shown, marks=run.ledger.by_sample, width=150)
+        shown = cards(run, ids)
+        show_gallery(run, "changed files", shown, marks=run.decisions.by_sample, width=150)

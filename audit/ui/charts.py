@@ -1,10 +1,8 @@
-"""Charts that filter: the strip above the pictures, and a scatter of two columns with a lasso.
+"""Charts that filter: the strip above the images, and a scatter of two columns with a lasso.
 
-A range drawn on numbers, and a click on a bar of choices, become a condition of the link. The bars
-of a column are counted under every other filter but its own, so that a drawn range can be drawn
-anew and a second choice be added; what its own filter leaves out is pale. The scatter is one
-canvas, because 20,000 points are too many for a chart of separate marks; its lasso is reported in
-the units of the axes, so a link can hold it."""
+A drawn range or a clicked bar becomes a condition of the link. A column is counted under all
+filters but its own. The scatter is a canvas: 20,000 points are too many marks for a chart.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +15,10 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse import distributions
-from audit.browse.boxes import COLOURS
-from audit.browse.conditions import (
+from audit.report.thumbnails import Thumbnail
+from audit.results import distributions
+from audit.results.boxes import COLOURS
+from audit.results.filters import (
     Between,
     ColumnOf,
     Condition,
@@ -29,8 +28,7 @@ from audit.browse.conditions import (
     to_link,
     without,
 )
-from audit.report.thumbnails import Thumbnail
-from audit.report.wording import number_text
+from audit.results.formatting import number_text
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.gallery import component, show_gallery
@@ -82,15 +80,10 @@ def _inside(bars: pl.DataFrame, mine: Condition | None) -> pl.Expr:
     return pl.lit(value=True)
 
 
-# ---- what was drawn ----
-
-
 def show_selectable(
     chart: alt.Chart, key: str, act: Callable[[Mapping[str, Any]], None], said: str = ""
 ) -> None:
-    """Show a chart; `act` gets what is selected on it by the name of the selection; `said` names it
-    for those who do not see it.
-    """
+    """Show a chart; `act` gets a selection by its name; `said` is the accessible name."""
 
     def selected() -> None:
         chosen = st.session_state[key].get("selection")
@@ -190,9 +183,6 @@ def _choices(bars: pl.DataFrame) -> alt.Chart:
     return clickable(_bars(bars, "pointer", x, "value"))
 
 
-# ---- two pictures in one place ----
-
-
 def show_viewer(key: str, images: Sequence[tuple[str, bytes]], height: int) -> None:
     """Show a JPEG that can be zoomed and panned, or two of one view with a slider between them."""
     component("viewer")(
@@ -204,9 +194,6 @@ def show_viewer(key: str, images: Sequence[tuple[str, bytes]], height: int) -> N
             ],
         },
     )
-
-
-# ---- the scatter ----
 
 
 MOST = 11  # values with a colour of their own
@@ -224,10 +211,7 @@ def show_scatter(
     lasso: Polygon = (),
     order: Sequence[str] = (),
 ) -> None:
-    """Draw `rows` (x, y, colour); `on_lasso` gets the corners drawn, none to let go of them.
-
-    `order` has the values of the whole run: a value keeps its colour whatever is filtered.
-    """
+    """Draw `rows` (x, y, colour); `on_lasso` gets the corners; `order` fixes the colours."""
     names = rows["colour"].value_counts(sort=True)["colour"].head(MOST).to_list()
     places = {name: place for place, name in enumerate(order)}
     known = {name: number for number, name in enumerate(names)}

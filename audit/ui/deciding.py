@@ -1,9 +1,7 @@
-"""Deciding in place: buttons with keys, what a decision says back, and undo.
+"""Deciding in place: buttons with keys, the message of a decision, and undo.
 
-Keys work wherever no text is being typed. Each writes to the ledger in a callback, before the page
-is drawn again, so a decision is stored by the time it shows. The ledger keeps the name of the
-person whose browser sent it (`me`), and undo takes back what that person decided, never what
-another did. Who looks on may do neither: what records asks for a reviewer first.
+A callback writes to the store, so a decision is stored by the time it shows. A person undoes
+their own decisions only, and a viewer can do neither.
 """
 
 from __future__ import annotations
@@ -16,15 +14,15 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from audit.browse.decided import LedgerSummary
-from audit.browse.findings import first_samples, open_finding, twins_of
-from audit.browse.images import cards
 from audit.decisions import decisions, keeper_rules
 from audit.decisions.decisions import COPIES, is_of_box, sample_entries
-from audit.decisions.ledger import LABEL_RIGHT, DecidedBatch, Decision, Entry, Ledger
+from audit.decisions.store import LABEL_RIGHT, DecidedBatch, Decision, DecisionStore, Entry
 from audit.errors import UsageError
 from audit.records import TAGGING, Action
-from audit.report.wording import counted
+from audit.results.decision_summary import DecisionSummary
+from audit.results.findings import first_samples, open_finding, twins_of
+from audit.results.formatting import counted
+from audit.results.images import cards
 from audit.ui import html, link
 from audit.ui.opened import Opened, answering, cached, me, open_chosen_run, say
 from preflight.terminal import visible
@@ -40,7 +38,7 @@ DONE = {
     Action.UNTAG: "Untagged",
 }
 NOTE = "note of the decision"
-OWN = "revision of the ledger by this tab"
+OWN = "revision of the decisions by this tab"
 PRESSED = "when this tab sent keys last, monotonic"
 OPENED = "findings that were open when this tab recorded a batch"
 NAMED = 3  # samples named in a sentence
@@ -86,10 +84,7 @@ def reviewer() -> str:
 
 
 def record_here(run: Path, record: Callable[..., list[Decision]], *args: Any) -> list[Decision]:
-    """Let `record(run, *args, by=NAME)` decide for the person of this page.
-
-    Raises UsageError for one who looks on.
-    """
+    """Let `record(run, *args, by=NAME)` decide for this person; UsageError for a viewer."""
     name, finding = reviewer(), link.get("finding")
     opened: dict[tuple[str, str], str] = st.session_state.setdefault(OPENED, {})
     done = record(run, *args, by=name)
@@ -108,12 +103,10 @@ def decide_finding(
     then: Callable[[], None] | None = None,
     once: bool = False,
 ) -> None:
-    """Decide a finding, or only the selected samples of it; then go on.
+    """Decide a finding, or only its selected samples; then go on.
 
-    With `once`, findings of the same copies that its page leaves out are decided with it.
-
-    Raises UsageError where somebody else decided about it after the page was drawn, and for a drop
-    of a picture for one of its boxes.
+    `once`: also decide hidden findings of the same copies. Raises UsageError for a later decision
+    of another person, and for dropping an image because of one bounding box.
     """
     now = refuse_settled(opened, () if samples else [fingerprint])
     if verb is Action.DROP:
@@ -124,8 +117,7 @@ def decide_finding(
     if samples and verb is not Action.FALSE_POSITIVE:
         done = record_here(opened.run, decisions.decide_samples, samples, verb, value, remark)
     else:
-        with opened.store() as store:
-            twins = twins_of(store, fingerprint) if once else []
+        twins = twins_of(opened, fingerprint) if once else []
         named = [fingerprint, *(twin for twin in twins if twin not in now.settled)]
         done = record_here(opened.run, decisions.decide_findings, named, verb, value, remark)
     finish(done, verb, value, then, warning)
@@ -152,8 +144,7 @@ def _new_name(opened: Opened, verb: Action, value: str | None) -> str | None:
 
 def label_picture(opened: Opened, sample: str, name: str | None) -> None:
     """Relabel a picture; keep one that has the class already, or whose label is right (None)."""
-    with opened.store() as store:
-        same = name is None or any(card.label == name for card in cards(store, [sample]))
+    same = name is None or any(card.label == name for card in cards(opened, [sample]))
     if same:
         decide_selected(opened, [sample], Action.KEEP, None, LABEL_RIGHT)
     else:
@@ -165,30 +156,29 @@ def decide_keeper(
 ) -> None:
     """Keep the chosen copy of a group and drop its others, as one batch.
 
-    Raises UsageError where it is no copy of the group or was dropped, and where somebody else
-    decided about the group after the page was drawn.
+    Raises UsageError for a sample that is no copy or dropped, and for a later decision of another
+    person.
     """
     now = open_chosen_run()
-    with now.store() as store:
-        group = open_finding(store, fingerprint)
+    group = open_finding(now, fingerprint)
     ids = [card.id for card in group.members] if group is not None else []
-    if fingerprint in now.ledger.settled - opened.ledger.settled:
+    if fingerprint in now.decisions.settled - opened.decisions.settled:
         raise UsageError(ELSEWHERE)
-    _refuse_changed(opened, now.ledger, ids)
+    _refuse_changed(opened, now.decisions, ids)
     if len(chosen) != 1 or chosen[0] not in ids or group is None:
         raise UsageError("This copy is not in the group any more: choose one that is shown.")
     if len(ids) != group.finding.n_samples or not group.finding.code.startswith(COPIES):
         raise UsageError("This group is not shown whole: select the files to drop.")
     keeper = chosen[0]
-    if now.ledger.by_sample.get(keeper) == Action.DROP.value:
+    if now.decisions.by_sample.get(keeper) == Action.DROP.value:
         raise UsageError(f"{keeper} was dropped: undo that first, or keep another copy.")
     why = note() or f"{keeper} stays, chosen by hand"
-    others = [i for i in ids if i != keeper and now.ledger.by_sample.get(i) != Action.DROP.value]
+    others = [i for i in ids if i != keeper and now.decisions.by_sample.get(i) != Action.DROP.value]
 
     def record(run: Path, by: str) -> list[Decision]:
         stays = sample_entries(run, [keeper], Action.KEEP, None, note(), by)
         goes = sample_entries(run, others, Action.DROP, None, why, by) if others else []
-        return Ledger(run).record(stays + goes)
+        return DecisionStore(run).record(stays + goes)
 
     record_here(opened.run, record)
     say(f"{keeper.rsplit('/', 1)[-1]} stays, {counted(len(others), 'copy')} dropped. "
@@ -198,33 +188,31 @@ def decide_keeper(
 
 
 def is_own(opened: Opened, revision: str) -> bool:
-    """Say whether the ledger is as the latest decision of this tab left it."""
+    """Say whether the decisions are as the latest decision of this tab left it."""
     return bool(st.session_state.get(OWN) == (str(opened.run), revision))
 
 
 def _refuse_of_box(opened: Opened, fingerprint: str) -> None:
-    with opened.store() as store:
-        found = open_finding(store, fingerprint)
+    found = open_finding(opened, fingerprint)
     if found is not None and found.finding.n_samples and is_of_box(found.finding.code):
         raise UsageError(BOX_STAYS)
 
 
-def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> LedgerSummary:
-    """Return the ledger as it is now, as the page knows it where only this tab decided since.
-
-    Raises UsageError where somebody else settled one of these findings after the page was drawn.
-    """
-    revision = Ledger(opened.run).revision()  # to sum the ledger up takes a hundred times as long
-    if revision == opened.ledger.revision or is_own(opened, revision):
-        return opened.ledger
-    now = open_chosen_run().ledger
-    if set(fingerprints) & (now.settled - opened.ledger.settled):
+def refuse_settled(opened: Opened, fingerprints: Sequence[str]) -> DecisionSummary:
+    """Return the decisions as they are now; UsageError if another person settled these findings."""
+    revision = DecisionStore(
+        opened.run
+    ).revision()  # to sum the decisions up takes a hundred times as long
+    if revision == opened.decisions.revision or is_own(opened, revision):
+        return opened.decisions
+    now = open_chosen_run().decisions
+    if set(fingerprints) & (now.settled - opened.decisions.settled):
         raise UsageError(ELSEWHERE)
     return now
 
 
-def _refuse_changed(opened: Opened, now: LedgerSummary, ids: Sequence[str]) -> None:
-    if any(now.by_sample.get(i) != opened.ledger.by_sample.get(i) for i in ids):
+def _refuse_changed(opened: Opened, now: DecisionSummary, ids: Sequence[str]) -> None:
+    if any(now.by_sample.get(i) != opened.decisions.by_sample.get(i) for i in ids):
         raise UsageError(ELSEWHERE)
 
 
@@ -244,16 +232,14 @@ def finish(
 
 @answering
 def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
-    """Take back a batch that this person decided (default: the last that holds), name what it was
-    about and what comes before it, and open its finding again.
-    """
-    ledger, name = Ledger(opened.run), reviewer()
+    """Undo a batch of this person (default: the last), name it, and open its finding."""
+    store, name = DecisionStore(opened.run), reviewer()
     done: list[Decision] = []
-    mine = [batch] if batch else ledger.batches(name, 2)
+    mine = [batch] if batch else store.batches(name, 2)
     for one in mine:  # another tab of the same person may have taken back the first
-        done = done or ledger.undo_batch(one.batch, one.at, name)
+        done = done or store.undo_batch(one.batch, one.at, name)
     if not done:
-        decided = ledger.current().height or ledger.tags().height
+        decided = store.current().height or store.tags().height
         say(*((NOT_HERE, "") if decided else ("There is no decision to undo.", "good")))
         return
     if "finding" in st.query_params:
@@ -263,7 +249,7 @@ def undo(opened: Opened, batch: DecidedBatch | None = None) -> None:
     if "suspect" in st.query_params:
         link.put(suspect=next((d.subject for d in done if d.kind == "sample"), None))
     verbs = ", ".join(sorted({d.verb.value for d in done}))
-    before = [one for one in ledger.batches(name, 2) if int(one.batch) < int(done[0].batch)]
+    before = [one for one in store.batches(name, 2) if int(one.batch) < int(done[0].batch)]
     more = f" Before it: {describe(opened, before[0])}." if before and not batch else ""
     say(f"Undid: {verbs} of {about(done)}{_named(opened, done)}.{more}")
 
@@ -274,8 +260,7 @@ def describe(opened: Opened, one: DecidedBatch) -> str:
     parts += [counted(one.samples, "sample")] * bool(one.samples)
     ids, n = list(one.subjects), one.samples
     if not one.samples:
-        with opened.store() as store:
-            ids, n = first_samples(store, ids, NAMED)
+        ids, n = first_samples(opened, ids, NAMED)
     return f"{', '.join(one.verbs)} of {' and '.join(parts)}{_some(ids, n)}"
 
 
@@ -284,8 +269,7 @@ def _named(opened: Opened, done: Sequence[Decision]) -> str:
     ids = list(dict.fromkeys(d.subject for d in reversed(done) if d.kind == "sample"))
     n = len(ids)
     if not ids:
-        with opened.store() as store:
-            ids, n = first_samples(store, [d.subject for d in done], NAMED)
+        ids, n = first_samples(opened, [d.subject for d in done], NAMED)
     return _some(ids, n)
 
 
@@ -318,10 +302,7 @@ def button(
 
 
 def drawn_late() -> None:
-    """Refuse a click on a button of the queue that reached the server: the queue takes the others.
-
-    Raises UsageError.
-    """
+    """Raise UsageError for a click on a button that belongs to the queue."""
     raise UsageError("The page was not drawn yet, so nothing was recorded: press it again.")
 
 
@@ -333,9 +314,6 @@ def page_buttons(turn: Callable[..., None], before: Place, after: Place) -> None
     ):
         shortcut = page_key(key)
         st.button(label, disabled=place is None, shortcut=shortcut, on_click=turn, args=place or ())
-
-
-# ---- the keeper rule of the page Duplicates: which copy stays, the preview, and applying it ----
 
 
 RULES = {
@@ -355,7 +333,7 @@ def proposed(run: Opened, code: str, fingerprints: tuple[str, ...] | None) -> pl
     # A link may name any code; only these have groups of copies.
     if code not in keeper_rules.CODES:
         return None
-    found = _propose(run.key, run.ledger.revision, code, rule_of_link(), fingerprints, run)
+    found = _propose(run.key, run.decisions.revision, code, rule_of_link(), fingerprints, run)
     return None if found.is_empty() else found
 
 
@@ -468,12 +446,8 @@ def record_rule(
 def decide_by_rule(
     run: Opened, fingerprint: str, chosen: tuple[str, str], then: Callable[[], None]
 ) -> None:
-    """Let a rule, as `rule_of_link` returns it, decide a group; then go on.
-
-    Raises UsageError where the rule leaves the group open.
-    """
-    with run.store() as store:
-        found = open_finding(store, fingerprint)
+    """Let a rule of `rule_of_link` decide a group, then go on; UsageError if it is undecided."""
+    found = open_finding(run, fingerprint)
     if found is None or found.finding.code not in keeper_rules.CODES:
         raise UsageError("This is no group of copies that a rule can decide.")
     name, split = chosen

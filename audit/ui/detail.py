@@ -1,9 +1,7 @@
-"""One image: the picture with its boxes, everything measured, findings, copies, and decisions.
+"""An image: its boxes, measurements, findings, copies, and decisions.
 
-While it is open the keys are its own: arrows turn to the cards beside it, K keeps, D drops, U takes
-back, Z zooms, and in the labelling mode 1 to 9 are classes. The page behind it has none, so that no
-key decides about what is not shown. All but Z go through the queue; the buttons
-do the same where it is not drawn yet.
+Keys while it is open: arrows turn, K keeps, D drops, U undoes, Z zooms; 1 to 9 label in the
+labelling mode. The page behind has none, so that no key decides about a hidden image.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from audit.browse.boxes import COLOURS, load_boxes
-from audit.browse.distributions import class_order
-from audit.browse.images import cards
-from audit.browse.label_review import label_doubt
-from audit.browse.pictures import LONGEST, view
 from audit.records import Action
-from audit.report.file_card import FileCard, make_file_card
-from audit.report.wording import ON_DISK, as_sentence, counted, number_text
+from audit.report.previews import LONGEST, view
+from audit.results.boxes import COLOURS, load_boxes
+from audit.results.distributions import class_order
+from audit.results.file_details import FileCard, make_file_card
+from audit.results.formatting import ON_DISK, as_sentence, counted, number_text
+from audit.results.images import cards
+from audit.results.label_review import label_doubt
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import show_viewer
@@ -74,13 +72,12 @@ def _image() -> None:
 
 @cached
 def _card(key: str, sample: str, _run: Opened) -> FileCard:
-    return make_file_card(_run.run, sample)
+    return make_file_card(_run, sample)
 
 
 def _picture(run: Opened, sample: str, zoomed: bool) -> None:
-    with run.store() as store:
-        found = cards(store, [sample])
-        drawn = load_boxes(store, [sample]).get(sample, ())
+    found = cards(run, [sample])
+    drawn = load_boxes(run, [sample]).get(sample, ())
     names = run.ask(class_order) if drawn else []
     if not found:
         html.empty("This run has no such sample.")
@@ -111,9 +108,9 @@ def _facts(run: Opened, card: FileCard) -> None:
     facts.append(("decoded", f"{state}: {error}" if error else str(state)))
     if card.value("width"):
         facts.append(("size", f"{card.value('width'):,} × {card.value('height'):,} px"))
-    if sample.id in run.ledger.by_sample:
-        facts.append(("decided", run.ledger.by_sample[sample.id]))
-    if tags := [tag for tag, ids in run.ledger.tags.items() if sample.id in ids]:
+    if sample.id in run.decisions.by_sample:
+        facts.append(("decided", run.decisions.by_sample[sample.id]))
+    if tags := [tag for tag, ids in run.decisions.tags.items() if sample.id in ids]:
         facts.append(("tags", ", ".join(tags)))
     facts += [(name, number_text(v)) for name, v in card.metadata.items() if v is not None]
     html.write_html(html.tag("p", sample.id, "strong"), html.value_table(facts))
@@ -130,7 +127,7 @@ def _keys(run: Opened, sample: str) -> list[str]:
     with st.container(horizontal=True):
         for label, key, verb in (("Keep", "K", Action.KEEP), ("Drop", "D", Action.DROP)):
             _key(label, key, partial(decide_selected, run, [sample], verb))
-        _key("Undo", "U", partial(undo, run), disabled=run.ledger.last is None)
+        _key("Undo", "U", partial(undo, run), disabled=run.decisions.last is None)
         _key("Zoom", "Z", _zoom)
         for label, key, there in (("Previous", "Left", before), ("Next", "Right", after)):
             _key(label, key, partial(link.put, image="".join(there)), disabled=not there)
@@ -164,7 +161,6 @@ def largest_classes(run: Opened) -> list[str]:
 
 
 def _label(run: Opened, sample: str, name: str, then: str) -> None:
-    """Label the picture and turn to the next."""
     label_picture(run, sample, name)
     if then:
         link.put(image=then)
@@ -179,8 +175,7 @@ def _zoom() -> None:
 
 
 def _findings(run: Opened, card: FileCard) -> None:
-    with run.store() as store:
-        doubt = label_doubt(store, card.sample.id)
+    doubt = label_doubt(run, card.sample.id)
     if doubt:
         html.notice(doubt)
     if not card.findings and not card.twins and not doubt:

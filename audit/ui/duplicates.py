@@ -1,8 +1,8 @@
-"""Duplicates: groups side by side with what differs, keeper rules with a preview, any two compared,
-and the overlap of the splits as a matrix.
+"""Duplicates: groups with their differences, keeper rules, comparisons, and split overlap.
 
-Keys: 1 to 9 the copy that stays, K the rule chooses, D drop the selected, F false positive, U take
-back, N next group, P previous."""
+Keys: 1 to 9 the copy that stays, K the rule chooses, D drop the selected, F false positive, U undo,
+N next group, P previous.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from audit.browse import findings as browse
-from audit.browse.findings import FindingFilter, OpenedFinding
-from audit.browse.images import Card
-from audit.browse.overview import overlap_matrix
-from audit.browse.pictures import PictureDifference, difference
 from audit.records import Action
-from audit.report.pair_card import PairCard, evidence_lines, show_pair
-from audit.report.wording import counted, number_text, size_text
+from audit.report.pair_card import evidence_lines
+from audit.report.previews import PictureDifference, difference
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.formatting import counted, number_text, size_text
+from audit.results.images import Card
+from audit.results.overview import overlap_matrix
+from audit.results.pair_details import PairCard, show_pair
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, show_selectable, show_viewer
@@ -94,8 +95,7 @@ def _body(run: Opened) -> None:
 
 def _for_all(run: Opened) -> None:
     """Draw the rule for all groups of the chosen kind, which each decision changes: not with it."""
-    with run.store() as store:
-        counts = browse.facet(store, FindingFilter(codes=CODES, status="open"), "code")
+    counts = browse.facet(run, FindingFilter(codes=CODES, status="open"), "code")
     if link.get("code") in CODES:
         rule_for_all(run, link.get("code"))
     elif counts:
@@ -105,10 +105,9 @@ def _for_all(run: Opened) -> None:
 
 
 def _filters(run: Opened) -> None:
-    with run.store() as store:
-        counts = browse.facet(store, FindingFilter(codes=FAMILY, status="open"), "code")
-        splits = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "splits"), "split")
-        labels = _offered(browse.facet(store, FindingFilter(codes=FAMILY), "labels"), "class")
+    counts = browse.facet(run, FindingFilter(codes=FAMILY, status="open"), "code")
+    splits = _offered(browse.facet(run, FindingFilter(codes=FAMILY), "splits"), "split")
+    labels = _offered(browse.facet(run, FindingFilter(codes=FAMILY), "labels"), "class")
     names = {check.code: check.name for check in run.report().checks}
     both = bool(link.get("split"))
     box = iter(st.columns([3, *([2, 2] if both else [2]), 3, 2, 3], vertical_alignment="bottom"))
@@ -200,7 +199,7 @@ def _below(
         run,
         "group members",
         current.members,
-        marks=marks(proposal) | dict(run.ledger.by_sample),
+        marks=marks(proposal) | dict(run.decisions.by_sample),
         on_pick=pick,
         picked=picked,
         lines=partial(_card_lines, copies_left(run, current.members)[:DIGITS]),
@@ -263,9 +262,6 @@ def _group_bar(
     return st.container()
 
 
-# ---- two of a group ----
-
-
 def _compare(run: Opened, current: OpenedFinding) -> None:
     members = {card.id: card for card in current.members}
     if len(members) < 2:
@@ -304,7 +300,7 @@ def _difference(key: str, first: str, second: str, _a: Card, _b: Card) -> Pictur
 
 @cached
 def _pair(key: str, first: str, second: str, _run: Opened) -> PairCard:
-    return show_pair(_run.run, first, second)
+    return show_pair(_run, first, second)
 
 
 def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, str]]:
@@ -321,9 +317,6 @@ def _evidence(shown: PictureDifference, pair: PairCard) -> Sequence[tuple[str, s
     )
     names = ("hashes", "match score", "similarity")
     return rows + [(name, stored[name]) for name in names if name in stored]
-
-
-# ---- the overlap of the splits ----
 
 
 FULL = 0.2  # leaked share of the darkest colour; light text begins at half of it

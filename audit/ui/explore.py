@@ -1,7 +1,6 @@
-"""Explore: pictures first; every column filtered, sorted and drawn; a lasso; one image; export.
+"""Explore: images first; every column filtered, sorted and drawn; a lasso; one image; export.
 
-One decision or tag may go to all pictures that fit, or that are ticked: they are seen first, looked
-up in the generation of the page, and recorded as one batch, so one undo takes all of it back.
+A bulk decision is previewed, read from the version of the page, and recorded as one batch.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import conditions as browse_conditions
-from audit.browse import distributions, images
-from audit.browse.conditions import (
+from audit.errors import UsageError
+from audit.records import Action
+from audit.results import distributions, images
+from audit.results import filters as browse_conditions
+from audit.results.filters import (
     Among,
     Between,
     ColumnOf,
@@ -32,11 +33,9 @@ from audit.browse.conditions import (
     without,
     words_of,
 )
-from audit.browse.images import Edge, Order, Page
-from audit.embeddings.similar import similar_pictures
-from audit.errors import UsageError
-from audit.records import Action
-from audit.report.wording import counted, number_text
+from audit.results.formatting import counted, number_text
+from audit.results.images import Edge, Order, Page
+from audit.results.similar import similar_pictures
 from audit.ui import html, link
 from audit.ui.charts import put_conditions, show_extremes, show_scatter, show_strip
 from audit.ui.deciding import NOTE, button, decide_selected, page_buttons
@@ -71,8 +70,8 @@ def page() -> None:
     side, main = st.columns([3, 10], gap="medium")
     with side:
         conditions_bar(run, known, conditions)
-        if run.ledger.tags:
-            link.choose("Tag", "tag", list(run.ledger.tags), resets=["lasso"])
+        if run.decisions.tags:
+            link.choose("Tag", "tag", list(run.decisions.tags), resets=["lasso"])
     with main:
         _main(run, known, conditions)
     dialogue()
@@ -91,7 +90,7 @@ def _main(run: Opened, known: dict[str, ColumnOf], conditions: tuple[Condition, 
     drawn_on = view in (SCATTER, MAP)
     ring = _ring(link.get("lasso")) if drawn_on else []
     like = link.get("like")
-    tagged = run.ledger.tags.get(link.get("tag"))
+    tagged = run.decisions.tags.get(link.get("tag"))
     others = {"lasso": "inside the lasso"} if ring else {}
     others |= {"like": f"similar to {like}"} if like else {}
     draw_chips(conditions, others | ({"tag": f"tagged {link.get('tag')}"} if tagged else {}))
@@ -125,9 +124,7 @@ def _show(
     among: Sequence[Among],
     near: Mapping[str, float] | None = None,
 ) -> None:
-    """Show the pictures that fit and lie among some, in the order of likeness where one is asked
-    for.
-    """
+    """Show the filtered images among a selection, in the order of similarity if requested."""
     if near is not None and not near:
         html.empty(f"No image that fits is similar to {link.get('like')}.", NO_VECTORS)
         return
@@ -140,14 +137,10 @@ def _show(
 @cached
 def _alike(key: str, like: str, where: str, _run: Opened) -> dict[str, float]:
     """Return how like (cosine) the pictures under a filter are, the most alike first."""
-    with _run.store() as store:
-        found = similar_pictures(store, like, ALIKE)
-        near = dict(found.select("sample_id", "similarity").iter_rows())
-        fitting = set(images.list_ids(store, (*from_link(where), Among(tuple(near)))))
+    found = similar_pictures(_run, like, ALIKE)
+    near = dict(found.select("sample_id", "similarity").iter_rows())
+    fitting = set(images.list_ids(_run, (*from_link(where), Among(tuple(near)))))
     return {name: alike for name, alike in near.items() if name in fitting}
-
-
-# ---- scatter ----
 
 
 def _scatter(
@@ -213,8 +206,7 @@ def _peek(run: Opened, x: str, y: str, colour: str) -> None:
     place = st.session_state.get("peek", {}).get("asked")
     shown = None
     if isinstance(place, int) and 0 <= place < found.height:
-        with run.store() as store:
-            (card,) = images.cards(store, [found["id"][place]])
+        (card,) = images.cards(run, [found["id"][place]])
         (small,) = run.thumbnails().many([card])
         lines = [card.id, *default_lines(card)[:1], small.error]
         shown = {
@@ -231,10 +223,9 @@ def _peek(run: Opened, x: str, y: str, colour: str) -> None:
 
 
 def _order(run: Opened, one: ColumnOf) -> Sequence[str]:
-    """Return the values of a column in the order of their colours."""
     if one.name == "label":
         return run.ask(distributions.class_order)
-    return [v for v in run.ask(browse_conditions.choices, one) if v is not None]
+    return [v for v in run.ask(browse_conditions.choices, one.name) if v is not None]
 
 
 def _first(names: list[str], wanted: str) -> list[str]:
@@ -256,9 +247,6 @@ def _lassoed(ring: list[tuple[float, float]]) -> None:
     link.put(lasso=json.dumps(ring, separators=(",", ":")) if ring else None)
 
 
-# ---- grid ----
-
-
 @make_fragment
 def _grid(
     run: Opened,
@@ -269,12 +257,11 @@ def _grid(
     near: Mapping[str, float] | None,
 ) -> None:
     after, before = Edge.from_link(link.get("after")), Edge.from_link(link.get("before"))
-    with run.store() as store:
-        if near is None:
-            found = images.page(store, conditions, order, after=after, before=before, size=size)
-        else:
-            cards = images.cards(store, list(near))
-            found = Page(tuple(replace(card, value=near[card.id]) for card in cards))
+    if near is None:
+        found = images.page(run, conditions, order, after=after, before=before, size=size)
+    else:
+        cards = images.cards(run, list(near))
+        found = Page(tuple(replace(card, value=near[card.id]) for card in cards))
     if not found.cards:
         html.empty("No file fits.", "Widen the filters on the left, or clear them.")
         return
@@ -286,7 +273,7 @@ def _grid(
         run,
         "grid",
         found.cards,
-        marks=run.ledger.by_sample,
+        marks=run.decisions.by_sample,
         on_pick=lambda ids: _pick(found, ids),
         lines=lines,
         picked=[i for i in picked if i in {c.id for c in found.cards}],
@@ -328,17 +315,12 @@ def _bar(
             st.button(f"Bulk actions ({total:,})", "act on all", on_click=open_bulk)
         st.download_button(
             f"Export {len(picked):,} selected" if picked else "Export all that fit",
-            data=lambda: _export(run, (Among(tuple(picked)),) if picked else conditions),
+            data=lambda: images.export_csv(run, (Among(tuple(picked)),) if picked else conditions),
             file_name=f"{run.name}-selection.csv",
             mime="text/csv",
             on_click="ignore",
         )
     show_selected_queue(run, picked)
-
-
-def _export(run: Opened, conditions: Sequence[Condition]) -> bytes:
-    with run.store() as store:
-        return images.export_csv(store, conditions)
 
 
 def _turn(way: str, edge: Edge | None, number: int) -> None:
@@ -357,9 +339,6 @@ def _pick(found: Page, ids: list[str]) -> None:
     here = {card.id for card in found.cards}
     kept = [i for i in st.session_state.get(PICKED, []) if i not in here]
     st.session_state[PICKED] = [*kept, *ids]
-
-
-# ---- filters: columns, for each a range, a choice or a part of its text ----
 
 
 MISSING = "(none)"
@@ -392,9 +371,7 @@ def conditions_bar(
 
 
 def draw_chips(conditions: Sequence[Condition], more: Mapping[str, str]) -> None:
-    """Draw each filter as a chip that lets go of it; `more` are others: the name in the link of
-    each and what it says.
-    """
+    """Draw each filter as a chip that removes it; `more`: name in the link and text of others."""
     if not conditions and not more:
         return
     with st.container(horizontal=True, gap="small"):
@@ -443,7 +420,7 @@ def _filter(
     if one.kind is Kind.NUMBER:
         _range_filter(run, one, now, key, put)
         return
-    values = run.ask(browse_conditions.choices, one) if one.kind is Kind.CHOICE else []
+    values = run.ask(browse_conditions.choices, one.name) if one.kind is Kind.CHOICE else []
     if values:
         _choice(one, now, key, values, put)
     else:
@@ -510,9 +487,6 @@ def _choice(
     )
 
 
-# ---- one decision on several ----
-
-
 PREVIEW = 12
 VERBS = {
     "Keep": Action.KEEP,
@@ -550,9 +524,8 @@ def _bulk_dialogue(conditions: Sequence[Condition]) -> None:
 
 def _draw_bulk(conditions: Sequence[Condition]) -> None:
     run = open_chosen_run()
-    with run.store() as store:
-        n = images.count_images(store, conditions)
-        found = images.page(store, conditions, size=PREVIEW)
+    n = images.count_images(run, conditions)
+    found = images.page(run, conditions, size=PREVIEW)
     if not n:
         html.empty("No file fits.", "Close this, and widen the filters.")
         return
@@ -580,8 +553,7 @@ def _draw_bulk(conditions: Sequence[Condition]) -> None:
 
 
 def _decide_bulk(run: Opened, conditions: Sequence[Condition], verb: Action, n: int) -> None:
-    with run.store() as store:
-        ids = images.list_ids(store, conditions)
+    ids = images.list_ids(run, conditions)
     if len(ids) != n:
         raise UsageError("The files that fit have changed: look at them, and decide again.")
     value = str(st.session_state.get(VALUE, "")).strip() if verb in TO else None

@@ -1,7 +1,6 @@
-"""Findings: a filtered list beside the one that is open, with its evidence, pictures and page.
+"""Findings: a filtered list beside the open finding, with its evidence, images and page.
 
-Keys: N next, P previous, K keep, D drop, F false positive, U take back; of a box also X fix and R
-remove it. A decision opens the next finding of the list.
+Keys: N next, P previous, K keep, D drop, F false positive, U undo; of a box also X fix, R remove.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from audit.browse import findings as browse
-from audit.browse.boxes import load_boxes
-from audit.browse.distributions import class_order
-from audit.browse.findings import FindingFilter, OpenedFinding, Rows
-from audit.browse.images import Card
-from audit.browse.pictures import with_boxes
 from audit.checking.check import all_checks
 from audit.checking.check import page as check_page
 from audit.decisions.box_fixes import FIXABLE, describe_fix
 from audit.decisions.decisions import COPIES, is_of_box
 from audit.records import Action, Severity
+from audit.report.previews import with_boxes
 from audit.report.thumbnails import Thumbnail
-from audit.report.wording import counted, number_text
+from audit.results import findings as browse
+from audit.results.boxes import load_boxes
+from audit.results.distributions import class_order
+from audit.results.findings import PLACES, FindingFilter, OpenedFinding, Rows
+from audit.results.formatting import counted, number_text
+from audit.results.images import Card
 from audit.ui import html, link
 from audit.ui.deciding import NOTE, button, decide_finding, drawn_late, page_buttons
 from audit.ui.detail import dialogue
@@ -92,20 +91,21 @@ def filter_of_link() -> FindingFilter:
         text=link.get("q"),
         fold=link.get("fold"),
         folded=not link.get("fold"),
+        distinct=not link.get("code"),
+        order=link.chosen_option("order", tuple(PLACES)),
     )
 
 
 def _filters(run: Opened) -> None:
     filters = filter_of_link()
-    with run.store() as store:
-        facets = {
-            "code": browse.facet(store, replace(filters, codes=()), "code"),
-            "severity": browse.facet(store, replace(filters, severity=None), "severity"),
-            "splits": browse.facet(store, replace(filters, split=None), "splits"),
-            "labels": browse.facet(store, replace(filters, label=None), "labels"),
-        }
-        names = {check.code: check.name for check in run.report().checks}
-    box = st.columns([3, 2, 2, 3, 2, 3], vertical_alignment="bottom")
+    facets = {
+        "code": browse.facet(run, replace(filters, codes=()), "code"),
+        "severity": browse.facet(run, replace(filters, severity=None), "severity"),
+        "splits": browse.facet(run, replace(filters, split=None), "splits"),
+        "labels": browse.facet(run, replace(filters, label=None), "labels"),
+    }
+    names = {check.code: check.name for check in run.report().checks}
+    box = st.columns([3, 2, 2, 3, 2, 2, 3], vertical_alignment="bottom")
     codes = {c: f"{c} {name} ({facets['code'].get(c, 0):,})" for c, name in names.items()}
     with box[0]:
         resets = ["finding", "fold"]
@@ -117,7 +117,6 @@ def _filters(run: Opened) -> None:
         (box[2], "Split", "split", facets["splits"]),
         (box[3], "Class", "class", facets["labels"]),
     ):
-        # the chosen one is offered whatever is left of it
         options = sorted({*facet, link.get(name)} - {""})
         shown = partial(_with_count, facet)
         with place:
@@ -125,6 +124,9 @@ def _filters(run: Opened) -> None:
     with box[4]:
         link.choose("Status", "status", (*STATUSES, ALL), any_=None, resets=["finding"])
     with box[5]:
+        orders = tuple(PLACES)
+        link.choose("Order", "order", orders, any_=None, resets=["finding", "start", "before"])
+    with box[6]:
         link.write_link("Search", "q", resets=["finding"], placeholder="file name or message")
 
 
@@ -194,7 +196,6 @@ def _open_line(fingerprint: str, folds: Mapping[str, str]) -> None:
 
 
 def _unfold(fold: str) -> None:
-    """List the findings of one fold; of none: all findings, folded."""
     page_changed()
     link.first_page("finding")
     link.put(fold=fold)
@@ -241,7 +242,6 @@ def _below(run: Opened, filters: FindingFilter, current: OpenedFinding, picked: 
     with st.expander(f"About {found.code}: what it does, its limits, what to do"):
         if check is None:
             own = next((c.page for c in run.report().checks if c.code == found.code), "")
-            # a check of the user's own: its page is in the run, as plain text
             st.text(own or "The package that brought this check is no longer installed.")
         else:
             st.markdown(check_page(check))
@@ -256,10 +256,7 @@ def selected(current: OpenedFinding) -> list[str]:
 def _decision_bar(
     run: Opened, filters: FindingFilter, current: OpenedFinding, picked: list[str]
 ) -> DeltaGenerator:
-    """Draw the buttons; their names say how many samples they are about.
-
-    Returns the place of the queue, which is below them.
-    """
+    """Draw the buttons with their numbers of samples; return the container of the queue."""
     fingerprint = current.finding.fingerprint
     n = len(picked) or current.finding.n_samples
     what = f"{counted(len(picked), 'selected')}" if picked else f"all {n:,}" if n > 1 else ""
@@ -271,7 +268,6 @@ def _decision_bar(
     found, go = current.finding, partial(go_on, run, filters, current.place)
     boxed = found.n_samples > 0 and is_of_box(found.code)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        # Their keys and clicks are the queue's: Streamlit makes one of several presses.
         button(f"Keep {what} (K)", "keep", act(Action.KEEP))
         if boxed:
             button("Fix (X)", "fix", drawn_late, disabled=found.code not in FIXABLE)
@@ -327,16 +323,14 @@ def _values(
 
 def step(run: Opened, filters: FindingFilter, place: int, *, back: bool = False) -> None:
     """Open the neighbour of a place in the list, as the list stands before the decision shows."""
-    with run.store() as store:
-        other = browse.neighbour(store, filters, place, back=back)
+    other = browse.neighbour(run, filters, place, back=back)
     st.session_state[PICKED] = []
     link.put(finding=other)
 
 
 def step_from(run: Opened, filters: FindingFilter, fingerprint: str) -> None:
     """Open the neighbour of a finding that was decided."""
-    with run.store() as store:
-        place = browse.place_of(store, fingerprint)
+    place = browse.place_of(run, fingerprint, filters.order)
     if place is not None:
         step(run, filters, place)
 
@@ -369,7 +363,7 @@ def _pictures(run: Opened, current: OpenedFinding, picked: list[str]) -> None:
             "finding images",
             members,
             thumbnails=thumbnails,
-            marks=run.ledger.by_sample,
+            marks=run.decisions.by_sample,
             on_pick=pick if len(members) > 1 else None,
             picked=picked,
             width=260 if len(members) <= 4 else 170,
@@ -385,8 +379,7 @@ def _with_all_boxes(
     run: Opened, members: Sequence[Card], images: Mapping[str, Thumbnail]
 ) -> list[Thumbnail]:
     """Return the thumbnails, with boxes and outlines where annotations were read."""
-    with run.store() as store:
-        boxes = load_boxes(store, [card.id for card in members])
+    boxes = load_boxes(run, [card.id for card in members])
     names = run.ask(class_order) if boxes else []
     return [with_boxes(images[card.id], card, boxes.get(card.id, ()), names) for card in members]
 

@@ -1,9 +1,8 @@
-"""What pages have around them: title, history, keys, the sidebar; and fragments of a page.
+"""What surrounds a page: title, history, keys, the sidebar; and fragments of a page.
 
-Streamlit draws the whole page after each click. A fragment is drawn alone where the click only
-turned one of its own pages and called `page_changed`, with the ledger as it is now; after any other
-click, and where the run was scanned meanwhile, it asks for the whole page, so that nothing beside
-it is out of date. What fails in a fragment is one sentence in its place; the rest stays."""
+A fragment is drawn alone if the click turned its own page and called `page_changed`. After any
+other click or a new scan it requests the whole page.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from typing import Any
 import streamlit as st
 
 from audit.ui import link
+from audit.ui.decisions import show_decided
 from audit.ui.gallery import component
-from audit.ui.ledger import show_decided
 from audit.ui.opened import (
     Opened,
     choose_run,
@@ -24,7 +23,7 @@ from audit.ui.opened import (
     safely,
     show_said,
 )
-from audit.ui.saved import show_views
+from audit.ui.saved_views import show_views
 from audit.ui.start import going_on
 from preflight.terminal import visible
 
@@ -89,9 +88,6 @@ def _runs() -> None:
         on_change=lambda: choose_run(st.session_state["run choice"]),
         **({} if now else none),
     )
-
-
-# ---- fragments ----
 
 
 WITH_ITS_PAGE = "fragment drawn with its page"

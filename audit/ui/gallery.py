@@ -1,7 +1,6 @@
-"""The gallery: cards in one component, because a widget a card makes a page of 60 cards slow.
+"""The gallery: cards in one component, because a widget per card makes a page slow.
 
-It shows thumbnails, tells which card was opened (a click, Enter) and which are selected (the box,
-Space, with Shift a range).
+It reports the opened card (click, Enter) and the selected ones (checkbox, Space, Shift).
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse.images import Card
 from audit.report.thumbnails import Thumbnail
-from audit.report.wording import place_text, size_text
+from audit.results.formatting import place_text, size_text
+from audit.results.images import Card
 from audit.ui import link
 from audit.ui.opened import Opened
 from preflight.terminal import visible
@@ -49,9 +48,7 @@ def show_gallery(
     picked: Sequence[str] = (),
     width: int = 180,
 ) -> None:
-    """Show the cards, with `thumbnails` of their own or those of the run; a click opens the picture
-    unless `opens` is false, and `on_pick` gets the ids of all that are selected.
-    """
+    """Show cards; a click opens the image if `opens`; `on_pick` gets the selected ids."""
     lines_of, marks = lines or default_lines, marks or {}
     if thumbnails is None:
         thumbnails = run.thumbnails().many(cards)

@@ -1,13 +1,8 @@
 """Restrict access to the app: only browsers with a link to it, no other page or program.
 
-`audit app` makes two links, one to decide and one to look. The first visit exchanges the token of
-the link for a cookie (`audit.browse.people`) that scripts cannot read, and a browser without a name
-gets a page that requests one. `audit serve` admits people by invitation or by the header of a
-proxy; `audit.service.api` answers `/api/v1`, which takes no cookie.
-
-The guard checks the host name (DNS rebinding) and the origin of each request. Responses forbid
-frames and foreign resources. It cannot stop programs of the same user, and cookies are shared
-between ports of a host. Plain ASGI: no web framework is imported.
+The first visit exchanges the token of a link for a cookie (`audit.service.people`). The guard
+checks the host name (DNS rebinding) and the origin of each request. It cannot stop programs of the
+same user, and cookies are shared between ports of a host.
 """
 
 from __future__ import annotations
@@ -21,8 +16,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from audit.browse.people import LONGEST, VIEWER, People, Person
 from audit.errors import AuditError
+from audit.service.people import LONGEST, VIEWER, People, Person
 
 if TYPE_CHECKING:
     from audit.service.api import Api
@@ -82,12 +77,11 @@ def served() -> Service | None:
 
 
 class Guard:
-    """An ASGI layer: passes on what carries the cookie of a person, answers the rest itself.
+    """An ASGI layer: passes on requests with a person's cookie, answers the rest itself.
 
-    `hosts` are the names (with port) under which the app may be asked for; empty: any. `suggested`
-    is the name that stands in the field for one; with `read_only` everybody looks on. `api` is
-    that of `audit serve`; `proxy` the address that alone is answered, `header` the one of its
-    requests that names an invited person; `secure`: browsers come by https.
+    `hosts`: allowed names with port (empty: any). `suggested`: the proposed name. `read_only`:
+    everybody looks on. `api`: that of `audit serve`. `proxy`: the only client address; `header`:
+    its header with the invited person. `secure`: https.
     """
 
     def __init__(
@@ -103,10 +97,7 @@ class Guard:
         _served.append(self)
 
     def person(self, cookies: Mapping[str, str], headers: Mapping[str, str]) -> Person | None:
-        """Return who sent these cookies and headers, None where it is nobody that may look on.
-
-        Headers have names in small letters; they came from the proxy where there is one.
-        """
+        """Return the person of these cookies and (lower-case) headers, None without access."""
         if self._proxy:
             return self._people.named(headers.get(self._header, ""))
         found = self._people.identify(cookies.get(self._cookie, ""))
@@ -166,10 +157,10 @@ class Guard:
     async def _exchange(
         self, scope: Scope, headers: Mapping[str, str], send: Send, token: str
     ) -> None:
-        """Give the cookie, and turn to the same address without the token.
+        """Set the cookie and drop the token from the address.
 
-        By a redirect where a person opened the link, which keeps the token out of the history; by a
-        page where another page did, whose redirect a browser would follow without the new cookie.
+        By a redirect if a person opened the link; else by a page, because a redirect from another
+        page would lack the new cookie.
         """
         place = _without_token(scope)
         given = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
@@ -253,7 +244,7 @@ def _without_token(scope: Scope) -> str:
 
 
 def _local(place: str) -> str:
-    """Return a place of this server: an address that begins with two slashes names another one."""
+    """Return a local address: one that begins with two slashes names another server."""
     return "/" + "".join(place.splitlines()).lstrip("/\\")
 
 

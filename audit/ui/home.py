@@ -8,8 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse.people import ADMIN
-from audit.compare.history import read_lines
+from audit.results.history import read_lines
 from audit.service.datasets import PROFILES, DatasetLine, Service
 from audit.service.jobs import (
     FAILED,
@@ -21,6 +20,7 @@ from audit.service.jobs import (
     ServedDataset,
     ServedJob,
 )
+from audit.service.people import ADMIN
 from audit.ui import html, link
 from audit.ui.deciding import button
 from audit.ui.guard import served
@@ -70,6 +70,8 @@ def page() -> None:
     for line in lines:
         if line.problem:
             html.notice(f"{line.name}: {line.problem}", "error")
+        if line.notice:
+            html.notice(f"{line.name}: {line.notice}", "error")
     _profiles(read_lines(service.folder / PROFILES)[-MOST_PROFILES:])
     if me().role == ADMIN and service.jobs is not None:
         _work(service.jobs, [one.name for one in shown if one.source])
@@ -107,7 +109,6 @@ def _now_and_next(jobs: JobQueue | None, latest: list[ServedJob], one: ServedDat
 
 
 def _profiles(sent: list[dict[str, Any]]) -> None:
-    """List what was pushed by name, with the figure over time."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for one in sent:
         by_name.setdefault(str(one.get("name")), []).append(one)
@@ -127,9 +128,7 @@ def _profiles(sent: list[dict[str, Any]]) -> None:
 
 
 def figures(ones: list[dict[str, Any]], by: str = "") -> list[float]:
-    """Return the figure of each run, or the mean of each day or commit in the order in which they
-    came: of those runs whose figure is the last one's.
-    """
+    """Return the figure of each run, or the mean by day or commit, for the latest metric."""
     found: dict[str, list[float]] = {}
     for number, one in enumerate(ones):
         if one.get("metric") == ones[-1].get("metric") and _is_number(value := one.get("value")):

@@ -1,8 +1,7 @@
-"""Text and small elements of a page; the one place where text becomes HTML, always escaped.
+"""Text and small elements of a page; the only module where text becomes HTML, always escaped.
 
-File names, labels, notes and messages come from strangers. Streamlit reads Markdown in labels,
-captions and notices, so whatever holds such text is written by the functions here. The sentences
-themselves, numbers with units and the like are worded in `audit.report.wording`.
+File names, labels, notes and messages come from strangers, and Streamlit reads Markdown in labels
+and notices.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from audit.browse.boxes import COLOURS
+from audit.results.boxes import COLOURS
 from preflight.terminal import visible
 
 HERE = Path(__file__).parent
@@ -39,9 +38,7 @@ def write_style() -> None:
 
 
 def icon() -> Image.Image:
-    """Return the page's icon, 32 x 32 px: drawn here, because a named one is fetched from a server
-    of the symbol's maker.
-    """
+    """Return the page's icon, 32 x 32 px, drawn here: a named icon comes from a server."""
     drawn = np.full((32, 32, 3), (11, 92, 138), np.uint8)
     for row, colour in ((7, (255, 255, 255)), (14, (255, 255, 255)), (21, (255, 192, 105))):
         drawn[row : row + 4, 6:26] = colour

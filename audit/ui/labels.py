@@ -1,8 +1,7 @@
-"""Labels: those that are probably wrong, the most doubtful first; how the classes fill the splits,
-what is said of them; boxes on their pictures.
+"""Labels: probably wrong labels, most doubtful first; classes by split; boxes on their images.
 
 Keys of the first view: K the label is right, R relabel as suggested, 1 to 9 relabel to that class,
-N next, P previous, U take back.
+N next, P previous, U undo.
 """
 
 from __future__ import annotations
@@ -14,24 +13,23 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse import boxes
-from audit.browse import findings as browse
-from audit.browse.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoices, BoxFilter
-from audit.browse.distributions import bar_conditions, class_by_split, label_table, shown_classes
-from audit.browse.findings import FindingFilter
-from audit.browse.images import Card, cards
-from audit.browse.label_review import (
+from audit.report.boxes import render_boxes
+from audit.report.previews import with_boxes
+from audit.results import boxes
+from audit.results import findings as browse
+from audit.results.boxes import COLOURS, AnnotatedPage, AnnotatedPicture, BoxChoices, BoxFilter
+from audit.results.distributions import bar_conditions, class_by_split, label_table, shown_classes
+from audit.results.findings import FindingFilter
+from audit.results.formatting import ICONS, counted
+from audit.results.images import Card, cards
+from audit.results.label_review import (
     Suspect,
     count_suspects,
     load_suspects,
     rank_of,
     read_reviewed,
 )
-from audit.browse.pictures import with_boxes
-from audit.report.boxes import render_boxes
-from audit.report.contents import Dataset
-from audit.report.wording import ICONS, counted
-from audit.run.store import Store
+from audit.results.report_data import Dataset
 from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.charts import clickable, clicked_place, explore_where, show_selectable
@@ -56,8 +54,7 @@ def page() -> None:
     st.title("Labels")
     # A link may ask for boxes that this run has not: it gets the sentence that says so.
     boxed = run.report().boxes is not None or link.get("view") == BOXES
-    with run.store() as store:
-        judged = bool(count_suspects(store))
+    judged = bool(count_suspects(run))
     views = [SUSPECTS_VIEW] * judged + [CLASSES] + [BOXES] * boxed
     view = link.switch("View", "view", views) if len(views) > 1 else CLASSES
     if view != CLASSES:
@@ -77,18 +74,14 @@ def page() -> None:
     dialogue()
 
 
-# ---- labels that are probably wrong ----
-
-
 @make_fragment
 def _suspects(run: Opened) -> None:
-    with run.store() as store:
-        total = count_suspects(store)
-        asked = rank_of(store, link.get("suspect")) if link.get("suspect") else None
-        first = asked or _next_rank(run, store, 1, total) or 1
-        (current,) = load_suspects(store, first, 1)
-        ranked = load_suspects(store, max(first - BEHIND, 1), BEHIND + SUSPECTS + GALLERY)
-        told = read_reviewed(store, run.ledger.labels)
+    total = count_suspects(run)
+    asked = rank_of(run, link.get("suspect")) if link.get("suspect") else None
+    first = asked or _next_rank(run, 1, total) or 1
+    (current,) = load_suspects(run, first, 1)
+    ranked = load_suspects(run, max(first - BEHIND, 1), BEHIND + SUSPECTS + GALLERY)
+    told = read_reviewed(run, run.decisions.labels)
     left = [one for one in ranked if one.id == current.id or not _is_decided(run, one)]
     at = left.index(current)
     html.paragraph(
@@ -115,13 +108,13 @@ def _suspects(run: Opened) -> None:
 
 
 def _is_decided(run: Opened, one: Suspect) -> bool:
-    return any(name in run.ledger.by_sample for name in one.samples)
+    return any(name in run.decisions.by_sample for name in one.samples)
 
 
-def _next_rank(run: Opened, store: Store, first: int, total: int) -> int | None:
+def _next_rank(run: Opened, first: int, total: int) -> int | None:
     """Return the first rank from `first` on that nothing was decided about."""
     while first <= total:
-        for one in load_suspects(store, first, RANKS_AT_ONCE):
+        for one in load_suspects(run, first, RANKS_AT_ONCE):
             if not _is_decided(run, one):
                 return one.rank
         first += RANKS_AT_ONCE
@@ -131,15 +124,14 @@ def _next_rank(run: Opened, store: Store, first: int, total: int) -> int | None:
 def _ranked(run: Opened, suspects: Sequence[Suspect]) -> None:
     st.header("The next in the list")
     by_id = {one.id: one for one in suspects}
-    with run.store() as store:
-        shown = cards(store, list(by_id))
+    shown = cards(run, list(by_id))
 
     def lines(card: Card) -> list[str]:
         one = by_id[card.id]
         chance = "" if one.chance is None else f": wrong {one.chance:.0%}"
         return [f"{one.rank:,}{chance}", f"{one.label} → {one.suggested or 'no suggestion'}"]
 
-    show_gallery(run, "ranked labels", shown, lines=lines, marks=run.ledger.by_sample, width=150)
+    show_gallery(run, "ranked labels", shown, lines=lines, marks=run.decisions.by_sample, width=150)
 
 
 def _classes(data: Dataset, table: pl.DataFrame) -> None:
@@ -184,8 +176,7 @@ def _classes(data: Dataset, table: pl.DataFrame) -> None:
 
 def _findings(run: Opened) -> None:
     st.header("Findings about labels and bounding boxes")
-    with run.store() as store:
-        counts = {f: browse.count_findings(store, FindingFilter(codes=(f,))) for f in FAMILIES}
+    counts = {f: browse.count_findings(run, FindingFilter(codes=(f,))) for f in FAMILIES}
     if not any(counts.values()):
         html.empty("The checks of labels, boxes and class counts found nothing.")
     with st.container(horizontal=True):
@@ -193,9 +184,6 @@ def _findings(run: Opened) -> None:
             if n and st.button(f"{FAMILIES[family]}: {counted(n, 'finding')}", f"see {family}"):
                 link.go("findings", run=link.get("run"), code=family, status="all")
                 st.rerun()
-
-
-# ---- boxes: statistics by class and split, and the annotated pictures ----
 
 
 PAGE = 24
@@ -289,7 +277,7 @@ def _cards(run: Opened, shown: AnnotatedPage, choices: BoxChoices, filters: BoxF
         "annotated",
         cards,
         thumbnails=thumbnails,
-        marks=run.ledger.by_sample,
+        marks=run.decisions.by_sample,
         lines=lambda card: lines[card.id],
         width=230,
     )

@@ -1,8 +1,6 @@
-"""The view in the link: filters, page and selection live in the URL, which is the truth.
+"""The view in the link: filters, page and selection live in the URL.
 
-A widget takes its value from the link before it is drawn and writes it back when it changes, so a
-reload, a bookmark and a link sent to a colleague open the same view. What a link says is checked
-where it is used: an unknown value counts as none.
+A widget takes its value from the link and writes it back. An unknown value counts as none.
 """
 
 from __future__ import annotations
@@ -40,10 +38,9 @@ def put(**values: str | None) -> None:
 
 
 def turn_to(page: str, *, ours: bool = True) -> None:
-    """Say which page the link is of; where the link says nothing, its latest view comes back.
+    """Say which page the link is of; an empty link restores the page's latest view.
 
-    The navigation opens a page without its filters. A link that has some is the truth. A page that
-    is not `ours` writes its link itself.
+    A page that is not `ours` writes its link itself.
     """
     st.session_state[OURS] = ours
     if st.session_state.get(PAGE) == page:
@@ -79,12 +76,7 @@ def _note_view() -> None:
 
 
 def _catch_up() -> None:
-    """Put the link as it was left, where the browser sent an older one.
-
-    It sends the address that it has at that moment: what is clicked, or asked for by itself, while
-    an answer is on its way would lead back to before that answer, as to a picture that was just
-    decided. Who goes Back or to another page means the address that is sent.
-    """
+    """Restore the link if the browser sent an older one, but follow Back and other pages."""
     ctx, (page, left) = get_script_run_ctx(), st.session_state.get(LEFT, (None, {}))
     now = dict(st.query_params)
     if ctx is None or page != ctx.page_script_hash or ctx.is_history_navigation:
@@ -191,7 +183,7 @@ def switch(
 
     def changed(chosen: str | None) -> None:
         first_page(*resets)
-        # A click on the chosen segment lets go of it: None, which stands for the default.
+        # A click on the chosen segment deselects it: None, the default.
         put_unless_default(name, chosen or options[0], options[0])
 
     given = bound(f"switch {name}", chosen_option(name, options), changed)

@@ -1,7 +1,7 @@
-"""A table whose rows open something when clicked, and the list of findings that a link asks for.
+"""A table whose rows open something when clicked, and the list of findings that a link names.
 
-A link outlives what it names: its finding may be decided by now, or a newer scan may not find it;
-and all findings from its page on may be decided while others before it are open."""
+A link can outlive its finding, and all findings after its page can be decided.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import findings as browse
-from audit.browse.findings import FindingFilter, OpenedFinding, Rows
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter, OpenedFinding, Rows
 from audit.ui import html, link
 from audit.ui.gallery import component
 from audit.ui.opened import Opened
@@ -21,9 +21,7 @@ from preflight.terminal import visible
 
 @dataclass(frozen=True, slots=True)
 class ListColumn:
-    """A column: `kind` is text, code, number, severity, dot, chip, bar or line (of numbers);
-    `width` is in CSS.
-    """
+    """A column: `kind` is text, code, number, severity, dot, chip, bar or line; `width` in CSS."""
 
     key: str
     label: str
@@ -66,7 +64,6 @@ def show_listing(
         if isinstance(value, str):
             on_open(value)
 
-    # A column of marks that no row has would only take room from the others.
     columns = [c for c in columns if c.kind != "chip" or any(r.cells[c.key] for r in lines)]
     component("listing")(
         key=key,
@@ -99,20 +96,17 @@ class Listed:
 
 
 def list_of_link(run: Opened, filters: FindingFilter, what: str) -> Listed:
-    """Return what the link asks for, and say where that is something else by now; `what` is what
-    the page calls a finding.
-    """
+    """Return the page of the link, and report changes; `what` is the page's noun for a finding."""
     before, asked = link.get("before"), link.get("finding")
     anchor = before or link.get("start")
-    with run.store() as store:
-        place = browse.place_of(store, anchor) if anchor else None
-        rows = browse.page(store, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
-        if not rows.rows and anchor:
-            rows = browse.page(store, filters, size=PAGE_SIZE)
-        named = browse.open_finding(store, asked) if asked else None
-        first = rows.rows[0].fingerprint if rows.rows else ""
-        current = named or (browse.open_finding(store, first) if first else None)
-        total = browse.count_findings(store, filters)
+    place = browse.place_of(run, anchor, filters.order) if anchor else None
+    rows = browse.page(run, filters, start=place or 0, back=bool(before), size=PAGE_SIZE)
+    if not rows.rows and anchor:
+        rows = browse.page(run, filters, size=PAGE_SIZE)
+    named = browse.open_finding(run, asked, filters.order) if asked else None
+    first = rows.rows[0].fingerprint if rows.rows else ""
+    current = named or (browse.open_finding(run, first, filters.order) if first else None)
+    total = browse.count_findings(run, filters)
     with st.container():  # what is below keeps its place
         if said := _said(filters, asked, named, current, what):
             html.notice(said)

@@ -1,14 +1,13 @@
-"""Which run a page is about, its open store, and what every page does when something is wrong.
+"""Which run a page is about, its open store, and the sentences for what goes wrong.
 
-Runs are those named on the command line, those found below ./runs, and those a person chose on the
-Start page: a link can name one of these, never a path. With `audit serve` they are the datasets
-that this person may see, and no others. Each script run looks at RUN/CURRENT (a few
-bytes), so a scan that publishes while the app is open shows at the next click. Stores are those of
-`audit.browse.stores`, which all tabs and the API share.
+A link names a known run, never a path: of the command line, of ./runs, of the Start page, or with
+`audit serve` the datasets that this person may see. Each script run reads RUN/CURRENT, so a newly
+published scan shows at the next click.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -21,14 +20,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import streamlit as st
 
-from audit.browse import images
-from audit.browse.people import REVIEWER, VIEWER, Person
-from audit.browse.pictures import FOLDER, ThumbnailCache
-from audit.browse.stores import Look, is_open, look
-from audit.decisions.ledger import whoami
+from audit.decisions.store import whoami
 from audit.errors import AuditError, RunError
 from audit.report import Report, collect_report
-from audit.run.store import Store
+from audit.report.previews import FOLDER, ThumbnailCache
+from audit.results import images
+from audit.results.overview import count_progress
+from audit.results.reader import is_open
+from audit.results.results import Results, open_results
+from audit.run.run_version import current
+from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import html, link
 from audit.ui.guard import served, serving
 
@@ -47,15 +48,15 @@ class NoRunError(RunError):
 
 
 @dataclass(frozen=True)
-class Opened(Look):
+class Opened(Results):
     """A run as the pages see it in this run of the script."""
 
     name: str
 
     def ask(
-        self, question: Callable[Concatenate[Store, P], T], *args: P.args, **more: P.kwargs
+        self, question: Callable[Concatenate[Results, P], T], *args: P.args, **more: P.kwargs
     ) -> T:
-        """Return the answer of a function of `audit.browse`, cached while the run is as it is."""
+        """Return the answer of a function of `audit.results`, cached while the run is as it is."""
         name = f"{question.__module__}.{question.__qualname__}"
         return cast(T, _answer(self.key, name, args, more, question, self))
 
@@ -66,9 +67,6 @@ class Opened(Look):
     def thumbnails(self) -> ThumbnailCache:
         """Return the run's thumbnails."""
         return _thumbnails(self.run)
-
-
-# ---- which run ----
 
 
 def known_runs() -> dict[str, Path]:
@@ -104,10 +102,7 @@ def add_run(path: Path) -> str:
 
 
 def run_name() -> str | None:
-    """Return the name of the chosen run: the link's, else this session's, else the first.
-
-    None where the link names a run that is not known: no other is shown in its place.
-    """
+    """Return the run of the link, the session, or the first; None if the link's is unknown."""
     names = list(known_runs())
     if asked := link.get("run"):
         return asked if asked in names else None
@@ -142,11 +137,11 @@ def open_chosen_run() -> Opened:
     link.put(run=name)
     run = known_runs()[name]
     try:
-        seen = look(run)
-        if not is_open(seen.key):
-            with st.spinner("Opening the run …"), seen.store():
-                pass
-        return Opened(run, seen.generation, seen.key, seen.ledger, name)
+        found = open_results(run)
+        if not is_open(found.key):
+            with st.spinner("Opening the run …"):
+                count_progress(found, "code")
+        return Opened(run, found.version, found.key, found.decisions, name)
     except (OSError, RunError) as error:
         if not run.exists():
             raise NoRunError(
@@ -158,15 +153,11 @@ def open_chosen_run() -> Opened:
         ) from None
 
 
-# ---- caches: an argument that begins with _ does not count ----
-
-
 @st.cache_data(max_entries=512, show_spinner=False)
 def _answer(
     key: str, name: str, args: Any, more: Any, _question: Callable[..., Any], _run: Opened
 ) -> Any:
-    with _run.store() as store:
-        return _question(store, *args, **more)
+    return _question(_run, *args, **more)
 
 
 @st.cache_resource(max_entries=3, show_spinner="Counting …")
@@ -177,9 +168,6 @@ def _report(run: Path, key: str) -> Report:
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _thumbnails(run: Path) -> ThumbnailCache:
     return ThumbnailCache(run / FOLDER)
-
-
-# ---- when something is wrong ----
 
 
 def guarded(page: Callable[P, None]) -> Callable[P, None]:
@@ -196,6 +184,7 @@ def guarded(page: Callable[P, None]) -> Callable[P, None]:
 def _or_a_way_out(page: Callable[[], None]) -> None:
     """Draw a page; without a run: what this app is, why nothing is shown, and where to begin."""
     try:
+        _show_notice()
         page()
     except NoRunError as error:
         st.title("No run is open")
@@ -206,11 +195,18 @@ def _or_a_way_out(page: Callable[[], None]) -> None:
             st.rerun()
 
 
-def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Draw a page, or a fragment of one; what goes wrong becomes one sentence in its place.
+def _show_notice() -> None:
+    name = run_name()
+    with contextlib.suppress(AuditError, OSError):
+        version = current(known_runs()[name]) if name is not None else None
+        if version is not None and version.notice:
+            html.notice(version.notice, "error")
 
-    An error that the user can fix is its own sentence; any other names its type and place.
-    Streamlit ends and restarts scripts by a `BaseException`, which passes through.
+
+def safely(draw: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Draw a page or a fragment; an error becomes one sentence.
+
+    BaseException passes through: Streamlit ends and restarts scripts by it.
     """
     try:
         draw(*args, **kwargs)
@@ -247,8 +243,7 @@ def show_said(*, once: bool = True) -> None:
     message = st.session_state.get("said")
     if once:
         st.session_state.pop("said", None)
-    # In a place of its own: what is below keeps its place on the page, and with it stays mounted.
-    # It is emptied at once; children of a container stay until a drawing ends undisturbed.
+    # Emptied at once: children of a container stay until a drawing ends undisturbed.
     place = st.empty()
     if message is not None:
         with place:
@@ -259,7 +254,7 @@ def failure(error: Exception) -> str:
     """Return one sentence on an error nobody foresaw: its type, where it arose, what to do."""
     first = str(error).splitlines()[0] if str(error) else "no text"
     cure = "so reload the page; the terminal that started the app has the rest."
-    # what is imported at the first use is then of another version than what is running
+    # A first import then loads another version than the running one.
     if any(p.stat().st_mtime > STARTED for name in OURS for p in (ROOT / name).rglob("*.py")):
         cure = "and dataset-preflight was replaced under this app: start the app again."
     return (
@@ -282,8 +277,7 @@ def sizes_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what the chosen run knows of samples named by id or path: for the page Profiles."""
     try:
         run = open_chosen_run()
-        with run.store() as store:
-            return images.facts(store, names)
+        return images.facts(run, names)
     except (AuditError, OSError):
         return {}
 

@@ -7,15 +7,15 @@ from functools import partial
 
 import streamlit as st
 
-from audit.browse.conditions import OneOf
-from audit.browse.findings import open_finding
-from audit.browse.images import Card, cards
-from audit.browse.images import page as page_of
-from audit.browse.overview import FindingTally, count_files_left, count_progress, first_steps
 from audit.report import PICTURED, Report, collect_report, render
-from audit.report.contents import CheckSummary, FirstThing
-from audit.report.wording import bytes_text, counted, failures, number_text
-from audit.run.store import Store
+from audit.results.filters import OneOf
+from audit.results.findings import open_finding
+from audit.results.formatting import bytes_text, counted, failures, number_text
+from audit.results.images import Card, cards
+from audit.results.images import page as page_of
+from audit.results.overview import FindingTally, count_files_left, count_progress, first_steps
+from audit.results.report_data import CheckSummary, FirstThing
+from audit.results.results import Results
 from audit.ui import html, link
 from audit.ui.detail import dialogue
 from audit.ui.duplicates import CODES as COPIES
@@ -39,7 +39,7 @@ def page() -> None:
     """Show the page."""
     run = open_chosen_run()
     report = run.report()
-    by_code, by_severity, steps, files = _left(run.key, run.ledger.revision, run)
+    by_code, by_severity, steps, files = _left(run.key, run.decisions.revision, run)
     head, more = st.columns([4, 1], vertical_alignment="bottom")
     with head:
         _head(report)
@@ -74,15 +74,11 @@ Tallies = Mapping[str, FindingTally]
 def _left(
     key: str, revision: str, _run: Opened
 ) -> tuple[Tallies, Tallies, tuple[FirstThing, ...], int]:
-    """Return what is left by code and by severity, what to do first, and the files concerned.
-
-    Half a second of 100,000 findings: asked once for each state of the ledger.
-    """
-    with _run.store() as store:
-        return (
-            count_progress(store, "code"), count_progress(store, "severity"), first_steps(store),
-            count_files_left(store),
-        )  # fmt: skip
+    """Return what is left by code and by severity, the first steps, and the files concerned."""
+    return (
+        count_progress(_run, "code"), count_progress(_run, "severity"), first_steps(_run),
+        count_files_left(_run),
+    )  # fmt: skip
 
 
 def _page(run: Opened) -> bytes:
@@ -129,13 +125,13 @@ def _figures(report: Report, by_severity: Mapping[str, FindingTally], files: int
             )  # fmt: skip
 
 
-def _worst(store: Store, thing: FirstThing) -> Sequence[Card]:
+def _worst(run: Results, thing: FirstThing) -> Sequence[Card]:
     """Return the pictures of the worst finding; of one about a class, the first of that class."""
     if thing.example:
-        return cards(store, thing.example)
-    found = open_finding(store, thing.fingerprint)
+        return cards(run, thing.example)
+    found = open_finding(run, thing.fingerprint)
     name = found.finding.evidence.get("class") if found else None
-    return page_of(store, [OneOf("label", (str(name),))], size=EXAMPLES).cards if name else ()
+    return page_of(run, [OneOf("label", (str(name),))], size=EXAMPLES).cards if name else ()
 
 
 def _first(run: Opened, things: Sequence[FirstThing]) -> None:

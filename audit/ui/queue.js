@@ -1,11 +1,7 @@
-// Decisions by key and by button, queued in this tab until the ledger has them. Texts go through
+// Decisions by key and by button, queued in this tab until they are stored. Texts go through
 // textContent.
-//
-// A press is about what is in front: the finding or picture that the strip shows, the picture of the
-// dialogue, or the selected cards. The strip goes on at once and shows what comes next in large, as
-// the server may be slower than the person: what the server has drawn of another one is hidden then,
-// so that the next key is always about the one picture there is. The queue lies in sessionStorage,
-// so a reload sends it again; each entry has an id of its own, by which the server records it once.
+// The strip goes on before the server answers, and hides what the server has drawn of another finding.
+// The queue lies in sessionStorage, so a reload sends it again; the server records an entry id once.
 const TICK_MS = 250;
 const AGAIN_MS = 3000; // until a message that nothing answered is sent again
 const HELD = 400; // pictures that the server is told of
@@ -32,8 +28,7 @@ function inFront() {
   return coming || document.querySelector('[data-testid="stDialog"]') ? undefined : top;
 }
 
-// A group that shares a picture with one that is being saved waits for the ledger: what is left of
-// it is not known yet.
+// A group that shares an image with one that is being saved waits for it.
 function shown({ data, want }) {
   if (data.kind === "selected") return data.picked.length ? { id: data.open } : undefined;
   if (want === END) return undefined;
@@ -111,7 +106,7 @@ function restore() {
   }
 }
 
-// What is only fetched ahead is for who types: it waits while somebody points, or looks at a picture.
+// Fetching ahead waits while the pointer moves or a dialogue is open.
 function asksMore(front) {
   const rests = performance.now() - Math.max(queue.pointedAt, front.at) > REST_MS;
   return front.data.more && (queue.typed || rests) && !document.querySelector('[data-testid="stDialog"]');
@@ -119,9 +114,8 @@ function asksMore(front) {
 
 const waits = () => queue.pending.length || live().some((front) => (front.want && front.want !== END) || asksMore(front));
 
-// Entries go in the order of the presses, so that an undo is about what was decided before it. What
-// is decided of a finding goes with the findings, where they are on the page: it turns to the next.
-// One message is on its way at a time: each is answered before the page begins the next drawing.
+// Entries go in the order of the presses, one message at a time; decisions of a finding go with the
+// findings on the page.
 function send() {
   if (queue.sent && performance.now() - queue.sent.at < AGAIN_MS) return;
   const here = live();

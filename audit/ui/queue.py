@@ -1,17 +1,8 @@
 """Decisions by key and by button: queued in the browser, recorded once each.
 
-A person types faster than a page is drawn, and Streamlit makes one of several presses of a button.
-So the keys and buttons of a page belong to a component in front of it: of Findings, Duplicates and
-Labels a strip that holds the next findings or pictures, of an open picture and of selected cards
-queues of their own. A press is about what is shown there, and shows as `saving` at once; the strip
-goes on to the next one, with its pictures in large, while what the page has drawn of an earlier one
-is hidden: there is one picture, and the next key decides it. A key that cannot be taken is counted.
-
-The list and the open finding alone are drawn again, and what stands beside them once no key was
-pressed for a while. One message is on its way at a time, with the whole queue, each entry with an
-id; an id that was answered is not recorded again, whatever a reload or another run of the script
-sends. A refused entry opens its finding again, with the reason at the top of the page. At first the
-pictures of a few findings are sent, and those of the rest made beside that, for the next message.
+A person types faster than a page is drawn, so a component holds the keys and buttons and goes on at
+once. A message carries the whole queue, one at a time, and an answered id is never recorded again.
+A refused entry opens its finding again, with the reason.
 """
 
 from __future__ import annotations
@@ -25,20 +16,20 @@ from typing import Any
 
 import streamlit as st
 
-from audit.browse import findings as browse
-from audit.browse.boxes import Box, box_of_finding, boxes_after, load_boxes
-from audit.browse.findings import FindingFilter, OpenedFinding
-from audit.browse.images import Card, cards
-from audit.browse.label_review import Suspect
-from audit.browse.pictures import with_boxes
 from audit.decisions import box_fixes, decisions
 from audit.decisions.box_fixes import FIXABLE
 from audit.decisions.decisions import COPIES, is_of_box
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.store import Decision, DecisionStore
 from audit.errors import UsageError
 from audit.records import Action
-from audit.report.contents import ReportedFinding
+from audit.report.previews import with_boxes
 from audit.report.thumbnails import Thumbnail
+from audit.results import findings as browse
+from audit.results.boxes import Box, box_of_finding, boxes_after, load_boxes
+from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.images import Card, cards
+from audit.results.label_review import Suspect
+from audit.results.report_data import ReportedFinding
 from audit.ui import link
 from audit.ui.deciding import (
     LOOKING,
@@ -107,11 +98,10 @@ Then = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class QueuedDecision:
-    """One press of a key or button: `id` names the press.
+    """One press of a key or button, named by `id`.
 
-    `samples`: what was selected of the finding; the pictures, where there is no finding. `value`:
-    the class or split of a verb that has one. `rule`: the keeper rule of the page, and the split
-    to drop copies from ("": none).
+    `samples`: the selection of a finding, or the images without one. `value`: class or split of the
+    verb. `rule`: the keeper rule of the page, and the split to drop copies from ("": none).
     """
 
     id: str
@@ -124,9 +114,7 @@ class QueuedDecision:
 
 @dataclass
 class Answered:
-    """The ids that were answered, of one run, and whether each was recorded or refused: shared by
-    all tabs of this process.
-    """
+    """The answered ids of one run, and whether each was refused; shared by all tabs."""
 
     lock: Any = field(default_factory=RLock)
     recorded: dict[str, bool] = field(default_factory=dict)
@@ -154,8 +142,7 @@ def mount_queue(
 ) -> None:
     """Draw a front of the queue, which `queue.js` knows by its kind.
 
-    `then` gets the fingerprint of each finding that was decided, None where the page shows none;
-    `after` gets what was sent, once it is recorded.
+    `then` gets the fingerprint of each decided finding or None; `after` the recorded entries.
     """
     key = f"decisions {kind}"
 
@@ -208,10 +195,9 @@ def show_queue(
     then: Then,
     rule: tuple[str, str] | None = None,
 ) -> None:
-    """Draw the strip; `then` gets the fingerprint of each finding that was decided.
+    """Draw the strip; `then` gets the fingerprint of each decided finding.
 
-    With a `rule` (its name, the split to drop from) the findings are groups of copies: a digit
-    names the copy that stays, K lets the rule choose.
+    `rule` (name, split to drop from): the findings are duplicate groups; digits name a copy.
     """
 
     def after(sent: Mapping[str, Any]) -> None:
@@ -246,8 +232,6 @@ def show_settled(run: Opened) -> None:
     mount_queue(run, "findings", data, {}, None, lambda sent: page_changed())
 
 
-# ---- the open picture, and selected cards ----
-
 # The dialogue of a picture holds the pictures beside it, so that arrows turn and digits label as
 # fast as they are typed: its strip shows the thumbnail of the one that a press is about, wherever
 # the server is by then. What is decided names that picture.
@@ -274,8 +258,7 @@ def show_picture_queue(run: Opened, sample: str, classes: Sequence[str]) -> None
     beside = st.session_state.get(CARDS_BESIDE, [])
     at = beside.index(sample) if sample in beside else 0
     near = beside[max(at - BEHIND, 0) : at + 1 + BESIDE_PICTURE] if sample in beside else [sample]
-    with run.store() as store:
-        found = cards(store, near)
+    found = cards(run, near)
     thumbs = run.thumbnails().many(found)
     labels = {f"class {digit}": [LABEL, name] for digit, name in enumerate(classes, 1)}
     data = {
@@ -305,8 +288,6 @@ def show_selected_queue(run: Opened, picked: Sequence[str]) -> None:
     mount_queue(run, "selected", data, {}, None, lambda _: None)
 
 
-# ---- labels to review ----
-
 LABEL_KEYS = {
     "k": RIGHT, "r": LABEL, "u": UNDO, "digit": LABEL, "arrowleft": "before",
     "arrowright": "after", **TURNS,
@@ -321,19 +302,17 @@ SUSPECTS = 12  # labels whose pictures the browser holds: each has up to seven
 def show_label_queue(
     run: Opened, suspects: Sequence[Suspect], current: str, classes: Sequence[str], other: str
 ) -> None:
-    """Draw the label in question in large, with the nearest pictures of both classes.
+    """Draw a label in large, with the nearest images of both classes.
 
-    `suspects` are those beside it, in their order; `classes` have digits; `other` is the class that
-    was chosen for the button beside.
+    `suspects`: its neighbours in the list; `classes` have digits; `other`: the class chosen.
     """
     at = next(n for n, one in enumerate(suspects) if one.id == current)
     more = len(suspects) > at + 1 + FIRST and not had(run, "labels")
     shown = suspects[: at + 1 + (FIRST if more else SUSPECTS)]
     wanted = {name for one in shown for name in (one.id, *one.given, *one.suggested_near)}
-    with run.store() as store:
-        found = cards(store, sorted(wanted))
+    found = cards(run, sorted(wanted))
     thumbs = dict(zip((c.id for c in found), run.thumbnails().many(found), strict=True))
-    marks = run.ledger.by_sample
+    marks = run.decisions.by_sample
 
     def line(one: Suspect) -> dict[str, Any]:
         near = [(name, one.label) for name in one.given]
@@ -374,9 +353,6 @@ def show_label_queue(
     mount_queue(run, "labels", data, thumbs, None, turned)
 
 
-# ---- what is sent ----
-
-
 def value_key(verb: Action) -> str:
     """Return the key of the field for the class or split of a verb."""
     return f"value of {verb}"
@@ -390,14 +366,11 @@ def _lines(
     *,
     groups: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, Thumbnail], bool, bool]:
-    """Return the open finding and those beside it in the list, their pictures by name, whether the
-    browser is to ask for more of them, and whether the list ends with them.
-    """
+    """Return the findings around the open one, images by name, more to fetch, and the end."""
     n, here = DIGITS if groups else 1, current.finding
-    with run.store() as store:
-        behind = browse.page(store, filters, start=current.place, back=True, size=BEHIND).rows
-        ahead = browse.page(store, filters, start=current.place + 1, size=AHEAD).rows
-        members = browse.members_of(store, [row.fingerprint for row in (*behind, *ahead)], n)
+    behind = browse.page(run, filters, start=current.place, back=True, size=BEHIND).rows
+    ahead = browse.page(run, filters, start=current.place + 1, size=AHEAD).rows
+    members = browse.members_of(run, [row.fingerprint for row in (*behind, *ahead)], n)
     more = len(ahead) > FIRST and not had(run, "findings")
     ends = len(ahead) < AHEAD and not more
     if more:  # the rest are made meanwhile
@@ -425,18 +398,15 @@ def draw_members(
     *,
     groups: bool,
 ) -> tuple[dict[str, list[tuple[str, str]]], dict[str, Thumbnail]]:
-    """Return the pictures of findings: by fingerprint their names with captions, and by name what
-    is shown. Of a finding about a box: the picture with that box marked, and as a fix leaves it.
-    """
+    """Return captions by fingerprint and the images by name; of a box before and after a fix."""
     unique = {card.id: card for some in members.values() for card in some}
     images = dict(zip(unique, run.thumbnails().many(list(unique.values())), strict=True))
     shown = {one: [(card.id, "") for card in some] for one, some in members.items()}
     about = [row.fingerprint for row in found if is_of_box(row.code) and members[row.fingerprint]]
     if groups or not about:
         return shown, images
-    with run.store() as store:
-        evidence = browse.evidence_of(store, about)
-        boxes = load_boxes(store, [members[one][0].id for one in about])
+    evidence = browse.evidence_of(run, about)
+    boxes = load_boxes(run, [members[one][0].id for one in about])
     fixes = proposed_fixes(run, [row.fingerprint for row in found if row.code in FIXABLE])
     for one in about:
         card, marked = members[one][0], box_of_finding(evidence[one])
@@ -458,7 +428,7 @@ def _fixed(thumb: Thumbnail, card: Card, drawn: Sequence[Box], left: Sequence[Bo
 
 def proposed_fixes(run: Opened, found: Sequence[str]) -> dict[str, Sequence[box_fixes.Fix]]:
     """Return what a fix would change of each finding, of those with a fix only."""
-    return _proposed_fixes(run.key, run.ledger.revision, tuple(found), run) if found else {}
+    return _proposed_fixes(run.key, run.decisions.revision, tuple(found), run) if found else {}
 
 
 @cached
@@ -471,7 +441,7 @@ def _proposed_fixes(
 
 def copies_left(run: Opened, cards: Sequence[Card]) -> list[str]:
     """Return the copies that were not dropped, in order: those that the digits choose from."""
-    by_sample = run.ledger.by_sample
+    by_sample = run.decisions.by_sample
     return [card.id for card in cards if by_sample.get(card.id) != Action.DROP.value]
 
 
@@ -523,10 +493,7 @@ def queued_in(value: object) -> list[QueuedDecision]:
 
 
 def sent_about(run: str, value: object) -> Mapping[str, Any]:
-    """Return what a front sent, nothing where it is about another run.
-
-    A tab that turned to another run may still be sending what it typed about the one before.
-    """
+    """Return what a front sent, nothing if it is about another run."""
     return value if isinstance(value, Mapping) and value.get("run") == run else {}
 
 
@@ -535,55 +502,45 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def record_queue(run: Opened, entries: Sequence[QueuedDecision], then: Then | None) -> bool:
-    """Record what was not answered yet, in order; a refusal is said and opens its finding.
+    """Record unanswered entries in order; a refusal opens its finding.
 
-    Returns whether one was refused or taken back, so that the page is to stay where that led.
-
-    Streamlit may begin the script anew at any call of its own, in the middle of an entry: what was
-    not recorded by then is not answered, so it is sent again; after what was, the page goes on
-    then.
+    Returns whether an entry was refused or undone, so that the page stays there. If Streamlit
+    restarts the script in the middle, the rest is sent again.
     """
-    known, ledger, stays, name = answered_of(run.run), Ledger(run.run), False, me().name
+    known, store, stays, name = answered_of(run.run), DecisionStore(run.run), False, me().name
     with known.lock:
         for entry in entries:
             if entry.id in known.recorded:
                 continue
-            before = ledger.revision()
-            own = before == run.ledger.revision or is_own(run, before)
+            before = store.revision()
+            own = before == run.decisions.revision or is_own(run, before)
             ended = False
             try:
                 answering(lambda entry=entry: _record(run, entry, then))()
                 ended = True
             finally:
-                recorded = _has_recorded(ledger, before, entry, name)
+                recorded = _has_recorded(store, before, entry, name)
                 if ended or recorded:
                     known.add(entry.id, recorded=recorded)
                 # what another process records meanwhile is no decision of this tab
-                if own and not ledger.has_news(before, name):
-                    st.session_state[OWN] = (str(run.run), ledger.revision())
+                if own and not store.has_news(before, name):
+                    st.session_state[OWN] = (str(run.run), store.revision())
             stays = stays or not recorded or entry.verb == UNDO
         if then is not None:
             _go_on(known, entries, then)
     return stays
 
 
-def _has_recorded(ledger: Ledger, before: str, entry: QueuedDecision, name: str) -> bool:
-    """Say whether an entry of a person is in the ledger, which was at a revision `before` it.
-
-    A command or another program may decide at the same moment, so that the revision says nothing.
-    """
-    was, now = ([int(n) for n in at.split("/")] for at in (before, ledger.revision()))
+def _has_recorded(store: DecisionStore, before: str, entry: QueuedDecision, name: str) -> bool:
+    """Say whether an entry is stored, after its revision `before`, whoever else wrote."""
+    was, now = ([int(n) for n in at.split("/")] for at in (before, store.revision()))
     if entry.verb == UNDO:
         return now[1] > was[1]
-    return any(d.by == name for d in ledger.log(ids=range(was[0] + 1, now[0] + 1)))
+    return any(d.by == name for d in store.log(ids=range(was[0] + 1, now[0] + 1)))
 
 
 def _go_on(known: Answered, entries: Sequence[QueuedDecision], then: Then) -> None:
-    """Go on from a finding that is recorded where the page still stands at it.
-
-    It was interrupted before it went on, or the browser sent the queue again with the link of
-    before. An undo goes back on purpose: what was decided before it stays open.
-    """
+    """Go on from a recorded finding if the page still shows it, but stay after an undo."""
     undone = max((at for at, entry in enumerate(entries) if entry.verb == UNDO), default=-1)
     for entry in entries[undone + 1 :]:
         stands = entry.finding and link.get("finding") in ("", entry.finding)
@@ -623,19 +580,18 @@ def _decide_box(run: Opened, entry: QueuedDecision, then: Callable[[], None]) ->
 
     def record(path: Path, by: str) -> list[Decision]:
         if entry.verb == PICTURE:
-            with run.store() as store:
-                ids = [c.id for c in browse.members_of(store, [entry.finding])[entry.finding]]
+            ids = [c.id for c in browse.members_of(run, [entry.finding])[entry.finding]]
             drops = decisions.named_entries(
                 path, [entry.finding], ids, Action.DROP, None, note(), by
             )
-            return Ledger(path).record(drops)
+            return DecisionStore(path).record(drops)
         if entry.verb == REMOVE:
             proposed = [box_fixes.propose_removal(path, entry.finding)]
         else:
             proposed = box_fixes.propose_fixes(path, [entry.finding])
         if not proposed[0].fixes:
             raise UsageError(f"Nothing was recorded: {proposed[0].reason}.")
-        return Ledger(path).record(box_fixes.fix_entries(path, proposed, None, note(), by))
+        return DecisionStore(path).record(box_fixes.fix_entries(path, proposed, None, note(), by))
 
     done = record_here(run.run, record)
     finish(done, Action.DROP if entry.verb == PICTURE else Action.FIX, None, then)

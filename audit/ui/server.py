@@ -1,14 +1,10 @@
-"""The app behind secret links: `audit app` and `audit serve` start this process, with its settings.
+"""The app behind secret links: `audit app` and `audit serve` start this process.
 
     python -m audit.ui.server SETTINGS -- RUN ...
 
-The script, `preflight_app.py`, lies beside the packages, in a checkout and wherever they are
-installed. It serves this machine alone (127.0.0.1), reports nothing to anybody, watches no files,
-and never shows a traceback to a visitor. SETTINGS is a JSON object: address, port (null: the first
-free one from 8501 on), browser, read_only, options of Streamlit, folder (of `audit serve`, else
-null). The links of `audit app` are made here: their tokens are in no command line and no
-environment, which others could read. Its people are those of the first run, beside its ledger;
-those of `audit serve` are in its folder. Streamlit is imported by the server alone."""
+SETTINGS is a JSON object: address, port (null: the first free from 8501 on), browser, read_only,
+Streamlit options, folder (of `audit serve`, or null). Tokens are in no command line or environment.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from audit.browse.people import REVIEWER, VIEWER, People
-from audit.decisions.ledger import whoami
+from audit.decisions.store import whoami
 from audit.errors import MissingExtraError, RunError
+from audit.service.people import REVIEWER, VIEWER, People
 from audit.ui.guard import PARAMETER, Guard
 
 if TYPE_CHECKING:
     from audit.service.api import Api
-
-# ---- starting ----
 
 
 SCRIPT = "preflight_app"  # a module, beside the packages
@@ -73,11 +67,9 @@ def options(address: str = "127.0.0.1", *, browser: bool = True) -> dict[str, st
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
-        # Streamlit may refer to a message that the browser has dropped meanwhile, where one click
-        # follows another quickly: the connection ends. So every message is sent whole.
+        # Whole messages: Streamlit may refer to one that the browser has dropped.
         "global.minCachedMessageSize": 1e12,
-        # It would look through all objects after each run of the script, four fifths of the time
-        # that an open page takes; Python collects garbage by itself.
+        # No extra collection of garbage after each run of the script.
         "runner.postScriptGC": False,
         "theme.baseRadius": "small",
         "theme.chartCategoricalColors": CHARTS,
@@ -95,11 +87,7 @@ def command(
     read_only: bool = False,
     service: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the command that serves the app to the holder of the link, or the datasets of a folder
-    to those who are invited.
-
-    Raises MissingExtraError without Streamlit, RunError for a word that does not exist.
-    """
+    """Return the command that serves runs or a folder; MissingExtraError without Streamlit."""
     _check(words)
     # Without a terminal's own browser window: the server opens one with the link.
     more = {"server.maxUploadSize": 1} if service else {}  # MB: no page of a service takes a file
@@ -124,9 +112,6 @@ def _check(words: Sequence[str]) -> None:
 def become(line: list[str]) -> None:
     """Become what `command` returned: this process is replaced, so that Ctrl-C reaches it."""
     os.execv(line[0], line)
-
-
-# ---- the server ----
 
 
 FIRST, TRIES = 8501, 100
@@ -253,9 +238,7 @@ def _announced_service(people: People, url: str) -> str:
 
 @contextlib.contextmanager
 def _people_of(words: Sequence[str], api: Api | None) -> Iterator[People]:
-    """Yield the people of a service; else those of the first run, or of this server alone where no
-    run keeps them.
-    """
+    """Yield the people of a service, of the first run, or of this server alone."""
     if api is not None:
         yield api.service.people
         return

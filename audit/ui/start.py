@@ -1,7 +1,4 @@
-"""Start: scan a folder or check a run again in the background; open another run.
-
-The scan publishes by rename, so every page stays usable while it works, and shows the new
-generation at the next click after it is done. All tabs have one list of jobs, the latest last."""
+"""Start: scan a folder or check a run again in the background; open another run."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from audit.report.wording import counted
+from audit.results.formatting import counted
 from audit.service.work import Job, start_job
 from audit.ui import html
 from audit.ui.deciding import reviewer
@@ -41,9 +38,6 @@ def page() -> None:
             _recheck(busy)
         with st.container(border=True):
             _open()
-
-
-# ---- what can be started ----
 
 
 def _scan(busy: bool) -> None:
@@ -131,9 +125,6 @@ def _open_other() -> None:
         say(f"There is no run at {path}: make one with a scan.", "error")
         return
     look_at_run(path)
-
-
-# ---- work going on ----
 
 
 @st.cache_resource(show_spinner=False)

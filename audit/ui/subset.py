@@ -1,6 +1,4 @@
-"""Subset designer: from the precision you need to the examples to evaluate, ready to download.
-
-A model's predictions are shown beside the truth: its wrong answers as a table and as pictures."""
+"""Subset designer: from the required precision to the samples to evaluate, ready to download."""
 
 from __future__ import annotations
 
@@ -16,24 +14,24 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
-from audit.browse import subsets
-from audit.browse.conditions import Between, Condition, OneOf
-from audit.browse.distributions import extent
-from audit.browse.images import Card, cards
-from audit.browse.subsets import Disagreements, find_disagreements
 from audit.errors import AuditError, UsageError
-from audit.report.wording import counted
+from audit.results import model_errors
+from audit.results.distributions import extent
+from audit.results.filters import Between, Condition, OneOf
+from audit.results.formatting import counted
+from audit.results.images import Card, cards
 from audit.sources.tables import visible_frame
 from audit.statistics.slices import NONE, find_slices, slice_rows
 from audit.subset import Curve, Goal, Plan, Subset, census, draw_subset, make_curve, make_plan
 from audit.subset.predictions import read_predictions
 from audit.subset.source import frame_from_run
-from audit.ui import html, link
+from audit.ui import html, link, subset_tables
 from audit.ui.charts import explore_where
 from audit.ui.detail import dialogue
 from audit.ui.gallery import show_gallery
 from audit.ui.guard import served
 from audit.ui.opened import Opened, answering, cached, open_chosen_run
+from audit.ui.subset_tables import Disagreements, find_disagreements
 
 TARGETS = ("Margin of error", "Difference", "Budget")
 METRICS = ("accuracy", "macro-recall", "recall", "specificity")
@@ -97,9 +95,7 @@ def _metric(frame: pl.DataFrame) -> str:
 def _within_reach(
     key: str, metric: str, split: str, points: float, detects: bool, _run: Opened
 ) -> float:
-    """Return a margin of error or a detectable difference in points, or the next half point that
-    all files of the split reach.
-    """
+    """Return a margin of error or a difference (points) that all files of the split reach."""
     frame = _frame(_run.key, split, _run)
     for _ in range(3):
         share = points / 100
@@ -166,7 +162,7 @@ def _result(run: Opened, wish: Wish) -> None:
         help="Margins of error and the detectable difference of the class's recall, in percentage "
         "points; one answer: how far one image moves the recall.",
     )
-    table = subsets.class_table(plan)
+    table = subset_tables.class_table(plan)
     in_points = [name for name in table.columns if table[name].dtype == pl.Float64]
     one_digit = {name: st.column_config.NumberColumn(format="%.1f") for name in in_points}
     st.dataframe(visible_frame(table), hide_index=True, width="stretch", column_config=one_digit)
@@ -198,22 +194,22 @@ def _headline(plan: Plan) -> None:
     html.write_html(html.tag("p", f"{plan.n:,} of {plan.n_units:,} {unit}", "strong"))
     shown: list[tuple[str, str]] = []
     for name, figures in plan.estimands.items():
-        about = subsets.MEANING[name]
+        about = subset_tables.MEANING[name]
         shown.append((f"Margin of error, {about}", f"± {_points(figures.half_width)}"))
         shown.append((f"Detects, {about}", _points(figures.detectable_difference)))
     with st.container(horizontal=True):
         for label, value in shown:
             st.metric(html.label(label), value, border=True, width=FIGURE)
-    html.paragraph(subsets.EXPLAINED, "quiet small")
+    html.paragraph(subset_tables.EXPLAINED, "quiet small")
 
 
 def _points(share: float) -> str:
-    value = subsets.in_points(share)
+    value = subset_tables.in_points(share)
     return "–" if value is None else f"{value:.1f}"
 
 
 def _curve(plan: Plan, curve: Curve) -> None:
-    table = subsets.curve_table(curve).drop_nulls("half_width")
+    table = subset_tables.curve_table(curve).drop_nulls("half_width")
     shown = link.switch("Curve", "curve", ("Margin of error", "Detectable difference"))
     field = "half_width" if shown == "Margin of error" else "detectable"
     lines = (
@@ -271,7 +267,7 @@ def _draw(run: Opened, wish: Wish, plan: Plan) -> Subset | None:
         )
         st.download_button(
             "Download the plan",
-            data=partial(subsets.plan_json, plan),
+            data=partial(subset_tables.plan_json, plan),
             file_name=f"{run.name}-plan.json",
             mime="application/json",
             on_click="ignore",
@@ -302,7 +298,7 @@ def _downloads(run: Opened, subset: Subset) -> None:
     with st.container(horizontal=True):
         for label, data, ending in (
             ("Download CSV", lambda: subset.rows.write_csv().encode(), "csv"),
-            ("Download Parquet", partial(subsets.subset_parquet, subset), "parquet"),
+            ("Download Parquet", partial(subset_tables.subset_parquet, subset), "parquet"),
         ):
             st.download_button(
                 label,
@@ -313,9 +309,6 @@ def _downloads(run: Opened, subset: Subset) -> None:
             )
     first = visible_frame(subset.rows.head(200))
     st.dataframe(first, hide_index=True, width="stretch", height=280)
-
-
-# ---- predictions beside truth ----
 
 
 FILE = "predictions file"  # of the session: a link of somebody else never names a file to read
@@ -371,8 +364,7 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
         "Benjamini-Hochberg keeps the share of false slices below 1%.",
     )
     answered = found.answered
-    with run.store() as store:
-        columns = subsets.columns_of_pictures(store, answered["sample_id"].to_list())
+    columns = model_errors.columns_of_images(run, answered["sample_id"].to_list())
     weights = answered["weight"].to_numpy() if answered["weight"].n_unique() > 1 else None
     slices = find_slices(answered["wrong"].to_numpy(), columns, weights)
     if slices.is_empty():
@@ -393,18 +385,16 @@ def _slices(run: Opened, name: str, found: Disagreements) -> None:
                     "strong",
                 )
                 html.paragraph(f"q = {one['q']:.2g}", "quiet small")
-            if one["column"] != subsets.CLUSTER and act.button(
+            if one["column"] != model_errors.CLUSTER and act.button(
                 "Explore", key=f"slice {place}", icon=":material/arrow_forward:"
             ):
                 explore_where(_condition(run, one))
                 st.rerun()
-            with run.store() as store:
-                shown = cards(store, [i for i in inside if i in wrong][:SLICE_SHOWN])
+            shown = cards(run, [i for i in inside if i in wrong][:SLICE_SHOWN])
             show_gallery(run, f"slice images {place}", shown, width=120)
 
 
 def _condition(run: Opened, one: dict[str, Any]) -> Condition:
-    """Return the filter of a slice."""
     if one["at_least"] is not None or one["at_most"] is not None:
         whole = run.ask(extent, one["column"])
         ends = (one["at_least"], whole.low), (one["at_most"], whole.high)
@@ -415,9 +405,8 @@ def _condition(run: Opened, one: dict[str, Any]) -> Condition:
 
 def _beside_training(run: Opened, worst: pl.DataFrame) -> None:
     """Show the first wrong answers, each beside the training pictures that look like it."""
-    with run.store() as store:
-        near = subsets.nearest_training(store, worst["sample_id"].to_list())
-        shown = cards(store, [*worst["sample_id"], *near["id"]])
+    near = model_errors.nearest_training(run, worst["sample_id"].to_list())
+    shown = cards(run, [*worst["sample_id"], *near["id"]])
     if near.is_empty():
         return
     st.header("Most similar training images")
@@ -440,8 +429,7 @@ def _line_of(lines: Mapping[str, Sequence[str]], card: Card) -> Sequence[str]:
 
 def _pictures(run: Opened, worst: pl.DataFrame) -> None:
     lines = {row["sample_id"]: _lines(row) for row in worst.iter_rows(named=True)}
-    with run.store() as store:
-        shown = cards(store, list(lines))
+    shown = cards(run, list(lines))
     show_gallery(
         run,
         "wrong answers",

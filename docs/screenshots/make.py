@@ -28,11 +28,11 @@ from typing import Any
 
 from PIL import Image
 
-from audit.browse.people import People
 from audit.decisions import keeper_rules
 from audit.report import collect_report
 from audit.report.screen import to_screen
 from audit.scanning import scanning
+from audit.service.people import People
 from audit.sources import open_source
 from audit.ui.guard import NAMING
 from audit.ui.server import command

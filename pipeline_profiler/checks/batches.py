@@ -1,9 +1,7 @@
 """Batches of any nesting: taken apart for model and loss, cut, moved, as arrays or tensors.
 
-A batch is a tensor, or a tuple, list, dict or named tuple of batches. Of a tuple the first part is
-for the model, the second for the loss; a dict is split by the names of its keys; `split(batch)` of
-the user's goes before all of it. Tensors of torch and TensorFlow are turned into arrays by what
-they offer.
+The first part of a tuple is for the model, the second for the loss; a dict is split by the names of
+its keys. The user's `split(batch)` takes precedence.
 """
 
 from __future__ import annotations

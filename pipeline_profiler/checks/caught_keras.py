@@ -1,9 +1,4 @@
-"""The first `fit` of a model of Keras, caught where an unmodified script calls it.
-
-Model, data and validation data are its arguments, so nothing has to be run: the checks are asked
-there. Arrays become batches as fit makes them, shuffled where it shuffles. A model is made anew for
-another seed by cloning it, its frozen weights copied.
-"""
+"""Capture the first `fit` of a Keras model where an unmodified script calls it."""
 
 from __future__ import annotations
 
@@ -105,10 +100,7 @@ class CaughtFit:
         return Training(model, self.loader_of_fit, eval_loader=self.validation)
 
     def entered(self) -> tuple[list[Any], list[Any]]:
-        """(batch, inputs behind the layers that scale, targets) of training and evaluation.
-
-        Empty where no layer of the model scales, or one does inside of another model.
-        """
+        """Return (batch, inputs behind scaling layers, targets); empty without such layers."""
         import keras
 
         scaling = [x for x in self.model._flatten_layers() if type(x).__name__ in SCALES]

@@ -1,8 +1,4 @@
-"""Inside the process of a script: waits for its training, asks the checks, leaves the answers.
-
-The order comes in one variable of the environment, the answers go to a file of its folder. Where
-everything was seen, or at the limit, the process ends there: the script does not train to its end.
-"""
+"""Inside the process of a script: waits for its training, asks the checks, leaves the answers."""
 
 from __future__ import annotations
 
@@ -77,9 +73,6 @@ def _of_family(word: str, family: str) -> bool:
     )  # fmt: skip
 
 
-# ---- waiting for the training ----
-
-
 def hook_torch(torch: Any) -> None:
     """Catch what the script does with torch."""
     order = _order()
@@ -120,9 +113,6 @@ def _order() -> CheckOrder | None:
 def _at_end(caught: Any) -> None:
     if caught.facts.steps or caught.loaders or caught.first:
         caught.end()
-
-
-# ---- asking the checks ----
 
 
 def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
@@ -229,10 +219,7 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
 def _asked(
     subjects: Mapping[str, Any], order: CheckOrder, spent: float, shown: Any
 ) -> dict[str, Any]:
-    """Answers of both families, the loader's first; each within its part of what is left.
-
-    shown: the LoaderSubject whose inputs at the model are drawn as a grid.
-    """
+    """Return the results of both families; the inputs of `shown` are drawn as a grid."""
     from pipeline_profiler.checks.loader_subject import model_grid
     from pipeline_profiler.profiling.record.errors import ProfileError
 
@@ -259,15 +246,9 @@ def _asked(
     progress.clear()
     merged.grid = model_grid(shown)
     notes = list(getattr(subjects.get("TRAIN"), "notes", []))
-    return {**report_form(merged), "notes": notes, "error": _script_error()}
-
-
-def _script_error() -> str:
     error = getattr(sys, "last_value", None)
-    return explain_error("Your script", error) if isinstance(error, BaseException) else ""
-
-
-# ---- the answers on their way ----
+    explained = explain_error("Your script", error) if isinstance(error, BaseException) else ""
+    return {**report_form(merged), "notes": notes, "error": explained}
 
 
 def report_form(report: CheckReport) -> dict[str, Any]:

@@ -1,10 +1,7 @@
-"""From one step of a loop nobody here wrote to `loss(outputs, targets)`: its calls, written down.
+"""Record the torch calls between a model's output and backward() as `loss(outputs, targets)`.
 
-A mode of torch sees each function of torch that is called between the model's forward pass and
-backward(). What the loss was made of, from the model's output on, is kept as a list of calls and
-can be called again with other outputs and targets: a squeeze, a sigmoid or a sum of two losses
-comes along. Where the model computes its loss itself (a language model, a Trainer), the output is
-what enters the loss function. Cost: some microseconds a call, in the steps that are looked at.
+The recorded calls run again with other outputs and targets, so a squeeze or a sum of losses is part
+of the loss. If the model computes its loss itself, the input of the loss function counts as output.
 """
 
 from __future__ import annotations
@@ -207,9 +204,6 @@ def recording_mode(tape_of: Callable[[], Tape | None], states: KeptStates | None
     return Recording()
 
 
-# ---- what is made of it ----
-
-
 class Replayed:
     """The user's loss as it was called: outputs and targets at the places of the recorded ones."""
 
@@ -225,7 +219,7 @@ class Replayed:
         return self
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         single = isinstance(outputs, torch.Tensor)
         values = dict(self.held)
         values |= {node: outputs if single else at(outputs, p) for p, node in self.outputs}
@@ -274,8 +268,7 @@ class CaughtStep:
 class LossInside(NamedTuple):
     """A loss that the model computes: its number among the losses, and the calls before it.
 
-    labels: the argument with the targets, by name; names: the other arguments; places: of which of
-    them the rows are as long as those of the labels.
+    labels: the argument with the targets; names: other arguments; places: those with rows as long.
     """
 
     number: int
@@ -286,10 +279,7 @@ class LossInside(NamedTuple):
 
 
 def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtStep:
-    """The step that ends in `loss`, which backward() was called on; CaughtError where it cannot.
-
-    modules: what the script called itself beside the model, such as a loss that is a module.
-    """
+    """Return the step that ends in `loss`, with other `modules` called; or raise CaughtError."""
     if id(loss) not in tape.now:
         raise CaughtError("backward() starts from a value that the model's forward did not make")
     result, calls = _unscaled(tape, tape.now[id(loss)]), tape.calls
@@ -355,10 +345,7 @@ def _is_loss(m: ModelCall, tape: Tape, result: int, outs: Any, targets: Sequence
 
 
 def _counted(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
-    """Nodes that the loss takes, of whole numbers made of such alone: `labels - 1`, `labels[rows]`.
-
-    Whatever has another form (one-hot, a mask, numbers) stays a part of the loss.
-    """
+    """Return the nodes of whole numbers that the loss takes: `labels - 1`, `labels[rows]`."""
     made, used, drawn = set[int](), set[int](), set[int]()  # drawn: of no tensor, such as arange
     for number in numbers:
         call, given = tape.calls[number], list[int]()

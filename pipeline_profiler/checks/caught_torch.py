@@ -1,9 +1,8 @@
-"""Hooks into torch that catch a training where an unmodified script uses it.
+"""Hooks into torch that capture a training where an unmodified script uses it.
 
-Model, loss, optimizer, schedule, loaders and batches are caught at their first use, the model and
-the optimizer as copies of what they were before the first step. Loaders are cut to a few batches,
-so that the run soon reaches its first evaluation and the first step of its second epoch; there, or
-at the limit, or where the script ends, `on_end` is called. The script's own objects stay.
+Each part is captured at its first use; model and optimizer as copies of their first state. Loaders
+are cut to a few batches, so that the script soon reaches an evaluation and a second epoch, where
+`on_end` is called.
 """
 
 from __future__ import annotations
@@ -121,8 +120,6 @@ class Caught:
     random: Any = None  # state of torch's generator, before the script drew from it
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
 
-    # ---- hooks ----
-
     def hook(self, torch: Any) -> None:
         """Put the hooks in."""
         import torch.utils.data.dataloader as loading
@@ -197,8 +194,6 @@ class Caught:
         torch = sys.modules["torch"]
         return self.random is not None and not torch.equal(self.random, torch.get_rng_state())
 
-    # ---- loaders ----
-
     def _iter(self, plain: Any, loader: Any) -> Any:
         torch = sys.modules["torch"]
         if torch.utils.data.get_worker_info() is not None:
@@ -243,8 +238,6 @@ class Caught:
         self.batch = batch
         return batch
 
-    # ---- the model ----
-
     def _call(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         torch = sys.modules["torch"]
         if self.depth or torch.utils.data.get_worker_info() is not None:
@@ -287,10 +280,7 @@ class Caught:
         return out
 
     def _is_average(self, trained: Any, module: Any) -> bool:
-        """Whether another module is a copy of the trained one; notes how far it has followed it.
-
-        Of the way that the weights went since the start, the share that the copy has gone.
-        """
+        """Return whether a module copies the trained one; note its share of the way."""
         first, live = self.first[id(trained)]
         kinds = [[p.shape for p in m.parameters()] for m in (live, module)]
         if first is None or kinds[0] != kinds[1]:
@@ -350,8 +340,6 @@ class Caught:
         if self.patience.over:
             self.end()
 
-    # ---- the step ----
-
     def _backward(self, plain: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         tape, self.tape = self.tape, None
         loss = tensors if hasattr(tensors, "backward") else next(iter(tensors), None)
@@ -405,10 +393,7 @@ class Caught:
         return (0, 0) if seen is None else (id(seen), seen.iterations)
 
     def _begin_again(self) -> None:
-        """Another model in a later pass, and none was evaluated: it is the one to examine.
-
-        A teacher, or what stands for a checkpoint, was trained before it.
-        """
+        """Examine another model that appears in a later pass, if none was evaluated."""
         before, self.facts = self.facts, LoopFacts(loaded=self.facts.loaded)
         self.facts.before = before.places.get("model", "") or before.places.get("backward", "")
         self.facts.places["schedule"] = before.places.get("schedule", "")
@@ -549,8 +534,6 @@ class Caught:
             self.facts.places.setdefault("clip late" if late else "clip", user_place())
         return plain(*args, **kwargs)
 
-    # ---- what the checks get ----
-
     def entered(self) -> tuple[list[Any], list[Any]]:
         """(batch of the loader, inputs, targets) of steps, and of the evaluation."""
         return [(s.given, s.inputs, s.targets) for s in self.steps], self.judged
@@ -612,9 +595,6 @@ class ByEpoch:
         self.number += 1
         if not self.number % self.steps and "Plateau" not in type(self.schedule).__name__:
             self.schedule.step()
-
-
-# ---- parts ----
 
 
 def _optimizer_of(schedule: Any) -> Any:

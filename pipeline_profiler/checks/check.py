@@ -1,12 +1,8 @@
 """The contract of a check, and the registry of every family.
 
-A check is one file: its documentation (the docstring of the class, in fixed sections) and its code
-(`run`). `run` gets a subject (what is examined) and returns an `Answer`. It never prints, writes no
-file and never imports another check. A new check touches this file and that of its examples, in
-`tests/pipeline_profiler/checks/examples`.
-
-Where something is random, a check fails only beyond chance: `MOST_FALSE_ALARMS` is the probability
-with which a healthy subject may fail one check, and each docstring says how it is kept.
+A check is documentation (the docstring of the class) and `run`, which returns an `Answer` for a
+subject; it never prints, writes or imports another check. A random check fails on a healthy subject
+with a probability of at most 1e-4.
 """
 
 from __future__ import annotations
@@ -22,11 +18,10 @@ from preflight.check_contract import Contract, checks_in, modules_in, named_chec
 
 SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
-MOST_FALSE_ALARMS = 1e-4  # of one check on a healthy subject
 
 
 class Judgement(StrEnum):
-    """The result of a check; INCONCLUSIVE also if the check is not applicable."""
+    """The result of a check; INCONCLUSIVE also if it is not applicable or skipped."""
 
     PASS = "passed"
     FAIL = "failed"
@@ -61,7 +56,7 @@ def passed(sentence: str, /, **evidence: Any) -> Answer:
 
 
 def unclear(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
-    """Too little to judge, or nothing there to be judged."""
+    """The evidence does not decide."""
     return Answer(Judgement.INCONCLUSIVE, sentence, next=next_step, evidence=evidence)
 
 
@@ -73,6 +68,11 @@ def absent(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
 def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: Any) -> Answer:
     """Something is wrong; `causes` from the likeliest on."""
     return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
+
+
+def skipped(sentence: str, next_step: str, /, **evidence: Any) -> Answer:
+    """An input or an option is missing; `next_step` names it."""
+    return unclear(sentence, next_step, skipped=True, **evidence)
 
 
 class AbsentError(ProfileError):
@@ -143,10 +143,7 @@ class Check:
 
 @cache
 def all_checks(family: str) -> Mapping[str, Check]:
-    """Every check of a family by code, in the order of codes; read-only.
-
-    Raises TypeError naming file, line and rule where a check breaks the contract.
-    """
+    """Return every check of a family by code, read-only; TypeError names line and broken rule."""
     contract = Contract((family,), SECTIONS, TypeError, lambda check: ())
     return checks_in(modules_in(f"pipeline_profiler.checks.{FAMILIES[family]}"), Check, contract)
 

@@ -1,8 +1,7 @@
 """The document `checks/1` of a run of checks: written, printed, and read for the app.
 
-The text lists failed checks, causes before symptoms, each with the line of the user's file, likely
-causes and the fix, and ends with the counts. Format: docs/check.md. A saved document is
-not trusted: values of another type are left out or shown as text, and an image must be a PNG.
+Format: docs/check.md. A saved document is not trusted: values of another type are left out or shown
+as text, and an image must be a PNG.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import binascii
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -23,8 +22,10 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
 WIDTH = 100
-NOT_APPLICABLE = "not applicable"
-STATES = ("failed", "passed", "inconclusive", NOT_APPLICABLE)
+# The states of a check, and the evidence that tells the last two from an inconclusive result.
+STATES = ("failed", "passed", "inconclusive", "not applicable", "skipped")
+LISTED = ("failed", "inconclusive", "passed", "not applicable", "skipped")  # order of every list
+MARKS = {"absent": "not applicable", "skipped": "skipped"}
 # about the loader for evaluation beside the other
 OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020", "LOAD026")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
@@ -131,21 +132,34 @@ def checks_file(report: CheckReport, subject: str, path: str) -> str:
 
 def state_of(result: CheckResult) -> str:
     """Return the state of a check: one of `STATES`."""
-    judgement = result.answer.judgement
-    absent = judgement is Judgement.INCONCLUSIVE and result.answer.evidence.get("absent")
-    return NOT_APPLICABLE if absent else str(judgement)
+    judgement, evidence = result.answer.judgement, result.answer.evidence
+    if judgement is not Judgement.INCONCLUSIVE:
+        return str(judgement)
+    return next((state for mark, state in MARKS.items() if evidence.get(mark)), str(judgement))
 
 
-def _counts(report: CheckReport) -> dict[str, int]:
-    states = [state_of(result) for result in report.results]
+def count_states(states: Sequence[str]) -> dict[str, int]:
+    """Return the number of checks in each of `STATES`."""
     return {state: states.count(state) for state in STATES}
 
 
-def verdict_word(report: CheckReport) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return `1 failed, 40 passed, ...`, as every face prints it."""
+    return ", ".join(f"{n} {state}" for state, n in counts.items())
+
+
+def overall_state(counts: Mapping[str, int]) -> str:
     """Return the state of the whole run: failed, passed or inconclusive."""
-    if report.failed:
-        return "failed"
-    return "passed" if _counts(report)["passed"] else "inconclusive"
+    return next((state for state in ("failed", "passed") if counts[state]), "inconclusive")
+
+
+def _counts(report: CheckReport) -> dict[str, int]:
+    return count_states([state_of(result) for result in report.results])
+
+
+def verdict_word(report: CheckReport) -> str:
+    """Return the state of a run of checks: failed, passed or inconclusive."""
+    return overall_state(_counts(report))
 
 
 def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
@@ -176,13 +190,13 @@ def _lines(report: CheckReport, full: bool) -> Iterator[str]:
         yield from _wrapped(f"Not reached by the script: {', '.join(report.unreached)}.", 2)
     if report.ended:
         yield from _wrapped(report.ended, 0)
-    counts = ", ".join(f"{n} {state}" for state, n in _counts(report).items())
+    counts = counts_text(_counts(report))
     yield counts if full or not report.results else f"{counts} (--full lists all checks)"
 
 
 def _each(report: CheckReport) -> Iterator[str]:
     """Yield the checks that did not fail, by state; equal sentences share an entry."""
-    for state in STATES[1:]:
+    for state in LISTED[1:]:
         alike: dict[str, list[CheckResult]] = {}
         for result in report.results:
             if state_of(result) == state:
@@ -202,10 +216,7 @@ def _wrapped(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False)
 
 
-# ---- a saved document, typed and bounded ----
-
 MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300
-ORDER = ("failed", "inconclusive", "passed", NOT_APPLICABLE)
 
 
 @dataclass(frozen=True)
@@ -231,16 +242,10 @@ class SavedChecks:
     ended: str
     grid: bytes | None  # a PNG
 
-    def count(self, verdict: str) -> int:
-        """How many answers have a verdict."""
-        return sum(answer.verdict == verdict for answer in self.answers)
-
     @property
-    def verdict(self) -> str:
-        """The state of the whole document."""
-        if self.count("failed"):
-            return "failed"
-        return "passed" if self.count("passed") else "inconclusive"
+    def counts(self) -> dict[str, int]:
+        """The number of checks in each state."""
+        return count_states([answer.verdict for answer in self.answers])
 
 
 def parse_checks(blob: bytes, where: str) -> SavedChecks:
@@ -259,7 +264,7 @@ def parse_checks(blob: bytes, where: str) -> SavedChecks:
     answers = [_answer(entry) for entry in entries[:MOST_CHECKS]]
     failed = [str(code) for code in _list(document.get("failed"))]
     order = {code: place for place, code in enumerate(failed)}
-    answers.sort(key=lambda a: (ORDER.index(a.verdict), order.get(a.code, len(order)), a.code))
+    answers.sort(key=lambda a: (LISTED.index(a.verdict), order.get(a.code, len(order)), a.code))
     return SavedChecks(
         _text(document.get("subject")),
         tuple(answers),

@@ -1,10 +1,8 @@
-"""Run by itself around a script: what it writes, deletes and renames goes to scratch, on Linux.
+"""Run a command so that what it writes, deletes and renames goes to scratch, on Linux.
 
-The script gets a name space of mounts of its own, in which every folder is covered by an overlay:
-it sees its files as they are, and its changes land in scratch. Afterwards they are listed and gone.
-Where the system allows no such name space this program says so and starts nothing. /dev (and
-/dev/shm), /proc and /sys stay as they are, as does the network. Standard library alone; the
-arguments are a folder for the answers, then the command.
+The command gets its own namespace of mounts, in which an overlay covers each folder; /dev, /proc,
+/sys and the network stay. Standard library alone; arguments: a folder for the answers, then the
+command.
 """
 
 from __future__ import annotations
@@ -93,10 +91,9 @@ def _leave_mounts() -> None:
 
 
 class Cover:
-    """The new root in memory: folders without mounts below them are overlays, the others are made.
+    """The new root in memory: folders without mounts below are overlays, others are made anew.
 
-    left: what could be written in spite of it. An overlay may not lie over a folder below which a
-    mount of the system's is locked, as all are for a user; so folders with mounts are made anew.
+    left: what stays writable. Locked mounts below a folder prevent an overlay.
     """
 
     def __init__(self, scratch: str, folder: str) -> None:
@@ -206,18 +203,14 @@ def _bears_layers(base: str) -> bool:
 
 def _is_overlaid(target: str, layers: str) -> bool:
     # a user's overlay keeps its marks under names of the user's: without them it mounts, and fails
-    for options in (layers, f"{layers},userxattr")[:: -1 if _is_users() else 1]:
+    of_one_user = Path("/proc/self/uid_map").read_text().split()[2] == "1"
+    for options in (layers, f"{layers},userxattr")[:: -1 if of_one_user else 1]:
         try:
             _mount("overlay", target, "overlay", 0, options)
         except OSError:
             continue
         return True
     return False
-
-
-def _is_users() -> bool:
-    """Whether the name space is a user's own, with one user in it."""
-    return Path("/proc/self/uid_map").read_text().split()[2] == "1"
 
 
 def _escaped(path: str) -> str:

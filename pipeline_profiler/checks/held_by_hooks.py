@@ -1,8 +1,7 @@
-"""Inside Python, where the system offers no overlay: writes go to scratch, deletions do not happen.
+"""Redirect writes of Python to scratch, and prevent deletions, where overlays do not exist.
 
-What Python itself opens, makes, renames and deletes is redirected by its path. Programs that the
-script starts and compiled code (an image or HDF5 library) are not held back: programs are listed.
-Standard library alone.
+Programs that the script starts and compiled code are not held back; programs are listed. Standard
+library alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Datasets as rows with an index: those of a DataLoader, arrays of fit, graphs of tf.data.
 
-What a check asks of samples it asks by `len(rows)` and `rows[i]`, which makes sample i anew each
-time. A graph of tf.data has no index: its shuffles and batches are taken out, and the k-th request
-for element i is answered by the k-th pass over the first MOST of them. A graph that is shuffled
-before it is cut or joined has no order of its own, and is no rows.
+`rows[i]` makes sample i anew each time. For a tf.data graph, the k-th request for element i reads
+the k-th pass over its first MOST elements, without shuffles and batches.
 """
 
 from __future__ import annotations
@@ -40,10 +38,9 @@ def rows_of(loader: Any) -> Any:
 
 
 class GraphRows:
-    """The first elements of a tf.data graph; `total` of them there are (-1: unknown).
+    """The first elements of a tf.data graph, of `total` (-1: unknown).
 
-    files: the picture files that the graph begins with, all of them. augments: an operation draws
-    random numbers. kept: a cache lies behind such a one.
+    files: its image files. augments: an operation draws random numbers. kept: a cache follows it.
     """
 
     def __init__(self, dataset: Any) -> None:

@@ -1,9 +1,4 @@
-"""A training of Keras under examination, with what the checks ask of a training of torch.
-
-One compiled model is kept; a fresh training is this model with its first values put back, so that
-the graph of its step is traced once. Batches are arrays. TensorFlow is imported inside functions
-only; other backends of Keras are answered with a sentence.
-"""
+"""A training of Keras under examination, with the interface of a training of torch."""
 
 from __future__ import annotations
 
@@ -198,8 +193,6 @@ class KerasSubject(ExaminedTraining):
         """Copies of all weights and statistics, by path."""
         return {w.path: w.numpy().copy() for w in training.model.weights}
 
-    # ---- what is learned ----
-
     def weighed(self, answer: Answer) -> Answer:
         """`answer`: what else a step of Keras minimises is not looked for."""
         return answer
@@ -246,9 +239,6 @@ class KerasSubject(ExaminedTraining):
 
 
 Examined = TrainingSubject | KerasSubject
-
-
-# ---- parts ----
 
 
 def compiled(training: Training) -> Training:
@@ -303,9 +293,6 @@ def _iterated(loader: Any) -> Iterator[Any]:
         with users_code("The loader"):
             loader = map(loader.__getitem__, range(len(loader)))
     yield from batches_of(loader)
-
-
-# ---- the subject that fits a training ----
 
 
 def choose_subject(functions: Mapping[str, Callable[..., Any]], seed: int = 0) -> Examined:

@@ -1,7 +1,4 @@
-"""torch, where a function uses it: importing it takes seconds that other commands should not wait.
-
-What is not used is never imported, so a process of another framework stays without it.
-"""
+"""torch, where a function uses it: other commands should not wait seconds for its import."""
 
 from __future__ import annotations
 

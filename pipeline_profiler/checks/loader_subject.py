@@ -1,11 +1,4 @@
-"""The loader under examination: made by the user's factory, watched, its batches kept.
-
-What several checks need is taken once: two epochs' beginnings with a record for every sample, and
-the order of indices over whole epochs, which costs no decoding. Any iterable of batches will do;
-orders and records exist for torch's DataLoader only. Beside the subject: the probe inside workers,
-the numbers that a pretrained checkpoint declares, one file through two transforms, and the grid
-of pictures as the model gets them.
-"""
+"""The loader under examination: made by the user's factory, watched, its batches kept."""
 
 from __future__ import annotations
 
@@ -47,7 +40,6 @@ from pipeline_profiler.checks.user_code import (
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.record.errors import ProfileError
 
-# ---- mean and deviation that a pretrained checkpoint declares ----
 # Known forms: the configuration of a model of timm, torchvision's weights, an image processor of
 # transformers, their files, and a folder with such a file. Libraries are not imported.
 
@@ -140,7 +132,6 @@ def _numbers(held: Mapping[str, Any], mean: str, deviation: str) -> DeclaredNumb
     return DeclaredNumbers(first, second, f"{mean}, {deviation}") if sound and first else None
 
 
-# ---- inside the workers: which sample, by whom, with which generators ----
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
 # of a generator mean equal random numbers: no statistics is needed. Nothing of the user's changes.
 
@@ -277,7 +268,7 @@ class RecordCollate:
         self.collate = collate
 
     def __call__(self, samples: Any) -> tuple[list[SampleRecord], Any]:
-        """(records, batch)."""
+        """Return (records, batch)."""
         if isinstance(samples, _Recorded):  # batch_size=None: one sample is the batch
             return [samples.record], self.collate(samples.sample)
         return [s.record for s in samples], self.collate([s.sample for s in samples])
@@ -293,8 +284,6 @@ def probed_loader(loader: Any) -> Any:
     state["_iterator"] = None
     return clone
 
-
-# ---- the subject ----
 
 ENOUGH_SAMPLES, MOST_BATCHES = 512, 64
 MOST_INDICES = 2_000_000
@@ -326,15 +315,11 @@ def _alike(one: Array | None, two: Array | None) -> bool:
 class LoaderSubject:
     """What the checks on a loader examine.
 
-    make_loader, make_eval: the user's factories. evaluation: the loader is one for evaluation, so
-    its order is not judged. classes: number of classes. split: batch -> (inputs, targets). mean,
-    deviation: per channel, as the checkpoint declares them; else make_model returns the model, its
-    weights or its processor, which may declare them. deadline: of time.monotonic(). made_anew:
-    fresh() makes another loader, not the next epoch of one. scaled_later: a layer of the model that
-    scales. entered: (batch of the loader, inputs, targets) of steps of the user's own, and of their
-    evaluation, as they enter the model. evaluations: loaders that a script evaluates. pairs: of a
-    view at the model, (as the loader gave it, as it entered). unseeded: a sentence where a script
-    sets no seed.
+    evaluation: its order is not judged. split: batch -> (inputs, targets). mean, deviation: per
+    channel, else declared by what make_model returns. deadline: of time.monotonic(). made_anew:
+    fresh() makes another loader. scaled_later: a layer of the model that scales. entered: (batch,
+    inputs, targets) as they enter the model. evaluations: loaders that a script evaluates. pairs:
+    of a view at the model, (as loaded, as entered). unseeded: a sentence without a seed.
     """
 
     make_loader: Callable[..., Any]
@@ -397,8 +382,6 @@ class LoaderSubject:
         """Whether the budget is over."""
         return time.monotonic() > self.deadline
 
-    # ---- batches ----
-
     @cached_property
     def epochs(self) -> list[list[SeenBatch]]:
         """The beginnings of two epochs of one fresh loader, seen batch by batch."""
@@ -444,10 +427,7 @@ class LoaderSubject:
 
     @cached_property
     def at_model(self) -> LoaderSubject | None:
-        """What enters the model in the user's own steps, in the place of what the loader gives.
-
-        None where that is not seen, or nothing is changed on the way.
-        """
+        """Return what enters the model in the user's own steps; None if unknown or unchanged."""
         steps, evaluated = list[Any](), list[Any]()
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
             steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)
@@ -496,8 +476,6 @@ class LoaderSubject:
         flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
         return np.concatenate(flat) if flat and len(flat) == len(parts) else None
 
-    # ---- order ----
-
     def index_order(self, told: bool = True) -> list[list[list[Any]]]:
         """Batches of indices for two epochs of a fresh loader, `told` which; nothing is decoded."""
         loader = self.fresh()
@@ -526,7 +504,6 @@ def set_epoch(loader: Any, epoch: int) -> None:
             setter(epoch)
 
 
-# ---- one file through the transforms of two loaders ----
 # Datasets as torchvision has them: a list of files and a `transform` of a picture of Pillow.
 
 LISTS = ("samples", "imgs", "paths", "files", "image_paths")
@@ -596,7 +573,6 @@ def byte_step(values: Any) -> float:
     return span / count if float(np.abs(places - places.round()).max()) < OFF_GRID else 0.0
 
 
-# ---- pictures as the model gets them ----
 # 0..1 and 0..255 are shown by their own scale, anything else stretched over the range of the batch,
 # unless mean and deviation are given to undo a normalisation.
 

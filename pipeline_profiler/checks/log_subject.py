@@ -1,9 +1,7 @@
 """A log of metrics as series: from CSV, JSON lines or a TensorBoard event file; and its noise.
 
-A row has a step (`step`, `global_step`, `iteration`, `epoch`; else its number) and numbers by name.
-Event files are read by hand, as they are simple: records of length, checksum, bytes, checksum, in
-which an event holds a step and scalars; neither TensorBoard nor TensorFlow is needed. Noise is
-taken from neighbouring rows, so a curve that rises or falls has no part in it.
+Event files are read here, without TensorBoard. Noise is computed from neighbouring rows, so a curve
+that rises or falls has no part in it.
 """
 
 from __future__ import annotations
@@ -145,9 +143,6 @@ def _number(value: Any) -> float | None:
         return None
 
 
-# ---- TensorBoard ----
-
-
 def _events(data: bytes) -> Iterator[Point]:
     at = 0
     while at + 12 <= len(data):
@@ -235,16 +230,11 @@ class Period(NamedTuple):
 
 
 def spectral_peak(values: NDArray[np.float64]) -> Period:
-    """The strongest period of a series, and its fundamental where the line is a harmonic.
+    """Return the strongest period of a series, and its fundamental if the line is a harmonic.
 
-    The series minus its moving mean, with its correlation of neighbours taken out (which a
-    sine cannot hide in), windowed. Each line of the spectrum over the median of some 50 beside it
-    exceeds x with probability (1 + x/v)^-v: a line of noise is exponential, and what it is divided
-    by is uncertain as v degrees of freedom are, of which the median and the window leave 12.
-    Source: periodogram ordinates of a linear process are asymptotically independent and
-    exponential (Brockwell and Davis, Time Series, 10.3). Taking the correlation out lifts high
-    lines: the period is that of the lowest line that stands out in its own right and divides the
-    strongest one.
+    The series is detrended, whitened (AR(1)) and windowed. A line of noise over the median of about
+    50 neighbours exceeds x with probability (1 + x/v)^-v, v = 12 (Brockwell and Davis, Time Series,
+    10.3).
     """
     found = _spectrum(values)
     if found is None:
@@ -306,10 +296,9 @@ def _by_phase(values: NDArray[np.float64], rows: float) -> list[NDArray[np.float
 
 
 def without_noise(values: NDArray[np.float64]) -> bool:
-    """Whether a column is a smooth function of the row within its rounding: a setting, a clock.
+    """Return whether a column is smooth within its rounding: a setting or a clock.
 
-    Fourth differences of a schedule vanish (of a cosine over n rows, as (2 pi / n)^4); those of
-    noise of deviation 1 have the variance 70. What is rounded is as rough as its digits.
+    The fourth differences of noise of deviation 1 have the variance 70.
     """
     if len(values) < 8:
         return False
@@ -330,8 +319,6 @@ def _surroundings(power: NDArray[np.float64], lines: NDArray[np.intp]) -> NDArra
         medians.append(np.nanmedian(beside, axis=1))
     return np.concatenate(medians)
 
-
-# ---- what a name says, and the noise ----
 
 LOSSES = ("loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid")
 SCORES = (
@@ -368,10 +355,7 @@ def better_is(name: str) -> int:
 
 
 def is_metric(name: str) -> bool:
-    """Whether a column is judged as a metric: no setting, clock or count, by its name.
-
-    Words of a loss or a score win over those of a clock ("step_loss"), except beside "scale".
-    """
+    """Return whether a column is judged as a metric: no setting, clock or count, by its name."""
     words = name_words(name)
     if words & {"scale", "scaler", "lr"}:
         return False
@@ -385,10 +369,9 @@ def is_held_out(name: str) -> bool:
 
 
 def noise_of(values: Values) -> float:
-    """Standard deviation of the noise: second differences, in which a slope cancels.
+    """Return the standard deviation of the noise by second differences, in which a slope cancels.
 
-    White noise of deviation 1 has second differences of variance 6. Their median size is used,
-    so jumps do not count; 0.6745 is the median of |normal|.
+    Their variance is 6 for white noise; 0.6745 is the median of |normal|.
     """
     if len(values) < 4:
         return float("nan")
@@ -396,10 +379,7 @@ def noise_of(values: Values) -> float:
 
 
 def smoothed(values: Values, share: float = 0.5) -> Values:
-    """The curve without its noise: at each row a straight line through its neighbourhood.
-
-    Tricube weights over `share` of the rows (Cleveland, 1979: LOWESS without its robust steps).
-    """
+    """Return the curve without noise: lines through neighbourhoods (Cleveland, 1979: LOWESS)."""
     count = len(values)
     reach = max(3, min(count, round(share * count)))
     places = np.arange(count, dtype=float)

@@ -1,7 +1,4 @@
-"""What only the user's own loop shows: modes, epochs, clipping, gradients, the schedule's unit.
-
-Recorded while `check -- train.py` runs the script; a training made of functions has none.
-"""
+"""What only the user's own loop shows: modes, epochs, clipping, gradients, the schedule's unit."""
 
 from __future__ import annotations
 
@@ -15,25 +12,18 @@ FLAG = re.compile(r"requires?d?_?grad(s|ient|ients)?", re.IGNORECASE)
 
 @dataclass
 class LoopFacts:
-    """Counts of what the loop did; a count of 0 says that it did not happen as far as it was seen.
+    """Counts of what the loop did; a count of 0 says that it was not seen.
 
-    asleep: the model and all modules with a mode (dropout, batch norm) were in eval mode in the
-    first training step. lost: times that gradients were cleared between two backward() without
-    a step, and the weights left as they were. optimizers: that made a step. unmoded: modules
-    with a mode that trained in the first step and not in a later step.
-    evaluated_in_train_mode: such modules that trained while the other loader was evaluated.
-    told: epochs of a sampler that takes them, in the order of the iterations. clipped: (before,
-    after) the optimizer's step. kept: steps that began with the gradients of the step before.
-    scheduled: 'step', 'epoch', 'evaluation', 'by hand' or ''. rates: by optimizer step. loaded:
-    (found, asked for, found under another name) weights of the load that found the smallest
-    part. weights_kept: states taken from the trained model after its first step, and of these
-    those that are still held, unread, as the live weights. plateau: what a schedule that waits
-    for a plateau was told: its mode, the value, whether it is the share of right answers.
-    idle_flags: as the function of this name found them at the first step. average: (steps before
-    it was evaluated, share of the way of the weights that it has gone) of a copy of the model.
-    run_steps: of the whole run by its schedule, 0 where it does not tell. overflowed: whether the
-    first step of a fused SGD with momentum overflowed behind a GradScaler; None: there is none.
-    places: lines of the user's file by what stands there.
+    asleep: model and modules with a mode were in eval mode in the first step. lost: gradients
+    cleared between two backward() without a step. optimizers: that made a step. unmoded: modules
+    that trained in the first step only. evaluated_in_train_mode: modules that trained during
+    evaluation. told: epochs of a sampler, by iteration. clipped: (before, after) the step. kept:
+    steps that began with old gradients. scheduled: 'step', 'epoch', 'evaluation', 'by hand' or ''.
+    rates: by step. loaded: (found, expected, found under another name) of the load with the
+    smallest part. weights_kept: (states taken, of these unread live weights). plateau: (mode,
+    value, whether it is the accuracy). idle_flags: at the first step. average: (steps before its
+    evaluation, share of the way). run_steps: by the schedule, 0 if unknown. overflowed: of a fused
+    SGD with momentum behind a GradScaler, else None. places: lines of the user's file.
     """
 
     steps: int = 0

@@ -1,10 +1,4 @@
-"""What is learned, and what the user's loss asks for without the model.
-
-The loss is tried on outputs that are free numbers: what a training that knows nothing costs (all
-outputs zero, one output for all examples), the least loss that any outputs can have, and whether
-the loss compares examples with each other. Costs some hundred evaluations of the loss. A framework
-says how the loss of outputs falls and what zero outputs cost; the rest follows from these.
-"""
+"""What is learned, and what the user's loss requires without the model."""
 
 from __future__ import annotations
 
@@ -51,8 +45,6 @@ def read_task(outputs: Any, targets: Any) -> Task:
     return Task("unknown")
 
 
-# ---- what follows in every framework ----
-
 FARTHER = 0.05  # of the way from zero outputs to the least loss
 
 
@@ -84,10 +76,7 @@ class FreeOutputs(ABC):
 
     @cached_property
     def best_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) over free outputs for the first batch, by Adam on the outputs.
-
-        No model is involved, so this shows what the loss itself asks for.
-        """
+        """Return (least loss, outputs) for the first batch, by Adam on free outputs."""
         return self._best(shared=False)
 
     @cached_property
@@ -103,17 +92,12 @@ class FreeOutputs(ABC):
         return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
 
 
-# ---- torch ----
-
 FREE_STEPS = 200
 
 
 @dataclass
 class LossAlone(FreeOutputs):
-    """`loss` of outputs for one batch of `targets`; `outputs` as the model gives them at first.
-
-    bounded: the model cannot give others than between 0 and 1, whatever the loss bears.
-    """
+    """`loss` of outputs for one batch of `targets`; `bounded`: the model's outputs lie in 0..1."""
 
     loss: Callable[[Any], Any]
     outputs: Any
@@ -208,8 +192,6 @@ class LossAlone(FreeOutputs):
         return max(1.0, float(targets.abs().mean()))
 
 
-# ---- Keras on TensorFlow: in and out are arrays ----
-
 KERAS_STEPS = 150
 
 
@@ -302,17 +284,12 @@ class KerasLossAlone(FreeOutputs):
         return max(1.0, float(np.abs(self.targets).mean()))
 
 
-# ---- losses that compare examples with each other ----
-
 TURNED = 0.999  # cosine of two gradients
 Loss = Callable[[Any, Any], Any]
 
 
 def only_compares(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Whether the loss sees of the labels only which are alike, as losses of embeddings do.
-
-    Then other names for the same groups change nothing, and other groups do.
-    """
+    """Return whether the loss uses only which labels are equal, as losses of embeddings do."""
     if not isinstance(targets, torch.Tensor) or targets.ndim != 1:
         return False
     values, place = torch.unique(targets, return_inverse=True)
@@ -332,10 +309,7 @@ def only_compares(loss: Loss, outputs: Any, targets: Any) -> bool:
 
 
 def couples_outputs(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Whether what it asks of an example turns with the outputs of another: ranking, survival.
-
-    A root or a sum over all only scales it.
-    """
+    """Return whether other outputs turn the gradient of a sample: ranking, survival."""
     made = _drawn(outputs)
     other = made.clone()
     other[0] = 1 - other[0]

@@ -1,12 +1,8 @@
 """Two ranks of the user's code: what each reads, draws, learns and writes.
 
-Shards are found in one process: by parameters of the factory (`make_loader(rank=0, world_size=1)`),
-by the environment of `torchrun` (RANK, WORLD_SIZE), or by `shard()` in a tf.data graph. For all
-else each rank is a real process with gloo between them, and only where the user's source speaks of
-ranks: a script of one process costs nothing. Such a process is a fork of this one that reads the
-user's file anew (a rank is often read at import), after seeding with a number of its own, as
-processes start by themselves. What it prints goes nowhere, and what it writes lies in a scratch
-folder that is removed. Samples are known by the digest of their bytes.
+Shards come from one process (parameters of the factory, RANK and WORLD_SIZE, or `shard()`).
+Everything else runs in forks that read the user's file again, with gloo between them, and only if
+the source mentions ranks.
 """
 
 from __future__ import annotations
@@ -62,8 +58,6 @@ from pipeline_profiler.checks.user_training import (
     made_from,
 )
 from pipeline_profiler.profiling.record.errors import ProfileError
-
-# ---- two processes with gloo between them ----
 
 SPEAKS_OF_RANKS = re.compile(
     r"WORLD_SIZE|LOCAL_RANK|[\"']RANK[\"']|get_rank|init_process_group|DistributedDataParallel"
@@ -138,10 +132,9 @@ def grouped(make: Callable[[], Any]) -> Any:
 
 
 def ask_ranks(job: Callable[[int], Any], seed: int = 0, seconds: float = SECONDS) -> list[Any]:
-    """`job(rank)` in one process a rank, its answers in order.
+    """Return `job(rank)` of each rank's process, in order.
 
-    Raises UsersError for what a rank raised or where the ranks wait for each other, ProfileError
-    where this process cannot be forked.
+    Raises UsersError for what a rank raised or a deadlock, ProfileError if no fork is possible.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ProfileError("Ranks are tried where processes can be forked (Linux).")
@@ -198,10 +191,9 @@ def _collected(ranks: Mapping[Connection, int], seconds: float) -> list[Any]:
 
 
 def overdue(wall: float, used: Sequence[tuple[float, float]], seconds: float) -> str:
-    """Why ranks are waited for no longer after `wall` seconds; '' where they are.
+    """Return why to stop waiting for ranks after `wall` seconds; '' to go on.
 
-    `used`: seconds of CPU, and seconds that wait for a core, of each rank that has no answer yet.
-    What is ready to run waits for no other rank, however slow the machine.
+    `used`: seconds of CPU, and seconds runnable without a core, of each rank without an answer.
     """
     if wall > PATIENT * seconds:
         return f"did not end in {wall:.0f} s"
@@ -246,18 +238,13 @@ def _run_rank(
 
 
 def _meet_in(folder: str) -> None:
-    """Let this process find its group through files.
-
-    torch's server asks the name service for each address, for half a minute where none answers.
-    """
+    """Let this process find its group through files, without a name service."""
     names = (f"{folder}/{number}" for number in itertools.count())  # a group that is opened again
     rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
     rendezvous.TCPStore = lambda *_, **__: rendezvous.FileStore(next(names), TRIED_RANKS)
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
-
-# ---- what each rank reads, found in one process ----
 
 RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
 WORLD_WORDS = ("world_size", "num_replicas", "num_shards", "num_hosts", "process_count", "hosts")
@@ -293,10 +280,7 @@ def rank_offers(factory: Callable[..., Any], rank: int, ranks: int) -> dict[str,
 def shard_of(
     subject: LoaderSubject, rank: int, ranks: int, seed: int | None = None, most: int = MOST_READ
 ) -> RankShard:
-    """What `rank` of `ranks` reads in its first epoch.
-
-    Processes start with different states of the generators, so each rank is seeded with its number.
-    """
+    """Return what `rank` of `ranks` reads in its first epoch, seeded with its number."""
     offers = rank_offers(subject.make_loader, rank, ranks)
     with _environment(rank, ranks):
         seed_everything(subject.seed + (rank if seed is None else seed))
@@ -347,18 +331,14 @@ def _environment(rank: int, ranks: int) -> Iterator[None]:
         os.environ |= before
 
 
-# ---- what each rank reads and draws ----
-
 ENOUGH, FEWEST = 64, 16
 
 
 @dataclass(frozen=True)
 class RankReading:
-    """The beginning of an epoch of one rank: samples in order, and draws by stream and worker.
+    """The start of an epoch of one rank: samples (index or digest), draws by stream and worker.
 
-    samples: index or digest. draws: digests of the state before and after each of the first
-    samples of a worker that drew from the stream. opened: files of data that the rank's own process
-    opened meanwhile.
+    draws: digests of the state around each drawing sample. opened: files that the rank opened.
     """
 
     samples: tuple[str, ...]
@@ -409,20 +389,16 @@ def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str
     return {key: tuple(pairs[:8]) for key, pairs in found.items()}
 
 
-# ---- what each rank does in its first steps ----
-# One run of both ranks answers all checks of ranks: the subject keeps it. The user's own `evaluate`
-# is called after the steps where there is one.
-
 STEPS = 3
 WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully_shard")
 
 
 @dataclass
 class RankSteps:
-    """One rank. Digests of weights by name; the state of torch's generator around a step.
+    """One rank: digests of weights by name, the state of torch's generator around a step.
 
-    drawn: states before and after the first step. means: after the steps, and as the first
-    evaluation saw them. written: files that were opened to be written, or given to torch.save.
+    drawn: states around the first step. means: after the steps and at the evaluation. written:
+    files.
     """
 
     start: dict[str, str]
@@ -512,7 +488,6 @@ def _evaluated(training: Training) -> dict[str, tuple[float, ...]]:
     return seen
 
 
-# ---- SyncBatchNorm on a CPU ----
 # torch's runs on accelerators alone. The arithmetic is the same: mean and variance over the batches
 # of all ranks, gradients through them, running statistics of all.
 
@@ -587,7 +562,6 @@ def _follow(norm: Any, mean: Any, variance: Any) -> None:
         norm.running_var.lerp_(variance, newest)
 
 
-# ---- writes that go to a scratch folder ----
 # For a process that ends afterwards: what is opened to be written lies beside, and whoever reads it
 # back finds it there. Files that compiled code opens, and folders that are made, are not seen.
 

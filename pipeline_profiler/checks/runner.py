@@ -1,9 +1,4 @@
-"""Run checks one after the other: seeds put back, errors turned into answers, time bounded.
-
-A check cannot stop the others: an exception of the user's code makes it inconclusive, a check with
-an internal error is reported as broken, and a check beyond its time limit is ended. Ctrl-C ends the
-run with the results so far.
-"""
+"""Run checks one after the other: seeds put back, errors turned into answers, time bounded."""
 
 from __future__ import annotations
 
@@ -41,10 +36,9 @@ class CheckResult:
 
 @dataclass
 class CheckReport:
-    """The results in the order of running; `ended` says why checks are missing, if any are.
+    """The results in the order of running; `ended` says why checks are missing.
 
-    places: lines of the user's files by part of the training; unreached: what a run of a script did
-    not come to; grid: a PNG of what enters the model; kind: loader, training, script or log.
+    places: lines by part of the training; unreached: what a script did not reach; grid: a PNG.
     """
 
     results: list[CheckResult] = field(default_factory=list)
@@ -74,7 +68,6 @@ class ProgressLine:
     EVERY_S = 10.0
 
     def __init__(self) -> None:
-        """Begin now."""
         self._live = sys.stderr is not None and sys.stderr.isatty()
         self._shown = time.monotonic()
 
@@ -101,10 +94,9 @@ def run_checks(
     seed: int = 0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> CheckReport:
-    """Ask every check about `subject` (it has `deadline`) within a budget of seconds of CPU.
+    """Run every check on `subject` within a budget of seconds of CPU, causes first.
 
-    On the clock it is at most three times as long. Causes come first: where the budget ends early,
-    it is symptoms that are missing.
+    The limit in wall time is three times the budget.
     """
     report, start = CheckReport(), time.monotonic()
     checks = sorted(checks, key=lambda check: (not check.recorded, check.nearness, check.code))
@@ -153,10 +145,9 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
 
 @contextlib.contextmanager
 def ended_after(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError inside after so long; in the main thread of Unix only, else no limit.
+    """Raise TimeoutError inside after `seconds`; in the main thread of Unix only, else no limit.
 
-    Where others have the cores, what has used less than half of its time as CPU, or has waited for
-    a core half of the time, goes on for three times as long.
+    The limit is three times as long where other processes have the cores.
     """
     main = threading.current_thread() is threading.main_thread()
     if seconds <= 0 or not main or not hasattr(signal, "setitimer"):

@@ -1,9 +1,4 @@
-"""A training of torch under examination: made by the user's factories as often as checks need it.
-
-A check never sees the user's own objects: each gets a fresh training (same seed, same weights) and
-may train it to pieces. Batches are taken once and kept, so that all checks look at the same data
-and loading is paid once.
-"""
+"""A training of torch under examination: made by the user's factories once for each check."""
 
 from __future__ import annotations
 
@@ -67,8 +62,8 @@ SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried
 class TrainingSubject(ExaminedTraining):
     """What the checks on a training examine; `make()` returns a new Training.
 
-    functions: the user's own by name, for processes that import their file anew. caught: of a
-    script, which loaded no weights as far as it was seen, so that make() has one start.
+    functions: the user's own by name, for other processes. caught: of a script without loaded
+    weights.
     """
 
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -90,11 +85,7 @@ class TrainingSubject(ExaminedTraining):
         return self._made(self.seed if seed is None else seed)
 
     def held(self, ramp: int = 0) -> Training:
-        """A new training at the largest rate of its schedule, which is reached in `ramp` steps.
-
-        For trainings of another length than the user's: a warm-up would be all of a short one, and
-        a schedule that ends would stop a long one.
-        """
+        """Return a new training at its largest learning rate, reached in `ramp` steps."""
         training = self.fresh()
         if training.schedule is None or "Plateau" in type(training.schedule).__name__:
             return training
@@ -122,10 +113,7 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def one_start(self) -> bool:
-        """Whether make() starts alike for any seed without a checkpoint: caught, or seeding itself.
-
-        A generator that is seeded inside ends in one state; equal weights then prove nothing.
-        """
+        """Return whether make() starts alike for any seed without a checkpoint."""
         if self.caught:
             return True
         with kept_state():
@@ -148,11 +136,7 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def batches(self) -> list[Batch]:
-        """(raw, inputs, targets) of the first batches, on the model's device.
-
-        Where a step takes long, batches come in parts, or are cut, so that all checks have their
-        steps; `notes` says.
-        """
+        """Return (raw, inputs, targets) of the first batches, cut if a step takes long."""
         whole = self.whole_batches
         size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
         parts = min(math.ceil(seconds / LONG_STEP_S), size // SMALL_BATCH)
@@ -225,10 +209,7 @@ class TrainingSubject(ExaminedTraining):
         return taken
 
     def _as_the_model_gets_them(self, taken: list[Batch]) -> list[Batch]:
-        """The batches with what enters the model in the user's own step, where theirs do not fit.
-
-        A loader may give bytes that the step turns into numbers on the device.
-        """
+        """Return the batches as they enter the model in the user's step, if theirs do not fit."""
         if self.settings.train_step is None:
             return taken
         with kept_state(), contextlib.suppress(UsersError), torch.no_grad():
@@ -264,10 +245,7 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def counts_batches(self) -> bool:
-        """Whether steps here move the schedule: none that a hundred counts take to nothing.
-
-        Such a one counts epochs. One that needs a metric is left alone as well.
-        """
+        """Return whether steps move the schedule: no metric, no decay to 0 in a hundred steps."""
         with kept_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch wants a step of the optimizer first
             training = self.fresh(self.seed)
@@ -450,8 +428,6 @@ class TrainingSubject(ExaminedTraining):
         except ProfileError as error:
             return error
 
-    # ---- what is learned ----
-
     @cached_property
     def task(self) -> Task:
         """Read from the output's shape and the targets' type."""
@@ -464,10 +440,7 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def ignores_shift(self) -> bool:
-        """Whether a constant added to all outputs leaves the loss, or lowers it by as much.
-
-        A softmax is inside, or was taken before (log-probabilities, weighed by shares).
-        """
+        """Return whether a constant on all outputs leaves the loss, or lowers it by as much."""
         outputs = torch.randn_like(self.first_outputs.float())
         values = [
             float(self.loss_of(self.settings, outputs + shift, self.batches[0][2]))
@@ -499,8 +472,6 @@ class TrainingSubject(ExaminedTraining):
         if isinstance(inputs, torch.Tensor) and torch.is_floating_point(inputs):
             outputs += [self.outputs(training, inputs * factor) for factor in (1e3, -1e3)]
         return all(o is not None and bool(((o >= 0) & (o <= 1)).all()) for o in outputs)
-
-    # ---- the loss without the model ----
 
     @cached_property
     def loss_alone(self) -> LossAlone:
@@ -557,7 +528,6 @@ def _holds_module(function: Any) -> bool:
     return any(isinstance(value, torch.nn.Module) for value in held)
 
 
-# ---- what a step of the user's own minimises ----
 # A critic's step trains a generator too, a denoiser draws inputs and targets of its own: that
 # loss(model(inputs), targets) does not fall is no defect there. Costs five steps.
 
@@ -584,10 +554,7 @@ def _trained_beside(subject: Any) -> list[str]:
 
 
 def _own_loss(subject: Any) -> tuple[float, float] | None:
-    """(loss of the step, that of the outputs) where they are unlike.
-
-    A constant factor between them, as of gradients that are gathered, is no difference.
-    """
+    """Return (loss of the step, of the outputs) if they differ by more than a factor."""
     training, pairs = subject.fresh(), []
     for batch in subject.batches[:3]:
         seed_everything(subject.seed)

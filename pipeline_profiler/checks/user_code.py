@@ -1,9 +1,7 @@
 """Calls into the user's code: errors become sentences, generators are put back, time is bounded.
 
-An error of the user's code is an answer ("cannot tell: ..."), an error of ours is a broken check:
-whatever a check asks of the user goes through `users_code`, which keeps the two apart. A check
-draws numbers, builds models and switches modes; `kept_state` puts back what the caller had.
-Frameworks are touched only where they are imported already.
+All calls go through `users_code`, which separates the user's errors (inconclusive) from those of a
+check (broken). `kept_state` puts back generators and modes.
 """
 
 from __future__ import annotations
@@ -157,9 +155,6 @@ def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
         return {}
 
 
-# ---- seeds and switches, put back afterwards ----
-
-
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
     """Put every global generator and switch back at the end."""
@@ -210,10 +205,8 @@ def _kept() -> Iterator[tuple[Callable[[Any], Any], Any]]:
     yield lambda on: setattr(cudnn, "deterministic", on), cudnn.deterministic
 
 
-# ---- how long a check goes on ----
-# On a busy machine the clock counts what others do. Work is therefore the lesser of wall and CPU
-# time (the latter counts threads twice); the clock ends a check only where the budget of all checks
-# would not hold.
+# Work is the lesser of wall time (which counts other processes) and CPU time (which counts threads
+# twice); wall time ends a check only for the budget of all checks.
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,4 @@
-"""From the user's functions to a `Training`: model, loader, loss, optimizer and what else there is.
-
-In: `make_training()`, or `make_loader`, `make_model` and so on. What cannot be a training is a
-UsersError, a sentence with its fix. `ExaminedTraining` is what a training under examination is,
-whichever framework made it.
-"""
+"""From the user's functions to a `Training`: model, loader, loss, optimizer and other parts."""
 
 from __future__ import annotations
 
@@ -26,10 +21,9 @@ from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augm
 class Training:
     """What a training is made of; only the first four are needed (two of a compiled Keras model).
 
-    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer): the
-    user's own step. evaluate(model, loader): the user's own evaluation. split_batch(batch):
-    (inputs, targets). reference(model, example): the output for one example by a plain loop.
-    loop: what was seen of the user's own loop, where a script was run.
+    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer);
+    evaluate(model, loader); split_batch(batch): (inputs, targets). reference(model, example):
+    output by a plain loop. loop: facts of a script.
     """
 
     model: Any
@@ -85,9 +79,6 @@ def learned_by_loss(training: Training) -> dict[str, Any]:
     return {name: p for name, p in found if p.requires_grad}
 
 
-# ---- from the user's functions to a Training ----
-
-
 def checked(made: Any) -> Training:
     """The training as a Training; UsersError for what cannot be one."""
     training = as_training(made)
@@ -126,10 +117,7 @@ def check_model(model: Any) -> None:
 
 
 def as_training(made: Any, loader: Any = None) -> Training:
-    """A Training from what `make_training()` returned: one, a dict, a tuple or an object.
-
-    `loader` is taken where it brings none.
-    """
+    """Return a Training of what `make_training()` returned: a Training, dict, tuple or object."""
     if isinstance(made, Training):
         return made
     names = list(Training.__dataclass_fields__)
@@ -152,10 +140,9 @@ def as_training(made: Any, loader: Any = None) -> Training:
 
 
 def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Training]:
-    """A maker of trainings from `make_training`, or from `make_loader`, `make_model` and so on.
+    """Return a maker of trainings from `make_training`, or from `make_loader` and others.
 
-    The loader is made once, without augmentation where it takes `augment`: what is examined is the
-    skeleton. The other parts are made again each time.
+    The loader is made once, without augmentation if it takes `augment`; other parts are made again.
     """
     kept: dict[str, Any] = {}
     hooks = ("train_step", "evaluate", "split_batch", "reference")
@@ -205,8 +192,6 @@ def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[s
     return made
 
 
-# ---- under examination ----
-
 Batch = tuple[Any, Any, Any]  # (as the loader gave it, or weights of examples; inputs; targets)
 FROM_ZERO = 0.1  # of the loss of the best constant output
 SMALL_BATCH = 16
@@ -221,10 +206,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
 
 @dataclass
 class ExaminedTraining(ABC):
-    """`make()` returns a new Training; deadline is of time.monotonic(); notes are for the user.
-
-    unseeded: a sentence where a script sets no seed.
-    """
+    """`make()` returns a new Training; deadline: of time.monotonic(); notes are for the user."""
 
     make: Callable[[], Training]
     seed: int = 0

@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Sequence
 from glob import escape, glob
-from typing import Any
 
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.settings import MeasureSettings
@@ -105,13 +104,12 @@ def split_words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def split_numbers(text: str | None, option: str, whole: bool = True) -> list[Any]:
+def split_numbers(text: str | None, option: str) -> list[int]:
     """'0,1,2' -> [0, 1, 2]."""
     try:
-        return [int(word) if whole else float(word) for word in split_words(text)]
+        return [int(word) for word in split_words(text)]
     except ValueError:
-        kind = "whole numbers" if whole else "numbers"
-        raise ProfileError(f"{option} takes {kind} with commas, not '{text}'.") from None
+        raise ProfileError(f"{option} takes whole numbers with commas, not '{text}'.") from None
 
 
 def bound(text: str) -> tuple[str, float]:

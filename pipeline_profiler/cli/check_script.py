@@ -40,10 +40,7 @@ SHORTENED = "Figures that your code prints come from shortened runs: they are no
 
 
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
-    """Run the script of a command line and return the answers of the checks.
-
-    ProfileError where nothing was caught, or its writes cannot be held back and nobody agreed.
-    """
+    """Run the script of a command line, return its results; ProfileError if none was captured."""
     command = command_of(words)
     if args.init:
         check_output(args.init, [word for word in words if Path(word).is_file()])
@@ -57,7 +54,11 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
         told = _answers(Path(at))
         _tell_held(Path(at))
     if told is None:
-        raise ProfileError(_nothing_caught(code, words))
+        raise ProfileError(
+            f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
+            "(Keras) was seen. Write a file with make_loader, make_model, make_loss and "
+            "make_optimizer(model), then run `pipeline-profiler check FILE.py`."
+        )
     for note in (*told["notes"], *(f"Not caught: {text}." for text in told["missing"])):
         say(note)
     if told["error"]:
@@ -66,7 +67,7 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     report.places, report.unreached = told["places"], tuple(told["unreached"])
     if args.init:
         text = factories(told["init"], words)
-        say(f"factories: {write_report(lambda: text.encode(), args.init)}")
+        say(f"factories: {write_report(text.encode(), args.init)}")
     return report
 
 
@@ -146,16 +147,6 @@ def _shortest(change: str) -> str:
     sign, _, path = change.partition(" ")
     return f"{sign} {path.removeprefix(os.getcwd() + '/')}"
 
-
-def _nothing_caught(code: int, words: Sequence[str]) -> str:
-    return (
-        f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
-        "(Keras) was seen. Write a file with make_loader, make_model, make_loss and "
-        "make_optimizer(model), then run `pipeline-profiler check FILE.py`."
-    )
-
-
-# ---- a file of factories ----
 
 FACTORIES = '''"""Template for `pipeline-profiler check {file}`, made from a run of {script}:
 move the code that builds each part here."""

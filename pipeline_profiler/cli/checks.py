@@ -1,8 +1,7 @@
 """`check` and `explain`: parse, one call, format.
 
-`check` decides by its target: a function that returns a loader or a training, a file of `make_*`
-functions, a script after `--`, or logs. Progress goes to stderr. Exit codes: 1 where a check
-failed, 3 where a check of ours broke, 130 after Ctrl-C, which still prints the results so far.
+The target decides: a function, a file of `make_*` functions, a script after `--`, or logs. Exit
+codes: 1 if a check failed, 3 if a check broke, 130 after Ctrl-C, with the results so far.
 """
 
 from __future__ import annotations
@@ -100,9 +99,6 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     page.set_defaults(command=explain_command, json=False)
 
 
-# ------------------------------------------------------------------------------- commands
-
-
 def _aside(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """The command with stdout kept for its result: what the user's code prints goes to stderr."""
 
@@ -164,10 +160,7 @@ def _is_log(target: str) -> bool:
 
 
 def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
-    """Whether a function or a file makes a loader and no training; raises ProfileError if unclear.
-
-    A training has a model: `returns_training` decides for a function, the names for a file.
-    """
+    """Return whether a function or file makes a loader, no training; ProfileError if unclear."""
     given = [f"--{option}" for option in PARTS if getattr(args, option)]
     for_loader = [f"--{option}" for option in LOADER_OPTIONS if getattr(args, option)]
     if given and for_loader:
@@ -233,10 +226,7 @@ def _model_of(args: argparse.Namespace, spec: str) -> Callable[..., Any] | None:
 def _entered_by(
     functions: Mapping[str, Callable[..., Any]], seed: int, places: dict[str, str]
 ) -> Callable[[], tuple[list[Any], list[Any]]] | None:
-    """What gives the inputs of train_step, with the loader's own augmentation; None without one.
-
-    It notes the line that calls the model in `places`.
-    """
+    """Return a function for the augmented inputs of train_step; note the model call in `places`."""
     if "train_step" not in functions or any(name not in functions for name in NEEDED):
         return None
     make_loader = functions["make_loader"]
@@ -253,13 +243,6 @@ def _entered_by(
         return found, []
 
     return entered
-
-
-def _write_grid(blob: bytes | None, args: argparse.Namespace) -> None:
-    if blob is None:
-        say("No images are written: the inputs are not images, or Pillow is not installed.")
-        return
-    say(f"images: {write_report(lambda: blob, args.images)}")
 
 
 def _check_script(args: argparse.Namespace) -> int:
@@ -308,10 +291,7 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
 
 
 def _refuse_unfit(path: Path, name: str, given: Mapping[str, str]) -> None:
-    """Refuse a script or a whole training by its text, before anything of it runs.
-
-    `given`: what the options name instead of functions of the file.
-    """
+    """Refuse a script or a training by its text before it runs; `given`: parts named by options."""
     if name:
         refuse_training(path, name, TRAINING_PARTS)
         return
@@ -386,9 +366,6 @@ def explain_command(args: argparse.Namespace) -> int:
     return show(page_of(check).rstrip())
 
 
-# ------------------------------------------------------------------------------- parts
-
-
 def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None:
     check_amount("--seconds", args.seconds)
     if getattr(args, "images", None):
@@ -434,9 +411,12 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
             say(f"{result.check.code}:\n{result.broken}")
     if args.output:
         blob = document.checks_file(report, name, args.output).encode()
-        say(f"saved: {write_report(lambda: blob, args.output)}")
+        say(f"saved: {write_report(blob, args.output)}")
     if getattr(args, "images", None):
-        _write_grid(report.grid, args)
+        if report.grid is None:
+            say("No images are written: the inputs are not images, or Pillow is not installed.")
+        else:
+            say(f"images: {write_report(report.grid, args.images)}")
     # of a log, the row has what its best checkpoint came to
     evidence = (result.answer.evidence for result in report.results)
     best = next((told for told in evidence if {"metric", "best"} <= told.keys()), None)

@@ -102,9 +102,6 @@ def judge(session: Session, fail_on: str | None) -> ExitCode:
     return strongest(failed, ExitCode.FINDINGS if exceeded else ExitCode.CLEAN)
 
 
-# ---- what ended early ----
-
-
 def stopped(error: ProfileError, args: argparse.Namespace) -> ExitCode:
     """One sentence, and the user's own frames; a partial session with steps in it is saved."""
     say(f"pipeline-profiler: {error}")

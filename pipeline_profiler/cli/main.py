@@ -1,9 +1,7 @@
 """The command line: parse, one call, format.
 
-argparse, so that `--help` costs a few milliseconds and the tool runs on a GPU machine that has
-torch, numpy and the standard library alone. Loaders and steps come from the user's file as
-`train.py:make_loader`. Exit codes: `preflight.ending`. `--json` prints one document on stdout;
-progress goes to stderr. Arguments and settings are checked before anything is measured.
+argparse, so that `--help` is fast and torch, numpy and the standard library are enough. Arguments
+and settings are checked before a measurement. Exit codes: `preflight.ending`.
 """
 
 from __future__ import annotations
@@ -239,14 +237,11 @@ def _add_report(commands: Commands) -> None:
     p.set_defaults(command=report_command)
 
 
-# ------------------------------------------------------------------------------- commands
-
-
 def run_command(args: argparse.Namespace) -> int:
     """Measure, save, diagnose, print; or measure trials of settings, or the step alone."""
-    from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
     from pipeline_profiler.profiling.measure import tune as tuning
     from pipeline_profiler.profiling.measure.schedule import measure_arms
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
 
     trials = read_trials(args.trials)
     bench, options = _bench(args)
@@ -258,9 +253,8 @@ def run_command(args: argparse.Namespace) -> int:
         return finish(tuning.ceiling(bench, options), args)
 
     def conclude(session: Session) -> None:
-        conclusion = diagnose_session(session)
-        session.results |= conclusion.as_results()
-        if args.trace:
+        conclusion = judge_session(session)
+        if args.trace and conclusion:
             _print_traces(conclusion)
 
     return finish(measure_arms(bench, options), args, conclude)
@@ -269,7 +263,7 @@ def run_command(args: argparse.Namespace) -> int:
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session, judged by the present rules; or compare it with another."""
     from pipeline_profiler.report import render as reports
-    from pipeline_profiler.report.foreign_trace import is_foreign_trace
+    from pipeline_profiler.report.foreign_trace import is_foreign_trace, trace_lines
 
     _check_report(args, foreign=is_foreign_trace(args.session))
     if args.against:
@@ -277,13 +271,13 @@ def report_command(args: argparse.Namespace) -> int:
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output)
     if is_foreign_trace(args.session):
-        return _report_trace(args)
+        return show(escape_controls("\n".join(trace_lines(args.session))))
     session, code = _judged(args)
     if args.json:
         return strongest(code, show(reports.to_json(session).rstrip("\n")))
     if not args.output:
         return strongest(code, show(reports.to_text(session)))
-    path = write_report(lambda: reports.make_report(session, args.output), args.output)
+    path = write_report(reports.make_report(session, args.output), args.output)
     show(str(path))  # the file has the report: a closed stdout does not matter
     return code
 
@@ -314,11 +308,11 @@ def _check_report(args: argparse.Namespace, foreign: bool) -> None:
 
 def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
     """Return the session of `report`, judged, with the exit code of its verdict."""
-    from pipeline_profiler.profiling.watching.conclusion import judge_stored
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
     from pipeline_profiler.report.sections import add_image_sizes
 
     session = Session.load(args.session)
-    conclusion = judge_stored(session)
+    conclusion = judge_session(session)
     if args.trace and conclusion:
         _print_traces(conclusion)
     if args.audit:
@@ -326,28 +320,18 @@ def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
     return session, judge(session, args.fail_on)
 
 
-def _report_trace(args: argparse.Namespace) -> int:
-    """Print the trace of another profiler as text."""
-    from pipeline_profiler.report.foreign_trace import trace_lines
-
-    return show(escape_controls("\n".join(trace_lines(args.session))))
-
-
 def _compare(args: argparse.Namespace) -> int:
     """Print how much faster the second session is."""
     import json
 
     from pipeline_profiler.profiling.measure.tune import compare as comparing
-    from pipeline_profiler.profiling.watching.conclusion import judge_stored
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
 
     sessions = Session.load(args.session), Session.load(args.against)
     for session in sessions:
-        judge_stored(session)
+        judge_session(session)
     result = comparing(*sessions)
     return show(json.dumps(result) if args.json else result["sentence"])
-
-
-# ------------------------------------------------------------------------------- parsing
 
 
 def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:

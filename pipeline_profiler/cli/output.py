@@ -1,24 +1,22 @@
-"""Where results go: looked at before anything is measured, and never over a stranger's file.
+"""Where results go: checked before a measurement, and never over a file of another program.
 
-A measurement takes minutes, so a name that cannot be written is refused first. A file is replaced
-only where its content shows that this program wrote it (no list of names is kept). A session that
-cannot be saved at its path goes to the folder for temporary files, then to the working folder.
+A file is replaced only if its content shows that this program wrote it. A session that cannot be
+saved goes to the folder for temporary files, then to the working folder.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline_profiler.profiling.record.session import (
-    GZIP_HEAD,
     ProfileError,
+    open_unpacked,
     write_packed,
     write_whole,
 )
@@ -26,7 +24,6 @@ from preflight import terminal
 from preflight.ending import Ending, ExitCode
 from preflight.terminal import LAYOUT
 
-# ---- what a command says ----
 # Results on stdout, whose failure is an exit code, and the way on stderr. Line ends and tabs of a
 # text stay: reports and tracebacks are made of them.
 
@@ -70,10 +67,7 @@ class UnsavedError(OSError):
 
 
 def check_output(path: str, inputs: Iterable[str] = ()) -> None:
-    """Raise ProfileError where `path` cannot be written, or holds what must not be replaced.
-
-    `inputs` are files the command reads: they are never written, whatever they hold.
-    """
+    """Raise ProfileError if `path` cannot be written, is an input or of another program."""
     if not path or "\0" in path:
         raise ProfileError("-o takes the name of a file.")
     try:
@@ -84,9 +78,11 @@ def check_output(path: str, inputs: Iterable[str] = ()) -> None:
         _check_target(target, path)
         _check_folder(target.parent)
     except OSError as error:
-        raise ProfileError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place."
-        ) from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: str, error: OSError) -> ProfileError:
+    return ProfileError(f"{path} cannot be written ({_reason(error)}): choose another place.")
 
 
 def check_session_output(path: str, inputs: Iterable[str] = ()) -> None:
@@ -122,29 +118,17 @@ def _check_folder(folder: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the content shows that this program wrote it: a session, report, trace or grid.
-
-    An empty file counts as ours: there is nothing in it to lose.
-    """
+    """Return whether a file is empty, or a session, report, trace or grid of this program."""
     try:
-        with path.open("rb") as file:
+        with open_unpacked(path) as file:
             head = file.read(HEAD_BYTES)
-        if head[:2] == GZIP_HEAD:
-            with gzip.open(path) as packed:
-                head = packed.read(HEAD_BYTES)
     except (OSError, EOFError, zlib.error):
         return False
     return not head or MARKS.search(head) is not None
 
 
-# ---- writing ----
-
-
 def write_session(packed: bytes, path: str) -> tuple[Path, bool]:
-    """(where the session was saved, whether that is where it was asked for).
-
-    Raises UnsavedError where no place took it.
-    """
+    """Save a session; return (path, whether it is the chosen one), or raise UnsavedError."""
     try:
         return write_as_asked(packed, path), True
     except (OSError, ProfileError) as error:
@@ -162,11 +146,7 @@ def write_session(packed: bytes, path: str) -> tuple[Path, bool]:
 
 
 def write_as_asked(packed: bytes, path: str) -> Path:
-    """Save at `path`, or at `path`.gz where it is large; raises OSError or ProfileError.
-
-    Where it became the packed name, an earlier session under the plain one goes: whoever reads
-    `path` afterwards shall not find the session of another measurement.
-    """
+    """Save at `path`, or at `path`.gz if large, in place of both; OSError or ProfileError."""
     check_session_output(path)  # a file may have come while it was measured
     saved = write_packed(packed, path)
     asked = Path(path)
@@ -187,16 +167,13 @@ def _fill(packed: bytes, path: Path) -> Path:
     return saved
 
 
-def write_report(make: Callable[[], bytes], path: str) -> Path:
-    """Write what `make` returns; ProfileError where it cannot be written."""
-    blob = make()
+def write_report(blob: bytes, path: str) -> Path:
+    """Write a report; ProfileError where it cannot be written."""
     check_output(path)
     try:
         write_whole(blob, Path(path))
     except OSError as error:
-        raise ProfileError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place."
-        ) from None
+        raise _unwritable(path, error) from None
     return Path(path)
 
 

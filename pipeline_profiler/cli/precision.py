@@ -1,8 +1,6 @@
 """`pipeline-profiler precision`: parse, one call, format.
 
-Without arguments it trains the shipped networks on the pictures at hand, so that the command shows
-what it does before anything is written for it. Progress goes to stderr: a bar on a terminal,
-plain lines in a log.
+Without arguments it trains the shipped networks on sample images.
 """
 
 from __future__ import annotations
@@ -229,9 +227,6 @@ def _once(values: list[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-# --------------------------------------------------------------------------- models and data
-
-
 def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], list[ModelJob]]:
     """The models with their data, and notes about the data."""
     from pipeline_profiler.precision.plan import ModelJob
@@ -316,9 +311,6 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
             f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
     return [(args.model.rpartition(":")[2], target(args.model, "the model"))]
-
-
-# ---------------------------------------------------------------------------------- progress
 
 
 @contextlib.contextmanager

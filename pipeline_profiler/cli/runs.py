@@ -24,11 +24,8 @@ from pipeline_profiler.runs.entry import (
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 from preflight.push import find_push_problem, refusal_of
 
-# ---- the row of a command ----
-# Each command that measures adds a row; where it cannot, it only says so. A command leaves its
-# outcome in `args.outcome`; the row is written once, at the end, also after Ctrl-C and after a
-# loader that raised, as far as there was an outcome. What goes wrong here is a warning on stderr:
-# it changes neither the result nor the exit code.
+# A command leaves its outcome in `args.outcome`; the row is written once, at the end, also after
+# Ctrl-C. An error here is a warning on stderr, and changes neither result nor exit code.
 
 PATIENCE_S = 30.0
 PUSHED = {
@@ -105,10 +102,7 @@ def _is_recorded(args: argparse.Namespace) -> bool:
 
 
 def push_row(row: RunRow, args: argparse.Namespace) -> None:
-    """Send a row to a service and list what left; one that takes it not is only told.
-
-    Lines of code leave with --with-code, paths with --with-paths.
-    """
+    """Send a row to a service and list its fields: code by --with-code, paths by --with-paths."""
     kept = {"file", "config"} if args.with_paths else set[str]()
     kept |= {"git_diff"} if args.with_code else set()
     sent = {k: v for k, v in row.as_dict().items() if k in PUSHED | kept and v not in ("", None)}

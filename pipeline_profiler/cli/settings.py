@@ -137,10 +137,7 @@ def setting_fields() -> dict[str, dataclasses.Field[Any]]:
 
 
 def load_settings(options: GlobalOptions) -> Settings:
-    """Return the settings of a call: `profiler.toml` or `--config`, then `--set`.
-
-    Raises ProfileError for a file that is absent or broken, an unknown key or a wrong value.
-    """
+    """Return the settings of a call: `profiler.toml` or `--config`, then `--set`."""
     known = setting_fields()
     try:
         document, path = read_settings(options.config, FILE_NAME)

@@ -36,10 +36,7 @@ def spec_file(text: str | None) -> str:
 
 
 def target(text: str, makes: str) -> Callable[..., Any]:
-    """`FILE.py:FUNCTION` -> the function, its folder put on sys.path as `python FILE.py` would.
-
-    `makes`: what it returns, in words. One that returns nothing is refused before anything runs.
-    """
+    """Return the function of `FILE.py:FUNCTION`, its folder on sys.path; `makes`: its result."""
     file, _, name = text.rpartition(":")
     refuse_empty(Path(file), name, makes)
     return _load(text)
@@ -100,12 +97,9 @@ def _told(what: str, error: BaseException) -> UserCodeError:
     return UserCodeError(said, user_traceback(error))
 
 
-# ---- whether a function makes something or trains, by the text of its file ----
-# A factory is called many times. A script's `main` given for one would run the whole training each
-# time and write its checkpoint over the last, so the text is read before the file is imported. Only
-# what is sure is refused: classes, lambdas, partials, what is imported and what a decorator changes
-# pass. A function whose return statement shows the parts of a training passes too, whatever it does
-# before. Cost: the file is parsed once more, some milliseconds.
+# A script's `main` given for a factory would run the training at each call, so the text is read
+# before the import. Only what is sure is refused: classes, lambdas, partials, imports, decorated
+# functions and those that return the parts of a training pass.
 
 PARTS = 4  # model, loader, loss and optimizer
 UNREADABLE = ("import *", "globals", "setattr", "__getattr__", "exec")  # names that no text shows
@@ -115,10 +109,7 @@ _Functions = Mapping[str, Sequence[ast.FunctionDef]]
 
 
 def refuse_empty(path: Path, name: str, makes: str) -> None:
-    """Raise ProfileError where a function of a file returns nothing, whatever happens in it.
-
-    `makes`: what a function that is fit for this returns.
-    """
+    """Raise ProfileError if a function of a file returns nothing; `makes`: what is expected."""
     found = _functions_of(path).get(name, ())
     if found and all(map(_returns_nothing, found)):
         raise ProfileError(
@@ -142,8 +133,8 @@ def refuse_training(path: Path, name: str, makes: str) -> None:
 def returns_training(file: str, name: str) -> bool:
     """Return whether a function returns the parts of a training: by its text, else by a call.
 
-    Raises ProfileError for a function that returns nothing or trains. A function that fails counts
-    as one of a loader, whose checks report the error.
+    Raises ProfileError for a function that returns nothing or trains; one that fails counts as a
+    loader.
     """
     makes = "the loader, or the parts of a training"
     if any(map(_returns_parts, _functions_of(Path(file)).get(name, ()))):
@@ -165,9 +156,6 @@ def mentioned(path: Path, names: Sequence[str]) -> list[str]:
     if path.suffix != ".py" or any(word in text for word in UNREADABLE):
         return list(names)
     return [name for name in names if name in text]
-
-
-# ---- what a file has ----
 
 
 def _functions_of(path: Path) -> _Functions:
@@ -200,9 +188,6 @@ def _own_nodes(scope: ast.AST, in_loop: bool = False) -> Iterator[tuple[ast.AST,
         if not isinstance(node, _SCOPES):
             inner = looped or isinstance(node, _LOOPS)
             waiting += [(child, inner) for child in ast.iter_child_nodes(node)][::-1]
-
-
-# ---- what a function does ----
 
 
 def _returns_nothing(function: ast.FunctionDef) -> bool:

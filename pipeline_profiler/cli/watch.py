@@ -103,7 +103,7 @@ def _check_places(output: str) -> None:
 
 def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     """Judge the sessions, save them with their results, say what they say."""
-    from pipeline_profiler.profiling.watching.conclusion import judge_watched
+    from pipeline_profiler.profiling.watching.conclusion import judge_session
     from pipeline_profiler.profiling.watching.ranks import join_lines
     from pipeline_profiler.report.render import to_screen
 
@@ -116,7 +116,7 @@ def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     sessions = []
     for path in files:
         session = Session.load(path)
-        judge_watched(session)
+        judge_session(session)
         session.save(path)
         sessions.append(session)
     args.outcome, args.saved = outcome_of_session(sessions[0]), str(files[0])
@@ -158,5 +158,5 @@ def report_ranks(paths: list[str], output: str | None) -> int:
     sessions = [Session.load(path) for path in paths]
     if not output:
         return show("\n".join(join_lines(sessions)))
-    path = write_report(lambda: escape_controls(render_ranks(sessions)).encode(), output)
+    path = write_report(escape_controls(render_ranks(sessions)).encode(), output)
     return show(str(path))

@@ -1,8 +1,7 @@
 """Keras on TensorFlow as a backend: the dtype policy and TF32 that make each precision.
 
-Precision is the global dtype policy while the model is made: float32, mixed_float16 or
-mixed_bfloat16. TensorFlow turns TF32 on by default; here it is off for FP32 and on for TF32, or a
-comparison with torch would be unfair. Both are put back after each piece of work.
+TF32 is off for FP32, unlike TensorFlow's default, so that frameworks compare. Policy and TF32 are
+put back after each piece of work.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 
 if TYPE_CHECKING:
     import keras
-
-# ---- The training step ----
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 
@@ -123,11 +120,7 @@ class KerasTrainer(Trainer):
         self._applied.append(applied)
 
     def _build(self) -> None:
-        """The optimizer's variables must exist before the step is traced.
-
-        A traced function may create variables in its first call only, and a second shape is traced
-        again.
-        """
+        """Create the optimizer's variables before the step is traced."""
         if not self.optimizer.built:
             self.optimizer.build(self.model.trainable_variables)
 
@@ -186,8 +179,6 @@ def make_keras_optimizer(recipe: Recipe) -> keras.optimizers.Optimizer:
     return choose_optimizer(recipe, known)(recipe.lr, **momentum)
 
 
-# ---- The backend ----
-
 POLICIES = {
     "fp32": "float32",
     "tf32": "float32",
@@ -202,7 +193,6 @@ class KerasBackend(Backend):
     name = "keras"
 
     def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is the host's."""
         tf = import_tensorflow()
         gpus = tf.config.list_physical_devices("GPU")
         if device == "cuda" and not gpus:
@@ -265,14 +255,8 @@ class KerasBackend(Backend):
         gc.collect()
 
 
-# ---- The shipped model ----
-
-
 def keras_resnet18(classes: int = 10, side: int = 32) -> keras.Model:
-    """ResNet-18 as models/resnet.py has it: (B, side, side, 3) to (B, classes) logits.
-
-    Convolutions follow the global dtype policy; the last layer stays float32, as Keras advises.
-    """
+    """Return ResNet-18 as in models.py: (B, side, side, 3) to (B, classes) logits in float32."""
     import keras
 
     layers = keras.layers

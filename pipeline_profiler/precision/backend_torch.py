@@ -1,13 +1,8 @@
 """torch as a backend: its training step at each precision, and the flags that make it so.
 
-FP32 here means IEEE single throughout: TF32 is off for matrix products *and* convolutions, which
-is not torch's default (it leaves TF32 on for convolutions); TF32 has a row of its own. The flags
-are global to the process, so they are set around each piece of work and put back after it.
-
-FP16 is autocast with a GradScaler, BF16 autocast without one: its exponent has the range of FP32,
-so gradients do not underflow. On CUDA the optimizer is the fused kernel: it skips an overflowing
-step on the device, where the ordinary one asks the host every step and so would show loader waits
-that FP32 hides. Micikevicius et al. 2017, "Mixed Precision Training" (arXiv 1710.03740).
+TF32 is off for FP32, also for convolutions, unlike torch's default; flags are put back after each
+piece of work. FP16 is autocast with a GradScaler, BF16 without (Micikevicius et al. 2017, arXiv
+1710.03740). On CUDA the optimizer is fused, because others synchronise with the host at each step.
 """
 
 from __future__ import annotations
@@ -44,8 +39,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 
 if TYPE_CHECKING:
     from torch import amp, nn, optim
-
-# ---- Memory ----
 
 MEMORY_CUDA = "torch.cuda.max_memory_allocated over the first steps"
 MEMORY_CPU = (
@@ -97,8 +90,6 @@ def allocated_in(work: Callable[[], None]) -> int | None:
         most = max(most, alive)
     return most if changes else None
 
-
-# ---- The training step ----
 
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor] | None"
 Update: TypeAlias = (
@@ -291,8 +282,7 @@ class TorchTrainer(DeviceTrainer):
 def watch_updates(optimizer: optim.Optimizer, updates: list[Update]) -> None:
     """Note in the last entry that an update was made, or on a fused optimizer its `found_inf`.
 
-    GradScaler calls step() only where it does not skip; a fused kernel is always called, decides
-    on the device, and is handed `found_inf`: stored unread, so that the host does not wait for it.
+    A fused kernel decides on the device: `found_inf` is stored unread, without synchronisation.
     """
 
     def note(called: optim.Optimizer, args: object, kwargs: object) -> None:
@@ -320,8 +310,6 @@ def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter], device: str) 
             optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     return optimizer
 
-
-# ---- A step of the user's own ----
 
 UNTOLD = "not measured: a CPU has no count of the memory of a step"
 
@@ -380,8 +368,6 @@ class OwnStepTrainer(DeviceTrainer):
         return peak_on_gpu() if self.device == "cuda" else PeakMemory(None, UNTOLD)
 
 
-# ---- The backend ----
-
 GIB = 1 << 30
 AMPERE = (8, 0)  # compute capability; the first generation with TF32 and BF16
 
@@ -392,7 +378,6 @@ class TorchBackend(Backend):
     name = "torch"
 
     def __init__(self, device: str | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        """`device` "cuda" or "cpu"; the clock (ns) is what CPU steps are timed with."""
         torch = import_torch()
         if device == "cuda" and not torch.cuda.is_available():
             raise ProfileError("torch sees no GPU: leave --device out, or give --device cpu.")

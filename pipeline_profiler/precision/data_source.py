@@ -1,9 +1,4 @@
-"""The data of one model at one batch size: the loader, real batches in hand, its pace alone.
-
-The loader is opened once and stays open for the whole sweep, so workers are started once. A first
-pass over it gives what the sweep needs: batches for the arm without loading, the range of the
-labels, and the seconds per batch, from which the number of timed steps is planned.
-"""
+"""The data of one model at one batch size: the loader, preloaded batches, its throughput alone."""
 
 from __future__ import annotations
 
@@ -119,11 +114,7 @@ class DataSource:
 
     @property
     def warmup(self) -> int:
-        """Steps until the buffers are in their steady state.
-
-        Workers start with empty buffers and fill them while the first steps compile: batches that
-        wait there would make the loader look faster than it is. Twice the buffers drains them.
-        """
+        """Return the steps until the buffers are in their steady state: twice their size."""
         return max(2, 2 * self.workers * (self._setting("prefetch", int) or 0))
 
     def _setting(self, key: str, kind: type[T]) -> T | None:

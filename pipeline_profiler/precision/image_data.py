@@ -1,10 +1,8 @@
 """Images for the precision sweep: a folder read and augmented as training would, or noise.
 
-Class folders are read with Pillow, cropped at random and flipped: real loading work on real files.
-The dataset is a plain object (no torch import), so that spawned workers start quickly. A short list
-of files is read several times in one epoch, and says so: an epoch of three batches would time the
-start of epochs. The loaders over it, a torch DataLoader and a tf.data pipeline, shuffle, load in
-parallel and drop the partial batch, so that the two frameworks are fed alike.
+The dataset is a plain object without torch, so that spawned workers start quickly. A short list of
+files is read several times in one epoch. Both frameworks shuffle, load in parallel and drop the
+partial batch.
 """
 
 from __future__ import annotations
@@ -145,8 +143,6 @@ def _can_decode(path: Path) -> bool:
         return False
     return True
 
-
-# ---- Loaders ----
 
 MOST_WORKERS = 8
 

@@ -1,9 +1,7 @@
-"""The shipped models by the name the command line takes: small to read, real enough to time.
+"""The shipped models by their name on the command line.
 
-In comes a number of classes; out comes a fresh torch module for 32x32 pictures, (B, 3, H, W) to
-(B, classes), with random weights from the global seed, so that the same seed gives the same weights
-at every precision. Modules are built inside functions, because the profiler must be importable
-without torch: importing this room costs the standard library alone.
+Each makes a torch module for (B, 3, 32, 32) images with random weights from the global seed.
+Modules are built inside functions, because torch is optional.
 """
 
 from __future__ import annotations
@@ -37,12 +35,9 @@ def _network(blocks: list[nn.Module], channels: int, classes: int) -> nn.Module:
 
 STEM = 64
 
-# ---- ResNet ----
 # ResNet-18: two 3x3 convolutions per block and a shortcut around them.
-#
-# He, Zhang, Ren, Sun 2015, "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). For
-# 32x32 pictures the 7x7/2 stem and its pooling would leave nothing to look at, so the usual CIFAR
-# stem is one 3x3 convolution: 11,173,962 parameters at 10 classes.
+# He et al. 2015 (arXiv 1512.03385), with the CIFAR stem (one 3x3 convolution): 11,173,962
+# parameters at 10 classes.
 
 RESNET_WIDTHS = (64, 128, 256, 512)
 
@@ -86,16 +81,10 @@ def resnet18(classes: int = 10) -> nn.Module:
     return _network(blocks, channels, classes)
 
 
-# ---- DPN ----
 # Dual path networks: every block adds to one path and appends to the other.
-#
-# Chen et al. 2017, "Dual Path Networks" (arXiv 1707.01629). A block (1x1, grouped 3x3, 1x1) makes
-# `width + growth` channels: the first `width` are added to the residual path, the rest are
-# appended to the dense path, so the channels grow by `growth` per block. DPN-92 (32x3d) has 3, 4,
-# 20, 3 blocks. The usual CIFAR adaptation normalises after each convolution, as ResNet does:
-# 34,236,634 parameters for DPN-92 and 11,574,842 for its short form DPN-26 (2 blocks a stage) at 10
-# classes. Grouped convolutions are cheap in parameters and expensive in memory traffic: a hard case
-# for AMP.
+# Chen et al. 2017 (arXiv 1707.01629). A block (1x1, grouped 3x3, 1x1) makes `width + growth`
+# channels: `width` are added to the residual path, `growth` appended to the dense path. CIFAR form,
+# 10 classes: DPN-92 (32x3d; 3, 4, 20, 3 blocks) has 34,236,634 parameters, DPN-26 11,574,842.
 
 GROUPS = 32
 WIDTHS = (256, 512, 1024, 2048)  # residual path

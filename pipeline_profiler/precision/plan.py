@@ -1,10 +1,4 @@
-"""A sweep: what it was asked for, the cells that follow from it, and its state while it runs.
-
-Every combination of model, batch size and precision is a cell; FP16 is one for each loss scale.
-On a CPU, which has no FP16 arithmetic, FP16 shrinks to one tiny cell with FP32 beside it.
-Everything that an interrupted sweep needs for its partial results is in its state, so that a Ctrl-C
-at any moment loses at most one window.
-"""
+"""A sweep: its options, the cells that follow from them, and its state while it runs."""
 
 from __future__ import annotations
 
@@ -27,8 +21,6 @@ from pipeline_profiler.precision.trainer import (
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
-
-# ---- What is asked for ----
 
 TINY_BATCH = 2  # FP16 is emulated on a CPU: one step of a larger batch would take minutes
 
@@ -110,12 +102,9 @@ def has_tiny(backend: Backend, options: SweepOptions) -> bool:
 
 
 def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
-    """FP16 once for each loss scale, the others once."""
     scales = options.loss_scales if precision == "fp16" else ("",)
     return [Cell(model, size, precision, scale) for scale in scales]
 
-
-# ---- A sweep under way ----
 
 ReportProgress = Callable[[int, int, str], None]
 

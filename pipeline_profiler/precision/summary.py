@@ -1,11 +1,7 @@
 """From a measurement to the results of a session: rows, comparisons, sentences, in this order.
 
-Pure functions over a `Measurement`: nothing is read from a clock, so that a session that was saved,
-or interrupted half way, gives its results by the same call. Means, not medians: stalls are
-heavy-tailed. Intervals are Student's over the repeats, because steps inside one window are not
-independent. The data stall is (T_W - T_D) / T_W, signed. A ratio is taken inside each block first
-and averaged after, because the blocks of a sweep are minutes apart: a machine that slows down
-changes both rows of a block alike and leaves their ratio.
+Pure functions over a `Measurement`. Means, because stalls are heavy-tailed; intervals are Student's
+over repeats, and ratios are taken inside a block. Data stall: (T_W - T_D) / T_W, signed.
 """
 
 from __future__ import annotations
@@ -41,8 +37,6 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval, mean_interval
 
-# ---- Rows ----
-
 MOST_EXPONENT = 700.0  # exp() of more overflows a double
 
 
@@ -53,10 +47,9 @@ T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 
 
 def impossible_rate(fed: Mapping[int, float], limits: Mapping[str, Mapping[int, float]]) -> str:
-    """Return why a rate with the loader is an error of the measurement, "" where it can hold.
+    """Return why a rate with the loader is an error of the measurement, "" if it can hold.
 
-    No loop is faster than its step alone or its loader alone (`limits`, ms a batch by block, as
-    `fed`). Ratios are paired inside blocks; the one-sided 95 % limit must exceed `MOST_ABOVE`.
+    `limits` and `fed`: ms a batch by block. The one-sided 95% limit must exceed `MOST_ABOVE`.
     """
     above = []
     for name, limit in limits.items():
@@ -174,10 +167,7 @@ def read_losses(losses: Sequence[float]) -> EarlyLosses:
 
 
 def make_loader_row(measurement: Measurement, source: SourceRecord) -> LoaderRow:
-    """What the loader delivers with no step running: an upper bound of what a run can get.
-
-    The trainer's Python thread and the loader's workers share cores, so in a run it is less.
-    """
+    """Return what the loader delivers alone: an upper bound of the throughput of a training."""
     blocks = measurement.loader_means(source.model, source.batch_size)
     return LoaderRow(source, samples_per_second(blocks, source.batch_size))
 
@@ -243,8 +233,6 @@ def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Inte
     # against A; an arithmetic mean of ratios favours whichever row stands above.
     return positive_mean(ratios, geometric=True) if ratios else None
 
-
-# ---- Sentences ----
 
 AT_ITS_LIMIT = 0.9  # of what the loader delivers with no step running
 
@@ -382,9 +370,6 @@ def _compare_scales(timed: Sequence[tuple[Row, StepTimes]]) -> str:
         f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); "
         f"skipped steps {skips}."
     )
-
-
-# ---- what could not be measured, and memory ----
 
 
 def list_problems(rows: Sequence[Row]) -> Iterator[str]:

@@ -1,15 +1,8 @@
 """The precision sweep: every cell probed once, then timed in interleaved blocks, in one run.
 
-Probe: the batch is checked, the first k losses are recorded from one seed, memory is
-read, the pace is learnt. Blocks: each repeat visits all cells in random order, and each visit
-times the step on batches in hand and the step fed by the loader right after each other, so that
-heat and other programs hit all rows alike and ratios are taken inside a block. A cell that runs out
-of memory, or cannot be trained at all, becomes a row that says so; the sweep goes on.
-
-The largest batch: memory cannot be predicted from a small batch (workspaces and fragmentation grow
-in steps), so each size is tried, doubling first, then bisection. A trial makes a new model and
-takes two steps (the optimizer's state comes with the first), on a real batch whose samples are
-repeated: memory depends on shapes only. It costs about 2 log2(answer) trials.
+Each repeat visits all cells in random order and times the step with preloaded batches, then with
+the loader. A cell that fails becomes a row. The largest batch is found by trials of two steps,
+doubling, then bisection.
 """
 
 from __future__ import annotations
@@ -58,12 +51,8 @@ from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock
 
-# ---- What fits the time budget ----
-# How many rows, repeats and steps fit, from the pace that the probes measured. Steps are cut first,
-# then repeats down to three, because the interval comes from them; where even that does not fit,
-# rows are dropped from the end of what was asked for, so that what stands first on the command line
-# is kept. Every cut is a reason that the session prints. A budget too short for a single row is
-# refused with the seconds that one row needs.
+# Steps are cut first, then repeats down to three, because the interval comes from them, then the
+# last rows of the command line. Every cut is a reason that the session prints.
 
 TINY_STEPS, TINY_REPEATS = 1, 3  # a step of FP16 on a CPU takes seconds
 FEWEST_REPEATS = 3  # below three an interval is a guess
@@ -135,13 +124,9 @@ def has_room(sweep: SweepState) -> bool:
     if not live:
         return left_s(sweep) > 0
     # the next cell costs about as much as the last: nothing else is known of it
-    last = live[-1]
-    return least_s(sweep, [*live, last]) + train_again_s(sweep.probes[last]) <= left_s(sweep)
-
-
-def train_again_s(probe: ProbeResult) -> float:
-    """Seconds of the first losses once more: without what a process pays once."""
-    return probe.setup_s + probe.step_s * (1 + len(probe.losses))
+    last, probe = live[-1], sweep.probes[live[-1]]
+    probe_s = probe.setup_s + probe.step_s * (1 + len(probe.losses))
+    return least_s(sweep, [*live, last]) + probe_s <= left_s(sweep)
 
 
 def drop_excess(sweep: SweepState) -> list[Cell]:
@@ -212,8 +197,6 @@ def explain_start(sweep: SweepState) -> None:
     )
 
 
-# ---- The first visit of a cell ----
-
 TINY_PARITY = 3  # FP16 on a CPU takes seconds per step
 
 
@@ -279,18 +262,13 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
 
 
 def find_misfit(trainer: Trainer, source: DataSource) -> str:
-    """What is wrong with outputs or labels, asked on the host before the first step.
-
-    On a GPU a label out of range ends in a device assertion that no later cell survives.
-    """
+    """Return what is wrong with outputs or labels, before a step can fail on the device."""
     shape = trainer.outputs(source.cached_batches[0])
     if shape is None:  # a loss of the user's own knows better
         return ""
     wrong = shape_problem(shape, source.batch_size)
     return wrong or (label_problem(*source.labels, shape[1]) if source.labels else "")
 
-
-# ---- The largest batch ----
 
 TRIAL_STEPS = 2  # the optimizer allocates its state in the first, so only the second has it all
 
@@ -351,10 +329,7 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
 
 
 def bisect_largest(fits: Callable[[int], bool], start: int, limit: int) -> int:
-    """The largest batch size up to `limit` for which `fits` holds, within 1 in 64; 0 where none is.
-
-    The first that is tried is `start`. `fits` must be monotone, as memory is.
-    """
+    """Return the largest batch size up to `limit` that `fits` (monotone), to 1 in 64; or 0."""
     # invariant: `low` fits (or is 0) and, once the doubling has ended, `high` does not
     low, high = 0, max(1, start)
     # doubling first: the answer may be 1 or 65,536, and a trial above it costs no more than one
@@ -385,11 +360,10 @@ def measure_precisions(
     guard: Guard | None = None,
     began: int | None = None,
 ) -> Session:
-    """Run the sweep; returns a session whose results are of verdict "precision".
+    """Run the sweep; return a session with verdict "precision".
 
-    `began` is the clock's reading when the time budget began, where that was earlier.
-    Raises StoppedError with the partial session when something ends it early, ProfileError for
-    options that no row could be made of.
+    `began`: clock at the start of the budget. Raises StoppedError with the partial session, and
+    ProfileError for options without a row.
     """
     check_options(options)
     guard = guard or Guard()
@@ -424,9 +398,6 @@ def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
             rescue(session)
 
         guard.rescue = fill_and_rescue
-
-
-# ---- measuring ----
 
 
 def _run_sweep(sweep: SweepState) -> None:
@@ -529,12 +500,8 @@ def collect_measurement(sweep: SweepState) -> Measurement:
         backend.device_name,
         sweep.options.recipe,
         {precision: backend.flags(precision) for precision in precisions},
-        [_collect_cell(sweep, cell, probe) for cell, probe in sweep.probes.items()],
+        [ProbedCell(cell, probe, sweep.is_tiny(cell)) for cell, probe in sweep.probes.items()],
         [source.describe() for source in sweep.sources.values()],
         sweep.largest,
         sweep.visits,
     )
-
-
-def _collect_cell(sweep: SweepState, cell: Cell, probe: ProbeResult) -> ProbedCell:
-    return ProbedCell(cell, probe, sweep.is_tiny(cell))

@@ -1,11 +1,7 @@
 """What a sweep measured, and what it concludes: rows, the comparisons between them, sentences.
 
-Every figure of the table follows from the records of the measurement, so a session that holds them
-can be summarised again with other formulas. All are frozen: what was measured does not change. How
-they look in a saved session is decided at the end of this file alone.
-
-Figures that were not measured are None, never 0. Times are in ms, rates in samples per second;
-an `Interval` is a ratio or a share with its 95% CI, infinite where one repeat gives none.
+All figures follow from the records of the measurement. Figures that were not measured are None.
+Times are in ms, rates in samples per second; an `Interval` is a ratio or share with its 95% CI.
 """
 
 from __future__ import annotations
@@ -27,15 +23,10 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
-# ---- What was measured ----
-
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What the first visit of a cell found; `status` is ok, refused, failed, oom or dropped.
-
-    `setup_s` are the seconds of making the trainer, which every visit does again.
-    """
+    """The first visit of a cell; `status`: ok, refused, failed, oom or dropped."""
 
     status: str = "ok"
     sentence: str = ""
@@ -141,9 +132,6 @@ class Measurement:
         return {each.block: each.elapsed_ms / each.batches for each in own}
 
 
-# ---- What it says ----
-
-
 @dataclass(frozen=True)
 class StepTimes:
     """One arm of a row: mean with interval over the repeats, quantiles of all single steps, ms."""
@@ -178,10 +166,7 @@ class EarlyLosses:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `sentence` says why there is nothing where the status is not ok.
-
-    `error` says why the measurement with the loader holds for nothing, "" where it can hold.
-    """
+    """One line of the table; `sentence` explains another status than ok, `error` a rate."""
 
     cell: Cell
     status: str
@@ -254,17 +239,11 @@ class PrecisionTable:
         return sources.get(cell.source)
 
 
-# ---- The saved form ----
-# The precision part of a saved session, to and from JSON types: the only place with its keys, which
-# are those of `profile/1` (docs/precision.md lists them); names inside the program may change,
-# these may not. Reading takes unknown keys in its stride and turns a missing interval back into an
-# infinite one; writing gives every key, `null` where nothing was measured.
+# Keys are those of `profile/1` (docs/precision.md). Only the measurement is read again, and unknown
+# keys are ignored; every key is written, `null` where nothing was measured.
 
 Document: TypeAlias = dict[str, Any]  # JSON types by key
 T = TypeVar("T")
-
-
-# ---- writing ----
 
 
 def table_as_dict(table: PrecisionTable) -> Document:
@@ -274,7 +253,10 @@ def table_as_dict(table: PrecisionTable) -> Document:
         "rows": [_row_as_dict(row) for row in table.rows],
         "loaders": [_plain(row, "source") for row in table.loaders],
         "speedups": [_plain(speedup, "cell") for speedup in table.speedups],
-        "growths": [_growth_as_dict(growth) for growth in table.growths],
+        "growths": [
+            data | {"from": data.pop("smallest"), "to": data.pop("largest")}
+            for data in map(_plain, table.growths)
+        ],
         "sentences": list(table.sentences),
     }
 
@@ -310,24 +292,6 @@ def _row_as_dict(row: Row) -> Document:
     return data | {f"loss_{name}": value for name, value in early.items()}
 
 
-def _growth_as_dict(growth: Growth) -> Document:
-    data: Document = _plain(growth)
-    return data | {"from": data.pop("smallest"), "to": data.pop("largest")}
-
-
-def table_from_dict(data: Mapping[str, Any]) -> PrecisionTable:
-    """Inverse of `table_as_dict`."""
-    growths = [one | {"smallest": one["from"], "largest": one["to"]} for one in data["growths"]]
-    return PrecisionTable(
-        measurement_from_dict(data),
-        [_read(Row, row | {"early": _early_losses(row)}) for row in data["rows"]],
-        [_read(LoaderRow, row) for row in data["loaders"]],
-        [_read(Speedup, speedup) for speedup in data["speedups"]],
-        [_read(Growth, growth) for growth in growths],
-        data["sentences"],
-    )
-
-
 def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
     """Inverse of `measurement_as_dict`; also reads it out of a whole table."""
     return Measurement(
@@ -347,16 +311,11 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
 
 
 def _read(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
-    """A dataclass from the keys it has, its parts under a key of theirs or beside the others.
-
-    Keys of a later version are ignored.
-    """
+    """Return a dataclass of known keys, its parts under their key or beside the others."""
     made: Document = {}
     for name, part in _parts(kind).items():
         if part is None or data.get(name, data) is None:
             made |= {name: data[name]} if name in data else {}
-        elif part is Interval:
-            made[name] = _interval(data[name])
         else:
             made[name] = _read(part, data.get(name, data))
     return kind(**made)
@@ -375,18 +334,3 @@ def _parts(kind: Callable[..., Any]) -> dict[str, Any]:
 def _losses(cell: Document) -> dict[str, Sequence[float]]:
     """JSON has no NaN: a loss that was not a number is null in the file."""
     return {"losses": [math.nan if loss is None else loss for loss in cell["losses"]]}
-
-
-def _early_losses(row: Document) -> Document:
-    return {field.name: row[f"loss_{field.name}"] for field in fields(EarlyLosses)}
-
-
-def _interval(data: Document) -> Interval:
-    """An end that was infinite is null in the file."""
-    low, high = data["low"], data["high"]
-    return Interval(
-        math.nan if data["share"] is None else data["share"],
-        -math.inf if low is None else low,
-        math.inf if high is None else high,
-        data["n"],
-    )

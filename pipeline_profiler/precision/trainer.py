@@ -1,13 +1,8 @@
 """What a framework must offer so that its training step can be timed, and how a window is timed.
 
-A step is: batch to the device, forward, loss, backward, optimizer. A backend knows the device and
-what each precision means on it; a trainer is one model with its optimizer at one precision. The
-sweep never asks which framework it drives, and tests drive it with a clock.
-
-Periods run from next() entry to next() entry on one clock: CUDA events where the trainer has a GPU
-(read after the window, so nothing synchronises inside it), perf_counter_ns where compute is
-synchronous. The mean counts, because stalls are heavy-tailed: a median would hide exactly the steps
-that a slow loader costs. Steps that AMP skipped are taken out of the mean and counted.
+A backend holds the device and its precisions; a trainer is one model with its optimizer at one
+precision. Periods run from next() entry to next() entry: CUDA events on a GPU, perf_counter_ns
+elsewhere. Steps that AMP skipped are counted, and are not in the mean.
 """
 
 from __future__ import annotations
@@ -30,12 +25,6 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
-# ---- What a sweep combines ----
-# A cell (model, batch size, precision, loss scale) and a shared recipe: everything that changes
-# between two rows of the table is in the cell; everything that must not change is in the recipe.
-# Plain frozen values, so that a cell can be a key and a saved one can be read without any
-# framework.
-
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
 DYNAMIC = "dynamic"
@@ -48,10 +37,7 @@ RESIDENT, WARM, LOADER_ONLY = Arm.RESIDENT, Arm.WARM, "L"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row of the table: which model, at which batch size, precision and loss scale.
-
-    `loss_scale` is "" without AMP scaling, "dynamic", or a number as text.
-    """
+    """One row: model, batch size, precision, loss scale ("", "dynamic" or a number as text)."""
 
     model: str
     batch_size: int
@@ -93,10 +79,8 @@ class Recipe:
     seed: int = 0
 
 
-# ---- Batches ----
-# Their two parts, their size, and what can be wrong with them. Only `shape` and `dtype` are asked
-# of a tensor, which torch, TensorFlow and numpy all have, so nothing is imported. Problems are
-# sentences that name the fix, not exceptions: each of them becomes a row of the table.
+# Only `shape` and `dtype` of a tensor are used, which all frameworks have. Problems are sentences
+# with the fix: each becomes a row of the table.
 
 Tensor: TypeAlias = Any  # torch.Tensor, tf.Tensor or numpy array: they share no base class
 Batch: TypeAlias = "tuple[Tensor, Tensor] | Sequence[Tensor] | dict[str, Tensor]"
@@ -132,11 +116,7 @@ def count_samples(batch: Batch) -> int:
 
 
 def full_batches(loader: Loader, batch_size: int) -> Iterator[Batch]:
-    """Epoch after epoch, partial batches left out.
-
-    A partial batch is another shape: it would compile a second graph and change the samples/s.
-    Ends after an epoch without a single full batch, where going on would never yield.
-    """
+    """Yield full batches, epoch after epoch; end after an epoch without a full batch."""
     any_full = True
     while any_full:
         any_full = False
@@ -185,10 +165,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Bytes: most that training allocated, and how that was measured; None is not measured.
+    """Bytes that training allocated, and how that was measured; None is not measured.
 
-    `reserved` is what the framework's allocator took from the device for it, `occupied` what lay
-    on the device in all right after the step, CUDA's own context and other programs included.
+    `reserved`: by the framework's allocator; `occupied`: on the device, other programs included.
     """
 
     allocated: int | None
@@ -198,10 +177,7 @@ class PeakMemory:
 
 
 class Trainer(ABC):
-    """A model with its optimizer that can be stepped, on one framework and device.
-
-    What it is not told how to do, it answers as one that cannot tell.
-    """
+    """A model with its optimizer that can be stepped, on one framework and device."""
 
     def __init__(self, device: str, clock: Clock) -> None:
         """`device` is cuda or cpu; the clock gives ns."""
@@ -333,15 +309,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-# ---- Timing ----
-
-
 @dataclass(frozen=True)
 class TimedWindow:
     """One timed window: a period and the host's wait in next() for each step, ms.
 
-    `skipped` are the numbers of the steps whose update AMP dropped: in `period_ms`, in no mean.
-    `period_ms` is empty and `elapsed_ms` alone counts where single steps cannot be told apart.
+    `skipped`: steps whose update AMP dropped, in `period_ms`, in no mean. Without `period_ms`,
+    `elapsed_ms` counts alone.
     """
 
     period_ms: Sequence[float]
@@ -368,10 +341,7 @@ class TimedWindow:
         return float(np.mean(counted)) if counted else None
 
     def rounded(self) -> TimedWindow:
-        """Whole microseconds: what the clocks are good for, and a small file.
-
-        Done before anything is computed, so that a loaded session gives the same figures.
-        """
+        """Return the window in whole microseconds, so that a loaded session gives equal figures."""
         periods = [round(ms, 3) for ms in self.period_ms]
         return replace(self, period_ms=periods, wait_ms=[round(ms, 3) for ms in self.wait_ms])
 
@@ -465,10 +435,7 @@ def train_steps(
     clock: Clock,
     limit_s: float = math.inf,
 ) -> float:
-    """Train `count` steps on cached batches; mean seconds per step, the first left out.
-
-    Ends early after `limit_s`, but with two steps at least.
-    """
+    """Train up to `count` steps in `limit_s`, two at least; return s a step without the first."""
     start = clock()
     cycled = cycle(batches)
     # the first step allocates, compiles and picks algorithms: it says nothing about the pace

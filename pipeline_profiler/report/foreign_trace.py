@@ -1,15 +1,11 @@
-"""Traces of other profilers (torch, JAX, TensorFlow; Chrome JSON), told in our terms.
+"""Traces of other profilers (torch, JAX, TensorFlow; Chrome JSON), in terms of this profiler.
 
-A step is what their own marks say (`ProfilerStep#3`, `StepTraceAnnotation`), from one mark to the
-next; where there are none, from one next() of a DataLoader to the next. Waiting is the time inside
-the loader's next(), where the trace has it; with kernels of a GPU in the trace, only the part of it
-in which the device stood still. Without steps, or without spans of a loader, the input-bound share
-cannot be told, and that is what is said.
+A step runs from mark to mark (`ProfilerStep#3`, `StepTraceAnnotation`), else from next() to next().
+Waiting is the time inside next(), with GPU kernels only while the device idles.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -26,7 +22,7 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     ratio_of_sums,
 )
 from pipeline_profiler.profiling.diagnose.verdict import verdict_of
-from pipeline_profiler.profiling.record.session import ProfileError
+from pipeline_profiler.profiling.record.session import ProfileError, open_unpacked
 
 LARGEST = 1 << 30  # bytes of JSON: some ten times as much is needed to read it
 LEAST_STEPS = 5
@@ -46,17 +42,11 @@ def is_foreign_trace(path: str) -> bool:
     if path.endswith(".xplane.pb"):
         return True
     try:
-        with _open(path) as file:
+        with open_unpacked(Path(path)) as file:
             head = file.read(_HEAD)
     except (OSError, EOFError, ValueError, zlib.error):  # a value: no path, with a NUL in it
         return False
     return b'"traceEvents"' in head and b'"pipeline-profiler"' not in head
-
-
-def _open(path: str) -> Any:
-    with Path(path).open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if packed else Path(path).open("rb")
 
 
 def _events(path: str) -> list[Event]:
@@ -67,23 +57,24 @@ def _events(path: str) -> list[Event]:
             "TensorBoard's trace viewer saves."
         )
     try:
-        with _open(path) as file:
+        with open_unpacked(Path(path)) as file:
             blob = file.read(LARGEST + 1)
         if len(blob) > LARGEST:
             raise ProfileError(
                 f"{path} has more than 1 GiB of events: record fewer steps (a schedule)."
             )
         rows = json.loads(blob)["traceEvents"]
-        slices = [row for row in rows if isinstance(row, dict) and row.get("ph") == "X"]
-        return [row for row in slices if _is_timed(row)]
+        return [row for row in rows if isinstance(row, dict) and _is_timed_slice(row)]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
         raise ProfileError(f"{path} is cut or damaged: its events cannot be read.") from None
 
 
-def _is_timed(row: Event) -> bool:
+def _is_timed_slice(row: Event) -> bool:
     times = (row.get("ts"), row.get("dur"))
-    return isinstance(row.get("name"), str) and all(
-        isinstance(t, (int, float)) and abs(t) < float("inf") for t in times
+    return (
+        row.get("ph") == "X"
+        and isinstance(row.get("name"), str)
+        and all(isinstance(t, (int, float)) and abs(t) < float("inf") for t in times)
     )
 
 
@@ -108,7 +99,11 @@ def trace_lines(path: str) -> list[str]:
     lines = [_verdict_line(edges, waits, device)]
     lines.append(f"{len(period)} steps of {period.mean() / 1e3:.3f} ms (mean), {between}")
     if between == MARKED:
-        lines += _gap_lines(steps, period)
+        gaps = np.maximum(steps[1:, 0] - steps[:-1, 1], 0.0)
+        lines.append(
+            f"gaps between the marks: {gaps.sum() / period.sum():.1%} of the time, the longest "
+            f"{gaps.max() / 1e3:.3f} ms"
+        )
     return lines + _device_lines(edges, device) + _copy_lines(events, edges)
 
 
@@ -180,14 +175,6 @@ def _verdict_line(edges: Floats, waits: Floats, device: Floats) -> str:
 
 def _shown(share: Interval) -> str:
     return f"{share.value:.1%} (95%: {share.low:.1%} to {share.high:.1%})"
-
-
-def _gap_lines(steps: Floats, period: Floats) -> list[str]:
-    gaps = np.maximum(steps[1:, 0] - steps[:-1, 1], 0.0)
-    return [
-        f"gaps between the marks: {gaps.sum() / period.sum():.1%} of the time, the longest "
-        f"{gaps.max() / 1e3:.3f} ms"
-    ]
 
 
 def _device_lines(edges: Floats, device: Floats) -> list[str]:

@@ -1,10 +1,7 @@
 """The precision sweep's part of a report: chart, table, flags and sentences.
 
-Summarises the measurement in the session's key `precision` anew; from there on every figure has a
-type, and what was not measured is "n/a", never 0. The chart has two bars a measured row, in samples
-a second: above the compute with batches in hand, below the same step with the loader attached. A
-whisker is the 95% CI, the dashed line what the loader delivers alone: where the lower bar
-ends at the line, a faster step gains nothing.
+The chart has two bars a row, in samples/s: preloaded batches, and with the loader. A whisker is the
+95% CI, the dashed line the loader alone.
 """
 
 from __future__ import annotations

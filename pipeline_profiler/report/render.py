@@ -153,7 +153,8 @@ def check_format(path: str) -> None:
     """Raise ProfileError unless the extension is that of a format."""
     if not path.endswith(TRACES) and Path(path).suffix not in FORMATS:
         raise ProfileError(
-            f"No report format for '{Path(path).name}': use {known_formats()} as the extension."
+            f"No report format for '{Path(path).name}': use {', '.join(FORMATS)}, .trace.json.gz "
+            "as the extension."
         )
 
 
@@ -166,12 +167,6 @@ def make_report(session: Session, path: str) -> bytes:
     return escape_controls(FORMATS[Path(path).suffix](session)).encode()
 
 
-def known_formats() -> str:
-    """The extensions that `write` knows."""
-    return ", ".join([*FORMATS, ".trace.json.gz"])
-
-
-# ---- one screen ----
 # The end of a measurement: verdict, throughput, two causes with what to do. `run` and `watch` end
 # with it; everything else is `pipeline-profiler report`. Source text stays in the report.
 
@@ -185,8 +180,7 @@ CLAUSE_END = re.compile(r"[;,:] | \(")
 def to_screen(session: Session, width: int = 96) -> str:
     """Return the verdict, the first causes and what to do about each, in SCREEN_LINES lines.
 
-    Failed rules and the place where a loader hung may take more lines; the tables of `--try` and
-    `--tune` follow.
+    Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
     """
     shown, unsure = split_causes(session.results.get("causes") or [])
     busy = busy_machine(session)

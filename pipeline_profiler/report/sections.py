@@ -1,8 +1,6 @@
-"""Session -> the sections of a report: sentences, tables and charts; no format knows more.
+"""Session -> the sections of a report: sentences, tables and charts; no format adds more.
 
-A section added here appears in every format and in the app. What is drawn of the loop is the first
-run of the warm loader; a partial session without one shows its first pass. Windows are made once,
-so that no section walks back to the spans of a run.
+The loop shown is the first run of the warm loader, in a partial session its first pass.
 """
 
 from __future__ import annotations
@@ -102,10 +100,9 @@ def verdict(session: Session) -> Section:
         )
     lines += _cut_off(results)
     arms = results.get("arms") or {}
-    if stall.get("share") is not None and arms.get(Arm.RESIDENT) and arms.get(Arm.WARM):
-        lines += (
-            [] if tells_nothing(stall) else [f"A perfect loader would make it {_faster(stall)}."]
-        )
+    measured = arms.get(Arm.RESIDENT) and arms.get(Arm.WARM) and stall.get("share") is not None
+    if measured and not tells_nothing(stall):
+        lines.append(f"A perfect loader would make it {_faster(stall)}.")
     lines += [*busy_machine(session), *_unfit_build(session)]
     return Section("Verdict", tuple(lines))
 
@@ -156,21 +153,18 @@ def _utilisation(session: Session, windows: Windows) -> list[str]:
         return []
     ideal, real = arms[Arm.RESIDENT]["period_ms"], arms[Arm.WARM]["period_ms"]
     null = [float(np.mean(w.steps.wait)) / 1e6 for w in windows.arm(Arm.NULL)]
-    lines = []
     if null and ideal < NULL_FACTOR * null[0]:
         au_null = ideal / (ideal + null[0])
-        lines.append(
+        return [
             f"Accelerator utilisation (AU) is not measured: the step ({ideal:.3f} ms) is shorter "
             f"than {NULL_FACTOR} times an empty loader's next() ({null[0]:.3f} ms). It reaches "
             f"{ideal / real / au_null:.1%} of what an empty loader would allow."
-        )
-    else:
-        marks = ", ".join(f"{mark:.0%}" for mark in REFERENCE_AU)
-        lines.append(
-            f"Accelerator utilisation (AU): {ideal / real:.1%}; MLPerf Storage asks for {marks}, "
-            "by workload."
-        )
-    return lines
+        ]
+    marks = ", ".join(f"{mark:.0%}" for mark in REFERENCE_AU)
+    return [
+        f"Accelerator utilisation (AU): {ideal / real:.1%}; MLPerf Storage asks for {marks}, "
+        "by workload."
+    ]
 
 
 def _faster(stall: Mapping[str, float | None]) -> str:
@@ -220,10 +214,7 @@ def _causes(session: Session) -> Section | None:
 def split_causes(
     causes: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return (those shown to cost time; the others), each in the order of the diagnosis.
-
-    One whose interval includes zero, or says nothing, is not shown to cost anything.
-    """
+    """Return (causes whose interval is above zero; the others), in the order of the diagnosis."""
     unsure = [c for c in causes if tells_nothing(c) or (c.get("low") is not None and c["low"] <= 0)]
     return [c for c in causes if c not in unsure], unsure
 
@@ -265,9 +256,6 @@ def _shown(name: str, value: Any) -> str:
     if name.endswith("_bytes") and isinstance(value, (int, float)):
         return f"{value / 1e9:.1f} GB"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-# ---- where the time goes ----
 
 
 def arm_periods(session: Session, windows: Windows) -> Section | None:
@@ -340,10 +328,11 @@ def waiting(session: Session, windows: Windows) -> Section | None:
         f"data readiness {'n/a' if ready is None else f'{ready:.1%}'} (share of the time with a "
         "batch deliverable; near 100% is healthy)",
         f"time to first batch {first} (by epoch)",
-        *_first_batch(timed),
-        *_on_device(session, timed),
-        *parts_line(session.results.get("phases") or {}, session),
     ]
+    if (spawn := timed.first_fetch_ns) is not None:
+        lines.append(f"  of the first, {in_ms(spawn)} until a worker began to load")
+    lines += _on_device(session, timed)
+    lines += parts_line(session.results.get("phases") or {}, session)
     low, high = timed.clock_error_ns
     if (low, high) != (0, 0):
         offset = "one clock" if low <= 0 <= high else "CLOCKS DISAGREE"
@@ -361,11 +350,6 @@ def waiting(session: Session, windows: Windows) -> Section | None:
         "ms",
     )
     return Section("Waiting", tuple(lines), chart=chart)
-
-
-def _first_batch(timed: Window) -> list[str]:
-    spawn = timed.first_fetch_ns
-    return [] if spawn is None else [f"  of the first, {in_ms(spawn)} until a worker began to load"]
 
 
 def _on_device(session: Session, timed: Window) -> list[str]:
@@ -446,10 +430,7 @@ def samples(session: Session, windows: Windows) -> Section | None:
 
 
 def add_image_sizes(session: Session, run: str) -> None:
-    """Add what a run of `audit` knows of the slowest samples, named by path or sample id.
-
-    Raises ProfileError where the run cannot be read, and where it has none of these samples.
-    """
+    """Add image sizes of a run of `audit` to the slowest samples; ProfileError without any."""
     rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM))
     names = ", ".join("'" + str(r.get("path", r["key"])).replace("'", "''") + "'" for r in rows)
     query = IMAGE_SIZES.format(names=names or "''")
@@ -471,9 +452,6 @@ def _guilty(slow: Sequence[SlowSample]) -> tuple[str, ...]:
     if share < NAMED_STALLS:
         return ()
     return (f"{len(guilty)} samples make {share:.0%} of the stalled time.",)
-
-
-# ---- what the model said meanwhile ----
 
 
 def predictions(session: Session) -> Section | None:
@@ -524,9 +502,6 @@ def _grid(steps: Sequence[int], values: Any, shades: Any, right: Any) -> str:
     shapes += [charts.text(left, foot, f"step {steps[0]}"),
                charts.text(left + width * len(steps), foot, str(steps[-1]), "end")]  # fmt: skip
     return charts.figure(foot + 6, "Predictions on one batch", shapes)
-
-
-# ---- what was tried ----
 
 
 def _rows(items: Iterable[Mapping[str, Any]], *forms: str) -> tuple[tuple[str, ...], ...]:

@@ -1,13 +1,8 @@
 """Session -> Chrome JSON for ui.perfetto.dev: every batch a flow from dispatch to step.
 
-Tracks: the trainer (next(), step), its stalls, receipt, each worker (fetch with its stages inside,
-and the pickling thread beside it), the causes that were found, the arms as they were measured. A
-flow ties a batch together: dispatch -> fetch -> serialise -> receive -> step; batches in the queue
-or the reorder buffer are async slices, as they overlap; the counter shows ready batches. Slices
-nest on each track, as the importer demands. Stages inside a fetch are sums over the batch's
-samples, laid end to end: lengths are right, order is not.
-Bounded: at most MAX_EVENTS events. Of a longer run the window with the longest waits is kept, and
-what is cut is said in the metadata.
+Tracks: the trainer, its stalls, receipt, workers, causes and configurations; waiting batches are
+async slices, as they overlap. Stages inside a fetch are sums, laid end to end. Above MAX_EVENTS
+events, the window with the longest waits is kept.
 """
 
 from __future__ import annotations
@@ -255,17 +250,14 @@ class _Builder:
 
     def dispatched(self, i: int) -> float:
         """When the index of row `i` was sent out: w*P deliveries before, or at iter()."""
-        first = i - self._since_epoch(i)
+        starts = np.flatnonzero(self.steps.first[: i + 1])
+        first = int(starts[-1]) if len(starts) else 0
         if i - first < self.slots:
             rows = self.iterations
             at = np.searchsorted(rows["batch"], self.steps.batch[first], side="right") - 1
             return float(rows["start"][at] + rows["wall"][at] // 2)
         k = i - self.slots
         return float(self.steps.entry[k] + max(self.steps.wait[k] - 1, 0))
-
-    def _since_epoch(self, i: int) -> int:
-        starts = np.flatnonzero(self.steps.first[: i + 1])
-        return int(i - starts[-1]) if len(starts) else i
 
     def ready(self) -> Iterator[Event]:
         """Counter track: batches sent and not yet delivered."""

@@ -20,17 +20,9 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 
-# ---- where a run comes from ----
-# The state of the code. git is called with a time limit; without git, outside of a repository, or
-# where git fails, the fields are empty. Nothing of the repository's configuration is run: external
-# diffs, text filters and file monitors are switched off.
-#
-# Secrets come out of links, notes and diffs before they are written anywhere: values of
-# options and assignments whose name says that they are secret, texts of the known forms of tokens,
-# passwords in addresses, and long mixed strings as only generators write them. It errs on the side
-# of masking: a row with `***` in it is still a row.
+# Without git, or where it fails, the fields are empty. Nothing of the repository's configuration
+# runs. Secrets are masked in links, notes and diffs before they are written, rather too many.
 
-# ---- Secrets ----
 
 MASK = "***"
 _NAME = r"(?:api[-_]?key|access[-_]?key|token|secret|passw(?:or)?d|pwd|credentials?|auth)"
@@ -63,8 +55,6 @@ def _is_mixed(word: str) -> bool:
     return len(re.findall("da|ad", kinds)) >= 3
 
 
-# ---- The code ----
-
 GIT_S = 5.0  # of each call
 MOST_DIFF = 400_000  # characters
 MOST_UNTRACKED, LARGEST_UNTRACKED = 20, 100_000  # files of Python, bytes of each
@@ -74,10 +64,7 @@ PLAIN = ("--no-color", "--no-ext-diff", "--no-textconv")
 
 @dataclass(frozen=True)
 class Code:
-    """The state of the code: commit, the diff to the commit, the folder of the repository.
-
-    `diff` begins with the tracked changes; new files of Python follow as whole texts.
-    """
+    """The state of the code: commit, diff with new Python files, folder of the repository."""
 
     commit: str = ""
     diff: str = ""
@@ -176,12 +163,11 @@ def working_folder() -> str:
 
 
 def enter_session(session: Session, file: Path, began: float, words: RunWords) -> int | None:
-    """The row of a session that a loop of the user's recorded; its number, None where it has none.
+    """Add the row of a session of the user's own loop; return its number, None without a table.
 
-    The code is looked at now, at the end of the loop. A table that takes no row is a warning: the
-    session lies on disk by then.
+    A table that takes no row is a warning.
     """
-    from pipeline_profiler.profiling.watching.conclusion import judge_watched, long_enough
+    from pipeline_profiler.profiling.watching.conclusion import judge_session, long_enough
 
     path = default_file(os.environ)
     if path is None:
@@ -193,7 +179,7 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
         from pipeline_profiler.runs.table_file import append_row  # some Pythons lack sqlite3
 
         if not session.results and long_enough(session):
-            judge_watched(session)
+            judge_session(session)
         outcome = outcome_of_session(session, str(file))
         return append_row(path, make_row(call, read_code(folder), words, outcome))
     except (ProfileError, ImportError, OSError) as error:

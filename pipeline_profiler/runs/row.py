@@ -1,8 +1,7 @@
 """One row of the table of runs, and where the table lies.
 
-Where `[record] file` says, else PIPELINE_PROFILER_RUNS (or `off`), else in the user data folder:
-never in the folder of the user's project by itself, so that nothing of theirs changes and one table
-holds the studies of all projects side by side.
+`[record] file`, else PIPELINE_PROFILER_RUNS (or `off`), else the user data folder: one table for
+all projects, and none in theirs.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ def default_file(environment: Mapping[str, str]) -> Path | None:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a command found: the part of a row that depends on the command.
-
-    trials: settings, cells or checks that were tried; `metric` names `value` with its unit.
-    """
+    """The part of a row that depends on the command; `trials`: settings, cells or checks tried."""
 
     verdict: str
     trials: int | None = None
@@ -47,10 +43,9 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class RunRow:
-    """A recorded run; texts are empty and numbers None where nothing is known.
+    """A recorded run; unknown texts are empty and unknown numbers None.
 
-    `id` is 0 until the row is written; `time` is ISO 8601 in UTC, of the start. A list of rows
-    has the number of lines of each diff, one row alone has the diff itself.
+    `id` is 0 until written; `time`: ISO 8601 in UTC. Lists have the number of diff lines alone.
     """
 
     time: str

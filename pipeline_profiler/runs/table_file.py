@@ -1,9 +1,7 @@
 """The table of runs: its file, and its rows chosen, sorted and written.
 
-SQLite, so that many processes append at once and a kill leaves no half; not Parquet: a row is added
-in one transaction, while a Parquet file is written anew for each row, and of two writers one would
-lose its row. A rollback journal and not WAL, which fails on network file systems. The file carries
-an application id: a database of somebody else is never written to. Standard library only.
+SQLite, because many processes append; a rollback journal, because WAL fails on network file
+systems. An application id marks the file, and other databases are refused.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ def append_note(path: Path, number: int, note: str) -> RunRow:
 
 
 def read_rows(path: Path, word: str = "") -> list[RunRow]:
-    """Every row without its diff, the latest last; no rows where there is no file yet.
-
-    word: rows with this word only, in any text and in the diff, upper or lower case alike.
-    """
+    """Return every row without its diff, the latest last; `word`: in any text, without case."""
     if not path.exists():
         return []
     where = f"WHERE instr(lower({EVERY_TEXT}), ?)" if word else ""
@@ -176,8 +171,6 @@ def _read(name: str, value: Any) -> Any:
         return None
     return number if math.isfinite(number) else None
 
-
-# ---- Rows in text ----
 
 SORTS = ("time", "study", "command", "verdict", "value", "trials")
 SHOWN = ("id", "time", "study", "command", "verdict", "trials", "best", "note", "file")

@@ -11,7 +11,13 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.checks.document import STATES, SavedAnswer, SavedChecks, parse_checks
+from pipeline_profiler.checks.document import (
+    SavedAnswer,
+    SavedChecks,
+    counts_text,
+    overall_state,
+    parse_checks,
+)
 from pipeline_profiler.profiling.record.session import MOST_BYTES
 from pipeline_profiler.ui.sessions import nearby
 from pipeline_profiler.ui.texts import choose_of_link, drawing, write_pairs, write_text
@@ -32,8 +38,9 @@ def page() -> None:
         return
     name = choose_of_link("Document", "checks", list(known))
     made = _loaded(known[name], known[name].stat().st_mtime_ns)
-    counts = ", ".join(f"{made.count(v)} {v}" for v in STATES)
-    write_text(f"{made.verdict}: {made.subject} ({counts})", strong=True)
+    counts = made.counts
+    head = f"{overall_state(counts)}: {made.subject} ({counts_text(counts)})"
+    write_text(head, strong=True)
     write_text(made.ended)
     if made.answers:
         st.dataframe(answers_frame(made), hide_index=True, width="stretch")

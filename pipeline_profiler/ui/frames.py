@@ -1,7 +1,6 @@
-"""A session as the tables that the page draws: arms, causes, stages, a time line, slow samples.
+"""A session as the tables that the page draws: configurations, causes, stages, samples.
 
-Pure functions of a `Session`; no Streamlit, no thresholds of their own. Times are in ms, positions
-on the time line in s since the start of the first recorded loop.
+Pure functions of a `Session`. Times are in ms, positions on the time line in s.
 """
 
 from __future__ import annotations
@@ -62,9 +61,7 @@ def _periods(session: Session, arm: Arm) -> list[float]:
 
 
 def other_step(a: Session, b: Session) -> str:
-    """Return a sentence where the training steps themselves differ too much to compare loaders; ""
-    where they do not, or were not measured alone.
-    """
+    """Return a sentence if the training steps differ too much to compare loaders, else ""."""
     means = []
     for session in (a, b):
         values = [v for v in _periods(session, Arm.RESIDENT) if v > 0]
@@ -98,11 +95,7 @@ def next_text(session: Session) -> str:
 
 
 def step_parts(session: Session) -> pl.DataFrame:
-    """Return `part, share, low, high, start, end, end_low, end_high` of a step, from its own
-    computing to what the loader adds; shares of the last arm's step, which add up to one.
-
-    A part below nothing is noise and is drawn as nothing. Empty where the arms do not split a step.
-    """
+    """Return `part, share, low, high, start, end, end_low, end_high` of a step, in shares of 1."""
     parts = session.results.get("parts") or {}
     measured = [(name, key, parts[key]) for name, key in STEP_PARTS.items() if key in parts]
     rows: list[tuple[str, float, float | None, float | None]] = [
@@ -125,9 +118,7 @@ def step_parts(session: Session) -> pl.DataFrame:
 
 
 def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
-    """Return ready depth and stalls of the first recorded loop, at most `most` steps; None without
-    one.
-    """
+    """Return ready depth and stalls of the first recorded loop, at most `most` steps; else None."""
     timed = recorded(session)
     if timed is None:
         return None
@@ -167,10 +158,7 @@ def _depth(timed: Window, origin: int, last: int) -> pl.DataFrame:
 
 
 def slow_samples_frame(session: Session, lookup: Lookup | None = None) -> pl.DataFrame:
-    """Return the slowest samples with what an index knows of them: size, pixels, format.
-
-    `lookup` maps the samples' names or paths to facts; a sample it does not know has none.
-    """
+    """Return the slowest samples with size, pixels and format of `lookup` (by name or path)."""
     rows = session.probes.slow_samples or slowest_samples(Windows(session).arm(Arm.WARM), 20)
     names = [str(row.get("path", row["key"])) for row in rows]
     known = lookup(names) if lookup is not None and names else {}

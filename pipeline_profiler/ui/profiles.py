@@ -1,7 +1,6 @@
-"""Profiles: what a session says, with its evidence: causes, arms, stages, a time line, the rest.
+"""Profiles: what a session says, with its evidence: causes, configurations, stages, a time line.
 
-What the report prints comes from `report_sections.sections`, so a section added there appears here.
-Texts of a session (names of stages and samples, sentences) are shown as text: never as Markdown.
+Sections are those of the report. Texts of a session are shown as text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import streamlit as st
 
 from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_stored
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections, split_causes
@@ -120,11 +119,8 @@ def _open(name: str) -> Session:
 @st.cache_resource(max_entries=4, show_spinner="Reading the session …")
 def _loaded(path: Path, changed: int) -> Session:
     session = Session.load(path)
-    judge_stored(session)
+    judge_session(session)
     return session
-
-
-# ---- what it says ----
 
 
 def _head(name: str, session: Session) -> None:

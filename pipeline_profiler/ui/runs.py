@@ -48,9 +48,7 @@ def page() -> None:
 
 
 def tables_of_runs() -> dict[Path, list[RunRow]]:
-    """Return the tables of runs that have rows: the one that commands write to, and any
-    `runs.sqlite` here, in ./runs and in or beside what the app was started with.
-    """
+    """Return the tables of runs with rows: of commands, here, in ./runs and near the inputs."""
     given = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
     folders = [Path(), Path("runs"), *(folder for one in given for folder in (one, one.parent))]
     usual = default_file(os.environ)

@@ -1,18 +1,16 @@
 """Which sessions the page may open: those named on the command line, found nearby, or uploaded.
 
-A link names one of these and never a path, so it can open nothing else on the disk. A file that is
-no session, or of a newer version, is one sentence.
+A link names one of these and never a path.
 """
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_stored
+from pipeline_profiler.profiling.record.session import Session, open_unpacked
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")
@@ -21,9 +19,7 @@ HEAD = 400  # bytes that tell a session from other JSON
 
 
 def nearby(schema: bytes = b"profile/") -> dict[str, Path]:
-    """Return files of a schema by name: as given on the command line, then those in known folders,
-    the latest first.
-    """
+    """Return files of a schema by name: those given, then those found, the latest first."""
     given = [Path(word) for word in sys.argv[1:] if word.endswith(ENDINGS)]
     found = [p for folder in FOLDERS for p in sorted(Path(folder).glob("*.json*"))]
     sessions: dict[str, Path] = {}
@@ -58,11 +54,8 @@ def title(name: str) -> str:
 def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
     """Say whether a file begins as a session (a document of the schema) of any version does."""
     try:
-        with path.open("rb") as file:
+        with open_unpacked(path) as file:
             head = file.read(HEAD)
-        if head[:2] == b"\x1f\x8b":
-            with gzip.open(path) as packed:
-                head = packed.read(HEAD)
     except (OSError, EOFError):
         return False
     return b'"schema"' in head and b'"' + schema in head
@@ -71,5 +64,5 @@ def looks_like_one(path: Path, schema: bytes = b"profile/") -> bool:
 def read(data: bytes, name: str) -> Session:
     """Read an uploaded session; raises ProfileError for anything else."""
     session = Session.parse(data, name)
-    judge_stored(session)
+    judge_session(session)
     return session

@@ -55,9 +55,7 @@ def write_notice(words: str) -> None:
 
 @contextmanager
 def drawing(failed: str) -> Iterator[None]:
-    """Make what goes wrong a sentence: a page must never show a traceback. `failed` may name the
-    {kind} of the error and what it {said}.
-    """
+    """Turn an error into a sentence; `failed` may use {kind} and {said} of the error."""
     try:
         yield
     except ProfileError as error:

@@ -1,4 +1,4 @@
-"""Manifests, settings, runs, ledgers and folder trees with something wrong in them."""
+"""Manifests, settings, runs, decisions and folder trees with something wrong in them."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _toml(rng: Random) -> str:
     return rng.choice((rng.choice(strange), json.dumps(rng.choice(TEXTS)), str(rng.choice(small))))
 
 
-# ---- runs and ledgers ----
+# ---- runs and decisions ----
 
 
 WRONG: tuple[Any, ...] = (
@@ -230,8 +230,7 @@ WRONG: tuple[Any, ...] = (
     *('[["a", "b"]]', '{"subject": null}', "drop", "relabel", "2020-01-01", "a\nb", "9" * 400),
 )  # fmt: skip
 COLUMNS = (
-    "id", "batch", "at", "by", "kind", "subject", "content_hash", "verb", "value", "note",
-    "evidence", "digest",
+    "id", "batch", "by", "kind", "subject", "content_hash", "verb", "value", "note", "evidence",
 )  # fmt: skip
 STATEMENTS = (
     "DELETE FROM decisions WHERE id = 1", "DELETE FROM decisions", "DROP TABLE decisions",
@@ -239,25 +238,26 @@ STATEMENTS = (
     "ALTER TABLE decisions ADD COLUMN x", "ALTER TABLE undos RENAME COLUMN batch TO b",
     "PRAGMA user_version = 0", "PRAGMA user_version = 1", "PRAGMA user_version = 9",
     "PRAGMA user_version = -1", "PRAGMA application_id = 7", "CREATE VIEW v AS SELECT 1",
-    "INSERT INTO undos VALUES (99, 'x', 'y', 1, 'z')", "INSERT INTO undos SELECT 9,8,7,6,5",
+    "INSERT INTO undos VALUES (99, 1, 'x', 'y')", "INSERT INTO undos SELECT 9,8,7,6",
     "UPDATE decisions SET batch = 1", "UPDATE decisions SET id = -id",
-    "UPDATE undos SET batch = 'x'", "PRAGMA journal_mode = WAL",
+    "UPDATE undos SET batch = 'x'", "PRAGMA journal_mode = WAL", "DELETE FROM batches",
+    "UPDATE batches SET at = x'00'", "DROP VIEW log", "DROP TABLE batches",
 )  # fmt: skip
 
 
-def damage_ledger(rng: Random, run: Path) -> None:
-    """Damage decisions.sqlite, decisions.chain or both, in bytes or in rows."""
-    ledger, chain = run / "decisions.sqlite", run / "decisions.chain"
+def damage_decisions(rng: Random, run: Path) -> None:
+    """Damage decisions.sqlite, decisions.jsonl or both, in bytes or in rows."""
+    database, copy = run / "decisions.sqlite", run / "decisions.jsonl"
     for _ in range(rng.choice((1, 1, 2))):
-        rng.choice((_damage_rows, _damage_rows, _damage_file))(rng, ledger)
+        rng.choice((_damage_rows, _damage_rows, _damage_file))(rng, database)
         if rng.random() < 0.4:
-            rng.choice((_damage_file, _damage_lines))(rng, chain)
+            rng.choice((_damage_file, _damage_lines))(rng, copy)
 
 
-def _damage_rows(rng: Random, ledger: Path) -> None:
-    """Change rows as a program could that knows neither the triggers nor the digests."""
+def _damage_rows(rng: Random, database: Path) -> None:
+    """Change rows as a program could that does not know the triggers."""
     try:
-        with closing(sqlite3.connect(ledger)) as con:
+        with closing(sqlite3.connect(database)) as con:
             names = con.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
             for (name,) in names:
                 con.execute(f"DROP TRIGGER {name}")
@@ -272,7 +272,7 @@ def _damage_rows(rng: Random, ledger: Path) -> None:
                     con.execute(sql, [value, rng.randint(1, 4)])
             con.commit()
     except (sqlite3.Error, OSError):
-        _damage_file(rng, ledger)
+        _damage_file(rng, database)
 
 
 def _damage_lines(rng: Random, path: Path) -> None:
@@ -310,14 +310,14 @@ def _damage_file(rng: Random, path: Path) -> None:
 
 
 def damage_run(rng: Random, run: Path) -> None:
-    """Damage one to three files of a run, the ledger left out."""
+    """Damage one to three files of a run, the decisions left out."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         left = ("decisions", MARKER)
         files = sorted(p for p in run.rglob("*") if p.is_file() and not p.name.startswith(left))
         if not files:
             return
         path = rng.choice(files)
-        documents = [p for p in files if p.name in ("CURRENT", "generation.json")]
+        documents = [p for p in files if p.name == "CURRENT"]
         if documents and rng.random() < 0.5:
             path = rng.choice(documents)
         rng.choice(DAMAGES if path in documents else (_damage_file,))(rng, path)

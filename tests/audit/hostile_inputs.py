@@ -23,7 +23,7 @@ from random import Random
 from audit.cli.ending import exit_code_of
 from audit.cli.main import app
 from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action
 from preflight import terminal
 from tests.audit import hostile_files as files
@@ -59,7 +59,7 @@ def make_place(reviewed_run: Path, folder: Path) -> Place:
     decide_samples(run, ["test/dog/1.jpg"], Action.RELABEL, "cat")
     decide_findings(run, [next(iter(findings(run, "IMG001")))], Action.FALSE_POSITIVE)
     decide_samples(run, ["train/dog/1.jpg"], Action.KEEP)
-    Ledger(run).undo()
+    DecisionStore(run).undo()
     return Place(folder / "pets", run, folder / "case")
 
 
@@ -128,9 +128,9 @@ def _configure(path: Path) -> None:
     configure_checks(None, load_config(path).thresholds)
 
 
-def _ledger(rng: Random, place: Place) -> list[Call]:
+def _decisions(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
-    files.damage_ledger(rng, run)
+    files.damage_decisions(rng, run)
     return (
         rng.sample(_readers(run), 3)
         + rng.sample(_writers(run), 1)
@@ -141,7 +141,7 @@ def _ledger(rng: Random, place: Place) -> list[Call]:
 def _run(rng: Random, place: Place) -> list[Call]:
     run = Path(shutil.copytree(place.run, place.folder / "run"))
     files.damage_run(rng, run)
-    return [*rng.sample(_readers(run), 3), ["verify", str(run), "--repair"], ["report", str(run)]]
+    return [*rng.sample(_readers(run), 3), ["verify", str(run)], ["report", str(run)]]
 
 
 def _readers(run: Path) -> list[Call]:
@@ -162,14 +162,15 @@ def _readers(run: Path) -> list[Call]:
 def _writers(run: Path) -> list[Call]:
     one = str(run)
     return [
-        ["verify", one, "--repair"], ["decide", one, "--undo", "--anyone"],
+        ["recheck", one], ["decide", one, "--undo", "--anyone"],
         ["decide", one, "train/cat/0.jpg", "--as", "drop"],
         ["decide", one, "--code", "DUP001", "--rule", "largest", "--yes"],
     ]  # fmt: skip
 
 
 KINDS: dict[str, Callable[[Random, Place], list[Call]]] = {
-    "manifest": _manifest, "layout": _layout, "config": _config, "ledger": _ledger, "run": _run,
+    "manifest": _manifest, "layout": _layout, "config": _config, "decisions": _decisions,
+    "run": _run,
 }  # fmt: skip
 
 

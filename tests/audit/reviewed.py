@@ -14,7 +14,7 @@ from PIL import Image
 from audit.checking.runner import configure_checks, run_checks
 from audit.decisions.waivers import apply_decisions
 from audit.picture.features import FEATURE_ROW, MEASURED
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.run.tables import SAMPLES
 from audit.scanning import scanning
@@ -63,7 +63,7 @@ def scan(root: Path, run: Path) -> Path:
 
 def findings(run: Path, code: str) -> dict[str, list[str]]:
     """The findings of a code: sample ids by fingerprint."""
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         rows = store.query(
             "SELECT fingerprint, list(sample_id ORDER BY sample_id) FROM findings "
             "JOIN finding_samples USING (fingerprint) WHERE code = ? GROUP BY 1 ORDER BY 2",
@@ -111,8 +111,8 @@ def made_run(
                            "position": place, "score": 5.0})  # fmt: skip
         rows.append({name: value for name, value in row.items() if name in known})
         metadata.append({"sample_id": row["id"]} | {n: v for n, v in row.items() if n not in known})
-    building = generations.building(run)
-    with Store.create(building / generations.MEASUREMENTS) as store:
+    building = run_version.building_folder(run)
+    with Store.create(building / run_version.MEASUREMENTS) as store:
         store.create_measurements(FEATURE_ROW)
         names = [c.name for c in SAMPLES]
         store.append("samples", [{n: row.get(n) for n in names} for row in rows])
@@ -129,5 +129,5 @@ def made_run(
         target = building / "findings-0001.duckdb"
         run_checks(store, target, configure_checks(judged, {}), lambda done, total: None)
         store.checkpoint()
-    generations.publish(run, target.name)
+    run_version.publish(run, target.name)
     return run

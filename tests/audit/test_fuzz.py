@@ -19,7 +19,7 @@ from tests.audit.hostile_inputs import KINDS, Broken, Place, answer, make_case, 
 
 pytestmark = pytest.mark.slow
 
-CASES = {"manifest": 60, "layout": 30, "config": 60, "ledger": 5, "run": 4}
+CASES = {"manifest": 60, "layout": 30, "config": 60, "decisions": 5, "run": 4}
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +75,17 @@ def copy_of(place: Place) -> Path:
     return Path(shutil.copytree(place.run, place.folder / "run"))
 
 
-def test_a_folder_in_the_place_of_the_ledger_is_repaired(place: Place) -> None:
+def test_a_folder_in_place_of_the_decisions_is_moved_aside(place: Place) -> None:
     run = copy_of(place)
     (run / "decisions.sqlite").unlink()
     (run / "decisions.sqlite").mkdir()
     assert answer(["decide", str(run), "--log"]) == 2
     assert answer(["verify", str(run)]) == 1
-    assert answer(["verify", str(run), "--repair"]) == 0
+    assert answer(["decide", str(run), "--from", str(run / "decisions.jsonl")]) == 0
     assert answer(["decide", str(run), "--log"]) == 0
 
 
-def test_a_ledger_that_is_a_link_to_itself_is_answered(place: Place) -> None:
+def test_decisions_that_are_a_link_to_itself_are_answered(place: Place) -> None:
     run = copy_of(place)
     (run / "decisions.sqlite").unlink()
     (run / "decisions.sqlite").symlink_to("decisions.sqlite")
@@ -94,7 +94,8 @@ def test_a_ledger_that_is_a_link_to_itself_is_answered(place: Place) -> None:
         ["decide", "--log"],
         ["decide", "--undo"],
         ["verify"],
-        ["verify", "--repair"],
+        ["decide", "--from", str(run / "decisions.jsonl")],
+        ["decide", "--log"],
     ):
         assert answer([*words[:1], str(run), *words[1:]]) in (0, 1, 2), words
 
@@ -104,7 +105,7 @@ def test_a_ledger_that_is_a_link_to_itself_is_answered(place: Place) -> None:
     [("evidence", "{"), ("evidence", "[]"), ("evidence", '{"members": 1}'), ("note", b"\xff")],
     ids=["json", "list", "members", "bytes"],
 )
-def test_a_value_that_no_ledger_holds_is_damage(place: Place, column: str, value: object) -> None:
+def test_a_value_that_no_decision_has_is_damage(place: Place, column: str, value: object) -> None:
     run = copy_of(place)
     with closing(sqlite3.connect(run / "decisions.sqlite")) as con:
         con.execute("DROP TRIGGER decisions_update")
@@ -112,4 +113,6 @@ def test_a_value_that_no_ledger_holds_is_damage(place: Place, column: str, value
         con.commit()
     assert answer(["report", str(run)]) == 2
     assert answer(["decide", str(run), "--log"]) == 2
-    assert answer(["verify", str(run), "--repair"]) == 0
+    assert answer(["verify", str(run)]) == 1
+    assert answer(["decide", str(run), "--from", str(run / "decisions.jsonl")]) == 0
+    assert answer(["report", str(run), "--json"]) == 0

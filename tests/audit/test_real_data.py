@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 
 from audit.picture.decode import DecodeError, Limits, decode_picture
 from audit.picture.reading import read_bytes
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 

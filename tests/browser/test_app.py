@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from tests.browser.app import PATIENCE_MS, Visitor
 from tests.browser.conftest import LABEL, NAME, Served
 
@@ -90,11 +90,11 @@ def test_a_group_is_decided_with_the_keyboard_taken_back_and_exported(
     first = strip.get_attribute("data-finding")
     visitor.press("a", "Keeper rule applied")
     visitor.says("8 groups")
-    dropped = [d.subject for d in Ledger(run).log() if d.kind == "sample"]
+    dropped = [d.subject for d in DecisionStore(run).log() if d.kind == "sample"]
     assert dropped
     visitor.press("u", "Undid")
     visitor.says("9 groups")
-    assert all(d.undone for d in Ledger(run).log())
+    assert all(d.undone for d in DecisionStore(run).log())
     visitor.page.locator(f'.queue[data-finding="{first}"]').wait_for()  # a key is about this one
     visitor.press("a", "Keeper rule applied")
     visitor.says("8 groups")
@@ -148,7 +148,7 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
     search.press_sequentially("kdfnpu")  # no keys of the page
     search.press("Enter")
     visitor.says("No finding fits these filters")
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
     search.fill("")
     search.press("Enter")
     visitor.says("2 findings")
@@ -164,7 +164,7 @@ def test_a_note_and_a_class_stay_until_the_finding_is_relabelled(
     page.get_by_label("Note, kept with the decision").press("Enter")
     relabel.click()
     visitor.says("Relabelled to fish")
-    last = Ledger(run).log()[0]  # the newest first
+    last = DecisionStore(run).log()[0]  # the newest first
     assert (last.verb.value, last.value, last.note) == ("relabel", "fish", "seen by hand")
     visitor.press("u", "Undid")
 
@@ -175,7 +175,7 @@ def test_after_a_turned_page_a_decision_still_redraws_the_rest(
     run = app.runs["walked"]
     visitor.open("explore?run=walked")
     visitor.says("307 files, page 1")
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.press("PageDown", "page 2")
     card = visitor.page.locator(".gallery").last.locator(".card").first  # below the extremes
     name = card.get_attribute("data-id")
@@ -184,8 +184,8 @@ def test_after_a_turned_page_a_decision_still_redraws_the_rest(
     visitor.page.get_by_role("button", name="Drop 1 selected").click()
     visitor.says("Dropped: 1 sample")
     visitor.says(f"Last: drop of {str(name).rsplit('/', 1)[-1]}")
-    assert len(Ledger(run).log()) == before + 1
-    assert Ledger(run).log()[0].verb.value == "drop"
+    assert len(DecisionStore(run).log()) == before + 1
+    assert DecisionStore(run).log()[0].verb.value == "drop"
     visitor.says("page 2")
     visitor.press("u", "Undid")
 

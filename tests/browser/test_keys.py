@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from audit.browse.label_review import review_labels
-from audit.decisions.ledger import Decision, Ledger
+from audit.decisions.store import Decision, DecisionStore
 from audit.records import Action
+from audit.results.label_review import review_labels
+from audit.results.results import open_results
 from audit.ui.queue import FIRST
 from tests.browser.app import REVIEWER, VIEWER, Visitor
 from tests.browser.conftest import Served
@@ -74,7 +75,7 @@ def test_keys_typed_fast_are_all_recorded_and_survive_a_reload(
 
 def test_keys_act_on_the_picture_in_front_and_not_behind_it(visitor: Visitor, app: Served) -> None:
     run, page = app.runs["typed"], visitor.page
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.open("duplicates?run=typed&code=DUP003")
     page.locator(".gallery .card").first.click()
     page.get_by_role("dialog").get_by_role("button", name="Keep").wait_for()
@@ -83,7 +84,7 @@ def test_keys_act_on_the_picture_in_front_and_not_behind_it(visitor: Visitor, ap
     page.keyboard.press("k")
     page.get_by_role("dialog").get_by_text("Kept: 1 sample").wait_for()
     visitor.rest()
-    done = Ledger(run).log()
+    done = DecisionStore(run).log()
     assert [(d.verb, d.subject) for d in done[: len(done) - before]] == [(Action.KEEP, shown)]
     page.keyboard.press("ArrowRight")
     page.get_by_role("dialog").get_by_text("Kept: 1 sample").wait_for(state="detached")
@@ -92,7 +93,7 @@ def test_keys_act_on_the_picture_in_front_and_not_behind_it(visitor: Visitor, ap
 
 def test_groups_are_decided_by_one_digit_each(visitor: Visitor, app: Served) -> None:
     run, page = app.runs["grouped"], visitor.page
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.open("duplicates?run=grouped")
     shown: list[str] = []
     for _ in range(FIRST + 6):  # more than the browser holds at first
@@ -112,7 +113,7 @@ def test_groups_are_decided_by_one_digit_each(visitor: Visitor, app: Served) -> 
 
 def test_boxes_and_labels_are_decided_by_key(visitor: Visitor, app: Served) -> None:
     run, page = app.runs["grouped"], visitor.page
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.open("findings?run=grouped&code=BOX002")
     strip = page.locator(".queue[data-finding]").first
     strip.get_by_text("X fixes it as shown").wait_for()
@@ -164,7 +165,7 @@ def test_two_people_decide_at_once_and_each_takes_back_their_own(
     run, each = app.runs["shared"], 12  # more than the browser holds at first
     there, looking = browser.new_context(), browser.new_context()
     bob = Visitor(there.new_page(), app.links[REVIEWER], "Bob")
-    suspects = review_labels(run, 61).rows["id"].to_list()
+    suspects = review_labels(open_results(run), 61).rows["id"].to_list()
     visitor.open(f"labels?run=shared&suspect={suspects[0]}")
     bob.open(f"labels?run=shared&suspect={suspects[60]}")
     for tab in (visitor, bob):
@@ -178,9 +179,9 @@ def test_two_people_decide_at_once_and_each_takes_back_their_own(
             tab.page.keyboard.press("k")
     for tab in (visitor, bob):
         tab.saved()
-    made = Counter((d.by, d.verb) for d in Ledger(run).log())
+    made = Counter((d.by, d.verb) for d in DecisionStore(run).log())
     assert made == {("Ada", Action.KEEP): each, ("Bob", Action.KEEP): each}
-    assert len({d.subject for d in Ledger(run).log()}) == 2 * each
+    assert len({d.subject for d in DecisionStore(run).log()}) == 2 * each
     eve.says(f"{2 * each} samples decided")  # by itself
     eve.page.keyboard.press("k")
     eve.says("You can only look")
@@ -190,9 +191,9 @@ def test_two_people_decide_at_once_and_each_takes_back_their_own(
         visitor.page.keyboard.press("u")
     visitor.saved()
     visitor.says("You have no decision to undo")
-    left = [d.by for d in Ledger(run).log() if not d.undone]
+    left = [d.by for d in DecisionStore(run).log() if not d.undone]
     assert left == ["Bob"] * (each - 1)
-    assert len(Ledger(run).log()) == 2 * each
+    assert len(DecisionStore(run).log()) == 2 * each
     for context, other in ((there, bob), (looking, eve)):
         assert other.errors == []
         context.close()
@@ -220,7 +221,7 @@ def test_a_page_is_one_entry_keeps_its_filters_and_lists_its_keys(visitor: Visit
 
 def test_a_button_pressed_fast_decides_what_is_shown(visitor: Visitor, app: Served) -> None:
     run, page = app.runs["clicked"], visitor.page
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.open("duplicates?run=clicked")
     strip = page.locator(".queue[data-finding]").first
     strip.wait_for()
@@ -243,7 +244,7 @@ def test_a_button_pressed_fast_decides_what_is_shown(visitor: Visitor, app: Serv
 
 def test_an_open_picture_is_decided_as_fast_as_it_is_typed(visitor: Visitor, app: Served) -> None:
     run, page = app.runs["clicked"], visitor.page
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.open("explore?run=clicked&labelling=yes")
     front = _open_first(visitor)
     typed: list[tuple[str | None, Action]] = []
@@ -276,7 +277,7 @@ def test_an_open_picture_is_decided_as_fast_as_it_is_typed(visitor: Visitor, app
 
 def test_selected_cards_are_decided_by_each_press(visitor: Visitor, app: Served) -> None:
     run, page = app.runs["clicked"], visitor.page
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     visitor.open("explore?run=clicked")
     card = page.locator(".gallery .card").first
     name = card.get_attribute("data-id")
@@ -313,4 +314,4 @@ def _click(page: Any, selector: str) -> None:
 
 def _since(run: Any, before: int) -> list[Decision]:
     """The decisions after the first so many, in their order."""
-    return list(reversed(Ledger(run).log()))[before:]
+    return list(reversed(DecisionStore(run).log()))[before:]

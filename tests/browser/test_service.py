@@ -20,9 +20,9 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.browse.people import ADMIN, REVIEWER, People
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.interface import Run
+from audit.service.people import ADMIN, REVIEWER, People
 from audit.ui.server import command
 from tests.audit.service.test_serve import free_port
 from tests.browser.app import PATIENCE_MS, Visitor, wait_for
@@ -186,7 +186,7 @@ def test_a_leak_of_the_night_is_told_seen_decided_and_remembered(
     run = Run(night.folder / "runs/pets")
     came = run.history.to_dicts()[-1]
     assert (came["files"], came["came"] > 0) == (25, True)
-    assert [one.by for one in Ledger(run.path).log()] == ["Ada"]
+    assert [one.by for one in DecisionStore(run.path).log()] == ["Ada"]
     # from elsewhere: a scan and a profile, which leave nothing but figures
     monkeypatch.setenv("PREFLIGHT_TOKEN", night.tokens["Ada"])
     elsewhere = [sys.executable, "-m", "audit", "scan", str(pets), "--out", str(night.folder / "x")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from tests.sample_data.conftest import SAMPLE_DATA

@@ -1,13 +1,8 @@
 """Relate: which pictures of a dataset show the same thing, once a scan, stored for all to read.
 
-Rows are distinct pictures (pixel hashes), not files: copies fall together before anything is
-compared, and a copied folder costs nothing. What the search finds goes into tables of the
-measurements database: `pairs`, `groups` and `relate_facts`; checks, export, show and subsets only
-read them. What took time to find is kept in `rechecks`, `rejected_pairs` and `search_state` and
-carried over from the previous generation.
-
-Everything is ordered by pixel hash, so neither the order of the listing nor the number of workers
-shows in the result. Memory: about 4 kB a picture.
+Rows are distinct pictures (pixel hashes), not files, in the order of their hashes. Results go into
+the tables `pairs`, `groups` and `relate_facts`; `rechecks`, `rejected_pairs` and `search_state`
+carry work over to the next scan.
 """
 
 from __future__ import annotations
@@ -70,11 +65,11 @@ def relate_pictures(
 ) -> None:
     """Fill `pairs`, `groups` and `relate_facts` from the measured pictures of `store`.
 
-    `run` holds the signatures; `executor` opens files for full-resolution checks; `more_hashes`
-    are measured columns whose close pairs are candidates as well; `known` is what an earlier scan
-    decided (see `load_pair_cache`); with a `place` that the executor's workers see, the search is
-    spread over them (`audit.neighbors.shared_search`); `progress` gets (pictures done, all), by the
-    share of the work.
+    `run` holds the signatures; `executor` opens files for full-resolution checks; `more_hashes`:
+    measured columns whose close pairs are candidates as well; `known`: see `load_pair_cache`; with
+    a `place` that the executor's workers see, they share the search
+    (`audit.neighbors.shared_search`); `progress` gets (pictures done, all), by the share of the
+    work.
     """
     pictures = store.query(PICTURES)
     progress(0, len(pictures))

@@ -1,17 +1,9 @@
 """Signatures on disk: what near-duplicate search needs of a picture, without opening it again.
 
-A scan writes them as Parquet files under `RUN/signatures/`, some thousands to a file, each named
-by the hash of its content and never changed. Rows are (content hash, 1,233 bytes), so files belong
-to no generation: a picture that two generations share is stored once, and a re-check or a
-comparison with new images reads no pixels. They are kept out of DuckDB because a gigabyte of blobs
-would be copied with every generation.
-
-Written before the feature rows of the same files: a scan killed in between repeats some work and
-never lacks a signature. Reading 100,000 takes about 0.2 s.
-
-A part that is damaged is read by nobody, so
-its pictures count as having no signature, and the next scan reads them again. A repair moves such
-parts aside. 60,000 pictures take about 0.2 s.
+A scan writes Parquet files of (content hash, 1,233 bytes) under `RUN/signatures/`, each named by
+the hash of its content and never changed, so versions share them. They are written before the
+feature rows, so a scan that is killed never lacks a signature. A part that does not match its name
+is ignored, and the next scan replaces it.
 """
 
 from __future__ import annotations
@@ -25,8 +17,8 @@ import numpy.typing as npt
 
 from audit.errors import RunError
 from audit.picture.signatures import SIGNATURE_DTYPE, SIGNATURE_VERSION, Signatures
-from audit.run import generations
-from audit.run.healing import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart, set_aside
+from audit.run import run_version
+from audit.run.checked_parts import ABSENT, DAMAGED, SCAN, SOUND, CheckedPart
 from audit.run.parts import PARTS, is_whole, part_name, read_named_part, write_named_part
 from audit.run.reuse import PREVIOUS, UNSIGNED
 from audit.run.store import Store
@@ -64,10 +56,7 @@ def name_parts(run: Path) -> str:
 
 
 def stored_hashes(run: Path) -> pl.DataFrame:
-    """Return the content hashes whose signature can be loaded, as the column `content_hash`.
-
-    All parts are read and compared with their digests: 1,000,000 pictures take about a second.
-    """
+    """Return the content hashes whose signature can be loaded, as the column `content_hash`."""
     import polars as pl
 
     names = ["content_hash"]
@@ -111,25 +100,25 @@ def _hits(path: Path, wanted: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Sign
     return held["place"].to_numpy().astype(np.int64), np.frombuffer(packed, SIGNATURE_DTYPE)
 
 
-# ---- verification ----
-
-
 PUBLISHED_WITH = "signature_parts"
-"""The fact of a run that names the parts of signatures its generation was published with."""
+"""The fact of a run that names the parts of signatures its version was published with."""
 
 
 def signed_pictures(store: Store, run: Path) -> pl.DataFrame | None:
     """Return the pictures whose signature is stored, as the column `content_hash`.
 
-    None where they are all those of the generation that is attached as `previous`: the parts are
+    None where they are all those of the version that is attached as `previous`: the parts are
     those of when it was published, and whole. `store` is that of a scan that has just listed its
     source.
     """
     if PREVIOUS not in store.attached or store.scalar("SELECT count(*) FROM features"):
         return stored_hashes(run)  # an unfinished scan may have signed others
     published = store.scalar("SELECT value FROM previous.meta WHERE key = ?", [PUBLISHED_WITH])
-    if published == name_parts(run) and all(whole for _, whole in list_parts(run)):
-        return None
+    if published == name_parts(run):
+        damaged = [path for path, whole in list_parts(run) if not whole]
+        run_version.remove_files(damaged)
+        if not damaged:
+            return None
     return stored_hashes(run)
 
 
@@ -147,20 +136,11 @@ def check_signatures(run: Path) -> CheckedPart:
 
 
 def _count_lacking(run: Path) -> int:
-    """Return how many measured pictures of the current generation have no signature stored."""
+    """Return how many measured pictures of the current version have no signature stored."""
     try:
-        with generations.open_run(run) as store:
-            generations.with_own_tables(store)
+        with run_version.open_run(run) as store:
+            run_version.with_own_tables(store)
             store.create_from("signed", stored_hashes(run))
             return int(store.scalar(f"SELECT count(*) FROM features f WHERE {UNSIGNED}"))
-    except RunError:  # a damaged generation is a part of its own
+    except RunError:  # a damaged version is a part of its own
         return 0
-
-
-def repair_signatures(run: Path) -> list[str]:
-    """Move damaged parts aside; returns what was done. The caller holds the run."""
-    damaged = [path for path, whole in list_parts(run) if not whole]
-    if not damaged:
-        return []
-    aside = set_aside(run, *damaged)
-    return [f"{len(damaged):,} parts of {FOLDER} moved to {aside.name}/"]

@@ -30,6 +30,7 @@ def load_pair_cache(store: Store, schema: str = "") -> PairCache:
     """Return what a scan decided about pairs of pixel hashes: to pass as `known`."""
     rechecks = store.query(f"SELECT a, b, contrast FROM {schema}rechecks")
     rejected = store.query(f"SELECT pair FROM {schema}rejected_pairs ORDER BY pair")
+    said = store.query(f"SELECT a, b, similarity, overlap, transformation FROM {schema}pairs")
     return PairCache(
         {
             (bytes.fromhex(a), bytes.fromhex(b)): math.nan if contrast is None else contrast
@@ -38,7 +39,7 @@ def load_pair_cache(store: Store, schema: str = "") -> PairCache:
         rejected["pair"].to_numpy().astype(np.uint64),
         _load_recall(store, schema),
         **unpack_search_state(store.scalar(f"SELECT arrays FROM {schema}search_state")),
-        words=_load_words(store, schema),
+        words={(a, b, float(s), float(o)): words for a, b, s, o, words in said.iter_rows()},
     )
 
 
@@ -73,11 +74,6 @@ def unpack_search_state(state: bytes | None) -> dict[str, Any]:
         for name, kind in PARTS.items()
         if f"{name}.codes" in arrays or f"{name}.prints" in arrays
     }
-
-
-def _load_words(store: Store, schema: str) -> dict[tuple[str, str, float, float], str]:
-    rows = store.query(f"SELECT a, b, similarity, overlap, transformation FROM {schema}pairs")
-    return {(a, b, float(s), float(o)): words for a, b, s, o, words in rows.iter_rows()}
 
 
 def _load_recall(store: Store, schema: str) -> KnownRecall | None:

@@ -50,10 +50,7 @@ def format_of(path: str) -> PackFormat | None:
 
 
 def read_packed(uri: str, limit: int) -> bytes:
-    """Return the bytes of a member by its uri; raises ReadingError, OSError.
-
-    `limit` is the most bytes that a member may have: more is a bomb.
-    """
+    """Return the bytes of a member by its uri; raises ReadingError, OSError."""
     form, path, key = member_place(uri)
     found = pack_formats().get(form)
     if found is None:

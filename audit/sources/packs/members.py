@@ -1,10 +1,7 @@
 """What is inside a pack: a member, where its bytes lie, and what can be wrong with either.
 
 A member's uri is `pack+FORMAT://PATH#KEY`: the path of the pack, percent-encoded, and a key that
-its format understands. It says where the bytes are, as an absolute path does for a file.
-
-The process that reads members keeps their packs open: opening one costs more than a member. What is
-read of packs that hold numbers is a picture of an array, as PNG.
+its format understands. The reading process keeps packs open; numbers become a PNG.
 """
 
 from __future__ import annotations
@@ -97,9 +94,6 @@ def open_pack(path: str) -> IO[bytes]:
 def is_distant(path: str) -> bool:
     """Return whether a pack is an object of a store."""
     return "://" in path
-
-
-# ---- packs kept open ----
 
 
 KEPT = 4

@@ -1,9 +1,8 @@
 """NumPy arrays of pictures, `.npy` and `.npz`, and HDF5: a member is one entry of the first axis.
 
 An array is (n, height, width[, channels]) of whole numbers, or of 0 to 1; labels are an array of
-one number or word each: `y` beside `x`, `labels` beside `images`, `y_train` beside `x_train`. A
-split is what the name says. Pictures are encoded as PNG when they are read, without loss. Arrays of
-Python objects are not opened: reading them could run what they contain.
+one number or word each: `y` beside `x`, `labels` beside `images`, `y_train` beside `x_train`.
+Arrays of Python objects are not opened: reading them could run what they contain.
 """
 
 from __future__ import annotations

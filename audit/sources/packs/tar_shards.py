@@ -1,8 +1,7 @@
 """Tar archives, shards of WebDataset among them: a member is a range of bytes of the file.
 
-Headers are read once, about 20 microseconds each; data is skipped by seeking. Behind a damaged
-header the next sound one is looked for, so that what lies behind it is read. An archive that is
-compressed as a whole has no ranges: it is named, with the fix.
+Data is skipped by seeking; behind a damaged header the next sound one is looked for. An archive
+that is compressed as a whole has no ranges: it is named, with the fix.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ def list_members(path: str) -> Iterator[PackMember]:
                     gap = _damaged_bytes(path, end, entry.offset)
                     if gap:
                         lost, first_lost = lost + gap, end if first_lost < 0 else first_lost
-                    end = entry.offset_data + _padded(entry)
+                    stored = entry.size if entry.isreg() or entry.type == tarfile.AREGTYPE else 0
+                    end = entry.offset_data + -(-stored // _BLOCK) * _BLOCK
                     if entry.isreg() and not entry.issparse():
                         yield PackMember(
                             entry.name, f"{entry.offset_data}+{entry.size}", entry.size
@@ -73,11 +73,6 @@ def list_members(path: str) -> Iterator[PackMember]:
 
 def _cut(size: int, end: int) -> DamagedPackError:
     return DamagedPackError(f"it ends at byte {size:,}, within a member that goes on to {end:,}")
-
-
-def _padded(entry: tarfile.TarInfo) -> int:
-    stored = entry.size if entry.isreg() or entry.type == tarfile.AREGTYPE else 0
-    return -(-stored // _BLOCK) * _BLOCK
 
 
 def _damaged_bytes(path: str, start: int, end: int) -> int:

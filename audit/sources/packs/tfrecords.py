@@ -1,9 +1,8 @@
 """TFRecord shards of tf.train.Example: a member is the range of bytes of its encoded picture.
 
-A record is a length, its checksum, the Example, its checksum. The Example is a protocol buffer of
-named features (bytes, floats, integers); the picture is the feature whose bytes start as one. Read
-with a few lines of our own: TensorFlow takes seconds to load, and hides where the bytes lie. The
-checksum of every length is compared; a picture's own format tells damage in it.
+A record is a length, its checksum, the Example, its checksum; the picture is the feature whose
+bytes start as one. TensorFlow is not used: it takes seconds to load and hides where the bytes lie.
+The checksum of every length is compared; a picture's own format tells damage in it.
 """
 
 from __future__ import annotations
@@ -103,9 +102,6 @@ def _single(record: bytes, values: list[Any]) -> Any:
         return None
 
 
-# ---- protocol buffers ----
-
-
 def example_features(record: bytes) -> dict[str, list[Any]]:
     """Return the features of an Example: (offset, length) for bytes, numbers as they are."""
     found: dict[str, list[Any]] = {}
@@ -174,9 +170,6 @@ def _varint(record: bytes, at: int) -> tuple[int, int]:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
-
-
-# ---- the checksum of a length ----
 
 
 @cache

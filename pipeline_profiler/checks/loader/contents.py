@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, digest_of, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
 from pipeline_profiler.checks.indexed import all_rows, reshuffled_split, rows_of
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
@@ -51,8 +51,6 @@ def _spread(length: int, count: int) -> list[int]:
 def _equal(one: Any, two: Any) -> bool:
     return digest_of(one) == digest_of(two)
 
-
-# ---- evaluation that draws ----
 
 SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
 SEEDED = (
@@ -93,7 +91,7 @@ class EvaluationAugmented(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         dataset = _evaluated(subject)
         if dataset is None or not len(dataset):
-            return unclear(*BESIDE)
+            return skipped(*BESIDE)
         places = _spread(len(dataset), SAMPLES)
         draws = [[_made(subject, dataset, i) for _ in range(DRAWS)] for i in places]
         moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
@@ -147,8 +145,6 @@ def _features(picture: Any) -> NDArray[np.float64]:
     return np.concatenate([*means, *levels])
 
 
-# ---- the same samples in both ----
-
 LOOKED, MOST_TRAINED, FEWEST_NUMBERS = 200, 20_000, 32
 SOME, LEAST_HITS, DISTINCT = 0.05, 3, 0.9
 
@@ -196,7 +192,7 @@ class EvaluationInTraining(Check):
             )
         train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         if train is None or test is None or not len(train) or not len(test):
-            return unclear(*BESIDE)
+            return skipped(*BESIDE)
         if train is test:
             return unclear("The loader that is evaluated has the very training set.")
         kinds = (("places of one dataset", _places), ("files", _files))
@@ -295,9 +291,6 @@ def _files(train: Any, test: Any) -> tuple[set[str], set[str]] | None:
     return found[0], found[1]
 
 
-# ---- an augmentation that is drawn once ----
-
-
 class AugmentedOnce(Check):
     """A cache after the augmentation: each sample is augmented once and never again.
 
@@ -359,8 +352,6 @@ class AugmentedOnce(Check):
             return unclear(SEEDED.format(said))
         return passed(f"{said} anew in each pass.")
 
-
-# ---- labels of other samples ----
 
 BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
 SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance gives

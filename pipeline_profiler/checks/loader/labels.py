@@ -144,7 +144,6 @@ class LabelHistogram(Check):
 
 
 def _of_places(subject: LoaderSubject) -> Answer:
-    """The answer for masks and boxes."""
     if (counts := _box_counts(subject)) is not None:
         numbers = {"samples": len(counts), "boxes": sum(counts)}
         if not any(counts) and len(counts) >= LEAST_HISTOGRAM:
@@ -276,10 +275,9 @@ class MaskInterpolated(Check):
 
 
 def _edges(mask: NDArray[Any], width: int) -> tuple[int, int, NDArray[Any]]:
-    """(edges along the last axis with `width` pixels between two places, lines, their rows).
+    """Return (edges along the last axis with `width` pixels between two places, lines, their rows).
 
-    The values of edges lie between those of both places; lines have others. A row is the lower
-    place, the first pixel between, the higher place.
+    Values of edges lie between both places. A row: lower place, first pixel between, higher place.
     """
     span = width + 4
     if mask.shape[2] < span:
@@ -304,8 +302,6 @@ def _has_place(masks: NDArray[Any], value: int) -> bool:
     views = np.lib.stride_tricks.sliding_window_view(masks == value, (BLOCK, BLOCK), axis=(1, 2))
     return bool(views.all(axis=(-1, -2)).any())
 
-
-# ---- masks and boxes ----
 
 TRIES, SAMPLES, LEAST = 8, 8, 3
 NEARER = 0.25  # a flip is seen where it explains all but a quarter of the difference
@@ -425,7 +421,6 @@ def _same_rows(one: NDArray[Any], two: NDArray[Any], boxes: bool) -> bool:
 
 
 def _turned(made: tuple[Any, Any, bool], turn: str) -> NDArray[Any]:
-    """The mask or the boxes of a picture that is turned so."""
     picture, target, boxes = made
     if not boxes:
         return TURNS[turn](target)

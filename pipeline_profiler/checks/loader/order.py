@@ -1,7 +1,4 @@
-"""The order of an epoch: whether it is random, whole, and how it ends.
-
-Indices are read from the sampler, which costs no decoding; a stream is read at its beginning.
-"""
+"""The order of an epoch: whether it is random, whole, and how it ends."""
 
 from __future__ import annotations
 
@@ -390,15 +387,11 @@ def _by_worker(subject: LoaderSubject) -> Answer:
 
 
 def _seeded_alike(worker: int) -> None:
-    """Give every worker the same state of the global generators."""
     seed_everything(0)
 
 
 def _shared_when_seeded(subject: LoaderSubject, shortest: int) -> float:
-    """The share of equal samples of two workers with equal random numbers.
-
-    NaN where a generator that no seed reaches makes the samples of one worker unlike.
-    """
+    """Return the share of equal samples of two equally seeded workers; NaN if no seed counts."""
     clone = probed_loader(subject.fresh())
     clone.__dict__["worker_init_fn"] = _seeded_alike
     one, two = _digests_of_workers(clone, shortest)[:2]
@@ -417,7 +410,6 @@ def _digests_of_workers(probed: Any, count: int) -> list[list[str]]:
 
 
 def _by_passes(subject: LoaderSubject) -> Answer:
-    """Two passes over any iterable, counted."""
     loader = subject.fresh()
     counts = []
     for epoch in range(2):

@@ -1,7 +1,4 @@
-"""The inputs as the model gets them: finite, scaled once, channels in place, each its own.
-
-All look at the inputs of the first batches (`LoaderSubject.inputs`), which are taken once.
-"""
+"""The inputs as the model gets them: finite, scaled once, channels in place, each its own."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import digest_of
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, byte_step
 
 
@@ -199,10 +196,7 @@ class InputScale(Check):
 
 
 def _normalised_again(subject: LoaderSubject) -> tuple[NDArray[np.float64], ...] | None:
-    """(means, deviations) by which a step normalises what the loader had normalised; else None.
-
-    Where what enters the model is, by channel, an exact line through what the loader gave.
-    """
+    """Return (means, deviations) by which a step normalises normalised inputs again; else None."""
     fits = []
     for given, entered in (subject.pairs or ())[:4]:
         one, two = given.inputs, entered.inputs
@@ -411,9 +405,9 @@ class DeclaredScale(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         declared, inputs = subject.declared, subject.inputs
         if declared is None:
-            return absent(
-                "No mean and deviation are declared (settings check.pretrained, check.mean and "
-                "check.std)."
+            return skipped(
+                "No mean and deviation are declared.",
+                "Set check.pretrained, or check.mean and check.std.",
             )
         count = len(declared.mean)
         shape = inputs.shape if inputs is not None and inputs.ndim == 4 else ()

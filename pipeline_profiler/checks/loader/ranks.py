@@ -1,7 +1,4 @@
-"""What ranks read and draw: shards that overlap, ranks that read or augment alike.
-
-Shards are found in one process; the other two ask two real ranks.
-"""
+"""What ranks read and draw: shards that overlap, ranks that read or augment alike."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import copy
 from collections import Counter
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.ranks import (
     FEWEST,
@@ -67,7 +64,7 @@ class Shards(Check):
             return _factory_shards(subject)
         sampler, ranks = ranked[0][0], int(getattr(*ranked[0]))
         if ranks < 2:
-            return unclear("The sampler has one rank: give it two, to see its shards.")
+            return skipped("The sampler has one rank.", "Give it two ranks, to see its shards.")
         shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MOST_RANKS))]
         return _count(shards, len(subject.loader.dataset), ranks)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, same_files
 
 NOTHING_BESIDE = (
@@ -57,7 +57,7 @@ class TrainAndEval(Check):
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.make_eval is None:
-            return unclear(*NOTHING_BESIDE)
+            return skipped(*NOTHING_BESIDE)
         sets = [getattr(x, "dataset", None) for x in (subject.loader, subject.eval_loader)]
         if subject.pairs is None:
             found = _judge_pairs(same_files(sets[0], sets[1], FILES))
@@ -182,7 +182,7 @@ class LabelNumbers(Check):
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.make_eval is None:
-            return unclear(*NOTHING_BESIDE)
+            return skipped(*NOTHING_BESIDE)
         sets = [getattr(x, "dataset", x) for x in (subject.loader, subject.eval_loader)]
         ours, theirs = (_numbers_of(dataset) for dataset in sets)
         if not ours or not theirs:

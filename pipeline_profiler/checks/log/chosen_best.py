@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
@@ -140,8 +140,6 @@ def _sentence(row: Selection) -> str:
     )
 
 
-# ---- runs beside each other ----
-
 LEAST_ROWS, LAST = 8, 5  # of a log; of a mean
 LONGER = 1.05
 Z_BOUND = 4.5  # two-sided 7e-6, for the errors are estimated
@@ -186,7 +184,9 @@ class EqualBudget(Check):
     def run(self, subject: LogSubject) -> Answer:
         logs: dict[str, dict[str, Series]] = {series.log: {} for series in subject.series}
         if len(logs) < 2:
-            return unclear("There is one log: give several to compare them at an equal budget.")
+            return skipped(
+                "There is one log.", "Give several logs to compare them at an equal budget."
+            )
         for s in subject.series:
             if len(s.values) >= LEAST_ROWS and better_is(s.name) and np.isfinite(s.values).all():
                 logs[s.log].setdefault(s.name, s)

@@ -84,9 +84,6 @@ class Baselines(Check):
         return subject.weighed(_judge(rows, steps))
 
 
-# ---- what there is to compare ----
-
-
 def _unfit(subject: TrainingSubject) -> str:
     task, inputs = subject.task, main_tensor(subject.batches[0][1])
     if not subject.takes_tensor:
@@ -233,15 +230,8 @@ def _tiny(race: Race, steps: int) -> Held | None:
     return _measured(race, made, False)._replace(name="tiny network")
 
 
-# ---- the verdict ----
-
-
 def behind(ours: Hits, theirs: Hits) -> float:
-    """Probability by chance that we are so far behind, example by example (one-sided).
-
-    The examples on which the two differ (right and wrong, or nearer and farther), as coins: exact,
-    and errors with long tails do not matter.
-    """
+    """Return the probability by chance of being so far behind: a one-sided sign test by sample."""
     lost, won = int((theirs > ours).sum()), int((theirs < ours).sum())
     tosses = lost + won
     ways: int = sum(math.comb(tosses, k) for k in range(lost, tosses + 1))

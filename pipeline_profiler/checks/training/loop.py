@@ -24,7 +24,6 @@ class _Loop(Check):
         return self.judged(facts)
 
     def judged(self, facts: LoopFacts) -> Answer:
-        """The answer for what was recorded."""
         raise TypeError(f"{type(self).__name__} does not define judged()")
 
 

@@ -1,7 +1,4 @@
-"""The loss at the start and by itself: what it costs, wants, pairs, and which outputs it takes.
-
-All try the loss on outputs that are free numbers or drawn at random (`loss_alone`).
-"""
+"""The loss at the start and by itself: what it costs, wants, pairs, and which outputs it takes."""
 
 from __future__ import annotations
 
@@ -523,8 +520,6 @@ def _label_counts(subject: Examined) -> Any:
     return np.bincount(labels[(labels >= 0) & (labels < classes)], minlength=classes)
 
 
-# ---- weights of classes ----
-
 UNEVEN, STEEP, IN_LINE = 1.5, (0.5, 1.5), 0.95
 
 
@@ -586,7 +581,6 @@ class WeightsInverted(Check):
             return self._judge(counts, sums / counts)
 
     def _judge(self, counts: Any, weights: Any) -> Answer:
-        """Judge how often each class occurs and what it weighs."""
         known = weights > 1e-6 * np.nanmax(weights)  # NaN: does not occur; 0: is ignored
         rows = [
             f"{k}: {n} and {w:.3g}"

@@ -71,7 +71,6 @@ class OverfitsOneBatch(Check):
 
 
 def _train(subject: Examined, training: Training, first: float, least: float) -> Learned:
-    """Up to 400 steps on the small batch."""
     patience = Patience(SECONDS, max(3.0, subject.time_left() / 4))
     best, number, agree, halfway = math.inf, 0, None, 0.0
     for number in range(1, STEPS + 1):

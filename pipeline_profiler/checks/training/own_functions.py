@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
@@ -137,7 +137,10 @@ def _calls_train(training: Training) -> bool:
 def _modes_of_loop(loop: LoopFacts | None) -> Answer:
     """The answer for a loop that was seen, or for functions of ours."""
     if loop is None:
-        return unclear("There is neither train_step nor evaluate of yours to watch.")
+        return skipped(
+            "No train_step and no evaluate of yours was seen: add them to a file of factories.",
+            INIT,
+        )
     if loop.asleep:
         return wrong(
             f"The first training step runs the model in eval mode ({loop.modes} modules that have "
@@ -343,7 +346,7 @@ class Evaluation(Check):
             loop = training.loop
             seen = loop is not None and loop.evaluations
             first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
-            return unclear(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
+            return skipped(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
         loader = training.eval_loader if training.eval_loader is not None else training.loader
         with users_code("The loader for evaluation"):
             batches = [
@@ -378,7 +381,6 @@ def _metric(training: Training, batches: Any) -> float | None:
 
 
 def _metrics(training: Training, batches: Any) -> list[float]:
-    """The numbers that the user's evaluation returns, in order."""
     value = call_evaluate(training, batches)
     if isinstance(value, dict):
         value = list(value.values())
@@ -392,9 +394,6 @@ def _metrics(training: Training, batches: Any) -> list[float]:
 
 def _near(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-6)
-
-
-# ---- answers of a perfect model ----
 
 
 def _beside_perfect(
@@ -480,9 +479,6 @@ def _perfect(subject: TrainingSubject, outputs: Any, targets: Any) -> Any:
     return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
 
 
-# ---- the same examples in other batches ----
-
-
 def _in_other_batches(training: Training, batches: list[Any], metric: float) -> Answer:
     size = batch_size(batches[0])
     if size < 4:
@@ -536,7 +532,7 @@ class EvaluationSet(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         loader = subject.settings.eval_loader
         if loader is None:
-            return unclear(
+            return skipped(
                 "No loader for evaluation was seen: add make_eval_loader() to a file of factories.",
                 INIT,
             )

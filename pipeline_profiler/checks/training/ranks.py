@@ -1,7 +1,4 @@
-"""Two ranks of a training: seeds, batch-norm statistics, files.
-
-One run of both ranks, three steps and an evaluation, answers all of them (`TrainingSubject.ranks`).
-"""
+"""Two ranks of a training: seeds, batch-norm statistics, files."""
 
 from __future__ import annotations
 
@@ -9,7 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import (
+    Answer,
+    Check,
+    Nearness,
+    absent,
+    passed,
+    skipped,
+    unclear,
+    wrong,
+)
 from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.ranks import STEPS, WRAPS, RankSteps, source_of
 from pipeline_profiler.checks.training_subject import TrainingSubject
@@ -149,7 +155,7 @@ class RankStatistics(_OfRanks):
         if not found[0].means:
             return passed("The model has no batch norm with statistics of one rank.")
         if not any(rank.evaluated for rank in found):
-            return unclear(
+            return skipped(
                 "No evaluate of yours ran a batch norm: when statistics are averaged is not seen.",
                 "Add evaluate(model, loader) to the file.",
             )

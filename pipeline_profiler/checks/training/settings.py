@@ -146,10 +146,7 @@ class OptimizerParameters(Check):
 
 
 def _unknown(model: Any, held: list[int]) -> tuple[list[str], list[str]]:
-    """What parameters() leaves out: modules in plain lists or dicts, plain tensors.
-
-    Modules with parameters to be trained; tensors with requires_grad that are not in the optimizer.
-    """
+    """Return modules and tensors to be trained that parameters() or the optimizer leaves out."""
     known, hidden, loose = {id(m) for m in model.modules()}, [], []
     attributes = [
         (f"{name}.{key}" if name else key, value)
@@ -692,7 +689,6 @@ def _active_in_eval_mode(subject: TrainingSubject, training: Any) -> str:
 
 
 def _judge_dropout(subject: Examined, rates: dict[str, float]) -> Answer:
-    """Rates, then zeros in the outputs."""
     high = {name: rate for name, rate in rates.items() if rate > MOST}
     if high:
         name, rate = next(iter(high.items()))

@@ -76,9 +76,6 @@ def _compared(subject: Examined, training: Training) -> Answer:
     return _judge(before, after, number)
 
 
-# ---- is there a least value on the way? ----
-
-
 def _outputs(subject: TrainingSubject, training: Training) -> Any:
     seed_everything(subject.seed)  # a model may draw numbers
     outputs = subject.evaluated(training, subject.batches[0])
@@ -135,9 +132,6 @@ def _bottomless(losses: list[float]) -> bool:
     if len(last) < 3 or last[0] <= 0:
         return len(finite) < len(losses) and bool(last) and last[-1] > 0
     return all(b > FASTER * a for a, b in itertools.pairwise(last))
-
-
-# ---- does it fall? ----
 
 
 def _judge(before: list[float], after: list[float], steps: int) -> Answer:

@@ -1,7 +1,4 @@
-"""What the modules of a model show before it is trained: layers that are one, flags without effect.
-
-Both are slips that Python takes without a word.
-"""
+"""What modules of a model show before it is trained: layers that are one, flags without effect."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Adapters make a loader watchable; one is picked by the module its type comes from.
 
-In: a DataLoader, a tf.data.Dataset or any iterable. Out: a `Source` for the recorder, the loader's
-settings, its files, and the loader rebuilt with one setting changed. Cost: a few microseconds a
-batch. The framework is already imported when its loader exists, so the module names of the type
-and its bases are enough: nothing is imported to find out.
+The framework is already imported when its loader exists, so nothing is imported to find it.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ from typing import Any
 
 
 class DeviceGaps:
-    """Pairs of CUDA events, read when the device has passed them: nothing is synchronised.
+    """Pairs of CUDA events, read without synchronisation when the device has passed them.
 
-    The time on the device between the last kernel of a step and the return of next(), at most the
-    wall time of next(), is what the wait cost. Host and device clocks are never mixed in a ratio.
+    A wait costs the device time between a step's last kernel and next()'s return, at most its wall.
     """
 
     def __init__(self, cuda: Any) -> None:

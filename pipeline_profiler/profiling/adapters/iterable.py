@@ -1,10 +1,4 @@
-"""Any iterable of batches: a generator, a webdataset pipeline, a DALI or Grain loader.
-
-Nothing is known of its inside, so what counts is what the consumer sees: the wall, thread-CPU and
-run-queue time of each next(). Stages come from the hooks on open, PIL and remote reads while they
-run in the consumer's thread, from `with stage(...)` in the loader's code, and from stack samples,
-which follow the loader's own threads as well.
-"""
+"""Any iterable of batches: a generator, a webdataset pipeline, a DALI or Grain loader."""
 
 from __future__ import annotations
 
@@ -20,7 +14,6 @@ class Hooked:
     """The iterable with hooks in place only while it is iterated, in its dataset's steps too."""
 
     def __init__(self, loader: Iterable[Any], dataset: Any = None) -> None:
-        """Wrap `loader`; nothing is hooked before iteration."""
         self.loader, self.dataset = loader, dataset
 
     def __iter__(self) -> Iterator[Any]:

@@ -118,13 +118,10 @@ UNTOLD = (
 
 
 def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: None) -> Any:
-    """A Keras callback that records fit(); `follow` is told what begins: wait, step or outside.
+    """Return a Keras callback that records fit(); `follow` gets what begins: wait, step or outside.
 
-    With torch or JAX as the backend Keras asks for the batch between two callbacks: the gap is the
-    wait for data. With TensorFlow the batch is drawn inside the train function: steps are recorded,
-    and the session says that the wait is not known, unless `draw` is told of it, which a step that
-    runs eagerly lets be seen. With steps_per_execution above 1, Keras calls
-    back once per execution and so does this.
+    With torch or JAX the time between two callbacks is the wait. With TensorFlow only steps are
+    recorded, except in eager steps (`draw`).
     """
     import keras
 
@@ -132,8 +129,6 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
     recorder.run.config |= {"kind": "keras", "wait_told": told, "wait_untold": UNTOLD}
 
     class Recording(keras.callbacks.Callback):  # type: ignore[misc]
-        """Spans on the recorder's clock."""
-
         def __init__(self) -> None:
             super().__init__()
             self.asked = self.got = self.drawn = 0
@@ -144,25 +139,21 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
             recorder.run.config["wait_told"] = True
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            """The iterator is made between this and the first batch."""
             self.asked = recorder.clock()
             recorder.open_epoch(self.asked, self.asked)
             follow("wait")
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            """The batch is there, or is drawn inside the step."""
             self.got, self.drawn = recorder.clock(), 0
             follow("step")
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            """The step is over, the next batch is asked for."""
             asked, self.asked = self.asked, recorder.clock()
             recorder.add_wait(asked, self.got + self.drawn)
             recorder.record_step(self.got + self.drawn, self.asked, 0)
             follow("wait")
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            """Validation and other callbacks are no part of the step."""
             recorder.close_epoch()
             follow("outside")
 
@@ -170,24 +161,19 @@ def keras_callback(recorder: Any, follow: Callable[[str], None] = lambda phase: 
 
 
 def dress_dataset(recorder: Any, loader: Any) -> Any:
-    """`loader` as a recorded dataset where it is one of tf.data's; else None.
+    """Return a tf.data `loader` as a recorded dataset; None for other loaders.
 
-    Keras' fit takes nothing else for a dataset. Iterated eagerly, each epoch is recorded. In fit it
-    is the dataset it wraps: fit draws its batches inside a compiled step, where no recorder sees
-    them.
+    Epochs are recorded if iterated eagerly; in fit it is the dataset that it wraps.
     """
     module = sys.modules.get("tensorflow.python.data.ops.dataset_ops")
     if module is None or not isinstance(loader, module.DatasetV2):
         return None
 
     class WatchedDataset(module.DatasetV2):  # type: ignore[misc,name-defined]
-        """The dataset, recorded where it is iterated eagerly."""
-
         def __init__(self) -> None:
             super().__init__(loader._variant_tensor)
 
         def __iter__(self) -> Any:
-            """One epoch; inside a graph TensorFlow's own."""
             import tensorflow as tf
 
             if _in_user_code() and tf.executing_eagerly():

@@ -1,8 +1,6 @@
 """The graph of a tf.data.Dataset: walked from the source to the end, and rebuilt with a change.
 
-`Dataset._inputs()` leads from the last operation to the source, so every prefix can be iterated
-alone, and the tail of the graph can be applied again to a changed input. Both need private
-attributes; an operation this file does not know stops the rebuild with a sentence, never the
+`Dataset._inputs()` gives each prefix. An operation unknown here stops the rebuild, never the
 measurement.
 """
 
@@ -63,8 +61,6 @@ def visits(chain: list[Any]) -> list[float]:
         factors.append(factor)
     return factors[::-1]
 
-
-# ------------------------------------------------------------------------------- rebuilding
 
 Rebuild = Callable[[Any, Any], Any]
 
@@ -128,11 +124,7 @@ def rebuilt(dataset: Any, exchange: Callable[[Any, Any], Any | None]) -> Any:
     return current
 
 
-# ---- Interventions ----
-
-# They are tried and timed, not just named. Order is simplicity: among equals the first is
-# recommended. The tf.data service runs in this process (dispatcher and worker), which shows what
-# moving the work out of the iterator's threads buys before anybody sets up a cluster.
+# In order of simplicity: among equals the first is recommended.
 INTERLEAVES = ("Interleave", "FlatMap", "ParallelInterleave")
 OPEN = 16  # sources open at a time that are tried: TensorFlow's own start for AUTOTUNE
 CACHE_BATCHES = 64
@@ -178,10 +170,7 @@ def _parallel_map(ds: Any, op: Any) -> Any:
 
 
 def _wider_interleave(dataset: Any) -> Any | None:
-    """More sources open at a time than the user has; None where that many are open already.
-
-    Nor where there is one source only, as under a generator.
-    """
+    """Return a graph with more open sources; None with one source, or with that many open."""
     kinds = [op for op in prefixes(dataset) if name_of(op) in INTERLEAVES and not _single(op)]
     found = [op for op in kinds if name_of(op) != "ParallelInterleave" or _cycle(op) < OPEN]
     if not found:
@@ -238,10 +227,9 @@ def _service(dataset: Any) -> Any | None:
 
 
 def calls_python(dataset: Any) -> bool:
-    """Whether a function of the graph holds a py_function, numpy_function or generator.
+    """Return whether a function of the graph, or of a nested dataset, calls Python.
 
-    In a dataset that an interleave makes as well: the server that runs Python waits for it when it
-    is stopped, and Python waits for the server.
+    Stopping such a graph deadlocks with the server that runs Python.
     """
     for graph in _graphs(dataset):
         # its own operations, and those of the functions it calls; a generator's Python sits in
@@ -261,7 +249,6 @@ def from_generator(dataset: Any) -> bool:
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:
-    """The functions that the operations call, as graphs."""
     for op in prefixes(dataset):
         wrapper = getattr(op, "_map_func", None)
         graph = getattr(getattr(wrapper, "function", None), "graph", None)
@@ -352,11 +339,10 @@ def try_all(
     seed: int = 0,
     limit_s: float = math.inf,
 ) -> tuple[list[TriedIntervention], list[str]]:
-    """(one row per tried intervention, sentences about those that could not be tried).
+    """Return (one row per tried intervention, sentences about those that could not be tried).
 
-    In each repeat the dataset as it is and every changed one run once, each for `seconds` after a
-    warm-up half as long; in the first one in the order of INTERVENTIONS, later in random order.
-    After `limit_s` nothing more is begun, as where a buffer fills for seconds in each run.
+    Each repeat runs the dataset and each change for `seconds`, in random order after the first one.
+    After `limit_s` no run begins.
     """
     end, rng, rounds = clock() + limit_s * 1e9, random.Random(seed), []
     changes, notes = _changes(dataset, fields)
@@ -433,11 +419,7 @@ def _row(offer: Intervention, rounds: list[dict[Intervention | None, float]]) ->
 
 
 def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock) -> float:
-    """Mean ms a step, epochs restarted as they end (their start-up counts), after a warm-up.
-
-    The warm-up lasts half as long as the timing, at least 8 steps: AUTOTUNE starts again with
-    each iterator.
-    """
+    """Return the mean ms of a step, with the start of epochs, after a warm-up of half the time."""
     length = int(dataset.cardinality().numpy())
     # short epochs: whole ones, as each has one start-up, and two unless one takes long enough
     short = 0 < length <= SHORT_EPOCH

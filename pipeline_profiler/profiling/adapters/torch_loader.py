@@ -1,11 +1,7 @@
 """torch.utils.data.DataLoader: worker spans that travel with the batch, and no patched torch.
 
-A shallow copy of the loader gets proxies for its dataset, its collate function and its sampler
-(torch_worker.py); the user's own object is not touched. torch's private fields are probed for the
-live queue depth only, and their absence is a sentence, not a failure.
-
-Not seen: a DataLoader subclass with its own `__iter__` that ignores `dataset`/`collate_fn`; such
-a loader is recorded from outside and says so.
+A shallow copy of the loader gets proxies for dataset, collate function and sampler
+(torch_worker.py). A subclass whose `__iter__` ignores them is recorded from outside and reports it.
 """
 
 from __future__ import annotations
@@ -144,10 +140,7 @@ def describe(loader: Any) -> dict[str, Any]:
 
 
 def null_loader(loader: Any, batches: int) -> Any:
-    """A DataLoader with the same workers, prefetch and batch size over numbers, which cost nothing.
-
-    What is left is the DataLoader's own hand-over.
-    """
+    """Return a DataLoader of the same settings over numbers: the hand-over alone."""
     from torch.utils.data import DataLoader
 
     config = describe(loader)
@@ -232,11 +225,7 @@ def _sampling(loader: Any, batch_size: int | None) -> dict[str, Any]:
 
 
 def from_batch(loader: Any, number: int) -> Any | None:
-    """The loader with its first epoch begun at batch `number`; None where it cannot be.
-
-    Only a plain DataLoader that reads a dataset in order has other batches further on; one that
-    shuffles has the same mixture everywhere.
-    """
+    """Return the loader begun at batch `number`; None if it shuffles or is a stream."""
     from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
     batches = loader.batch_sampler

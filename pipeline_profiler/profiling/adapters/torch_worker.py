@@ -1,10 +1,4 @@
-"""What runs in the process that loads: proxies for dataset, collate function and sampler.
-
-The dataset proxy times samples and stages in whatever process loads (fork, spawn, or the main
-one). The collate proxy closes the batch and wraps it in a `Parcel`, whose pickling stamps the
-time before and after the payload: that measures serialisation and receipt without a copy, a lock
-or a second queue. Works with `__getitems__`, custom samplers and IterableDataset.
-"""
+"""What runs in the process that loads: proxies for dataset, collate function and sampler."""
 
 from __future__ import annotations
 
@@ -33,7 +27,6 @@ class _Loading:
     """Per process: the open batch and its counters. Rebuilt after a fork (the pid tells)."""
 
     def __init__(self, worker: int, sample_stacks: bool | float) -> None:
-        """Start timers and counters of this process; `worker` is MAIN in the trainer."""
         self.pid, self.worker = os.getpid(), worker
         if worker != MAIN or active() is None:
             activate(StageTimer())
@@ -62,7 +55,6 @@ class _Loading:
             self.gc_ns += now - self._gc_start
 
     def begin(self, tag: int) -> None:
-        """Open a batch; a no-op while one is open."""
         if self.open:
             return
         self.reset()
@@ -163,10 +155,7 @@ class DatasetProxy(Proxy):
             state.sample(index, *state.timer.leave())
 
     def _each(self, state: _Loading, indices: Any) -> list[Any]:
-        """The samples of a batch in one stage: a CPU clock for each would cost more than it tells.
-
-        A tenth of a microsecond a sample remains, for its wall time.
-        """
+        """Return the samples of a batch in one stage, with wall time for each sample."""
         dataset, clock = self._inner, state.timer.clock
         rows, walls, keys = [], [], []  # the indices may be any iterable
         with stage("getitem"):
@@ -227,7 +216,6 @@ class Parcel:
     """A finished batch with its trace; pickles in stamped order: stamp, batch, stamp, trace."""
 
     def __init__(self, batch: Any, trace: BatchTrace) -> None:
-        """A batch that is ready to travel; pickling fills in the stamps."""
         self.batch, self.trace = batch, trace
         self.serialise: tuple[int, int, int] | None = None
         self.receive: tuple[int, int] | None = None

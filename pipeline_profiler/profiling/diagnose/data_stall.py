@@ -1,15 +1,9 @@
 """Estimate the data stall with one interval, from the time in next() and from configurations.
 
 T is the step period with the loader, L its part outside next(), D the step period with preloaded
-batches. A perfect loader would save the share
-
-    S = 1 - D/T  =  (1 - L/T) + (L - D)/T  =  W + C,    W the wait, C the contention.
-
-The loader cannot make the step faster, and it takes from the step at most what it used (`reach`): W
-<= S <= W + reach. So S has two intervals: Student's t of the difference over the repeats, and that
-of W with `reach` at its upper end. An estimate W + a*C + (1 - a)*reach/2 combines them; the spread
-of the steps within runs decides whether a is 0 or 1. If the step continued while it waited, or on a
-GPU without events, only the difference counts.
+batches: S = 1 - D/T = (1 - L/T) + (L - D)/T = W + C, wait and contention. W <= S <= W + `reach`,
+the time that the loader used. The estimate W + a*C + (1 - a)*reach/2 has a = 0 or 1 by the spread
+of steps; only the difference counts if the step continues while it waits.
 """
 
 from __future__ import annotations
@@ -122,11 +116,9 @@ def _beside_main(window: Window) -> tuple[float, float]:
 def estimate(
     blocks: Sequence[Block], waits_bound: bool = True, steps_timed: bool = True, miss: float = MISS
 ) -> DataStall:
-    """The stall of these blocks.
+    """Return the stall of these blocks; `miss`: probability that the interval misses it.
 
-    `waits_bound`: it is known when a step had ended, by its return or by events of its device;
-    `steps_timed`: by its return, so that the spread of the steps inside a run tells their noise;
-    `miss`: probability that the interval misses the true share.
+    `waits_bound`: the end of a step is known; `steps_timed`: by its return.
     """
     difference = saved_share([(block.in_hand, block.period) for block in blocks], miss)
     wait = mean_interval([block.wait for block in blocks], miss)
@@ -159,6 +151,5 @@ def _expected_half_width(blocks: Sequence[Block], miss: float) -> float:
 
 
 def _cut(share: Interval, least: float, most: float) -> Interval:
-    """The interval with its value within sure bounds."""
     value, low, high = (min(max(x, least), most) for x in (share.value, share.low, share.high))
     return Interval(value, low, high, share.n)

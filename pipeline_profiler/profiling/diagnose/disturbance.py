@@ -1,13 +1,8 @@
-"""What other programs took of the machine while a window was timed, and which windows that spoils.
+"""Find timed windows that other programs disturbed, by the totals of each window.
 
-Each window of `run` carries its own totals (`measure.environment.Meter`): what others and the host
-of a virtual machine took of the cores, how long something waited for a core (Linux PSI), and how
-long the training thread did. A block is left out where others took a tenth of the cores in one of
-its windows, or where the step waited for a core although nothing of ours was running beside it;
-never so many that fewer than half of the blocks remain, or than two: what others take only
-prolongs the loader's work, so a disturbed block is no noise that a mean would even out. It makes
-the stall look larger, and two quiet blocks with Student's wide interval are honest where three
-with one of these are not. `run` therefore repeats disturbed blocks while it has the time.
+A block is left out if others took a tenth of the cores, or the step waited for a core without our
+processes beside it. At least half of the blocks, and two, remain. Other programs only prolong the
+loader's work, so a mean would not remove them.
 """
 
 from __future__ import annotations

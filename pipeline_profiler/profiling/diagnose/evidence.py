@@ -1,11 +1,7 @@
-"""Session -> evidence: paired arm ratios, and what the loader would do without one cause.
+"""Session -> evidence: paired ratios of configurations, and replays without one cause.
 
-Arms give shares with intervals (the arms of one block belong together). Inside the loader a
-counterfactual does: a `Case` replays the run's own batches with one cost taken out (half a
-millisecond), and the period is compared with the untouched replay. What the replay cannot reproduce
-of the measured period is added to every interval that rests on it, and so is the usual error of the
-model itself. Names for loading time that no hook could see come from the run with stack samples,
-where shares of the samples stand for shares of the time: they decide no verdict.
+A `Case` replays the batches of the run with one cost removed. The error of the replay is added to
+each interval that rests on it. Stack samples name loading time and decide no verdict.
 """
 
 from __future__ import annotations
@@ -48,8 +44,6 @@ from pipeline_profiler.profiling.record.arm import KEPT_BATCHES, REPORTED, SPLIT
 from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 from preflight.cores import usable_cores
-
-# ---- What if ----
 
 REPLAYED = 240  # batches of a replay, at least
 LABELLED = ("read", "decode", "transform", "collate", "serialise")
@@ -152,8 +146,6 @@ def _stages(window: Window, ids: Ints, labels: Mapping[str, float]) -> dict[str,
     stages["sample code"] = rest * max(0.0, 1 - sum(labels.get(n, 0.0) for n in LABELLED))
     return stages
 
-
-# ---- Names from stack samples ----
 
 SAMPLE_US = 5000  # distance of stack samples
 HOOKED_SHARE = 0.01  # of the fetch, from which a stage counts as measured by its hook
@@ -291,8 +283,6 @@ def _hooked(warm: Sequence[Window]) -> set[str]:
     }
 
 
-# ---- Evidence ----
-
 NULL_FACTOR = 20  # a step below so many empty next() calls is judged against the empty loader
 REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks/profiler.py
 LEAST_RUN_TO_RUN = 0.01  # of the period: what two runs of one loop differ by on a quiet machine
@@ -379,10 +369,7 @@ class Evidence:
         return self.open_start > 0 and max(0.0, min(known)) + self.open_start >= NOT_BOUND
 
     def saving(self, without: Callable[[Case], float], modelled: bool = False) -> Interval:
-        """Share of the period that goes when `without` (a replay) is true instead.
-
-        `modelled`: the replay has workers, where the loader may have none.
-        """
+        """Return the share that `without` (a replay) saves; `modelled`: it has workers."""
         shares, errors = [], []
         for case in self.cases:
             shares.append((case.replayed - without(case)) / case.replayed)
@@ -466,11 +453,10 @@ def trials_of(e: Evidence, setting: str) -> list[Window]:
 
 
 def measured_share(e: Evidence, setting: str) -> Interval | None:
-    """The share of the period that trial runs with this setting saved; None where none was tried.
+    """Return the share of the period that trial runs with this setting saved; None without trial.
 
-    One trial or two beside several runs of the loader as it is: their spread is taken as one, since
-    of two runs nobody knows it. Student's t with the degrees of freedom of both. A run of a block
-    that was left out counts where it was the block's other arm that somebody disturbed.
+    Trials share the spread of the other runs, because one or two have none: Student's t with both
+    degrees of freedom.
     """
     tried = [math.log(w.epoch_period_ns) for w in trials_of(e, setting) if len(w) >= LEAST_STEPS]
     plain = [math.log(period) for period in e.periods.get(Arm.WARM) or []]
@@ -499,10 +485,7 @@ def _relative_noise(window: Window) -> float:
 
 
 def measured_or_predicted(e: Evidence, setting: str, predicted: Callable[[], Interval]) -> Interval:
-    """The share that trial runs measured where they changed this `setting`, else `predicted`.
-
-    A measured share carries no error of the replay, so its interval is the narrower one.
-    """
+    """Return the share that trial runs of this `setting` measured, else `predicted`."""
     measured = measured_share(e, setting)
     return predicted() if measured is None else measured
 
@@ -571,11 +554,7 @@ def at_least(share: Interval, half: float) -> Interval:
 
 
 def _within_run(warm: Sequence[Window], resident: Sequence[Window], rhythm: int) -> float:
-    """Half width of the stall that is alike in all repeats, so that their spread does not show it.
-
-    Repeats over the same samples in the same order agree more than other data would: then the
-    waiting inside a single run counts, by moving blocks. And the batches in hand are a few of many.
-    """
+    """Return the half width of the stall inside a run, for repeats that share their samples."""
     halves = [window.starvation.half_width for window in warm]
     known = [half for half in halves if math.isfinite(half)]
     keys = [window.run.slow_keys[:20] for window in warm]
@@ -586,11 +565,7 @@ def _within_run(warm: Sequence[Window], resident: Sequence[Window], rhythm: int)
 
 
 def _unlike_batches(resident: Sequence[Window], rhythm: int) -> float:
-    """Relative half width of the step over the batches in hand, where they take unlike times.
-
-    They are KEPT_BATCHES of many: what they differ by is sampled once, whatever the repeats. What
-    the step does every `rhythm` steps is none of their doing.
-    """
+    """Return the relative half width of the step over preloaded batches of different step times."""
     steps = [window.steps for window in resident if len(window)]
     if not steps:
         return 0.0

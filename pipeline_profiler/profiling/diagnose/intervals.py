@@ -1,15 +1,9 @@
-"""How sure are we: intervals that hold 95 % of the time with three repeats as with eight.
+"""Confidence intervals that hold 95% of the time with three repeats as with eight.
 
-Stalls are heavy-tailed, so everything is a mean, never a median. Across repeats: Student's t; of
-few values no bootstrap covers what it says (75 % at three). A share is one less a ratio of two
-periods of the same block, so it is the logarithm of the ratio that is averaged: noise multiplies a
-period, and what slows a whole block cancels. Two sessions that share no block: Welch. Inside one
-run, step times repeat with the number of workers: moving blocks (Kuensch 1989).
-`benchmarks/profiler.py` counts how often they hold.
-
-A measurement that may stop early looks at the interval after several blocks. All these intervals
-together hold the true share with 95 % (repeated confidence intervals, Jennison and Turnbull 1989),
-whatever decides the stop. The levels spend 5 % by the Pocock-type function of Lan and DeMets 1983.
+Across repeats: Student's t of the logarithm of a ratio inside each block; two sessions: Welch;
+inside one run: moving blocks (Kuensch 1989). A measurement that may stop early uses repeated
+intervals (Jennison and Turnbull 1989) with levels of Lan and DeMets 1983 (Pocock type).
+`benchmarks/profiler.py` measures the coverage.
 """
 
 from __future__ import annotations
@@ -120,10 +114,10 @@ def difference_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
 def block_interval(
     values: Floats, block: int, statistic: Callable[[Floats], Floats] | None = None
 ) -> Interval:
-    """Moving-block bootstrap inside one run.
+    """Return the moving-block bootstrap interval inside one run.
 
-    values: (n,) or (n, k), one row a step; statistic maps (resamples, n, ...) to (resamples,) and
-    defaults to the mean. block >= workers x prefetch keeps the period of the workers intact.
+    values: (n,) or (n, k), a row per step; statistic maps (resamples, n, ...) to (resamples,).
+    block >= workers x prefetch keeps the period of the workers.
     """
     x = np.asarray(values, dtype=np.float64)
     n = len(x)
@@ -148,10 +142,7 @@ def ratio_of_sums(rows: Floats) -> Floats:
 
 
 def repeats_to_settle(interval: Interval, gap: float) -> int:
-    """How many more repeats would bring the interval's end past a bound that is `gap` away.
-
-    The half width falls with the square root of n; at least one more is always named.
-    """
+    """Return how many more repeats move the interval's end by `gap`, at least one."""
     if not math.isfinite(interval.half_width):
         return 5
     if gap <= 0 or interval.half_width <= 0:

@@ -1,12 +1,8 @@
 """The throughput model: a replay of exact DataLoader semantics, and the fluid bound beside it.
 
-The replay is a max-plus recursion over batches: worker j mod w takes batch j when its index was
-dispatched (when batch j - w*P was delivered), the trainer takes batches in order. Fed with the
-batch costs measured in one run it predicts period, stall and their spread for any workers,
-prefetch, step time or order. CPU time is shared: with more runnable processes than cores each
-slows down by the expected crowd (a mean-field fixed point). The fluid bound min(w/b, 1/t) is only
-a bound: finite buffers and in-order delivery always cost more.
-Cost: about 1 µs a batch and worker; a sweep of 50 settings is instant.
+A max-plus recursion over batches: worker j mod w takes batch j when batch j - w*P was delivered,
+and the trainer takes batches in order. More runnable processes than cores slow each other down (a
+mean-field fixed point). The fluid bound min(w/b, 1/t) ignores finite buffers and order.
 """
 
 from __future__ import annotations
@@ -122,11 +118,7 @@ def _own_crowd(cpu: Floats, loop_cpu: float, timed: Window) -> float:
 
 
 def _overheads(window: Steps, batches: Batches) -> tuple[float, float]:
-    """(sent to delivered while the trainer waits, next() of a batch sent before it was asked for).
-
-    Means over the steps that are not an epoch's first; where a run has no ready batch the receipt
-    itself stands in, and where it has no late one the ready cost does.
-    """
+    """Return (sent to delivered while the trainer waits, next() of a ready batch), as means."""
     sent = dict(zip(batches.batch.tolist(), batches.sent.tolist(), strict=True))
     late: list[int] = []
     ready: list[int] = []
@@ -233,10 +225,7 @@ def crowd(busy: list[float], cores: int) -> float:
 
 
 def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
-    """Replay with CPU shared between workers and trainer: iterate period -> load -> slow-down.
-
-    A device works while its host loads: a step takes as long as the longer of the two.
-    """
+    """Replay with CPU shared between workers and trainer: iterate period -> load -> slow-down."""
     w, p = int(setting["workers"]), max(1, int(setting.get("prefetch") or 2))
     order = bool(setting.get("in_order", True))
     overhead = costs.overhead if w else costs.overhead_serial

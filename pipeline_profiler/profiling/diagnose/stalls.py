@@ -1,11 +1,8 @@
 """Stalls: when no batch could be delivered, why, and which samples held their batches up.
 
-Ready: a batch whose worker has finished sending it and that has not been delivered; it is
-deliverable when every batch before it was delivered or is ready too. All of it follows from the
-stamps that travel with the batches, so queue depth is exact, not sampled. Stall event: maximal
-interval inside next() without a deliverable batch, longer than tau = max(1 ms, 2 % of the period).
-Workers keep the slowest sample of each batch by its key: a batch that is late is late by its
-slowest sample or by all of them.
+A batch is deliverable when it and every batch before it were sent or delivered; the stamps of
+batches make queue depth exact. Stall event: maximal interval inside next() without a deliverable
+batch, longer than tau = max(1 ms, 2% of the period).
 """
 
 from __future__ import annotations
@@ -119,16 +116,11 @@ def readiness(timed: Window) -> float | None:
     return float(1.0 - empty / max(1, end - begin))
 
 
-# ---- Slow samples ----
-
 HELD_UP = 0.4  # of its batch's loading time, from which one sample held the batch up
 
 
 def stalled_by_sample(windows: Sequence[Window]) -> dict[int | str, float]:
-    """Share of the stalled time whose late batch was held up by one sample, by that sample.
-
-    A sample counts where it took at least 40 % of its batch's loading time.
-    """
+    """Return the share of stalled time by a sample that took 40% of its batch's loading time."""
     total, by_key = 0, dict[int | str, int]()
     for window in windows:
         # keys have one entry per batch of the whole run, so rows are counted from its start

@@ -1,11 +1,7 @@
 """Evidence -> verdict and causes, the first of them the one to fix.
 
-The verdict is read off the interval of the stall, never off its point (bands 5 % and 20 % are
-those of the TensorFlow profiler, the best-known numbers). Each rule is a small function that
-returns a cause with the share of the step it is worth, found by taking it out of a replay or by
-an arm of its own. Causes overlap: fewer stragglers, more workers or a faster decode may each end
-the same stall. Named first is the most specific one that is enough by itself to end most of it;
-a rare or isolated cost before a setting, a setting before a stage of everybody's work.
+The interval of the stall decides the verdict (bands of 5% and 20%, as the TensorFlow profiler).
+Causes overlap: first comes the most specific one that ends most of the stall by itself.
 """
 
 from __future__ import annotations
@@ -34,8 +30,6 @@ from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, st
 from pipeline_profiler.profiling.record.arm import REPORTED
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 
-# ---- Rules that fail ----
-
 Rule = Callable[[Evidence], Diagnosis | None]
 _PACKAGE = Path(__file__).parents[2]  # as frames say it: links stay
 
@@ -58,11 +52,7 @@ class FailedRule:
 def run_rules(
     rules: Sequence[Rule], evidence: Evidence, failed: list[FailedRule]
 ) -> list[tuple[int, Diagnosis]]:
-    """Causes by the position of their rule; one that raises joins `failed`, the next one is asked.
-
-    A diagnosis with a failed rule may miss a cause: it is saved with the session, stands in the
-    first lines of each report and turns the exit code into 3.
-    """
+    """Return causes by the position of their rule; a rule that raises joins `failed`."""
     causes = []
     for position, rule in enumerate(rules):
         try:
@@ -87,9 +77,6 @@ def _failed(rule: Rule, error: Exception) -> FailedRule:
         at=f"{file}:{frame.lineno}",
         trace="".join(traceback.format_exception(error)),
     )
-
-
-# ---- The verdict ----
 
 
 HIGH, MODERATE = 0.20, NOT_BOUND
@@ -296,10 +283,9 @@ def seconds_of_trial(e: Evidence) -> float:
 
 
 def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagnosis]:
-    """Sure, sufficient causes by specificity, other sure ones by their low end, then the rest.
+    """Return sure, sufficient causes by specificity, other sure ones by low end, then the rest.
 
-    Of the sufficient, a number of workers that was predicted and not tried comes after a stage that
-    is most of the loading.
+    An untried number of workers follows a stage that is most of the loading.
     """
     known = INPUT_RULES.index(stages.dominant_stage)
 

@@ -1,13 +1,8 @@
 """One run as figures: step period, waiting, loading shares, stages. Each is computed once.
 
-Spans are recorded in the order in which they ended, those of several processes mixed. Here they
-become one row per step (what the trainer saw) and one row per delivered batch (what its worker
-did), in int64 nanoseconds; a pass over the columns costs some milliseconds for 10,000 steps.
-
-Definitions. Step period: from next() entry to next() entry, a mean (stalls are heavy-tailed).
-Waiting: the time inside next() and iter(). A `Window` is made once per run and handed on; it reads
-the spans when the first figure is asked for and keeps what it has computed, so ten rules that ask
-for the same column cost one pass. A run must not change after its window was made.
+Spans become a row per step and a row per delivered batch, in int64 nanoseconds. Step period: mean
+from next() entry to next() entry; waiting: time inside next() and iter(). A run must not change
+after its window was made.
 """
 
 from __future__ import annotations
@@ -29,8 +24,6 @@ from pipeline_profiler.profiling.diagnose.intervals import (
 )
 from pipeline_profiler.profiling.record.arm import EXPOSED, SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
-
-# ---- Columns ----
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -182,12 +175,7 @@ def stage_columns(run: Run, ids: Ints) -> tuple[dict[str, Ints], dict[str, Ints]
     return wall, cpu
 
 
-# ---- Rhythm ----
-
-# Gradients are accumulated, weights kept: where every fourth step is twice as long, a window of ten
-# steps holds two such steps or three, and its mean says more of the cut than of the loader. Windows
-# of whole rounds hold equally many. Batches in hand, which come round too, are told apart only
-# where that rhythm is taken out.
+# If every fourth step is twice as long, only windows of whole rounds hold equally many long steps.
 LEAST_ROUNDS = 3  # of a rhythm that were seen
 LEAST_STEPS = 18  # of noise, so many have a rhythm in less than one of 1,000 cases
 EXPLAINED = 0.8  # of the variance of the step, from which the place in the round decides it
@@ -197,11 +185,7 @@ LOOKED_AT = 1000  # steps: a rhythm is there from the start, and looking costs t
 
 
 def find_rhythm(walls: NDArray[np.int64]) -> int:
-    """Return the number of steps after which step times (ns, one a step) repeat; 1 where not.
-
-    The smallest number of places in a round that explains the variance, less what as many places
-    explain by chance.
-    """
+    """Return the number of steps after which step times (ns, one a step) repeat; 1 where not."""
     x = np.asarray(walls[SETTLING : SETTLING + LOOKED_AT], dtype=np.float64)
     n = len(x)
     if n < LEAST_STEPS or x.std() <= LEAST_SPREAD * x.mean():
@@ -224,15 +208,11 @@ def without_rhythm(walls: NDArray[np.int64], length: int) -> NDArray[np.float64]
     return x - means[place] + (x.mean() if len(x) else 0.0)
 
 
-# ---- The window ----
-
 DRIFT_SHARE = 0.02  # of the mean period over the window: less is steady for the eye and the figures
 
 
 class LoadingShares(NamedTuple):
-    """Where the loading time goes; shares of its wall time. `threads`: CPU time of the process
-    over that of its loading thread, above 1 with hidden thread pools.
-    """
+    """Shares of the loading's wall time; `threads`: CPU of the process over that of its thread."""
 
     cpu: float = 0.0
     queued: float = 0.0  # runnable without a core
@@ -272,8 +252,6 @@ class Window:
         """The same run with its warm-up."""
         return self if self.first_batch == 0 else Window(self.run, 0)
 
-    # ------------------------------------------------------------------------------- columns
-
     @cached_property
     def steps(self) -> Steps:
         """One row per step."""
@@ -312,8 +290,6 @@ class Window:
 
     def __len__(self) -> int:
         return len(self.steps.batch)
-
-    # -------------------------------------------------------------------------- step and wait
 
     @cached_property
     def period_ns(self) -> float:
@@ -368,10 +344,9 @@ class Window:
 
     @cached_property
     def starvation(self) -> Interval:
-        """Observed share of the time spent waiting, moving-block interval inside one run.
+        """Return the share of the time spent waiting, with a moving-block interval inside one run.
 
-        The steps around an epoch's start are not drawn by chance: every epoch has one, so they
-        count as they are and the bootstrap draws from the others.
+        Steps around an epoch's start count as they are, and are not resampled.
         """
         if not len(self):
             return Interval(math.nan, -math.inf, math.inf)
@@ -418,8 +393,6 @@ class Window:
         overlap = a.low <= b.high and b.low <= a.high
         return overlap and slope < DRIFT_SHARE * period.mean() + a.half_width
 
-    # ------------------------------------------------------------------------------ start-up
-
     @cached_property
     def first_batch_ns(self) -> list[int]:
         """iter() call to first batch, one entry per epoch, the run's first epoch included."""
@@ -436,11 +409,7 @@ class Window:
 
     @cached_property
     def clock_error_ns(self) -> tuple[int, int]:
-        """Bounds of the workers' clock offset that cause and effect allow (low, high).
-
-        A batch cannot begin before iter() nor arrive before it was sent. Linux gives all processes
-        one monotonic clock, so the bounds should hold zero; the width is how well that is known.
-        """
+        """Return the bounds (low, high) of the workers' clock offset by cause and effect."""
         batches, epochs = self.whole.batches, self.epochs
         remote = batches.worker != MAIN
         if not remote.any() or not len(epochs["start"]):
@@ -466,10 +435,7 @@ class Window:
 
     @cached_property
     def epoch_start_ns(self) -> float:
-        """What an epoch's begin costs beyond the pace after it: start-up, first fetch, filling up.
-
-        Mean over the epochs that begin in the run. Workers that persist start once a training.
-        """
+        """Return the mean cost of an epoch's start above the pace after it."""
         whole = self.whole.steps
         starts = np.flatnonzero(whole.first)[1 if self.run.config.get("persistent") else 0 :]
         later = ~self.steps.first
@@ -497,13 +463,8 @@ class Window:
 
     @property
     def epoch_period_ns(self) -> float:
-        """Mean step period over whole epochs: each start counts as often as it does in one.
-
-        A window of whole epochs is that already; a cut one holds too many starts, or none.
-        """
+        """Return the mean step period over whole epochs, with each start once per epoch."""
         return self.steady_ns + self.startup_ns if self.epoch_steps else self.period_ns
-
-    # -------------------------------------------------------------------------------- stages
 
     def main_stage_ns(self, stage: str) -> float:
         """Mean nanoseconds a step of a stage on the main thread."""

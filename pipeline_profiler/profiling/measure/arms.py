@@ -1,12 +1,9 @@
-"""The measured arms and their interleaved schedule.
+"""The measured configurations and their interleaved schedule.
 
-One loop, five data paths. Resident batches: real ones already in hand (on the device), cycled: the
-ceiling. Host batches: the same from host memory (with CUDA). Shadow loader: batches in hand while
-the real loader runs beside them, its batches dropped: what the loader's CPU costs the trainer.
-Warm loader: the real one, files in the page cache. Cold loader: the same after the files were put
-out of it. Arms of one block run in random order right after each other, so heat and neighbours hit
-all alike, and ratios are taken inside a block. The stall (warm - resident) splits, in this order,
-into copy (host - resident), contention (shadow - host) and preparation (warm - shadow).
+Preloaded batches on the device, the same from host memory (CUDA), the same while the real loader
+runs beside them (shadow), the warm and the cold loader. Configurations of a block run in random
+order, and ratios are taken inside it. The stall (warm - resident) splits into copy (host -
+resident), contention (shadow - host) and preparation (warm - shadow).
 """
 
 from __future__ import annotations
@@ -141,12 +138,11 @@ def drive(
     kept_batches: KeptBatches | None = None,
     passed_over: range = range(0),
 ) -> None:
-    """Train for `steps` steps over as many epochs as that takes; the first batches are kept.
+    """Train for `steps` steps over as many epochs as that takes; return the first batches.
 
-    The batches of `passed_over` are drawn and not trained on: the way to a later place of a stream.
-    `seconds` count from the first batch, those of a first pass from the end of its first step:
-    workers that start, a device that is set up and a graph that is compiled shall not eat them up.
-    The device is synchronised at the edges of the timed window only.
+    Batches of `passed_over` are drawn without training. `seconds` count from the first batch, in a
+    first pass from the end of its first step. The device is synchronised at the edges of the timed
+    window only.
     """
     bench.guard.pulse.recorder = recorder
     if bench.epoch_steps:
@@ -195,10 +191,7 @@ def drive(
 
 
 def _at_edge(recorder: Recorder, meter: environment.Meter | None) -> environment.Meter:
-    """Begin to meter the machine at the first edge of the timed window, keep totals at the last.
-
-    What the reading takes is no part of the loop.
-    """
+    """Meter the machine from the first edge of the timed window, store totals at the last."""
     begin = recorder.clock()
     if meter is None:
         meter = environment.Meter()
@@ -215,7 +208,6 @@ def _check(result: Any, notes: list[str]) -> None:
 
 
 def _close(epoch: Any) -> None:
-    """Now, not when the collector comes: workers of the next arm must not share the cores."""
     epoch.close()
 
 
@@ -277,7 +269,6 @@ class _Shadowed:
         self.cycle, self.shadow = cycle, shadow
 
     def __iter__(self) -> Iterator[Any]:
-        """Endless, in order; passes on what went wrong in the loader."""
         for batch in self.cycle:
             if self.shadow.error is not None:
                 raise self.shadow.error
@@ -337,10 +328,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
 
 
 def _steps_ahead(bench: Bench, run: Run, plan: Plan) -> int:
-    """How far into a stream this block is timed: another place of its epoch in each block.
-
-    No further than the loader gets in the time of a window, as its batches must be drawn.
-    """
+    """Return how far into a stream this block is timed: another position in each block."""
     look, total = bench.look, plan.warmup + plan.steps
     if look is None:
         return 0
@@ -366,10 +354,9 @@ class Look:
 
 
 def look_along(bench: Bench, seconds: float, period_ns: float) -> Look | None:
-    """Draw a stream for so long without training on it: how long is an epoch, how far can one get?
+    """Draw a stream for `seconds` without training, to learn the length of its epoch.
 
-    Where a worker has nothing more, it goes on for longer, to see the end that the others make.
-    None for a dataset that is read by index, which tells its length and begins anywhere.
+    Longer if a worker has ended. None for a dataset that is read by index.
     """
     settings = bench.settings()
     by_index = settings.get("kind") == "torch" and not settings.get("iterable_dataset")
@@ -461,13 +448,10 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
 
 
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
-    """The empty-loader baseline: next() of a loader that has nothing to do.
+    """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data.
 
-    For a DataLoader with workers that is one over a constant, for tf.data one that gives the same
-    batch again, beside the user's own step: the hand-over between processes or from TensorFlow's
-    threads costs up to a millisecond, whatever the dataset, and more after a long step than after
-    a short one (caches and clocks have cooled down). Steps too long for the hand-over to matter
-    are replaced by a shorter pause.
+    It runs beside the user's step, because the hand-over takes longer after a long step; long steps
+    become a shorter pause.
     """
     recorder = Recorder(bench.clock, arm=Arm.NULL)
     recorder.run.warmup = NULL_WARMUP

@@ -1,10 +1,8 @@
-"""A cold arm without root: put listed files out of the page cache, and prove that they are gone.
+"""Put listed files out of the page cache without root, and verify that they are gone.
 
-`posix_fadvise(DONTNEED)` works for any user who may open the file. It does not drop dirty pages
-(so: fsync first), pages another process maps, or tmpfs, and it is advice. Proof comes twice: from
-mincore on our own mapping of a sample of the files, and from the block-device bytes that the arm
-then reads. It costs other jobs that use the same files their cache, hence opt-in, listed files
-only, and never drop_caches.
+`posix_fadvise(DONTNEED)` is advice, and drops no dirty pages (fsync first), pages that another
+process maps, or tmpfs. mincore on a sample of the files and the bytes from the block device verify
+it. Opt-in, because other jobs lose their cache of these files.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def describe(gpu: bool = False) -> dict[str, Any]:
         "cores_of_machine": os.cpu_count(),
         "memory_bytes": _told(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "load": _told(lambda: os.getloadavg()[0]),
-        "cpu_pressure": _told(_pressure),
+        "cpu_pressure": _told(lambda: _pressure("avg10") / 100),  # share of the last 10 s
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         **({"network_file_systems": mounted} if mounted else {}),
         **_frameworks(gpu),
@@ -55,21 +55,18 @@ def _told(ask: Callable[[], float]) -> float | None:
         return None
 
 
-def _pressure() -> float:
-    """Share of the last 10 s in which something waited for a core (Linux PSI)."""
+def _pressure(field: str) -> float:
+    """Return how long something waited for a core (Linux PSI): `avg10` in %, `total` in µs."""
     line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-    return float(line.split("avg10=")[1].split()[0]) / 100
+    return float(line.split(f"{field}=")[1].split()[0])
 
 
 class Meter:
-    """What a stretch of time took of the machine, beside its steps.
+    """Totals of the machine over a run, in ns, beside its steps.
 
-    Totals of a run, nanoseconds: the CPU time of this process, of its main thread and of its
-    children, what the main thread waited for a core, what other programs and the host behind a
-    virtual machine took of the cores, and how long something waited for one (Linux PSI); and
-    bytes and page faults that were read from the block device by this process and its children;
-    and by how many bytes this process has grown, and on how many cores its workers may run.
-    What the system does not tell is left out.
+    CPU time of this process, its main thread and its children; run-queue time of the main thread;
+    cores taken by other programs and the host; Linux PSI; bytes and page faults from the block
+    device; growth of this process; cores of its workers. Unknown values are absent.
     """
 
     def __init__(self) -> None:
@@ -101,9 +98,10 @@ class Meter:
         read["resident_bytes"] = resident_bytes()
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
-        if (pressed := _told(_pressed_ns)) is not None:
-            read["pressure_ns"] = int(pressed)
-        jiffies = _jiffies()
+        if (pressed := _told(lambda: _pressure("total"))) is not None:
+            read["pressure_ns"] = int(pressed * 1e3)
+        # user, nice, system, idle, iowait, irq, softirq, steal of all cores, in clock ticks
+        jiffies = [int(word) for word in _read(Path("/proc/stat")).partition("\n")[0].split()[1:]]
         if len(jiffies) >= FIELDS:
             tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
             read["cores_ns"] = sum(jiffies[:FIELDS]) * tick
@@ -120,10 +118,7 @@ def resident_bytes() -> int:
 
 
 def growth_notes(grown: Sequence[float]) -> list[str]:
-    """A sentence where the training process grew in each step (bytes) of each of the last windows.
-
-    What fills up in the first windows, or grows once, is no leak.
-    """
+    """Return a sentence if the training process grew in each step (bytes) of each last window."""
     last = grown[-LEAK_WINDOWS:]
     if len(last) < LEAK_WINDOWS or min(last) < max(LEAK_BYTES, max(last) / 4):
         return []
@@ -142,25 +137,8 @@ def shares_of_cores(taken: Mapping[str, int]) -> dict[str, float]:
     return {k: round(taken[name] / whole, 3) for k, name in names.items()} if whole else {}
 
 
-def _pressed_ns() -> float:
-    """Time in which something waited for a core, since the machine began."""
-    line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-    return float(line.split("total=")[1].split()[0]) * 1e3
-
-
-def _jiffies() -> list[int]:
-    """user, nice, system, idle, iowait, irq, softirq, steal of all cores, in clock ticks."""
-    try:
-        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    except (OSError, ValueError):
-        return []
-
-
 def _children() -> dict[str, int]:
-    """CPU time and reads of the children that live, and of those that have ended.
-
-    The CPU time is the scheduler's; threads that a living child has ended are missing.
-    """
+    """Return CPU time and reads of the living and the ended children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu, faults = int((ended.ru_utime + ended.ru_stime) * 1e9), ended.ru_majflt
     read_bytes = ended.ru_inblock * BLOCK_BYTES
@@ -227,7 +205,6 @@ def _frameworks(gpu: bool) -> dict[str, Any]:
 
 
 def _gpu(torch: Any) -> dict[str, Any]:
-    """The card, its driver and its memory now, and whether torch was built for it."""
     free, total = torch.cuda.mem_get_info()
     built, capability = torch.cuda.get_arch_list(), torch.cuda.get_device_capability()
     return {
@@ -254,10 +231,10 @@ def driver_version(told: Path = Path("/proc/driver/nvidia/version")) -> str | No
 
 
 def architecture_problem(capability: tuple[int, int], built: Sequence[str]) -> str:
-    """Why this build has no code for a GPU of that compute capability; '' where it has.
+    """Return why this build has no code for a GPU of that compute capability; '' if it has.
 
-    Machine code (sm_) runs on its own major version from its minor version on; an `a` or `f` at its
-    end binds it to that very chip or family. PTX (compute_) is compiled for any later one.
+    Machine code (sm_) runs on its major version from its minor version on; `a` or `f` binds it to
+    that chip or family. PTX (compute_) is compiled for later ones.
     """
     if not built:
         return ""

@@ -1,11 +1,8 @@
-"""The batches in hand: real ones, kept as the loader gave them, handed out as good as new.
+"""Preloaded batches: real ones, stored as the loader gave them, equal at each use.
 
-A step may take its labels out of the batch (`batch.pop("labels")`) or work in place
-(`x.sub_(mean)`): the same batch a second time would crash it, or be another input. So a batch is
-copied before any step sees it, and every hand-out is a new container around the kept tensors.
-What the step changes in place is found by trying it on copies, and by the version counters of
-torch's tensors after each step; those parts are copied for each hand-out, which `copying_ns` counts
-so that no figure pays for it.
+A step may remove fields of a batch or work in place, so each use is a new container around the
+stored tensors. Parts that the step changes, found on copies and by torch's version counters, are
+copied for each use; `copying_ns` is subtracted.
 """
 
 from __future__ import annotations
@@ -57,7 +54,6 @@ class Cycle:
     """The kept batches for ever: resident and host batches."""
 
     def __init__(self, kept: KeptBatches, clock: Clock) -> None:
-        """Cycle through these batches; `clock` times the copying."""
         self.kept, self.clock = kept, clock
         self.copying_ns = 0  # all that handing out takes, which no loader does
         self.looking_ns = deque([0], READINGS)  # what the last turns with a look took
@@ -85,10 +81,7 @@ class Cycle:
 
 
 def try_step(kept: KeptBatches, step: Callable[[Any], Any]) -> set[str]:
-    """Run the step on copies of two batches: what it changes is noted, what it takes out returned.
-
-    The changed parts go to `kept.in_place`; the names are those of dictionary fields.
-    """
+    """Run the step on copies of two batches; return the fields it removes, note changed parts."""
     taken: set[str] = set()
     for batch in kept[:2]:
         handed = as_given(batch)

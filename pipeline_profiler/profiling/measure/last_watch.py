@@ -1,10 +1,8 @@
 """The second process of the watchdog: `last_watch.py PID LIMIT_S DUMP_FILE`.
 
-Reads a line a second from the measuring process. Silence beyond the limit means that C code holds
-the interpreter's lock there. Then: the signal that raises in the main thread (some C code looks at
-signals), and where that does not help, the stack by faulthandler, the last saved session completed
-with where it hung, and the end of the process and its workers. Runs by itself with `python -I`, so
-it imports the standard library alone and nothing of this package.
+Without a line from the measuring process within the limit, C code holds its interpreter lock. Then:
+the signal that raises in the main thread, else a stack by faulthandler, the last saved session, and
+the end of the process and its workers. Standard library alone, run with `python -I`.
 """
 
 from __future__ import annotations

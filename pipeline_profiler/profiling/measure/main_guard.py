@@ -1,10 +1,4 @@
-"""Whether a script can start loader workers that import it again.
-
-A worker that is spawned (macOS, Windows, `multiprocessing_context="spawn"`) or forked from a server
-runs the script from its top. Without `if __name__ == "__main__":` around the call it would measure
-again in each worker, and Python answers with a page of tracebacks. The line of the call tells
-beforehand.
-"""
+"""Find whether a script can start loader workers that import it again."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""Probes beside the arms: what a stopwatch around the loop cannot tell.
-
-Stack samples name lines of code; a batch that notes its reads tells unused fields; the slowest
-samples are loaded once more, alone; a suspected setting is changed and measured as the trial
-setting; a tf.data graph is timed prefix by prefix and tried with each intervention.
-
-Only a GPU run has synchronising lines and utilisation; else they are None ("n/a"), not 0.
-NVML's utilisation is the share of time in which *some* kernel ran: a symptom, never a cause.
-"""
+"""Probes beside the configurations: what a stopwatch around the loop cannot measure."""
 
 from __future__ import annotations
 
@@ -43,6 +35,7 @@ from pipeline_profiler.profiling.measure.kept_batches import (
     parts_of,
     try_step,
 )
+from pipeline_profiler.profiling.measure.stopping import is_own_code
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import (
     Repeatable,
@@ -60,17 +53,11 @@ from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import Clock, median_ns
 
-# ---- On a GPU ----
-
 SAMPLE_S = 0.5
-_PACKAGE = pathlib.Path(__file__).parents[2]
 
 
 def synchronising_lines(step: Callable[[], Any], times: int = 3) -> list[SynchronisingLine] | None:
-    """Lines of the step that make the host wait for the device, by torch's own warning mode.
-
-    torch does not see every kind of synchronisation (its documentation says so). None without CUDA.
-    """
+    """Return lines of the step that make the host wait for the device, by torch's warning mode."""
     if not environment.has_cuda():
         return None
     torch = sys.modules["torch"]
@@ -91,14 +78,9 @@ def count_lines(caught: list[tuple[str, int, str]], times: int) -> list[Synchron
     hits = Counter(
         f"{file.rsplit('/', 1)[-1]}:{line}"
         for file, line, text in caught
-        if "synchroniz" in text and not _is_a_packages(file)
+        if "synchroniz" in text and is_own_code(file)
     )
     return [{"at": at, "per_step": count / times} for at, count in hits.most_common()]
-
-
-def _is_a_packages(file: str) -> bool:
-    """Whether a source file is of what is installed, or the profiler's: not the user's."""
-    return "site-packages" in file or pathlib.Path(file).is_relative_to(_PACKAGE)
 
 
 class Utilisation:
@@ -131,8 +113,6 @@ class Utilisation:
         """Mean share of time in which some kernel ran; None unknown."""
         return sum(self.samples) / len(self.samples) / 100 if self.samples else None
 
-
-# ---- Beside the arms ----
 
 PROBED, LOADED_ALONE = 3, 3  # slowest samples that are loaded alone, and how often each
 HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited for
@@ -226,10 +206,7 @@ def recording_ns(bench: Bench, count: int = 60) -> float:
 
 
 def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str, int]:
-    """What a worker would cost a loader that has none, for these very batches; nanoseconds.
-
-    Timed with one worker that hands out the batches in hand beside a pause as long as the step.
-    """
+    """Return the ns that one worker would cost a loader without workers, for these batches."""
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings.get("workers"):
         return {}
@@ -327,11 +304,7 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
 
 
 def repeatable(bench: Bench) -> Repeatable:
-    """Is a prepared sample the same every time, and how large is it?
-
-    Two samples are loaded twice each; equal bytes mean that the work of every epoch could be done
-    once. Empty where the loader has no map-style dataset or a sample cannot be compared.
-    """
+    """Return whether two samples are equal when loaded twice, and their size; empty if unknown."""
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings["iterable_dataset"]:
         return {}
@@ -352,15 +325,12 @@ COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
 
 def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] | None:
-    """What other ways to a few JPEG files cost, tried on those that the dataset lists.
+    """Return what other ways to a few JPEG files cost, in ms a file; None if none decodes.
 
-    Milliseconds a file: `full_ms` decodes it whole; `reduced_ms` by the decoder's draft mode, with
-    the smallest scale that is no smaller than `side`, the longer side (pixels) of what training
-    gets; `copy_ms` decodes a copy whose shorter side is 256 px, where that is enough for training.
-    `copied_ms` is a whole sample by the user's own code from such a copy, `sample_ms` from the
-    file, `copied_error` the half width (95 %) of their ratio. `read_ms` opens and reads a file,
-    `packed_ms` reads it out of a tar of them: both from the page cache. A key is missing where it
-    does not apply; None where no file can be decoded.
+    `full_ms`: whole; `reduced_ms`: draft mode, no smaller than `side` (px); `copy_ms`: a copy of
+    256 px; `copied_ms` and `sample_ms`: a sample by the user's code from copy and file,
+    `copied_error`: half width (95%) of the ratio; `read_ms` and `packed_ms`: from file and tar, in
+    the page cache.
     """
     shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
     side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)
@@ -387,10 +357,9 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
 
 
 def _from_copies(bench: Bench) -> dict[str, float]:
-    """`sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies unawares.
+    """Return `sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies.
 
-    What is smaller costs less than its decoding alone. {} where the dataset opens its files by
-    other means than Python's open() or cv2.imread, or loads no such sample here.
+    {} if the dataset opens files other than by Python's open() or cv2.imread.
     """
     loader, end = bench.loader(), bench.clock() + COPIED_NS
     with tempfile.TemporaryDirectory() as folder, suppress(Exception):
@@ -461,7 +430,6 @@ def _opened_instead(copies: Mapping[str, str]) -> Iterator[set[str]]:
 
 
 def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
-    """Milliseconds of one file by each way that applies."""
     from PIL import Image
 
     data = pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache
@@ -520,10 +488,7 @@ def _flat(sample: Any) -> list[bytes]:
 
 
 def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
-    """The slowest samples with their paths; the worst are loaded once more, alone.
-
-    If they are fast then, it is not the samples: something stops the loader now and then.
-    """
+    """Return the slowest samples with their paths; the worst are loaded once more, alone."""
     windows = [Window.of(run) for run in session.arm(Arm.WARM)]
     rows = slowest_samples(windows)
     if not rows or bench.settings().get("kind") != "torch":

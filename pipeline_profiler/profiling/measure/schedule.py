@@ -1,9 +1,4 @@
-"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks of arms.
-
-Arms of one block run in random order right after each other. Every automatic choice (which arms,
-how many steps and repeats) is kept in the plan as a `Reason`: a sentence and what it decides. What
-ends a measurement early leaves a partial session that can be read like any other.
-"""
+"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks."""
 
 from __future__ import annotations
 
@@ -208,7 +203,6 @@ def _start(first: Window) -> float:
 
 
 def _fixed_seconds(first: Window, options: Options) -> float:
-    """Pilot, stack samples, the empty loader twice, and the probes."""
     budget = options.budget
     probing = probes.stack_seconds(options) + pilot_seconds(options)
     probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
@@ -242,9 +236,9 @@ def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
 def _fit(
     first: Window, options: Options, pace: Pace, budget: float
 ) -> tuple[int, int, int, list[Reason]]:
-    """(steps, repeats, warm-up, reasons) that fit the budget (seconds).
+    """Return (steps, repeats, warm-up, reasons) that fit the budget (seconds).
 
-    Given up in this order: steps down to the floor, warm-up, repeats down to 3, the floor.
+    Reduced in this order: steps to the floor, warm-up, repeats to 3, the floor.
     """
     held = first.in_flight
     wanted = min(options.steps, 80) if options.quick else options.steps
@@ -293,7 +287,6 @@ def _settled(first: Window) -> int:
 def _given_up(
     chosen: tuple[int, int, int], asked: tuple[int, int, int], budget: float, held: int
 ) -> list[Reason]:
-    """One sentence for each thing the budget took away."""
     (steps, repeats, warmup), (wanted, most, long) = chosen, asked
     sentences = []
     if warmup < long:
@@ -387,7 +380,6 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
 def _probe_before(
     bench: Bench, options: Options, session: Session, kept_batches: KeptBatches, alone_ns: float
 ) -> None:
-    """Probes whose findings the arms or the first diagnosis need."""
     bench.guard.pulse.doing = "the first probes"
     session.runs.append(probes.sample_stacks(bench, options, session))
     probes.probe_step(bench, kept_batches, options, session)
@@ -448,10 +440,9 @@ def repeat_disturbed(
 
 
 def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
-    """More blocks of the main arms in the time that is left, where nothing is settled yet.
+    """Add blocks of the main configurations in the remaining time, until the interval is narrow.
 
-    They end by the width of the interval, never by what it says: to stop as soon as a verdict is
-    sure would make wrong ones of chance.
+    Its width decides, because a stop at a sure verdict would be wrong more often.
     """
     done = len(session.arm(Arm.WARM))
     for block in range(done, MOST_BLOCKS):

@@ -1,14 +1,8 @@
-"""What ends a measurement early leaves a partial session that can be read like any other.
+"""End a measurement early with a partial session that can be read like any other.
 
-An error of the user's code becomes one sentence with the frames of their own code. A loader that
-gives nothing any more is ended at a limit, and where it hangs is kept: a thread looks at a counter
-of steps. Where it stands still for longer than the limit, the stacks of the trainer's threads and
-of the loader's processes are taken, and a signal raises OverdueError in the main thread, which ends
-sleeps, locks, queues and system calls; from there on all goes as after any error. Where the main
-thread does not come back (C code that ignores signals), the thread saves what there is and ends the
-process. Where C code holds the interpreter's lock not even the thread runs: a second process
-(`last_watch.py`) misses its word and does the same from the last saved state. What no process can
-end is one that waits inside the kernel for a device (state D).
+A thread watches the counter of steps; at the limit it stores the stacks and raises OverdueError in
+the main thread by a signal. If the main thread does not react, it saves the session and ends the
+process. If C code holds the interpreter lock, `last_watch.py` does this from the last saved state.
 """
 
 from __future__ import annotations
@@ -44,8 +38,6 @@ from pipeline_profiler.profiling.record.stack_sampler import (
     frames_of,
 )
 from pipeline_profiler.profiling.record.stages import Counters
-
-# ---- What went wrong, in a sentence ----
 
 _HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
 _FRAME = re.compile(r'(?m)^(?=  File ")')
@@ -92,11 +84,7 @@ def said_by(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback without our frames, the framework's and the standard library's.
-
-    An exception that comes out of a worker process carries a second traceback as text. The reader
-    needs the lines they wrote; everything else is cut, unless nothing would be left.
-    """
+    """Return the traceback without frames of this package, frameworks and standard library."""
     text = "".join(traceback.format_exception(error))
     if "Original Traceback" in text:
         text = text[text.index("Original Traceback") :]
@@ -115,8 +103,6 @@ def is_own_code(path: str) -> bool:
     """Whether a file is the user's: not ours, not the standard library's, not an installed one."""
     return not path.startswith(_SYSTEM) and "site-packages" not in path and path[:1] != "<"
 
-
-# ---- The watchdog ----
 
 LEAST_LIMIT_S = 30.0
 ATTEMPTS, ATTEMPT_S = 3, 4.0  # signals to the main thread before the process is ended
@@ -163,7 +149,6 @@ class Watchdog:
         session: Session,
         rescue: Callable[[Session], None] | None = None,
     ) -> None:
-        """`rescue` saves the session and ends the process where the main thread cannot."""
         self.pulse, self.limit_s, self.session, self.rescue = pulse, limit_s, session, rescue
         self.cut_off: dict[str, Any] | None = None
         self._main = threading.get_ident()
@@ -204,8 +189,6 @@ class Watchdog:
         os.environ[DUMP_VARIABLE] = self._dump.name  # for workers that are spawned, not forked
         self._undo += [self._dump.close, lambda: os.environ.pop(DUMP_VARIABLE, None)]
         self._undo.append(lambda: faulthandler.unregister(DUMP_SIGNAL))
-
-    # ------------------------------------------------------------------------------- watching
 
     def _loop(self) -> None:
         key, since = self.pulse.key(), self._usable_s()
@@ -413,10 +396,9 @@ class StoppedError(ProfileError):
 
 @dataclass
 class Guard:
-    """How a measurement is kept from being lost: its limit, and where to save meanwhile.
+    """The limit of a measurement (s without a step; None: no watch), and where to save meanwhile.
 
-    limit_s: seconds without a step after which it is ended; None watches nothing. `save` writes the
-    session as it is and returns its path; `rescue` saves it and ends the process.
+    `save` writes the session and returns its path; `rescue` saves it and ends the process.
     """
 
     limit_s: float | None = None
@@ -442,10 +424,7 @@ class Guard:
 def kept_when_stopped(
     session: Session, guard: Guard, batches: Callable[[], int] = lambda: 0
 ) -> Iterator[None]:
-    """Turn whatever ends the work inside into StoppedError with the partial session.
-
-    `batches` counts what the loader had delivered, for the sentence.
-    """
+    """Turn whatever ends the work inside into StoppedError with the partial session."""
     with ExitStack() as stack:
         watch: Watchdog | None = None
         in_main = threading.current_thread() is threading.main_thread()

@@ -1,10 +1,4 @@
-"""The setting that is about to be recommended first is tried before it is.
-
-When the arms have run, the session is judged. Where the first advice is a loader setting, the
-loader runs with it, for at most a fifth of the budget, beside the same step; the diagnosis then
-says what was measured beside what was predicted, and an advice that does not help is none. Another
-one that comes first by that is tried in turn while the fifth lasts.
-"""
+"""Try the first recommended setting before it is recommended."""
 
 from __future__ import annotations
 

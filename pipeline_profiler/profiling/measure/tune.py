@@ -1,8 +1,7 @@
 """Recommend -> apply -> re-run -> keep or reject (`run --tune`); `run --try`, `report --against`.
 
-A recommendation is a change of loader settings that the replay model says is worth it. It is kept
-only if a fresh, interleaved comparison says so too: the whole interval of the speed-up must lie
-above 1 by more than the noise. Tuning ends when nothing predicted is worth more than the noise.
+A change of settings is kept only if the interval of its measured speed-up lies above 1 by more than
+the noise.
 """
 
 from __future__ import annotations
@@ -279,7 +278,6 @@ def _size(change: Mapping[str, Any]) -> tuple[int, float]:
 def _candidates(
     config: Mapping[str, Any], cores: int, costs: predict.Costs, cpu_share: float
 ) -> list[dict[str, Any]]:
-    """Every combination of the settings that can be changed, but the one that is there."""
     workers, prefetch = int(config["workers"]), int(config.get("prefetch") or 2)
     # blocked time needs no core
     most = cores if cpu_share >= predict.CPU_BOUND_SHARE else 4 * cores
@@ -324,7 +322,6 @@ def versus(
 
 
 def _geometric(logs: Sequence[float]) -> Interval:
-    """A speed-up with its interval, of the logarithms of its repeats."""
     mean = mean_interval(logs)
     return Interval(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high), mean.n)
 
@@ -382,9 +379,6 @@ def compare(a: Session, b: Session) -> dict[str, Any]:
         "speedup": {"value": math.exp(logs.value), "low": low, "high": high},
         "stall": {"a": a.results.get("stall"), "b": b.results.get("stall")},
     }
-
-
-# ---- tune: tf.data ----
 
 
 TF_ROUNDS, TF_REPEATS = 3, 4

@@ -1,7 +1,6 @@
-"""The arms: one loop, run with different data paths, and the helper runs beside them.
+"""The configurations: one loop with different data paths, and the helper runs beside them.
 
-A member's value is the letter that session files hold (`profile/1`), so a run costs one byte.
-Readers of reports see `label`, never the letter.
+A value is the letter in session files (`profile/1`); reports show `label`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Arm(StrEnum):
     CALIBRATION = "K", "calibration"  # `--try`: costs without a crowd, for the prediction
 
     def __new__(cls, letter: str, label: str = "") -> Arm:
-        """A member is its letter."""
+        """Make a member that is its letter."""
         arm = str.__new__(cls, letter)
         arm._value_, arm.label = letter, label
         return arm

@@ -1,8 +1,7 @@
-"""What a measurement set out to do (`Plan`), and what was found beside the arms (`Probes`).
+"""What a measurement sets out to do (`Plan`), and the results of probes (`Probes`).
 
-A plan is fixed before the first arm runs; only a trial setting may join it. Probes are filled while
-the measurement goes on; None means that a probe did not run, which is not the same as finding
-nothing. In memory the two are apart; in a session file both lie under `plan`.
+A plan is fixed before the first run, except for a trial setting. A probe that did not run is None.
+A session file has both under `plan`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The recorder: two lines in a training loop, a Run with its spans afterwards.
 
-Nothing is analysed while the loop runs. A step costs a handful of clock reads and plain tuples
-put aside: tuples of numbers, because the garbage collector stops looking at those, and thousands of
-kept objects would bring its full collections on in the middle of a training loop. They become
-columns when the loop ends, or a thousand steps at a time. Standard library only.
+A step stores tuples of numbers, which the garbage collector skips; they become columns every
+thousand steps. Standard library only.
 """
 
 from __future__ import annotations
@@ -43,9 +41,7 @@ from pipeline_profiler.profiling.record.stages import (
 class Timeline:
     """The clock's time of a recorded loop without what was left out; nanoseconds.
 
-    A validation between two epochs, or in the middle of one, is neither waiting for data nor
-    training. It is cut out once, so that every figure made from the spans is right by itself: what
-    lies after the cut moves forward by its length, what lies inside it falls on its beginning.
+    A validation is cut out: times after it move forward by its length.
     """
 
     def __init__(self) -> None:
@@ -55,10 +51,7 @@ class Timeline:
         self._end = 0
 
     def leave_out(self, start: int, end: int) -> None:
-        """Cut a stretch out; stretches come in order of time, and one inside another is part of it.
-
-        `start` and `end` are clock readings.
-        """
+        """Cut out a stretch (clock readings) after or inside the stretch before."""
         start = max(start, self._end)
         if end <= start:
             return
@@ -118,11 +111,7 @@ def _unknown() -> int:
 
 
 class Recorder:
-    """Records one loop: `for batch in rec.watch(loader)`, optionally `with rec.step():` inside.
-
-    Clocks are injected (nanoseconds): tests run on a fake one. Nothing is analysed while the loop
-    runs; the cost is a handful of clock reads and appends a step.
-    """
+    """Records one loop: `for batch in rec.watch(loader)`, optionally `with rec.step():` inside."""
 
     attach: ClassVar[Any] = None  # set by the package: picks the adapter for a loader
     enter: ClassVar[Any] = None  # set by the package: adds a row to the table of runs
@@ -134,11 +123,7 @@ class Recorder:
         arm: Arm = Arm.WARM,
         queued: Clock | None = None,
     ) -> None:
-        """Clocks are injected, nanoseconds; `arm` is what feeds the step.
-
-        `queued` counts the time runnable without a core; None asks the system where `clock` is
-        the system's too.
-        """
+        """Clocks are in ns; `arm` feeds the step; `queued`: run-queue time, None: of the system."""
         self.clock, self.cpu = clock, cpu
         self.queued = queued
         self._began = time.time()
@@ -300,11 +285,7 @@ class Recorder:
     def save(
         self, path: str | os.PathLike[str], study: str = "", note: str = "", config: str = ""
     ) -> Path:
-        """Write the session, add it to the table of runs, return the path written.
-
-        `study`, `note` and `config` (a file or a link) are for the table; where
-        PIPELINE_PROFILER_RUNS is `off`, there is no row.
-        """
+        """Write the session, add it to the table of runs, return the path."""
         session = self.session()
         file = session.save(path)
         Recorder.enter(session, file, self._began, study, note, config)
@@ -363,18 +344,13 @@ class Marked:
         self._start, self._cpu = self._recorder.clock(), self._recorder.cpu()
 
     def __exit__(self, *error: object) -> None:
-        """The step ends; one that raised counts too."""
         r = self._recorder
         cpu, wall = r.cpu() - self._cpu, r.clock() - self._start
         r._rows.append(("step", r.steps, MAIN, r.timeline.at(self._start), wall, cpu, -1, 1))
 
 
 def keep_interrupts() -> None:
-    """Let Ctrl-C end the loop where Python would drop it, once for a process.
-
-    A signal that comes while the collector works is handled in what Python calls next: a callback
-    of the collector, whose exceptions are written and forgotten.
-    """
+    """Let Ctrl-C end the loop if it comes in a callback of the collector; once for a process."""
     hook = sys.unraisablehook
     if not (isinstance(hook, functools.partial) and hook.func is _interrupt_again):
         sys.unraisablehook = functools.partial(_interrupt_again, hook)

@@ -1,11 +1,4 @@
-"""The recorder of a loop that trains for its own sake: stack samples, saved as it goes.
-
-The arms of `run` are short, repeated, and must not be disturbed; a training is one long loop, which
-may be interrupted at any time. So this recorder looks at the main thread twenty times a second, for
-a line beside each cause, and can save itself every minute: some tens of milliseconds in a thread
-beside the training. What it watches can be iterated as often as the loader, and has its length and
-attributes.
-"""
+"""The recorder of a loop that trains for its own sake: stack samples, saved as it goes."""
 
 from __future__ import annotations
 
@@ -60,26 +53,20 @@ class Repeated:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves tensors out."""
-
     def persistent_id(self, obj: Any) -> str | None:
         return "tensor" if hasattr(obj, "is_cuda") else None
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts nothing where a tensor was."""
-
     def persistent_load(self, pid: Any) -> None:
         return
 
 
 def hand_over_cost(batch: Any) -> dict[str, int]:
-    """Nanoseconds: `pickling_ns` in the worker, `hand_over_ns` in the trainer; {} if it cannot.
+    """Return `pickling_ns` in the worker and `hand_over_ns` in the trainer; {} if unknown.
 
-    A loop that loads in the training process shows nothing of it, and a prediction for workers
-    without it promises what no worker can keep. What is no tensor is pickled; tensors travel in
-    shared memory. A millisecond is what the pipe and the wake-up cost whatever the batch is
-    (docs/profile.md).
+    Predictions for workers need both. Tensors travel in shared memory and are not pickled; pipe and
+    wake-up cost a millisecond (docs/profile.md).
     """
     packed = io.BytesIO()
 
@@ -218,7 +205,6 @@ class Watched(Proxy):
     """A loader whose every iteration is one recorded epoch; all else is the loader's."""
 
     def __init__(self, recorder: LiveRecorder, loader: Any) -> None:
-        """Iterate `loader` by `recorder`; one that cannot be iterated is refused now."""
         recorder._source_of(loader)
         super().__init__(loader)
         self.__dict__.update(_recorder=recorder, _epoch=None)

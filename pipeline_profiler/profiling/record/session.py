@@ -1,13 +1,8 @@
-"""The recorded profile as plain data: spans in columns, runs of one arm, a session of runs.
+"""The recorded profile as plain data: spans in columns, runs of a configuration, a session of runs.
 
-Measure once, judge many times: a Session knows nothing of verdicts or rendering, and every view
-is a pure function of it. Spans live in integer columns (nanoseconds; times as differences to the
-row before), which is what keeps 10,000 steps x 4 workers x 6 stages below 20 MB and 2 s to load.
-JSON, because any tool reads it; gzip above 1 MB. A file comes from anywhere: a few megabytes of
-gzip may hold gigabytes, and a short text millions of empty lists, so both are counted before
-anything is built from them, and reading needs at most about a gigabyte. Standard library only, so
-that a recorder works on a machine that has nothing but the training framework.
-Format: docs/profile.md.
+Spans are integer columns (nanoseconds, as differences); JSON, with gzip above 1 MB. Before anything
+is built from a file, its size and its lists are counted. Standard library only; format:
+docs/profile.md.
 """
 
 from __future__ import annotations
@@ -41,8 +36,6 @@ from pipeline_profiler.profiling.record.session_form import (
     read_columns,
 )
 from pipeline_profiler.profiling.record.session_form import MAIN as MAIN
-
-# ---- Bytes on disk ----
 
 GZIP_ABOVE_BYTES = 1_000_000
 GZIP_HEAD = b"\x1f\x8b"
@@ -81,6 +74,13 @@ def parse_document(blob: bytes, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ProfileError(f"{where} is JSON but not a session: give a file that `run` saved.")
     return data
+
+
+def open_unpacked(path: Path) -> io.BufferedIOBase:
+    """Open a file for reading, unpacked if it is gzip."""
+    with path.open("rb") as file:
+        packed = file.read(2) == GZIP_HEAD
+    return gzip.open(path) if packed else path.open("rb")
 
 
 def describe_excess(text: bytes) -> str:
@@ -133,8 +133,6 @@ def write_whole(blob: bytes, target: Path) -> None:
             draft.unlink()
 
 
-# ---- Spans, runs, the session ----
-
 SCHEMA = "profile/1"
 _LETTERS = frozenset(Arm)
 Columns = dict[str, "array[int]"]
@@ -149,8 +147,7 @@ def utc_now() -> str:
 class Span:
     """A named stretch of time. `wall_ns` of a loader stage is its self time summed over a batch.
 
-    `cpu_ns` is thread-CPU time and `queued_ns` time runnable without a core; -1 means unknown,
-    which is not zero.
+    `cpu_ns` (thread) and `queued_ns` (runnable without a core): -1 means unknown.
     """
 
     stage: str
@@ -169,11 +166,7 @@ def _pack(columns: Columns) -> dict[str, list[int]]:
 
 
 def plain(value: Any) -> Any:
-    """JSON types only: numpy scalars become numbers, what is not finite becomes None.
-
-    What JSON has no word for becomes its text: nothing that a loader says of itself may cost the
-    measurement.
-    """
+    """Return JSON types: numpy scalars as numbers, not finite as None, other values as text."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
@@ -241,12 +234,10 @@ class SpanTable:
 
 @dataclass
 class Run:
-    """One pass of one arm: its spans, one row a batch, the slowest samples, and its setting.
+    """One pass of one configuration: its spans, one row a batch, the slowest samples, its setting.
 
-    `config` holds the loader's setting (kind, workers, prefetch, batch_size, ...); `totals` sums
-    over the timed window: steps, elapsed_ns; over the whole run: hidden_cpu_ns, CPU time of other
-    threads of the process during next(); `depths` is (batch, early, outstanding) at
-    each next() entry where the loader tells.
+    `totals` of the timed window: steps, elapsed_ns; of the whole run: hidden_cpu_ns, CPU time of
+    other threads during next(). `depths`: (batch, early, outstanding) at each next() entry.
     """
 
     arm: Arm
@@ -372,8 +363,6 @@ def _check_schema(schema: Any, where: str) -> None:
         f"{where} is not a profile session (schema {str(schema)[:40]!r}): record one with `run`."
     )
 
-
-# ---- The last steps of a long run ----
 
 # Twelve million values are the most that a file may hold, and a save must stay cheap beside the
 # training. The sums of what is dropped say what share of all steps was waiting.

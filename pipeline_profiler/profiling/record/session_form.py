@@ -1,11 +1,8 @@
 """The form of a `profile/1` document: what every reader of a session may rely on.
 
-A session file may come from anywhere. What is wrong with one is found here, once, when it is read;
-renderers and rules then need no guard of their own. The form asks for what is computed with and
-shown, and lets everything else pass: a later version adds keys. A form is a function of a value and
-of where it stands; it raises FormError with the place and what was expected there. Written out
-instead of taken from a library, because a recorder needs the standard library alone.
-Format: docs/profile.md.
+Files are checked once when read, for what is computed or shown; unknown keys pass. A form is a
+function of a value and its location that raises FormError. Standard library alone; format:
+docs/profile.md.
 """
 
 from __future__ import annotations
@@ -144,24 +141,9 @@ def anything(value: Any, at: str) -> None:
             raise refuse_form(at, "a number that can be shown", entry)
 
 
-# ---- The key `precision`, as precision/table.py makes and reads it ----
-
 COUNT = whole(0)
-INTERVAL = fields_of(
-    {"share": maybe(number), "low": maybe(number), "high": maybe(number), "n": COUNT}
-)
-RATE = maybe(fields_of({"value": number, "low": maybe(number), "high": maybe(number), "n": COUNT}))
 CELL: dict[str, Form] = {"model": text, "batch_size": whole(1), "precision": text}
 SCALE: dict[str, Form] = {"loss_scale": text}
-STEP = maybe(
-    fields_of(
-        {
-            "mean_ms": number,
-            **dict.fromkeys(("p50_ms", "p95_ms", "low_ms", "high_ms"), maybe(number)),
-            **dict.fromkeys(("repeats", "steps"), COUNT),
-        }
-    )
-)
 SOURCE: dict[str, Form] = {
     "model": text,
     "batch_size": whole(1),
@@ -171,9 +153,13 @@ SOURCE: dict[str, Form] = {
     **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
     "pin_memory": maybe(flag),
 }
-JUDGED: dict[str, Form] = {**CELL, **dict.fromkeys(("status", "sentence"), text), "tiny": flag}
 PROBED = fields_of(
-    {**JUDGED, "losses": several(maybe(number))},
+    {
+        **CELL,
+        **dict.fromkeys(("status", "sentence"), text),
+        "tiny": flag,
+        "losses": several(maybe(number)),
+    },
     {
         **SCALE,
         "scale": maybe(number),
@@ -182,20 +168,6 @@ PROBED = fields_of(
         "peak_how": text,
         **dict.fromkeys(("skipped", "graphs"), COUNT),
     },
-)
-ROW = fields_of(
-    {
-        **JUDGED,
-        **dict.fromkeys(("step", "fed"), STEP),
-        **dict.fromkeys(("synthetic_per_s", "loader_per_s"), RATE),
-        "stall": maybe(INTERVAL),
-        **dict.fromkeys(("peak_bytes", "skipped"), maybe(COUNT)),
-        "peak_how": text,
-        **dict.fromkeys(("skipped_timed", "loss_steps", "graphs", "recompiled"), COUNT),
-        **dict.fromkeys(("loss_scale_end", "loss_first", "loss_last"), maybe(number)),
-        "warmup_s": number,
-    },
-    {**SCALE, "error": text},
 )
 PASS = fields_of(
     {"block": COUNT, "model": text, "batch_size": whole(1), "batches": COUNT, "elapsed_ms": number}
@@ -242,23 +214,9 @@ PRECISION = fields_of(
             )
         ),
         "visits": several(_visit),
-        "rows": several(ROW),
-        "loaders": several(fields_of({**SOURCE, "alone_per_s": RATE})),
-        "speedups": several(
-            fields_of({**CELL, "tiny": flag, "compute": INTERVAL, "run": INTERVAL}, SCALE)
-        ),
-        "growths": several(
-            fields_of(
-                {"model": text, "precision": text, "loss_scale": text, "from": whole(1),
-                 "to": whole(1), "compute": INTERVAL, "run": INTERVAL}
-            )
-        ),
-        "sentences": several(text),
     }
 )  # fmt: skip
 
-
-# ---- The document ----
 
 SPAN_COLUMNS = ("stage", "batch", "worker", "start", "wall", "cpu", "queued", "count")
 DELTA = frozenset({"batch", "start", "sent", "received"})  # columns stored as differences
@@ -444,9 +402,6 @@ def check_document(data: Mapping[str, Any]) -> None:
             _check_run(run, f"runs[{i}]")
 
 
-# ---- the columns ----
-
-
 def read_columns(
     data: Mapping[str, Any], names: Iterable[str], at: str = "columns"
 ) -> dict[str, array[int]]:
@@ -496,10 +451,7 @@ def _check_ends(column: array[int], at: str, least: int, most: int) -> None:
 
 
 def _check_steps(spans: Mapping[str, array[int]], stages: list[str], at: str) -> None:
-    """Steps follow each other: no next() begins before the one before, and its step after it.
-
-    Equal times are sound: a clock may be coarse.
-    """
+    """Raise FormError unless steps follow each other, each after its next(); times may be equal."""
     rows: list[list[tuple[int, int]]] = [[] for _ in stages]  # (batch, start) in the trainer
     columns = (spans[name] for name in ("stage", "worker", "batch", "start"))
     for stage, worker, batch, start in zip(*columns, strict=True):

@@ -1,9 +1,7 @@
 """Names for time that no hook could see: the Python stack of one thread, 200 times a second.
 
-Used in a run of its own, never in a timed arm. A sample is booked to the innermost frame of the
-user's code ("train.py:41 load_image") and, by the words in the function names from the inside
-out, to a stage. The words are labels for a time that was measured; they decide no verdict.
-A worker that hangs in C writes its stack into a file when it is asked to.
+A sample counts for the innermost frame of the user's code, and for a stage by the words in function
+names. These labels decide no verdict.
 """
 
 from __future__ import annotations
@@ -120,10 +118,7 @@ def _idle(frame: FrameType | None) -> bool:
 
 
 def _busy_threads(but: int) -> list[tuple[int, FrameType]]:
-    """Native id and place of the other threads that do something: a loader's prefetch, not ours.
-
-    The id is 0 for a thread that Python did not start: one of tf.data's that calls into Python.
-    """
+    """Return native id (0: not started by Python) and place of other threads that do something."""
     threads = {t.ident: t for t in threading.enumerate()}
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)  # this very frame: a cycle that keeps all callers alive
@@ -146,19 +141,14 @@ def _cpu_ns(native_id: int) -> int:
 
 
 class StackSampler:
-    """Samples one thread; `drain()` hands out microseconds by place since the last call.
+    """Samples one thread; `drain()` returns microseconds by place since the last call.
 
-    In a main thread an interval timer (SIGALRM) interrupts the thread itself: a second thread
-    would get its turn mostly when the first one blocks, and would see it blocked too often. Other
-    threads are sampled from a thread. While the thread waits for other threads of this process (a
-    loader that prefetches in one), those are looked at instead. A sample weighs the time since the
-    one before it, so that a long call into C, during which no handler runs, is not lost. What other
-    threads compute while a step goes on is kept apart, as phase `beside`, by their CPU time: it may
-    be what the step waits for the interpreter lock for.
+    A timer (SIGALRM) samples a main thread, because a second thread runs mostly when the first one
+    blocks; while it waits for other threads, those are sampled. A sample weighs the time since the
+    sample before. CPU time of other threads during a step is phase `beside`.
     """
 
     def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
-        """Sample `thread_id`; `phase` names what the thread is doing."""
         self.thread_id, self.phase = thread_id, phase
         self.calls_back = False  # native threads call Python functions
         self.weights: Counter[str] = Counter()
@@ -174,11 +164,7 @@ class StackSampler:
     def start_here(
         cls, phase: Callable[[], str] | None = None, calls_back: bool = False
     ) -> StackSampler:
-        """Sample the calling thread from now on.
-
-        `calls_back`: native threads call Python functions while this one waits in C. An alarm would
-        be handled between such calls only, and see none of them.
-        """
+        """Sample the calling thread; `calls_back`: native threads call Python meanwhile."""
         sampler = cls(threading.get_ident(), phase)
         sampler.calls_back = calls_back
         main = threading.current_thread() is threading.main_thread()
@@ -193,10 +179,7 @@ class StackSampler:
 
     @classmethod
     def start_beside(cls, phase: Callable[[], str] | None, interval_s: float) -> StackSampler:
-        """Sample the calling thread from a thread, at a rate that a training does not feel.
-
-        Neither a signal, which the program may use itself, nor a switch of the interpreter.
-        """
+        """Sample the calling thread from another thread, at a rate for a real training."""
         sampler = cls(threading.get_ident(), phase)
         sampler._interval_s = interval_s
         sampler._start_loop()
@@ -237,9 +220,7 @@ class StackSampler:
             del frame
 
     def _next(self) -> float:
-        """Seconds to the next sample, drawn: an even beat may meet that of the loop, and see one
-        stage of each sample more often than the others.
-        """
+        """Return the seconds to the next sample, at random: the loop may have an even beat."""
         return self._interval_s * self._draw.uniform(0.5, 1.5)
 
     def _take(self, frame: FrameType | None) -> None:
@@ -285,12 +266,9 @@ class StackSampler:
 
 
 def _alarm_is_free() -> bool:
-    """SIGALRM exists and nobody in this process uses it."""
     alarm = getattr(signal, "SIGALRM", None)
     return alarm is not None and signal.getsignal(alarm) in (signal.SIG_DFL, signal.SIG_IGN)
 
-
-# ---- A stack on request ----
 
 DUMP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
 DUMP_VARIABLE = "PIPELINE_PROFILER_STACKS"
@@ -298,10 +276,7 @@ _files: list[object] = []  # kept open as long as the process lives
 
 
 def offer_stack_dump() -> None:
-    """Register in this process where the watching one asked for it and the signal is free.
-
-    A forked worker inherits the handler; a spawned one registers here, from the environment.
-    """
+    """Register in this process if the watching process requested it and the signal is free."""
     path = os.environ.get(DUMP_VARIABLE)
     if not path or _files or multiprocessing.parent_process() is None:
         return

@@ -1,11 +1,7 @@
-"""Read, decode and transform without a line of the user's code changed.
+"""Time read, decode and transform without a changed line of the user's code.
 
-Hooks go where Python loaders spend their time: `open` (files, told apart by whether their file
-system lies behind a network), PIL's `load` (decoding is lazy, so `Image.open` is not it), http and
-fsspec reads, and the callables a dataset keeps as `transform` (a torchvision-style Compose is
-opened up). They time into the active stage stack and are placed in the loading process only,
-reversibly. What they cannot see (a C reader, a home-made decoder) stays in the stage "getitem", and
-stack samples put names to it.
+Hooks on `open`, PIL's `load`, http and fsspec reads and `transform` of a dataset time into the
+active stages of the loading process, reversibly. What they cannot see stays in the stage "getitem".
 """
 
 from __future__ import annotations
@@ -40,10 +36,9 @@ Undo = Callable[[], None]
 
 
 def network_mounts(table: Path = MOUNTS) -> dict[int, str]:
-    """The type of each mounted network file system, by its device number.
+    """Return the type of each mounted network file system (FUSE too), by its device number.
 
-    Also those behind a program of somebody's (FUSE). Read from Linux's table of mounts (proc(5),
-    mountinfo); elsewhere {}: nothing is known to be remote.
+    Read from proc(5), mountinfo; elsewhere {}.
     """
     try:
         lines = table.read_text(errors="replace").splitlines()

@@ -1,8 +1,7 @@
-"""What a watched run says: the observed stall, or why it cannot be told.
+"""The conclusion of a watched run: the observed stall, or why it is inconclusive.
 
-One loop, no arms: the share of the step in which the training process waited inside next() (with
-a GPU: in which the device waited). Where the wait lies inside a compiled step, or batches are drawn
-in another thread than the one that trains, the wait at the iterator is not the step's: no verdict.
+Without other configurations, the stall is the share of the step inside next() (on a GPU: the
+device's wait). No verdict if the wait lies inside a compiled step or in another thread.
 """
 
 from __future__ import annotations
@@ -32,29 +31,25 @@ FREE_CORES = 2  # from which nobody waits for other programs' cores
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
 
-def is_one_loop(session: Session) -> bool:
-    """Whether a session is a recorded loop, without the arms of a measurement."""
-    return not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
-
-
 def long_enough(session: Session) -> bool:
     """Whether a loop has steps enough to be judged."""
     return any(len(Window.of(run)) >= LEAST_STEPS for run in session.runs)
 
 
-def judge_stored(session: Session) -> Conclusion | None:
-    """Judge a stored session by the present rules; return the conclusion, None where there is none.
+def judge_session(session: Session) -> Conclusion | None:
+    """Judge a session by the present rules; return the conclusion, None if there is none.
 
-    Only where it holds windows of the loader and its verdict is missing or one of the diagnosis.
-    Where that raises, the stored results stay; `recorded` keeps a sentence that differs. Raises
-    ProfileError for a whole session without results that cannot be judged.
+    Without windows of the loader, or if judging raises, the stored results stay; `recorded` keeps a
+    sentence that differs. Raises ProfileError for a whole session without results that cannot be
+    judged.
     """
     stored = dict(session.results)
-    if stored.get("verdict") not in (None, *Verdict) or not session.arm(Arm.WARM):
+    one_loop = not session.plan.arms and {run.arm for run in session.runs} <= {Arm.WARM}
+    if stored.get("verdict") not in (None, *Verdict) or not (one_loop or session.arm(Arm.WARM)):
         return None
     try:
-        if is_one_loop(session):
-            conclusion = judge_watched(session)
+        if one_loop:
+            conclusion = _judge_loop(session)
         else:
             conclusion = diagnose_session(session)
             session.results |= conclusion.as_results()
@@ -68,8 +63,7 @@ def judge_stored(session: Session) -> Conclusion | None:
     return conclusion
 
 
-def judge_watched(session: Session) -> Conclusion | None:
-    """Fill the results of a watched session; its evidence stays as it is."""
+def _judge_loop(session: Session) -> Conclusion | None:
     conclusion = None
     run = session.runs[0] if session.runs else None
     why = "no loader was iterated" if run is None else _untold(run, session.environment)

@@ -1,10 +1,7 @@
-"""The Python of a training, where it is another than ours: which one, and how a command runs there.
+"""The Python of a training with an environment of its own, and how a command runs there.
 
-A training has an environment of its own. Ours beside it would bring other versions of Pillow, numpy
-and OpenCV, and so change the decoding that is to be measured. The command itself therefore runs in
-that Python, which needs numpy and, where the training uses it, torch. It is lent our two packages
-by a folder of links that holds nothing else. Nothing there changes: no package is installed, and no
-bytecode is written (-B). Cost: 0.2 s to ask that Python what it is, and one more start.
+Other versions of Pillow, numpy and OpenCV would change the decoding. That Python imports our
+packages through a folder of links; nothing is installed, and no bytecode is written (-B).
 """
 
 from __future__ import annotations
@@ -65,10 +62,7 @@ class Interpreter:
 
 
 def training_python(named: str, with_numpy: bool = True) -> Interpreter:
-    """The Python at a path, of an environment's folder, or of a name that the shell would find.
-
-    ProfileError with the fix where there is none that can run us.
-    """
+    """Return the Python of a path, an environment's folder or a name; ProfileError with the fix."""
     path = _find(named)
     told = _ask(path)
     if tuple(map(int, told.version.split(".")[:2])) < OLDEST:
@@ -86,7 +80,6 @@ def training_python(named: str, with_numpy: bool = True) -> Interpreter:
 
 
 def _find(named: str) -> str:
-    """The absolute path of the program that is meant."""
     if os.path.isdir(named):
         program = os.path.join(named, "bin", "python")
         if not os.path.isfile(program):

@@ -1,9 +1,7 @@
 """Hooks into TensorFlow: eager iterators of tf.data, and Keras' fit by a callback.
 
-An eager `for batch in dataset` is recorded at its iterator, like a DataLoader. In fit the batch is
-drawn inside the compiled train function where TensorFlow is the backend: the callback sees whole
-steps, and the wait cannot be told from the computing. With torch or JAX as the backend Keras asks
-for the batch in Python, between two callbacks: there the wait is told.
+In fit with TensorFlow the batch is drawn inside the compiled function: the wait is unknown. With
+torch or JAX as the backend it is the time between two callbacks.
 """
 
 from __future__ import annotations
@@ -73,9 +71,6 @@ def _told_to_fit(plain: Any, eager: Callable[[], bool]) -> Any:
     return timed
 
 
-# ---- Keras ----
-
-
 def hook_fit(module: Any) -> None:
     """Give every fit a callback that records it."""
     for owner in module.Model.__mro__:
@@ -100,7 +95,6 @@ def _with_callback(plain: Any) -> Any:
 
 
 def _recording(model: Any) -> Any:
-    """A callback that records a fit as a loop of this process."""
     process = watched_process()
     loop = process.loop_of(("keras", id(model)), Source((), {}))
 

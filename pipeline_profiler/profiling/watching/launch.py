@@ -1,9 +1,4 @@
-"""Starts a script as it would be started without us, and waits for it.
-
-The script gets an environment with the hook on PYTHONPATH and the order in one variable; argv,
-streams, folder and terminal are its own. Ctrl-C reaches it from the terminal; a signal that
-somebody sends to this process alone is passed on. Its exit code is what this returns.
-"""
+"""Start a script as it would start by itself, with the hook on PYTHONPATH, and wait for it."""
 
 from __future__ import annotations
 
@@ -28,8 +23,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def command_of(words: Sequence[str], python: str = "") -> list[str]:
     """Return the command to start: `train.py ARGS`, `-m module ARGS`, or a program as torchrun.
 
-    `python`: what runs a script or module, and beside which a program is looked for first; without
-    it this Python. ProfileError where there is nothing to start.
+    `python` (default: this one) runs it, and its folder is searched first. Raises ProfileError.
     """
     if not words:
         raise ProfileError("There is no script: write `-- train.py` and the options of the script.")
@@ -49,10 +43,7 @@ def command_of(words: Sequence[str], python: str = "") -> list[str]:
 
 
 def script_of(words: Sequence[str]) -> str:
-    """Return the script among the words of a command line, such as `python train.py --lr 1`.
-
-    The module after `-m`, or the first word, where no word is a file of Python.
-    """
+    """Return the script of a command: its first Python file, `-m`'s module, or its first word."""
     if "-m" in words[:-1]:
         return words[words.index("-m") + 1]
     return next((word for word in words if word.endswith(".py")), words[0])

@@ -1,14 +1,8 @@
 """One loader's loop, recorded at its iterator: what lies between two next() calls is the step.
 
-The iterator stays the framework's own. A step in which nothing was trained (no backward, no
-optimizer) counts as evaluation where another loop does train; its time is cut out of the step of
-the training loop it interrupts. Two loaders that feed one step (`zip`) wait one after the other:
-both waits are waiting.
-
-Beside a step of a fraction of a millisecond the code of a recorder is never in the caches: every
-function it calls costs ten times what it costs alone. So a step leaves one tuple and a part of it
-another, most steps by `WatchedProcess.ask` alone; names, the timeline and estimates are put in when
-a thousand of them are there, or when the run is saved.
+A step without backward or optimizer counts as evaluation if another loop trains; its time is cut
+out of the step it interrupts. Waits of two loaders in one step (`zip`) add up. A step leaves plain
+tuples, because code of the recorder is never in the caches; names and estimates come later.
 """
 
 from __future__ import annotations
@@ -25,8 +19,6 @@ from pipeline_profiler.profiling.record.recorder import Recorder, Row, Source
 from pipeline_profiler.profiling.record.recorder_live import ASKED_AT, LiveRecorder
 from pipeline_profiler.profiling.record.session import MAIN
 from pipeline_profiler.profiling.record.stages import StageTimer, activate
-
-# ---- CPU and run-queue time ----
 
 LOOK_NS = 10_000_000  # a look costs some tens of microseconds beside a training
 MOST_STEPS = 64  # from one look to the next, on average
@@ -52,13 +44,11 @@ class Share:
 
 
 class Looks:
-    """Which steps of a loop are looked at, and what the others are taken to have used; ns.
+    """Which steps of a loop are looked at, and the estimate for the other steps; ns.
 
-    The counters are system calls: with what they push out of the caches they cost a short step more
-    than everything else that is recorded. A step of `LOOK_NS` or more is looked at every time;
-    shorter ones at random, so that no rhythm of the loop is met, on average once in `LOOK_NS`. The
-    parts of a step are timed in the same steps. A step that is not looked at gets the share of its
-    wall time that those looked at had so far: sums are right, a single step's is an estimate.
+    Counters are system calls: steps of `LOOK_NS` or more are always looked at, shorter ones at
+    random, once in `LOOK_NS` on average. Other steps get the share of their wall time that these
+    had.
     """
 
     def __init__(self, recorder: Recorder, workers: bool) -> None:
@@ -97,8 +87,6 @@ class Looks:
         """CPU and run-queue time of a next() that was not looked at."""
         return self._waits.of(wall), -1 if self._queue is None else self._delays.of(wall)
 
-
-# ---- The recorder ----
 
 STEPS_HELD = 1024
 STEPS_A_WINDOW = 50  # less between two saves says nothing of memory
@@ -179,12 +167,8 @@ class LoopRecorder(LiveRecorder):
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """Steps, waiting and the rest, of spans."""
     loops = [row[4] for row in rows if row[0] == "loop"]
     return len(loops), sum(row[4] for row in rows if row[0] == "wait"), sum(loops)
-
-
-# ---- The loop ----
 
 
 class TrainingCount:

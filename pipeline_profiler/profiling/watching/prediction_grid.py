@@ -1,12 +1,8 @@
 """`watch --track-predictions N`: predictions for N samples of the first batch, while it trains.
 
-The first module with weights that a step calls is the model, and what it was called with is kept.
-After a step of the optimizer that holds its weights it is called with that again: in eval mode,
-without gradients, its random numbers put back, so that the training is what it would be without
-(a `forward` that counts its calls is called more often). At most MOST steps are kept: where more
-were, every second is dropped and the next lie twice as far apart, so that T steps cost about
-MOST (1 + log2(T / MOST) / 2) calls. A model whose weights lie in parts on several ranks (FSDP) is
-left alone: a call would be one of all ranks.
+After a step of its optimizer the model is called with the first inputs again: in eval mode, without
+gradients, its random numbers put back. At most MOST steps are stored; above, every second is
+dropped and the distance doubles. Sharded models (FSDP) are skipped.
 """
 
 from __future__ import annotations
@@ -30,10 +26,7 @@ SHARED_OUT = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 
 class PredictionGrid:
-    """The model's answers to `examples` examples; `document` is what the session holds of them.
-
-    leave_out(start, end): told of the stretches, in ns, that are no part of the training's step.
-    """
+    """The model's outputs for `examples` samples; leave_out(start, end): ns outside the step."""
 
     def __init__(self, torch: Any, examples: int, leave_out: Callable[[int, int], None]) -> None:
         self.torch, self.examples, self.leave_out = torch, examples, leave_out
@@ -113,7 +106,6 @@ class PredictionGrid:
         self.batch = None
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """A step of an optimizer is over."""
         if self.model is None or self.ended or os.getpid() != self.pid:
             return
         if not any(id(p) in self.held for g in optimizer.param_groups for p in g["params"]):

@@ -1,9 +1,4 @@
-"""What a watched process records: its loops, the phases of its step, and where that is saved.
-
-A process begins to record when it asks a loader for its first batch, so launchers, workers and
-everything else that the script starts leave no file. It saves every minute, and when it ends in any
-way that runs Python's exit functions: at the end, after Ctrl-C, an exception or sys.exit.
-"""
+"""What a watched process records: its loops, the phases of its step, and where that is saved."""
 
 from __future__ import annotations
 
@@ -41,8 +36,6 @@ from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
 
-# ---- The line on the terminal ----
-
 EVERY_S = 2.0
 LEAST_STEPS = 20  # of a loop that is judged beside the main one
 MOST_LOOPS = 4  # of one process that are judged
@@ -78,8 +71,6 @@ def _memory() -> str:
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB"
 
 
-# ---- The process ----
-
 VARIABLE = "PIPELINE_PROFILER_WATCH"
 _HERE = str(Path(__file__).parents[2])  # as frames say it: links stay
 
@@ -101,7 +92,6 @@ class WatchedProcess:
     """The loops of this process, the training one among them, and the session they make."""
 
     def __init__(self, order: WatchOrder) -> None:
-        """Start what goes on beside the loops; called at the first batch."""
         self.order, self.pid = order, os.getpid()
         self.loops: dict[Any, Loop] = {}
         self.active: list[Loop] = []  # epochs that are open, the innermost last
@@ -129,8 +119,6 @@ class WatchedProcess:
         _hide_our_frames()
         atexit.register(self.end)
         util.Finalize(None, self.end, exitpriority=1)  # children that multiprocessing has forked
-
-    # ---- loops ----
 
     def loop_of(self, key: Any, source: Source) -> Loop:
         """The loop over a loader; loaders of one kind, made anew each epoch, share one."""
@@ -268,8 +256,6 @@ class WatchedProcess:
         """A stretch that is ours and no part of the step."""
         for loop in self.active[:1]:
             loop.recorder.timeline.leave_out(start, end)
-
-    # ---- the session ----
 
     def _judged(self) -> list[Loop]:
         """The loops without those that only fill a queue for a training, and queues for none."""

@@ -1,9 +1,7 @@
-"""Batches that a thread of the script's own draws and puts into a queue: the wait is at its get().
+"""Batches that a thread of the script draws and puts into a queue: the wait is at its get().
 
-The wait at the loader's iterator is that thread's then, not the training's. What the training waits
-for is what the thread puts; so every `queue.Queue` that a drawing thread puts something into is a
-loop of its own, its get() recorded like a loader's next(). Nothing is guessed: a queue without such
-a put, a get() with a time limit, or a training that takes from none of them is left alone.
+Every `queue.Queue` that a drawing thread puts something into is a loop, its get() recorded like
+next(). Queues without such a put, and a get() with a time limit, are ignored.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Sessions of several ranks, joined: who is waited for, and whether its loader is why.
+"""Sessions of several ranks, joined: the rank that others wait for, and whether its loader is why.
 
-Ranks meet in every backward pass (or in an explicit collective), so all have the same step period
-and a loader's stall on one rank looks like a slow collective on the others. What tells them apart
-is when each rank arrives there: its wait for data and its own work before the backward pass. The
-last to arrive is the straggler; what the others arrive earlier, they wait in the collective.
-Durations are compared step by step, never clocks, which differ between machines.
+Ranks meet in every backward pass, so all have one step period. The last to arrive, by its wait for
+data and its own work, is the straggler. Durations are compared step by step, never clocks.
 """
 
 from __future__ import annotations

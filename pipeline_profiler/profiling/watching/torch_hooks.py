@@ -1,12 +1,8 @@
 """Hooks into torch: the loader's iterator, and the parts of the step.
 
-`DataLoader.__iter__` and the iterators' `__next__` are wrapped once, so a script keeps genuine
-iterators. Forward is the calls of modules that the script makes itself, looked at for 20 steps of a
-thousand: a look at every call would cost large models more than it tells, and putting it in costs a
-millisecond. Nothing is looked at inside a compiled graph. Backward is `Tensor.backward`, the
-optimizer torch's own global hooks, a checkpoint `torch.save`, a collective the functions of
-`torch.distributed`. On a GPU, events on its own stream tell when it stood still for want of a
-batch: a wait that the device spends computing costs nothing.
+`DataLoader.__iter__` and `__next__` of iterators are wrapped. Forward: calls of modules by the
+script, in 20 steps of a thousand; backward: `Tensor.backward`; optimizer: torch's global hooks. On
+a GPU, events measure when it idles for a batch.
 """
 
 from __future__ import annotations
@@ -138,11 +134,7 @@ def _source_of(loader: Any) -> _InPlace:
 
 
 def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
-    """Make the iterator while dataset, collate function and sampler are their proxies.
-
-    Only with workers, whose time it is: in the training process hooks cost the step more than the
-    stack samples do. The loader has its own again when the iterator exists.
-    """
+    """Make the iterator with proxies for dataset, collate function and sampler, given workers."""
     if not loader.num_workers:
         return begin(loader)
     state = loader.__dict__
@@ -154,8 +146,6 @@ def _with_proxies(loader: Any, begin: Callable[[Any], Any]) -> Any:
     finally:
         state.update(own)
 
-
-# ---- the parts of the step ----
 
 _LOOKS: list[Callable[[bool], None]] = []  # what hooks the optimizers in a step that is looked at
 _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look up the process
@@ -228,10 +218,9 @@ def _hook_backward(torch: Any) -> None:
 
 
 class _Optimizers:
-    """Times the optimizer in the steps whose parts are looked at; in others it is not hooked.
+    """Times the optimizer in steps whose parts are looked at.
 
-    Where it trains without a backward that was seen, it is what tells that something trains, and
-    stays hooked.
+    In a loop without a backward pass it stays hooked, because it shows that something trains.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -275,10 +264,7 @@ class _Optimizers:
 
 
 class _Outermost:
-    """Times the calls of modules that the script itself makes, in 20 steps of a thousand.
-
-    The class is looked at, not the modules: a hook on a module would be saved with it.
-    """
+    """Times the calls of modules by the script itself, in 20 steps of a thousand."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch

@@ -19,7 +19,7 @@ from audit.checking.check import all_checks, make_params
 from audit.checking.runner import configure_checks, run_checks
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding, Sample
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.run.tables import SCHEMA_VERSION
 from audit.scanning.measuring import sample_frame
@@ -114,8 +114,8 @@ def annotated_run(
 
     `results`: what a detector predicts.
     """
-    building = generations.building(run)
-    with Store.create(building / generations.MEASUREMENTS) as store:
+    building = run_version.building_folder(run)
+    with Store.create(building / run_version.MEASUREMENTS) as store:
         source = open_source([str(root)])
         fill(store, source)
         if results is not None:
@@ -132,7 +132,7 @@ def annotated_run(
         target = building / "findings-0001.duckdb"
         run_checks(store, target, configure_checks(checks, {}), lambda done, total: None)
         store.checkpoint()
-    generations.publish(run, target.name)
+    run_version.publish(run, target.name)
     return run
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import audit
-from audit.run import generations
+from audit.run import run_version
 from audit.sources import open_source
 from tests.audit.annotations.datasets import annotated, boxes_of, codes, judge, picture, voc_xml
 
@@ -86,12 +86,12 @@ def test_a_fault_in_data_yaml_is_a_finding_until_it_is_corrected(tmp_path: Path)
         "In labels, 1 time: a file of class names is only partly read: did not find expected "
         "',' or ']' (data.yaml, line 3)."
     ]
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         assert store.scalar("SELECT label FROM boxes") == "class 1"
         assert "data.yaml cannot be read" in store.scalar("SELECT not_read FROM annotation_files")
     (root / "data.yaml").write_text("nc: 2\nnames: [cat, dog]\n")
     assert audit.scan(root, run, checks=["BOX013"]).found("BOX013").height == 0
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         assert store.scalar("SELECT label FROM boxes") == "dog"
 
 
@@ -144,7 +144,7 @@ def test_open_images_with_names_that_are_edited_later(tmp_path: Path) -> None:
         (root / "class-descriptions.csv").write_text(f"/m/1,{name}\n")
         assert first_box(root) == ("train/0.jpg", name, [16, 0, 16, 24])
         audit.scan(root, run, checks=["BOX013"])
-        with generations.open_run(run) as store:
+        with run_version.open_run(run) as store:
             assert store.scalar("SELECT label FROM boxes") == name
 
 

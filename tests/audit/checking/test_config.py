@@ -13,7 +13,7 @@ from audit.checking.properties import PropertyTable, property_table
 from audit.checking.runner import MemoryGauge
 from audit.errors import UsageError
 from audit.report import collect_report
-from audit.run import generations
+from audit.run import run_version
 from audit.testing import Case, case_store
 from tests.audit.reviewed import made_run
 
@@ -86,7 +86,7 @@ PICTURES = [{} for _ in range(60)] + [
 
 
 def named(run: Path, code: str) -> list[str]:
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         sql = "SELECT sample_id FROM finding_samples JOIN findings USING (fingerprint) "
         return list(store.query(sql + "WHERE code = ? ORDER BY ALL", [code])["sample_id"])
 

@@ -190,7 +190,7 @@ def test_an_unknown_code_is_refused_where_the_files_ran(mine: Path, tree: Path) 
 @pytest.fixture
 def registered() -> Iterator[None]:
     yield
-    own.forget_registered()
+    own._registered.clear()
 
 
 @pytest.mark.usefixtures("registered")

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 import duckdb
 import pytest
 
-from audit.checking.check import Check, all_checks, make_params
+from audit.checking.check import Check, all_checks, make_params, one_of_each_first
 from audit.decisions.decisions import is_of_box
 from audit.picture.features import FEATURES
 from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.run.tables import IMAGES_VIEW
 from audit.testing import Case, case_store
+from preflight.text import agreed
 from tests.audit.asked import asked_of
 from tests.audit.checks.cases import CASES, FILES
 
@@ -103,9 +104,13 @@ def test_dirty_case_is_found(check: Check, case: Case):
 
 def check_form(check: Check, finding: Finding, hashes: dict[str, str | None]) -> None:
     assert finding.code == check.code
+    assert agreed(finding.message) == finding.message
     assert isinstance(finding.severity, Severity)
     assert isinstance(finding.action, Action)
-    assert list(finding.sample_ids) == sorted(set(finding.sample_ids))
+    ids = list(finding.sample_ids)
+    assert len(set(ids)) == len(ids)
+    # Those of a group are in the order of `one_of_each_first`, which has its own test.
+    assert ids == sorted(ids) or finding.subject.startswith("group:")
     assert set(finding.sample_ids) <= hashes.keys() or check.code == "FILE008"
     assert finding.evidence
     kinds = {type(value) for value in finding.evidence.values()}
@@ -210,3 +215,10 @@ def test_the_number_of_queries_does_not_grow_with_classes(
 ) -> None:
     few, many = of_few_and_many
     assert few[code] == many[code] <= 8
+
+
+def test_a_group_shows_one_image_of_each_split_before_the_second_of_any() -> None:
+    ids, splits = ["a", "b", "c", "d", "e"], ["train", "train", "train", "test", "test"]
+    assert one_of_each_first(ids, splits) == ("a", "d", "b", "e", "c")
+    assert one_of_each_first(ids[::-1], splits[::-1]) == ("a", "d", "b", "e", "c")
+    assert one_of_each_first(ids, ["train"] * 5) == tuple(ids)

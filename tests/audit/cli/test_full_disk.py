@@ -14,17 +14,17 @@ import pytest
 
 from audit.cli.ending import exit_code_of
 from audit.decisions.label_sample import write_drawn
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import UsageError
 from audit.exports import annotation_export
 from audit.report import output
-from audit.run import generations, writer_lock
+from audit.run import run_version, writer_lock
 
 FRAME = pl.DataFrame({"a": [1]})
 
 
-def _ledger(folder: Path) -> None:
-    with Ledger(folder)._open("rwc"):
+def _decisions(folder: Path) -> None:
+    with DecisionStore(folder)._open("rwc"):
         raise sqlite3.OperationalError("database or disk is full")
 
 
@@ -34,13 +34,13 @@ def _locked(folder: Path) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], Any]] = {
-    "a ledger": _ledger,
+    "decisions": _decisions,
     "a table": lambda folder: output.write_whole(folder / "x.csv", lambda part: part.touch()),
     "a report": lambda folder: output._write_pieces(folder / "x.html", lambda: iter(["x"])),
     "labels to review": lambda folder: write_drawn(FRAME, folder / "x.csv"),
     "a subset as CSV": lambda folder: output.write_table(folder / "x.csv", FRAME),
     "a subset as Parquet": lambda folder: output.write_table(folder / "x.parquet", FRAME),
-    "a generation": generations.building,
+    "a generation": run_version.building_folder,
     "a lock": _locked,
     "annotations": lambda folder: annotation_export._move_to_place(
         folder, folder, {}, replace=True
@@ -64,7 +64,7 @@ def test_a_full_disk_is_the_machines_turn(
         (pl.DataFrame, "write_parquet"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, fail)
-    if write is _ledger and code == 2:
+    if write is _decisions and code == 2:
         return
     assert exit_code_of(lambda: write(tmp_path)) == code
     said = capsys.readouterr().err

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.compare.diff import RunDiff, Snapshot, compare_runs, compare_snapshots
+from audit.compare.diff import RunDiff, RunFindings, compare_runs, compare_snapshots
 from audit.compare.drift import find_drift
-from audit.compare.history import HISTORY, Moment, arrival, last_change, read_history
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
-from audit.run.generations import keep_generations, list_generations, list_kept
+from audit.results.history import HISTORY, Moment, arrival, last_change, read_history
+from audit.run.run_version import keep_versions, list_published, list_versions
 from tests.audit.conftest import Command
 from tests.audit.reviewed import made_run
 from tests.audit.run.scanned import recheck_run, scan_tree
@@ -120,8 +120,8 @@ def test_a_run_is_like_itself_and_the_other_way_round_new_is_fixed(
 
 
 def test_a_check_that_did_not_run_is_no_fix(changed: tuple[Path, Path]) -> None:
-    before, after = map(Snapshot.of, changed)
-    less = Snapshot(after.run, after.samples, after.findings.filter(pl.col("code") != "FILE001"),
+    before, after = map(RunFindings.of, changed)
+    less = RunFindings(after.run, after.samples, after.findings.filter(pl.col("code") != "FILE001"),
                     after.ran - {"FILE001"})  # fmt: skip
     found = compare_snapshots(before, less).findings.filter(pl.col("code") == "FILE001")
     assert set(found["change"]) == {"unchecked"}
@@ -132,7 +132,7 @@ def test_decisions_are_told_and_settle_what_is_new(
     changed: tuple[Path, Path], tmp_path: Path
 ) -> None:
     shutil.copytree(changed[1], tmp_path / "after")
-    now = Snapshot.of(tmp_path / "after").findings
+    now = RunFindings.of(tmp_path / "after").findings
     kept = now.filter(pl.col("code") == "IMG004")["fingerprint"][0]
     bad = now.filter(pl.col("ids").list.contains("train/owl/bad.jpg"))["fingerprint"][0]
     decide_findings(tmp_path / "after", [kept, bad], Action.FALSE_POSITIVE)
@@ -165,7 +165,7 @@ def test_a_scan_fails_on_what_a_baseline_had_not(tmp_path: Path) -> None:
     assert (alone.returncode, "--baseline" in alone.stderr) == (2, True)
     assert not Path(run).exists()
     with pytest.raises(RunError):
-        Snapshot.of(tmp_path / "none")
+        RunFindings.of(tmp_path / "none")
     (tree / "train/cat/empty.jpg").touch()
     words = ("scan", tree, "--out", run, "--checks", "FILE001", "--jobs", "1")
     assert warm_audit(*words).returncode == 1
@@ -195,8 +195,8 @@ def groups(**members: list[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> Snapshot:
-    return Snapshot(Path("run"), files, found, frozenset({"DUP003"}))
+def snapshot(files: pl.DataFrame, found: pl.DataFrame) -> RunFindings:
+    return RunFindings(Path("run"), files, found, frozenset({"DUP003"}))
 
 
 def test_equal_contents_are_paired_one_by_one() -> None:
@@ -241,16 +241,16 @@ def test_what_other_vectors_found_is_neither_new_nor_fixed() -> None:
 
 def test_generations_that_are_kept_are_compared_by_their_path(tmp_path: Path) -> None:
     tree, run = make_tree(tmp_path / "pets"), tmp_path / "run"
-    keep_generations(run, 3)  # before the first scan there is nothing to keep
+    keep_versions(run, 3)  # before the first scan there is nothing to keep
     scan_tree(tree, run, checks=CHECKS)
-    keep_generations(run, 3)
+    keep_versions(run, 3)
     for number in range(2):
         (tree / "train" / "cat" / f"broken{number}.jpg").write_bytes(b"GIF89a")
         scan_tree(tree, run, checks=CHECKS)
     first, second, third = (run / f"gen-000{n}" for n in (1, 2, 3))
     here = audit.open(run)
     assert [here.diff(one).counts()["new"] for one in (first, second, third)] == [2, 1, 0]
-    assert here.history["generation"].to_list() == [one.name for one in list_kept(run)]
+    assert here.history["generation"].to_list() == [one.name for one in list_published(run)]
     assert compare_runs(first, second).files["after"].to_list() == ["train/cat/broken0.jpg"]
     recheck_run(run)
     files = [third / f"findings-000{n}.duckdb" for n in (1, 2)]
@@ -340,7 +340,7 @@ def test_what_came_with_which_scan_is_told_for_ever(tmp_path: Path) -> None:
     scan_tree(data, run)  # nothing changed: no moment
     first, second, again, third, *_ = history = read_history(run)
     assert len(history) == 6
-    assert len(list_generations(run)) == 2
+    assert len(list_versions(run)) == 2
     assert (first.files, first.splits, first.came) == (8, {"train": 5, "test": 3}, {})
     assert second.came["SPLIT001"] == 1
     assert not {**again.came, **again.went}

@@ -48,7 +48,7 @@ def judge(run: Path, name: str, wanted: Any, part: str = "") -> tuple[bool | Non
         ("per_class", "", 9), ("per_class", "test", 3),
         ("largest_over_smallest_class", "test", 4 / 3), ("duplicate_share", "", 1 / 27),
         ("duplicate_share", "test", 0), ("leaked_share", "", 0.1), ("leaked_share", "test", 0.1),
-        ("errors", "", 3), ("errors", "train", 3), ("errors", "test", 2), ("FILE001", "", 1),
+        ("errors", "", 2), ("errors", "train", 2), ("errors", "test", 1), ("FILE001", "", 1),
         ("FILE001", "test", 0),
     ],
 )  # fmt: skip

@@ -22,9 +22,9 @@ from audit.compare.needs import (
     find_varying,
     judge_pictures,
 )
-from audit.report.collect import collect_report
 from audit.report.html_page import to_html
 from audit.report.thumbnails import make_thumbnails
+from audit.results.run_report import collect_report
 from tests.audit.run.scanned import scan_tree
 
 pytestmark = pytest.mark.slow
@@ -205,7 +205,7 @@ def test_the_command(tmp_path: Path) -> None:
         assert made.by_id[one["low"]].data_uri in page
         assert made.by_id[one["high"]].data_uri in page
     kept = run / "needs.json"
-    for text in (kept.read_text().replace("px", "cm"), "[]", "{}"):
+    for text in (kept.read_text()[:-9], "[]", "{}"):
         kept.write_text(text)
         assert collect_report(run).needs is None
     few = CliRunner().invoke(app, [*words, "--images", "100"])

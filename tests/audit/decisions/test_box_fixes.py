@@ -15,13 +15,14 @@ from audit.decisions.box_fixes import (
     FIXABLE,
     ProposedFix,
     describe_open_faults,
+    find_fixes,
     fix_open_faults,
     open_faults,
     propose_removal,
 )
 from audit.decisions.decisions import decide_findings, decide_samples, plan_fixes
-from audit.decisions.ledger import Entry, Ledger
-from audit.decisions.waivers import apply_decisions
+from audit.decisions.store import DecisionStore, Entry
+from audit.decisions.waivers import apply_decisions, open_for_deciding
 from audit.errors import DamagedError, UsageError
 from audit.exports.annotation_export import export_annotations
 from audit.exports.export import export_as
@@ -108,7 +109,7 @@ def test_fixes_are_shown_applied_counted_and_undone(run: Path, root: Path, tmp_p
     said = " ".join(collect_report(run).completeness)
     assert "6 fixes of annotations are decided, for 6 findings" in said
     assert (apply_decisions(run).settled["status"] == "decided").all()
-    Ledger(run).undo(6, "anna")
+    DecisionStore(run).undo(6, "anna")
     assert exported(run, tmp_path / "c") == (before, pictures)
     assert "fixes of annotations" not in " ".join(collect_report(run).completeness)
     # scanning what was exported finds only what had no mechanical fix
@@ -149,7 +150,7 @@ def test_a_fix_to_a_class_that_the_files_do_not_have_is_refused(
     for named in ([fingerprint], ["--code", "BOX003", "--yes"]):
         code, _, words = command("decide", run, *named, "--as", "fix:zebra")
         assert (code, "the class 'zebra' (the nearest is" in words) == (2, True)
-    assert Ledger(run).log() == []
+    assert DecisionStore(run).log() == []
     assert command("decide", run, fingerprint, "--as", "fix:zebra", "--new-name")[0] == 0
     assert command("decide", run, "--undo")[0] == 0
     assert command("decide", run, fingerprint, "--as", "fix:Cat")[0] == 0
@@ -195,9 +196,9 @@ def test_a_picture_is_not_dropped_for_one_of_its_boxes(run: Path, command: Comma
         code, _, refused = command("decide", run, *words, "--as", "drop")
         assert code == 2
         assert "Name the image itself to drop it" in " ".join(refused.split())
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
     assert command("decide", run, found, "images/1.jpg", "--as", "drop")[0] == 0
-    assert {d.subject for d in Ledger(run).log()} == {found, "images/1.jpg"}
+    assert {d.subject for d in DecisionStore(run).log()} == {found, "images/1.jpg"}
     (size,) = findings(run, "BOX005")  # of the picture's entry
     assert decide_findings(run, [size], Action.DROP)
     assert decide_findings(run, ["BOX001"], Action.KEEP)
@@ -210,9 +211,9 @@ def test_pictures_with_a_box_of_a_wrong_class_stay_suspected(run: Path) -> None:
 
 def test_a_damaged_fix_in_the_ledger_is_damage(run: Path) -> None:
     evidence = json.dumps({"code": "BOX001", "fixes": [{"what": "clip", "file": 1}]})
-    Ledger(run).record([Entry("finding", "0" * 16, None, Action.FIX, evidence=evidence)])
-    with pytest.raises(DamagedError):
-        Ledger(run).current()
+    DecisionStore(run).record([Entry("finding", "0" * 16, None, Action.FIX, evidence=evidence)])
+    with open_for_deciding(run) as store, pytest.raises(DamagedError):
+        find_fixes(run, store)
 
 
 def test_clipping_is_the_part_inside() -> None:

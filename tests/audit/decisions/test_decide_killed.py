@@ -9,19 +9,19 @@ import pytest
 
 import audit
 from audit.compare.diff import compare_runs
-from audit.decisions.ledger import Ledger
-from audit.decisions.ledger_check import check_ledger
-from audit.run.healing import SOUND
+from audit.decisions.recovery import check_decisions
+from audit.decisions.store import DecisionStore
+from audit.run.checked_parts import SOUND
 from tests.warm import warm_line
 
 pytestmark = pytest.mark.slow
 
 # Where the process dies: the name of a function, and whether before it begins or after it ended.
 MOMENTS = {
-    "before the rows": ("audit.decisions.ledger", "append_rows", "before", False),
-    "rows not committed": ("audit.decisions.ledger", "append_rows", "after", False),
-    "committed, not copied": ("audit.decisions.ledger:LedgerCopy", "catch_up", "before", True),
-    "copied": ("audit.decisions.ledger:LedgerCopy", "catch_up", "after", True),
+    "before the rows": ("audit.decisions.store", "append_rows", "before", False),
+    "rows not committed": ("audit.decisions.store", "append_rows", "after", False),
+    "committed, not copied": ("audit.decisions.store:DecisionStore", "write_copy", "before", True),
+    "copied": ("audit.decisions.store:DecisionStore", "write_copy", "after", True),
 }
 DIE = """
 import importlib, os, sys
@@ -54,7 +54,7 @@ def test_a_killed_decision_is_whole_or_absent(own: audit.Run, moment: str) -> No
     chosen = [i for i in own.images["id"] if i.startswith("train/cat/")]
     where, name, when, recorded = MOMENTS[moment]
     die(DECIDE, where, name, when, own.path, PICKED)
-    log = Ledger(own.path).log()
+    log = DecisionStore(own.path).log()
     assert len(log) == (len(chosen) if recorded else 0)
     own.decide(where=PICKED, verdict="drop")
     assert not set(own.kept()["id"]) & set(chosen)
@@ -64,13 +64,13 @@ def test_a_killed_decision_is_whole_or_absent(own: audit.Run, moment: str) -> No
         own.undo()
     assert own.kept().height == own.images.height
     assert not [p.name for p in own.path.iterdir() if p.suffix in (".part", ".new")]
-    assert {part.state for part in check_ledger(own.path)} == {SOUND}
+    assert {part.state for part in check_decisions(own.path)} == {SOUND}
 
 
 def test_a_killed_comparison_changes_nothing(reviewed_run: Path, run: Path, tmp_path: Path) -> None:
     audit.open(run).decide("train/cat/0.jpg", "drop")
     before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
     document = compare_runs(reviewed_run, run).document()
-    die(COMPARE, "audit.compare.diff", "apply_decisions", "after", reviewed_run, run)
+    die(COMPARE, "audit.results.reader", "summarise_decisions", "after", reviewed_run, run)
     assert {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()} == before
     assert compare_runs(reviewed_run, run).document() == document

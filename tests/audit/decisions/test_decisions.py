@@ -1,4 +1,4 @@
-"""Decisions: an append-only ledger, what of it still holds, and the commands that write it."""
+"""Decisions: an append-only store, what of it still holds, and the commands that write it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from PIL import Image
 
 from audit.decisions import decisions
 from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import LEDGER, Entry, Ledger
+from audit.decisions.store import DATABASE, DecisionStore, Entry
 from audit.decisions.waivers import apply_decisions
 from audit.errors import AuditError, LockedError, RunError, UsageError
 from audit.records import Action
@@ -37,11 +37,11 @@ def sample(subject: str, verb: Action, value: str | None = None, by: str = "anna
     return Entry("sample", subject, "h", verb, value, "", by)
 
 
-# ---- the ledger ----
+# ---- the store ----
 
 
 def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, clock=lambda: datetime(2026, 3, 1, 12, tzinfo=UTC))
+    ledger = DecisionStore(tmp_path, clock=lambda: datetime(2026, 3, 1, 12, tzinfo=UTC))
     assert ledger.log() == []
     assert ledger.current().is_empty()
     assert not ledger.path.exists(), "reading makes no file"
@@ -49,14 +49,14 @@ def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
     second = ledger.record([sample("c", Action.MOVE, "test", by="ben")])
     assert ledger.log() == [*second, *reversed(first)]
     assert [d.batch for d in first] == ["1", "1"]
-    assert second[0].batch == "3"
+    assert second[0].batch == "2"
     assert second[0].at == "2026-03-01T12:00:00+00:00"
     assert (second[0].by, second[0].value, second[0].undone) == ("ben", "test", False)
     assert ledger.log(1) == second
 
 
 def test_undo_adds_rows_and_takes_back_whole_batches(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = DecisionStore(tmp_path)
     revisions = [ledger.revision()]
     ledger.record([sample("a", Action.DROP), sample("b", Action.DROP)])
     revisions.append(ledger.revision())
@@ -73,7 +73,7 @@ def test_undo_adds_rows_and_takes_back_whole_batches(tmp_path: Path) -> None:
 
 
 def test_undo_leaves_the_decisions_of_others_alone(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = DecisionStore(tmp_path)
     ledger.record([sample("a", Action.DROP, by="anna")])
     ledger.record([sample("b", Action.DROP, by="ben")])
     assert [d.subject for d in ledger.undo(1, "anna")] == ["a"]
@@ -83,7 +83,7 @@ def test_undo_leaves_the_decisions_of_others_alone(tmp_path: Path) -> None:
 
 
 def test_one_batch_is_taken_back_by_its_number_and_time(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = DecisionStore(tmp_path)
     assert ledger.undo_batch("1", "2026-03-01T12:00:00+00:00") == []
     assert not ledger.path.exists(), "nothing is made for nothing"
     first = ledger.record([sample("a", Action.DROP), sample("b", Action.DROP)])[0]
@@ -95,7 +95,7 @@ def test_one_batch_is_taken_back_by_its_number_and_time(tmp_path: Path) -> None:
 
 
 def test_batches_are_listed_for_their_person_and_others_are_news_to_them(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = DecisionStore(tmp_path)
     assert ledger.batches("anna", 9) == []
     ledger.record([sample(name, Action.DROP, by="anna") for name in "abcde"])
     before = ledger.revision()
@@ -116,13 +116,14 @@ def test_batches_are_listed_for_their_person_and_others_are_news_to_them(tmp_pat
 
 
 def test_the_file_refuses_to_be_rewritten(tmp_path: Path) -> None:
-    Ledger(tmp_path).record([sample("a", Action.DROP)])
-    Ledger(tmp_path).undo(1, "anna")
-    with sqlite3.connect(tmp_path / LEDGER) as con:
+    DecisionStore(tmp_path).record([sample("a", Action.DROP)])
+    DecisionStore(tmp_path).undo(1, "anna")
+    with sqlite3.connect(tmp_path / DATABASE) as con:
         for sql in (
             "DELETE FROM decisions",
             "UPDATE decisions SET verb = 'keep'",
             "DELETE FROM undos",
+            "UPDATE batches SET key = 'x'",
         ):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 con.execute(sql)
@@ -143,13 +144,15 @@ def test_an_incomplete_decision_is_refused_and_none_of_its_batch_recorded(
     entry: Entry, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        Ledger(tmp_path).record([sample("b", Action.KEEP), entry])
-    assert Ledger(tmp_path).log() == []
+        DecisionStore(tmp_path).record([sample("b", Action.KEEP), entry])
+    assert DecisionStore(tmp_path).log() == []
 
 
 def test_text_that_is_no_text_is_stored_escaped(tmp_path: Path) -> None:
-    Ledger(tmp_path).record([Entry("sample", "a", None, Action.KEEP, None, "odd \udcff", "anna")])
-    assert Ledger(tmp_path).log()[0].note == "odd \\udcff"
+    DecisionStore(tmp_path).record(
+        [Entry("sample", "a", None, Action.KEEP, None, "odd \udcff", "anna")]
+    )
+    assert DecisionStore(tmp_path).log()[0].note == "odd \\udcff"
 
 
 STEPS = st.lists(
@@ -170,7 +173,7 @@ def test_the_current_view_is_what_replaying_the_log_gives(steps: list[object]) -
     """Against a model: a list of what was done, the last entry removed by an undo."""
     done: list[tuple[str, str, str]] = []
     with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder))
+        ledger = DecisionStore(Path(folder))
         for step in steps:
             if isinstance(step, tuple):
                 verb, subject, value = step
@@ -194,13 +197,14 @@ WRITER = """
 import sys
 from pathlib import Path
 from audit.records import Action
-from audit.decisions.ledger import Entry, Ledger
+from audit.decisions.store import Entry, DecisionStore
 run, me = Path(sys.argv[1]), sys.argv[2]
 for number in range(100):
     if number % 20 == 0:
         print("ready", flush=True)
         sys.stdin.readline()
-    Ledger(run).record([Entry("sample", f"{me}/{number}.jpg", "h", Action.DROP, None, "", me)])
+    entry = Entry("sample", f"{me}/{number}.jpg", "h", Action.DROP, None, "", me)
+    DecisionStore(run).record([entry])
 """
 
 
@@ -223,7 +227,7 @@ def test_two_processes_write_a_hundred_decisions_each(tmp_path: Path) -> None:
     for writer in writers:
         _, complaint = writer.communicate(timeout=300)
         assert (writer.returncode, complaint) == (0, "")
-    log = Ledger(tmp_path).log()
+    log = DecisionStore(tmp_path).log()
     assert len(log) == 200
     assert [d.id for d in log] == list(range(200, 0, -1))
     assert {d.subject for d in log} == {f"{m}/{n}.jpg" for m in ("anna", "ben") for n in range(100)}
@@ -234,50 +238,50 @@ def test_two_processes_write_a_hundred_decisions_each(tmp_path: Path) -> None:
 def test_a_writer_that_waits_in_vain_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Ledger(tmp_path).record([sample("a", Action.DROP)])
-    monkeypatch.setattr("audit.decisions.ledger.BUSY_S", 0.05)
-    con = sqlite3.connect(tmp_path / LEDGER, isolation_level=None)
+    DecisionStore(tmp_path).record([sample("a", Action.DROP)])
+    monkeypatch.setattr("audit.decisions.store.BUSY_S", 0.05)
+    con = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
     con.execute("BEGIN IMMEDIATE")
     with pytest.raises(LockedError, match="nothing was recorded"):
-        Ledger(tmp_path).record([sample("b", Action.DROP)])
-    assert len(Ledger(tmp_path).log()) == 1, "readers go on"
+        DecisionStore(tmp_path).record([sample("b", Action.DROP)])
+    assert len(DecisionStore(tmp_path).log()) == 1, "readers go on"
     con.execute("ROLLBACK")
     con.close()
 
 
-def test_a_ledger_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
     entry = sample("a", Action.DROP)
     with pytest.raises(RunError, match="There is no run at"):
-        Ledger(tmp_path / "none").record([entry])
-    Ledger(tmp_path).record([entry])
-    with sqlite3.connect(tmp_path / LEDGER) as con:
+        DecisionStore(tmp_path / "none").record([entry])
+    DecisionStore(tmp_path).record([entry])
+    with sqlite3.connect(tmp_path / DATABASE) as con:
         con.execute("PRAGMA user_version = 99")
     con.close()
-    for use in (Ledger(tmp_path).log, lambda: Ledger(tmp_path).record([entry])):
-        with pytest.raises(RunError, match=r"newer version \(ledger 99, .*upgrade"):
+    for use in (DecisionStore(tmp_path).log, lambda: DecisionStore(tmp_path).record([entry])):
+        with pytest.raises(RunError, match=r"newer version \(decisions 99, .*upgrade"):
             use()
-    (tmp_path / LEDGER).write_text("this is no database, and long enough to show it " * 9)
-    for use in (Ledger(tmp_path).current, lambda: Ledger(tmp_path).record([entry])):
+    (tmp_path / DATABASE).write_text("this is no database, and long enough to show it " * 9)
+    for use in (DecisionStore(tmp_path).current, lambda: DecisionStore(tmp_path).record([entry])):
         with pytest.raises(RunError, match="is damaged"):
             use()
-    (tmp_path / LEDGER).unlink()
-    (tmp_path / LEDGER).mkdir()
+    (tmp_path / DATABASE).unlink()
+    (tmp_path / DATABASE).mkdir()
     with pytest.raises(RunError, match="write access"):
-        Ledger(tmp_path).record([entry])
+        DecisionStore(tmp_path).record([entry])
 
 
-def test_a_read_only_ledger_is_read_and_says_why_it_is_not_written() -> None:
+def test_a_read_only_store_is_read_and_says_why_it_is_not_written() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder)
-        Ledger(run).record([sample("a", Action.DROP)])
-        (run / LEDGER).chmod(0o444)
+        DecisionStore(run).record([sample("a", Action.DROP)])
+        (run / DATABASE).chmod(0o444)
         run.chmod(0o555)
         with as_nobody():
-            assert len(Ledger(run).log()) == 1
+            assert len(DecisionStore(run).log()) == 1
             with pytest.raises(RunError, match="cannot be written, so nothing was recorded"):
-                Ledger(run).record([sample("b", Action.DROP)])
+                DecisionStore(run).record([sample("b", Action.DROP)])
         run.chmod(0o755)
-        assert len(Ledger(run).log()) == 1
+        assert len(DecisionStore(run).log()) == 1
 
 
 # ---- deciding about samples ----
@@ -289,7 +293,7 @@ def test_samples_are_decided_with_their_content(run: Path) -> None:
     assert (row["id"], row["label"], row["dropped"], row["why"]) == (
         "train/cat/0.jpg", "dog", False, "whiskers",
     )  # fmt: skip
-    assert len(Ledger(run).log()[0].content_hash or "") == 64
+    assert len(DecisionStore(run).log()[0].content_hash or "") == 64
     with pytest.raises(UsageError, match=r"no sample 'nobody.jpg' \(and 1 more"):
         decide_samples(run, ["nobody.jpg", "nor.jpg"], Action.DROP)
     with pytest.raises(
@@ -324,7 +328,7 @@ def test_a_waived_finding_is_silent_in_reports_and_exit_codes(run: Path, command
     (dark,) = findings(run, "IMG001")
     decide_findings(run, [dark], Action.FALSE_POSITIVE, note="a cellar", by="anna")
     report = collect_report(run)
-    assert report.waived == (dark,)
+    assert report.settled == {"waived": {"IMG001": 1}}
     assert report.counts.warning == before.counts.warning - 1
     assert report.n_files_concerned == before.n_files_concerned - 1
     assert "Waived as false positives and not counted: IMG001 1." in report.completeness
@@ -373,7 +377,7 @@ def test_dropping_every_copy_and_dropping_nothing_are_refused(run: Path) -> None
         decide_findings(run, ["f" * 16], Action.KEEP)
     with pytest.raises(UsageError, match="'XYZ001'"):
         decide_findings(run, ["XYZ001"], Action.KEEP)
-    assert Ledger(run).log() == []
+    assert DecisionStore(run).log() == []
 
 
 def test_a_class_finding_relabels_its_samples(run: Path) -> None:
@@ -422,7 +426,9 @@ def test_a_decision_follows_a_move_and_is_stale_after_a_change(own: tuple[Path, 
 
 
 def test_a_sample_without_a_hash_is_known_by_its_id(run: Path) -> None:
-    Ledger(run).record([Entry("sample", "train/cat/gone.jpg", None, Action.DROP, None, "", "anna")])
+    DecisionStore(run).record(
+        [Entry("sample", "train/cat/gone.jpg", None, Action.DROP, None, "", "anna")]
+    )
     assert apply_decisions(run).stale["reason"].to_list() == [
         "file deleted; no other file has its content"
     ]
@@ -478,10 +484,10 @@ def test_decide_undo_and_log_on_the_command_line(run: Path, command: Command) ->
     assert "matches 2 files" in said
     renamed = ("decide", run, "test/dog/1.jpg", "--as", "relabel:dgo")
     code, _, said = command(*renamed)
-    assert (code, "the nearest is 'dog'" in said, len(Ledger(run).log())) == (2, True, 2)
+    assert (code, "the nearest is 'dog'" in said, len(DecisionStore(run).log())) == (2, True, 2)
     assert command("decide", run, "test/dog/1.jpg", "--as", "move:tets")[0] == 2
     assert command(*renamed, "--new-name")[0] == 0
-    assert command("decide", run, "--undo")[1].startswith("Undid batch 3 (1 decision): relabel:dgo")
+    assert command("decide", run, "--undo")[1].startswith("Undid batch 2 (1 decision): relabel:dgo")
     lines = command("decide", run, "--log")[1].splitlines()
     assert len(lines) == 3
     assert lines[0].endswith("[undone]")
@@ -499,12 +505,12 @@ def test_bulk_decisions_count_first(run: Path, command: Command) -> None:
         code, out, said = command("decide", run, *arguments)
         assert code == 0
         assert "add --yes" in said
-        assert Ledger(run).log() == []
+        assert DecisionStore(run).log() == []
         if arguments[0] == "--where":
             assert out.startswith("drop: 9 samples (test 9).")
     code, out, said = command("decide", run, "--code", "DUP003", "--rule", "keep-largest", "--yes")
     assert "1 open group: 2 samples to drop (train 2), 1 to keep." in out
-    assert len(Ledger(run).log()) == 2
+    assert len(DecisionStore(run).log()) == 2
 
 
 @pytest.mark.parametrize(
@@ -527,14 +533,14 @@ def test_mistakes_get_one_sentence(
     assert code == 2
     assert says in said
     assert "Traceback" not in said
-    assert Ledger(run).log() == []
+    assert DecisionStore(run).log() == []
 
 
 def test_a_run_deleted_under_the_reader_gets_a_sentence(run: Path, command: Command) -> None:
     decide_samples(run, ["train/cat/0.jpg"], Action.DROP)
     shutil.rmtree(run)
     for use in (
-        lambda: apply_decisions(run), lambda: Ledger(run).log(), lambda: Ledger(run).undo(),
+        lambda: apply_decisions(run), DecisionStore(run).log, DecisionStore(run).undo,
         lambda: decide_samples(run, ["train/cat/0.jpg"], Action.DROP),
     ):  # fmt: skip
         with pytest.raises(AuditError, match="There is no run at"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from audit.decisions import keeper_rules
 from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
 from audit.records import Action
@@ -60,7 +60,7 @@ def test_each_rule_keeps_the_best_of_its_kind(rule: str, stays: str, tmp_path: P
     assert sorted(kept(proposal)) == ["big", "fine", "sharp"]
     dropped = next(name for name, keep in kept(proposal).items() if not keep)
     assert f"DUP003: {stays}.jpg stays" in why(proposal, dropped)
-    assert Ledger(run).log() == [], "a proposal records nothing"
+    assert DecisionStore(run).log() == [], "a proposal records nothing"
 
 
 def test_the_reason_holds_the_figures_that_decided(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_applying_records_the_drops_with_their_reason_in_one_batch(tmp_path: Pat
     assert made[0].note.endswith("; first pass")
     assert apply_decisions(run).settled["status"].to_list() == ["decided", "decided"]
     assert keeper_rules.propose(run).is_empty()
-    Ledger(run).undo(by="anna")
+    DecisionStore(run).undo(by="anna")
     assert keeper_rules.propose(run).height == 4
 
 

@@ -20,7 +20,7 @@ from audit.decisions.label_sample import (
 from audit.errors import UsageError
 from audit.records import Action
 from audit.report import collect_report
-from audit.run import generations
+from audit.run import run_version
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
 from tests.audit.conftest import Command
 
@@ -85,7 +85,7 @@ def test_the_rate_has_an_interval_and_says_what_is_not_reviewed(tmp_path: Path) 
     (tmp_path / "results.json").write_text(json.dumps(results))
     run = annotated_run(root, tmp_path / "run", tmp_path / "results.json")
     assert reviewed_rates(run) == []
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         prints = store.query(
             "SELECT fingerprint FROM findings WHERE code = 'BOX027' "
             "ORDER BY CAST(json_extract(evidence, '$.rank') AS INT)"

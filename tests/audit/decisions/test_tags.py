@@ -18,7 +18,7 @@ from audit.decisions.decisions import (
     stale_tags,
     tagged_samples,
 )
-from audit.decisions.ledger import Entry, Ledger
+from audit.decisions.store import DecisionStore, Entry
 from audit.decisions.waivers import apply_decisions
 from audit.errors import UsageError
 from audit.exports.export import export_tables
@@ -41,7 +41,7 @@ def test_a_sample_holds_any_number_of_tags_and_an_undo_takes_one_batch_back(run:
     assert count_tags(run).rows() == [("night", 2), ("ask Ana", 1)]
     decide_samples(run, [one], Action.UNTAG, "night")
     assert tagged_samples(run).rows() == [(one, "ask Ana"), (two, "night")]
-    Ledger(run).undo()
+    DecisionStore(run).undo()
     assert count_tags(run).rows() == [("night", 2), ("ask Ana", 1)]
 
 
@@ -63,11 +63,13 @@ def test_a_tag_follows_a_file_and_goes_with_its_content(run: Path) -> None:
     one, _ = two_samples(run)
     (entry,) = decide_samples(run, [one], Action.TAG, "night")
     assert entry.content_hash
-    Ledger(run).undo()
+    DecisionStore(run).undo()
     # given to content that this sample does not have
-    Ledger(run).record([Entry("sample", one, "0" * 64, Action.TAG, "night")])
+    DecisionStore(run).record([Entry("sample", one, "0" * 64, Action.TAG, "night")])
     assert tagged_samples(run).is_empty()
-    Ledger(run).record([Entry("sample", "gone.jpg", entry.content_hash, Action.TAG, "night")])
+    DecisionStore(run).record(
+        [Entry("sample", "gone.jpg", entry.content_hash, Action.TAG, "night")]
+    )
     assert tagged_samples(run).rows() == [(one, "night")]
     decide_samples(run, [one], Action.UNTAG, "night")  # given by the name of before the move
     assert tagged_samples(run).is_empty()
@@ -79,9 +81,9 @@ def test_a_tag_whose_content_is_gone_is_said_until_it_is_said_again(
     one, two = two_samples(run)
     assert stale_tags(run).is_empty()
     old = "0" * 64  # what the sample held before it was edited
-    Ledger(run).record([Entry("sample", one, old, Action.TAG, "night")])
-    Ledger(run).record([Entry("sample", two, old, Action.TAG, "fog")])
-    Ledger(run).record([Entry("sample", two, old, Action.UNTAG, "fog")])
+    DecisionStore(run).record([Entry("sample", one, old, Action.TAG, "night")])
+    DecisionStore(run).record([Entry("sample", two, old, Action.TAG, "fog")])
+    DecisionStore(run).record([Entry("sample", two, old, Action.UNTAG, "fog")])
     (decision,) = stale_tags(run)["decision"]
     code, out, _ = command("decide", run, "--stale")
     assert (code, out.count("[stale: ")) == (0, 1)
@@ -114,7 +116,7 @@ def test_what_is_no_tag_is_refused(run: Path, name: str) -> None:
         parse_verb(f"tag:{name}")
     with pytest.raises(UsageError):
         decide_samples(run, two_samples(run), Action.TAG, name)
-    assert Ledger(run).log() == []
+    assert DecisionStore(run).log() == []
 
 
 def test_the_commands_tag_and_count(run: Path, command: Command) -> None:

@@ -21,10 +21,10 @@ from audit.embeddings.vector_parts import VectorParts, list_vector_parts
 from audit.errors import MissingExtraError, UsageError
 from audit.interface import Run
 from audit.machine.executors import Serial
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.scanning.options import ScanOptions
-from audit.scanning.verifying import repair_run, verify_run
+from audit.scanning.verifying import verify_run
 from audit.sources import open_source
 from tests.conftest import picture
 from tests.sample_data.conftest import SAMPLE_DATA
@@ -156,21 +156,21 @@ def test_a_model_that_fails_on_some_pictures(
     Image.fromarray(picture(77, 40, 40)).save(root / "new.png")
     scan(root, run, f"{model_file}:make")
     assert asked(model_file) <= 1 + len(PLAIN)  # the new one, and those that failed
-    damage_and_repair(root, run, model_file)
+    damage_a_part(root, run, model_file)
 
 
-def damage_and_repair(root: Path, run: Path, model_file: Path) -> None:
-    """A damaged part is found, removed, and asked for again; the others are not."""
+def damage_a_part(root: Path, run: Path, model_file: Path) -> None:
+    """A damaged part is found, and asked for again and removed by a scan; the others are not."""
     part = max(list_vector_parts(run), key=lambda one: one[0].stat().st_size)[0]
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1
     part.write_bytes(content)
     assert "vectors" in {p.name for p in verify_run(run).damaged}
-    assert not repair_run(run).damaged
     Image.fromarray(picture(78, 40, 40)).save(root / "newer.png")
     asked(model_file)
     scan(root, run, f"{model_file}:make")
     assert asked(model_file) >= 30
+    assert not verify_run(run).damaged
 
 
 def test_a_scan_that_was_stopped_goes_on(shots: Path, model_file: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from audit.embeddings import label_tables
 from audit.embeddings.label_tables import draw_judged
 from audit.embeddings.settings import VectorOptions
 from audit.errors import UsageError
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.testing import Case, case_store

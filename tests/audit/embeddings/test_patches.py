@@ -12,7 +12,6 @@ from audit.embeddings import nearest, patches
 from audit.embeddings.box_fits import EACH, relate_box_fits
 from audit.embeddings.class_marks import relate_marks
 from audit.embeddings.nearest import Compared, KnownNearest, Nearest, nearest_places, nearest_rows
-from audit.embeddings.orientation_views import NEGATIVE, ORIENTATIONS, describe, reorient
 from audit.embeddings.patches import (
     AXES,
     SQUARE,
@@ -142,22 +141,6 @@ def test_neighbours_are_brought_up_to_date(
     assert asked < 0.9 * len(after) * min(references, len(after))
     np.testing.assert_array_equal(again.index, fresh.index)
     np.testing.assert_array_equal(again.similarity, fresh.similarity)
-
-
-def test_a_rotated_signature_is_described_as_its_rotated_image() -> None:
-    few = table(3)
-    described = describe(few)
-    assert described.shape == (len(ORIENTATIONS), 3, 128)
-    for k in range(4):
-        rotated = describe(reorient(few, ORIENTATIONS[k]))[0]
-        assert np.allclose(rotated, described[k])
-    assert not np.allclose(described[0], described[1], atol=0.1)
-
-
-def test_the_negative_of_a_negative_is_the_image() -> None:
-    few = table(3)
-    again = reorient(reorient(few, NEGATIVE), NEGATIVE)
-    assert (again["grey"] == few["grey"]).all()
 
 
 N = 80

@@ -10,14 +10,13 @@ import pytest
 
 from audit.checking.check import all_checks, make_params
 from audit.embeddings.flat_map import AXES, UMAP, place_on_map
-from audit.embeddings.isolation import distance_scores
 from audit.embeddings.label_tables import join_frames, judge_several, number_groups
-from audit.embeddings.nearest import Nearest
+from audit.embeddings.nearest import ISOLATION, Nearest, distance_scores, nearest_places
 from audit.embeddings.ridge import decompose
-from audit.embeddings.similar import similar_pictures
 from audit.embeddings.vectors import PictureVectors, match_rows, read_probabilities, read_vectors
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
+from audit.results.similar import similar_pictures
 from audit.run.store import Store
 from audit.statistics.outlying import chances_of_largest
 from audit.testing import Case, case_store
@@ -215,15 +214,15 @@ def store() -> Store:
 
 @pytest.mark.parametrize("sample", ["a", "a2"])
 def test_both_directions_the_most_alike_first(store: Store, sample: str) -> None:
-    found = similar_pictures(store, sample)
+    found = similar_pictures.__wrapped__(store, sample)
     assert found.select("sample_id", "similarity").rows() == [("c", 0.9), ("b", 0.8)]
     assert found["label"].to_list() == ["cat", "cat"]
-    assert similar_pictures(store, sample, 1)["sample_id"].to_list() == ["c"]
+    assert similar_pictures.__wrapped__(store, sample, 1)["sample_id"].to_list() == ["c"]
 
 
 @pytest.mark.parametrize("sample", ["z", "no such sample"])
 def test_a_picture_without_neighbours(store: Store, sample: str) -> None:
-    assert similar_pictures(store, sample).is_empty()
+    assert similar_pictures.__wrapped__(store, sample).is_empty()
 
 
 RATE = 0.01
@@ -231,7 +230,8 @@ RATE = 0.01
 
 def scores_of(points: np.ndarray, units: np.ndarray | None = None) -> np.ndarray:
     own = np.arange(len(points)) if units is None else units
-    return distance_scores(decompose((points - points.mean(0)).astype(np.float32)), own)
+    axes = decompose((points - points.mean(0)).astype(np.float32))
+    return distance_scores(axes, nearest_places(axes, own, ISOLATION))
 
 
 def smallest_chance(points: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from audit.decisions.decisions import decide_findings, decide_samples
 from audit.errors import UsageError
 from audit.exports.annotation_export import RECORD, _refuse_double, export_annotations
 from audit.records import Action
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from tests.audit.annotations.datasets import (
     annotated,
@@ -83,7 +83,7 @@ def there_and_back(
     run = folder / "run"
     if not run.exists():
         annotated_run(root, run)
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         before = contents(store)
     target = bare_copy(root, folder / f"as {form}")
     result = export_annotations(run, target, form, chosen)

@@ -14,17 +14,17 @@ import pytest
 from audit.annotations.box_doubts import holds_boxes, read_results
 from audit.checking.config import load_config
 from audit.decisions.label_sample import _read
-from audit.decisions.ledger import LEDGER, Entry, Ledger
+from audit.decisions.store import DATABASE, DecisionStore, Entry
 from audit.embeddings.vectors import _read_frame, _read_npy
 from audit.errors import AuditError
 from audit.exports import annotation_export
-from audit.exports.application import roll_back
 from audit.exports.export import export_tables
 from audit.exports.planning import PLAN_SCHEMA, read_plan
 from audit.exports.review_tasks import read_review
 from audit.records import Action
-from audit.run import digests, generations
+from audit.run import run_version
 from audit.run.store import Store
+from audit.run.tables import SCHEMA_VERSION
 from audit.sources import open_source
 from audit.subset.draw import load_recipe
 from audit.subset.goal import session_throughput
@@ -43,15 +43,6 @@ def _plan(folder: Path, name: object) -> None:
     read_plan(path)
 
 
-def _receipt(folder: Path, name: object) -> None:
-    path = folder / ".preflight/receipt.jsonl"
-    path.parent.mkdir()
-    head = {"schema": "audit-receipt/1", "plan": "x", "how": "copy", "made_folder": False}
-    lines = [head, {"begun": [[name, BLAKE]]}, {"done": [[name, BLAKE]]}]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    roll_back(folder)
-
-
 def _exported(folder: Path, name: object) -> None:
     digest = hashlib.sha256(VICTIM).hexdigest()
     record = {"schema": annotation_export.SCHEMA, "sha256": {name: digest}}
@@ -60,22 +51,15 @@ def _exported(folder: Path, name: object) -> None:
     annotation_export._move_to_place(folder / "stage", folder, {}, replace=True)
 
 
-def _seal(folder: Path, name: object) -> None:
-    digests.write_document(folder / digests.SEAL, {"schema": 1, "files": {name: BLAKE}})
-    for one in digests.read_seal(folder) or {}:
-        assert (folder / one).parent == folder
-
-
 def _current(folder: Path, name: object) -> None:
-    digests.write_document(
-        folder / "CURRENT", {"schema": 2, "generation": name, "findings": "findings-0001.duckdb"}
-    )
-    generations.read_pointer(folder)
+    named = {"generation": name, "findings": "findings-0001.duckdb"}
+    (folder / "CURRENT").write_text(json.dumps({"schema": SCHEMA_VERSION, **named}))
+    if (version := run_version.read_pointer(folder)) is not None:
+        assert version.path.parent == folder
 
 
 DOCUMENTS: dict[str, Callable[[Path, object], None]] = {
-    "plan": _plan, "receipt": _receipt, "record of an export": _exported, "seal": _seal,
-    "CURRENT": _current,
+    "plan": _plan, "record of an export": _exported, "CURRENT": _current,
 }  # fmt: skip
 NAMES = (
     "{outside}/victim.duckdb", "../victim.duckdb", "a/../../victim.duckdb", "link/victim.duckdb",
@@ -110,9 +94,9 @@ def test_a_loop_of_links_is_no_run_and_no_place(tmp_path: Path) -> None:
             pass
 
 
-def _ledger(path: Path) -> None:
-    (path.parent / LEDGER).symlink_to(path)
-    Ledger(path.parent).record([Entry("sample", "x", None, Action.KEEP)])
+def _decisions(path: Path) -> None:
+    (path.parent / DATABASE).symlink_to(path)
+    DecisionStore(path.parent).record([Entry("sample", "x", None, Action.KEEP)])
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -134,9 +118,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     "vectors.csv": _read_frame,
     "reviewed.csv": _read,
     "answers.json": lambda path: read_review(path.parent, path),
-    "CURRENT": digests.read_document,
+    "CURRENT": lambda path: run_version.read_pointer(path.parent),
     "x.duckdb": Store.open,
-    "decisions": _ledger,
+    "decisions": _decisions,
 }
 
 

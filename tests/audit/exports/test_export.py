@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from audit.decisions import keeper_rules
 from audit.decisions.decisions import decide_findings, decide_samples
-from audit.decisions.ledger import Entry, Ledger
+from audit.decisions.store import DecisionStore, Entry
 from audit.errors import UsageError
 from audit.exports.export import TABLES, export_files, export_tables
 from audit.picture.features import MEASURED
 from audit.records import Action
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.sources.paths import path_of
@@ -244,7 +244,7 @@ def test_a_column_of_the_users_that_is_called_like_one_of_ours_is_kept(tmp_path:
 
 def test_stale_decisions_are_listed_and_not_applied(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", [{}, {}])
-    Ledger(run).record([Entry("sample", "0.jpg", "another", Action.DROP, None, "", "anna")])
+    DecisionStore(run).record([Entry("sample", "0.jpg", "another", Action.DROP, None, "", "anna")])
     result = export_tables(run, tmp_path / "out")
     assert (result.kept, result.dropped, result.stale.height) == (2, 0, 1)
     (row,) = table(tmp_path / "out/stale.csv")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import audit
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import UsageError
 from audit.exports.review_tasks import export_review, list_tasks, read_review
 from tests.audit.conftest import Command
@@ -73,7 +73,7 @@ def test_what_people_changed_comes_back_once(own: audit.Run, tool: str, tmp_path
     waived = {e.subject for e in review.entries if e.kind == "finding"}
     assert waived
     assert {str(e.verb) for e in review.entries if e.kind == "finding"} == {"false-positive"}
-    Ledger(own.path).record(review.entries)
+    DecisionStore(own.path).record(review.entries)
     images = {row["id"]: row["decision"] for row in own.images.iter_rows(named=True)}
     assert images[DARK] == "drop"
     kept = dict(own.kept().select("id", "label").iter_rows())
@@ -179,9 +179,11 @@ def test_the_command_shows_first_and_records_with_yes(
     path = change_studio(tmp_path / "out", {DARK: {"verdict": "drop"}})
     code, shown, _ = command("decide", own.path, "--from", path)
     assert (code, DARK in shown) == (0, True)
-    assert Ledger(own.path).log() == []
+    assert DecisionStore(own.path).log() == []
     assert "Recorded 1 decision" in command("decide", own.path, "--from", path, "--yes")[2]
-    assert [(d.subject, d.note) for d in Ledger(own.path).log()] == [(DARK, "from export.json")]
+    assert [(d.subject, d.note) for d in DecisionStore(own.path).log()] == [
+        (DARK, "from export.json")
+    ]
 
 
 SOURCES = {"cvat": "annotations.xml", "label-studio": "tasks.json"}
@@ -202,10 +204,10 @@ def test_decisions_newer_than_the_export_stay_and_conflicts_are_shown(
     assert review.entries == []
     asked = "the exported state is dog and undecided, now it is owl and undecided"
     assert review.conflicts == [f"{DARK}: drop; {asked}", f"{DOG}: relabel:cat; {asked}"]
-    before = len(Ledger(own.path).log())
+    before = len(DecisionStore(own.path).log())
     code, shown, note = command("decide", own.path, "--from", path, "--yes")
     assert (code, DARK in shown, "--overwrite" in note) == (2, True, True)
-    assert len(Ledger(own.path).log()) == before
+    assert len(DecisionStore(own.path).log()) == before
     code, _, note = command("decide", own.path, "--from", path, "--overwrite", "--yes")
     assert (code, "Recorded 2 decisions" in note) == (0, True)
     decided = {task.id: task.state for task in list_tasks(own.path, [DARK, COPY, DOG])}
@@ -221,7 +223,7 @@ def test_a_new_class_of_a_dropped_picture_does_not_bring_it_back(
     own.decide([DARK], "drop")
     export_review(own.path, tmp_path / "out", tool)
     path = TOOLS[tool](tmp_path / "out", {DARK: {"class": "dog"}})
-    Ledger(own.path).record(read_review(own.path, path).entries)
+    DecisionStore(own.path).record(read_review(own.path, path).entries)
     assert [task.state for task in list_tasks(own.path, [DARK])] == [("dog", "drop")]
 
 
@@ -233,7 +235,7 @@ def test_a_class_that_the_run_does_not_have_is_refused(
     path = TOOLS[tool](tmp_path / "out", {DARK: {"class": "catt"}})
     code, _, said = command("decide", own.path, "--from", path, "--yes")
     assert (code, "no sample of this run has the class 'catt'" in said.lower()) == (2, True)
-    assert ("nearest is 'cat'" in said, Ledger(own.path).log()) == (True, [])
+    assert ("nearest is 'cat'" in said, DecisionStore(own.path).log()) == (True, [])
     assert command("decide", own.path, "--from", path, "--yes", "--new-name")[0] == 0
     # as decided it is a class of the run
     assert command("decide", own.path, COPY, "--as", "relabel:catt")[0] == 0

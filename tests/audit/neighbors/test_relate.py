@@ -1,10 +1,12 @@
 """The relate stage: near-duplicates of a scan, whatever the order, the kills and the additions."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
@@ -14,10 +16,9 @@ from PIL import Image, ImageOps
 import audit
 from audit.checking.config import Config
 from audit.errors import RunError, UsageError
-from audit.exports.export import COLUMNS, export_files
+from audit.exports.export import export_files
 from audit.machine.executors import Item, Result, Serial
 from audit.neighbors import search
-from audit.neighbors.pairs.overlap import find_overlap
 from audit.neighbors.pairs.signature_store import load_signatures, write_signatures
 from audit.neighbors.pairs.stored_pairs import load_pair_cache
 from audit.picture.decode import Limits
@@ -25,8 +26,13 @@ from audit.picture.features import FEATURE_ROW
 from audit.picture.measure import signature_table
 from audit.picture.signatures import make_signature
 from audit.records import Severity
-from audit.report.pair_card import pair_text, show_pair
-from audit.run.generations import open_run
+from audit.report.pair_card import pair_text
+from audit.results.export_tables import COLUMNS
+from audit.results.image_search import find_overlap
+from audit.results.pair_details import show_pair
+from audit.results.results import open_results
+from audit.run import run_version
+from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
@@ -362,9 +368,40 @@ def test_nothing_is_near_where_all_is_there_already(made: Path, tmp_path: Path) 
 
 
 def test_the_evidence_between_two_files(made: Path) -> None:
-    near = show_pair(made / "run", "cat/mirrored.jpg", "train/cat/0.jpg")
-    far = show_pair(made / "run", "train/cat/0.jpg", "train/owl/0.jpg")
+    near = show_pair(open_results(made / "run"), "cat/mirrored.jpg", "train/cat/0.jpg")
+    far = show_pair(open_results(made / "run"), "train/cat/0.jpg", "train/owl/0.jpg")
     assert (near.kind, near.grouped, far.kind) == ("near", True, "different")
     assert -np.inf < far.score < near.threshold <= near.score < np.inf
     assert near.transformation.startswith("mirrored")
     assert "near-duplicates (verified)" in pair_text(near)
+
+
+def copied(run: Path, to: Path) -> tuple[Path, Path]:
+    """Return a copy of a run that no reader holds open, and its measurements."""
+    shutil.copytree(run, to)
+    (measured,) = to.glob(f"gen-*/{run_version.MEASUREMENTS}")
+    return to, measured
+
+
+def test_show_prints_the_score_that_decided_and_its_parts(made: Path, tmp_path: Path) -> None:
+    names = ("cat/mirrored.jpg", "train/cat/0.jpg")
+    computed = show_pair(open_results(made / "run"), *names).thumbnail_score
+    run, measured = copied(made / "run", tmp_path / "stored")
+    with duckdb.connect(str(measured)) as store:
+        (a, b) = store.execute("SELECT a, b FROM pairs LIMIT 1").fetchone()
+        store.execute("UPDATE pairs SET score = 0.86")
+        store.execute("DELETE FROM rechecks")
+    said = pair_text(show_pair(open_results(run), *names))
+    assert re.search(r"match score +\+0\.86 \(threshold [+-]\d+\.\d\d\), stored by the scan", said)
+    assert f"thumbnails {computed:+.2f}, other checks {0.86 - computed:+.2f}" in said
+    run, measured = copied(made / "run", tmp_path / "computed")
+    with duckdb.connect(str(measured)) as store:
+        store.execute("DELETE FROM rechecks")
+        store.execute("DELETE FROM pairs")
+        store.execute("INSERT INTO rechecks (a, b, same) VALUES (?, ?, false)", [a, b])
+        store.execute("UPDATE groups SET position = position + 1, score = 0.5")
+    said = pair_text(show_pair(open_results(run), *names))
+    assert f"{computed:+.2f} (threshold" in said
+    assert "of the thumbnails, computed now" in said
+    assert re.search(r"full-resolution check +different images, decides", said)
+    assert re.search(r"decided by +the scores against \S+: \+0\.50 and \+0\.50", said)

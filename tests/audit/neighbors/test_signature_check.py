@@ -8,7 +8,7 @@ import pytest
 
 from audit.neighbors.pairs.signature_store import PUBLISHED_WITH, signed_pictures
 from audit.picture.measure import feature_columns
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.scanning import scanning
 from tests.audit.run.scanned import N_FILES, scan_tree
@@ -39,7 +39,7 @@ def building() -> Iterator[Store]:
 def signed(building: Store, run: Path) -> int | None:
     """How many pictures were counted as signed; None where all of before were."""
     if not building.attached:
-        building.attach(generations.require(run).measurements, "previous")
+        building.attach(run_version.require(run).measurements, "previous")
     found = signed_pictures(building, run)
     return None if found is None else len(found)
 
@@ -47,7 +47,9 @@ def signed(building: Store, run: Path) -> int | None:
 def test_the_parts_of_when_it_was_published_need_no_look_at_each_picture(
     building: Store, run: Path
 ) -> None:
-    assert len(signed_pictures(building, run) or ()) == N_FILES  # without a generation before
+    found = signed_pictures(building, run)  # without a version before
+    assert found is not None
+    assert len(found) == N_FILES
     assert signed(building, run) is None
 
 
@@ -74,7 +76,7 @@ def test_parts_that_no_picture_needs_change_nothing(scanned: Path, run: Path) ->
     (part,) = (run / "signatures").iterdir()
     part.with_stem("another").write_bytes(b"a part of a scan that was killed")
     assert scan_tree(scanned / "pets", run) == []
-    assert len(generations.list_generations(run)) == 1
+    assert len(run_version.list_versions(run)) == 1
 
 
 def test_a_run_that_names_no_parts_is_looked_into(
@@ -82,7 +84,7 @@ def test_a_run_that_names_no_parts_is_looked_into(
 ) -> None:
     monkeypatch.setattr(scanning, "PUBLISHED_WITH", "other_fact")
     scan_tree(scanned / "pets", tmp_path / "run")
-    with generations.open_run(tmp_path / "run") as store:
+    with run_version.open_run(tmp_path / "run") as store:
         assert PUBLISHED_WITH not in store.meta()
     assert scan_tree(scanned / "pets", tmp_path / "run") == []
-    assert len(generations.list_generations(tmp_path / "run")) == 1
+    assert len(run_version.list_versions(tmp_path / "run")) == 1

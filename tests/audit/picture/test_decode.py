@@ -23,7 +23,7 @@ from audit.picture.header import MOST_PAGES, decode_memory
 from audit.picture.measure import FileJob, Measurer
 from audit.picture.pixels import Picture, grey_tail, orient_pixels
 from audit.picture.reading import read_bytes
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning.scanning import scan
 from audit.sources import open_source
 from tests.conftest import ROOT, picture

@@ -46,7 +46,7 @@ from audit.picture.signatures import (
     shrink,
     stack_signatures,
 )
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
 from audit.sources import open_source

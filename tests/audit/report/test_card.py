@@ -15,8 +15,9 @@ import audit
 from audit.decisions.label_sample import draw_labels, share_of_sample
 from audit.errors import UsageError
 from audit.report import collect_report, render
-from audit.report.card import NO_LICENCE, collect_facts, to_card, to_croissant
-from audit.report.cost import Cost, leaked_cost, mislabelled_cost, overstatement, repeated_cost
+from audit.report.card import NO_LICENCE, to_card, to_croissant
+from audit.results.card_facts import collect_facts
+from audit.results.costs import Cost, leaked_cost, mislabelled_cost, overstatement, repeated_cost
 from tests.audit.conftest import Command
 from tests.audit.reviewed import findings, made_hash, made_run
 
@@ -33,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images[0] |= same
     images[3] |= same | {"License": "own"}
     made = made_run(tmp_path_factory.mktemp("card") / "run", images, ["DUP001", "SPLIT001"])
-    audit.open(made).decide("train/cat/0.jpg", "drop")
+    audit.open(made).decide("train/cat/2.jpg", "drop")
     return made
 
 

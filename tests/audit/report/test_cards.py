@@ -8,8 +8,10 @@ import pytest
 from PIL import Image
 
 from audit.errors import UsageError
-from audit.report.file_card import FileCard, Rank, card_text, make_file_card
-from audit.run.generations import open_run
+from audit.report.file_card import card_text
+from audit.results.file_details import FileCard, Rank, make_file_card
+from audit.results.results import open_results
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from tests.audit.reviewed import made_run
@@ -48,27 +50,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def card(folder: Path) -> FileCard:
-    return make_file_card(folder / "run", "train/cat/3.png")
+    return make_file_card(open_results(folder / "run"), "train/cat/3.png")
 
 
 def test_a_file_is_found_by_id_path_and_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, wanted = folder / "run", "train/cat/3.png"
     monkeypatch.chdir(folder / "data")
     for words in (wanted, str(folder / "data" / wanted), "./train/cat/3.png", "cat/3.png", "3.png"):
-        assert make_file_card(run, words).sample.id == wanted
-    assert make_file_card(run, "2.png").sample.id == "train/cat/2.png", "a whole name"
+        assert make_file_card(open_results(run), words).sample.id == wanted
+    assert make_file_card(open_results(run), "2.png").sample.id == "train/cat/2.png", "a whole name"
     with pytest.raises(UsageError, match=r"no file 'train/cat/03\.png'.*train/cat/3\.png"):
-        make_file_card(run, "train/cat/03.png")
+        make_file_card(open_results(run), "train/cat/03.png")
     with pytest.raises(UsageError, match=r"Similar: .*leak\.png"):
-        make_file_card(run, "laek.png")
+        make_file_card(open_results(run), "laek.png")
 
 
 def test_several_files_are_named_and_manifest_columns_shown(tmp_path: Path) -> None:
     rows = [{"id": f"c{i}/a.png", "label": f"c{i}", "camera": f"{i}"} for i in range(7)]
     run = made_run(tmp_path / "run", rows)
     with pytest.raises(UsageError, match=r"matches 7 files: c0/a\.png.* and 2 more"):
-        make_file_card(run, "a.png")
-    card = make_file_card(run, "c3/a.png")
+        make_file_card(open_results(run), "a.png")
+    card = make_file_card(open_results(run), "c3/a.png")
     assert (card.sample.label, dict(card.metadata)) == ("c3", {"camera": "3"})
     assert "camera" in card_text(card)
 
@@ -77,8 +79,8 @@ def test_several_roots_are_found_without_their_name(tmp_path: Path) -> None:
     picture(tmp_path / "one" / "cat" / "1.png", 50)
     picture(tmp_path / "two" / "cat" / "2.png", 60)
     run = scan([f"train={tmp_path / 'one'}", f"test={tmp_path / 'two'}"], tmp_path / "run")
-    assert make_file_card(run, "cat/2.png").sample.id == "test:cat/2.png"
-    assert make_file_card(run, "test:cat/2.png").sample.split == "test"
+    assert make_file_card(open_results(run), "cat/2.png").sample.id == "test:cat/2.png"
+    assert make_file_card(open_results(run), "test:cat/2.png").sample.split == "test"
 
 
 def test_ranks_equal_a_plain_count(folder: Path, card: FileCard) -> None:
@@ -119,7 +121,7 @@ def test_twins_by_bytes_and_by_pixels_and_the_findings_that_concern_it(
     assert card.n_findings == len(card.findings)
     leak = next(f for f in card.findings if f.code == "DUP001")
     assert leak.sample_ids == ("test/cat/leak.png", "train/cat/3.png")
-    other = make_file_card(folder / "run", "train/cat/4.png")
+    other = make_file_card(open_results(folder / "run"), "train/cat/4.png")
     assert (other.n_twins, other.findings) == (0, ())
 
 
@@ -137,7 +139,7 @@ def test_text_says_it_all(card: FileCard) -> None:
 def test_an_unreadable_file_with_a_hostile_name(folder: Path) -> None:
     with open_run(folder / "run") as store:
         name = store.scalar("SELECT id FROM samples WHERE n_bytes = 0")
-    card = make_file_card(folder / "run", name)
+    card = make_file_card(open_results(folder / "run"), name)
     text = card_text(card, color=True)
     assert "\x1b[2J" not in text
     assert "evil\\x1b[2J.png" in text
@@ -148,8 +150,8 @@ def test_an_unreadable_file_with_a_hostile_name(folder: Path) -> None:
 def test_what_became_of_the_file_is_said(tmp_path: Path) -> None:
     path = picture(tmp_path / "data" / "a" / "1.png", 50)
     run = scan([str(tmp_path / "data")], tmp_path / "run")
-    assert make_file_card(run, "1.png").on_disk == "unchanged"
+    assert make_file_card(open_results(run), "1.png").on_disk == "unchanged"
     os.utime(path, ns=(1, 1))
-    assert "scan again" in card_text(make_file_card(run, "1.png"))
+    assert "scan again" in card_text(make_file_card(open_results(run), "1.png"))
     path.unlink()
-    assert make_file_card(run, "1.png").on_disk == "absent"
+    assert make_file_card(open_results(run), "1.png").on_disk == "absent"

@@ -16,8 +16,8 @@ from markdown_it import MarkdownIt
 from PIL import Image
 
 from audit.exports.export import export_tables
-from audit.neighbors.pairs.overlap import Match
 from audit.report import FORMATS, collect_report, write_report
+from audit.results.image_search import Match
 from audit.scanning import scanning
 from audit.sources import open_source
 from tests.audit.hostile_files import RAW

@@ -26,6 +26,7 @@ from audit.report import (
     Report,
     ReportedFinding,
     collect_report,
+    documents,
     stream_findings,
     to_json,
     to_text,
@@ -35,8 +36,8 @@ from audit.report.documents import to_sarif
 from audit.report.html_page import FEWEST, MOST, class_bars, from_markdown, to_html
 from audit.report.markdown import escaped, to_markdown
 from audit.report.thumbnails import Thumbnail, make_thumbnails
-from audit.report.wording import bytes_text, counted
-from audit.run import generations
+from audit.results.formatting import bytes_text, counted
+from audit.run import run_version
 from audit.run.store import Store, findings_table
 from audit.scanning import scanning
 from audit.sources import open_source
@@ -94,14 +95,14 @@ def report(run: Path) -> Report:
 def built_run(folder: Path, samples: Sequence[dict[str, Any]], found: Sequence[Finding]) -> Path:
     """Publish a run with these samples and findings, without files behind them."""
     run = folder / "run"
-    with Store.create(generations.building(run) / generations.MEASUREMENTS) as store:
+    with Store.create(run_version.building_folder(run) / run_version.MEASUREMENTS) as store:
         store.create_measurements(FEATURE_ROW)
         store.append("samples", samples)
         rows = [{"sample_id": s["id"], "status": "ok", "file_key": ""} for s in samples]
         store.append("features", rows)
         store.set_meta({"dataset": "built", "roots": '{"": "/nowhere"}', "tool": "t 1"})
         store.checkpoint()
-    with Store.create(generations.building(run) / "findings-0001.duckdb") as store:
+    with Store.create(run_version.building_folder(run) / "findings-0001.duckdb") as store:
         store.create_findings()
         heads, members = findings_table(found, {f.code: f"check {f.code}" for f in found})
         store.append("findings", heads)
@@ -109,7 +110,7 @@ def built_run(folder: Path, samples: Sequence[dict[str, Any]], found: Sequence[F
         for code in sorted({f.code for f in found}):
             store.append("check_runs", [{"code": code, "name": f"check {code}", "seconds": 0.5}])
         store.checkpoint()
-    generations.publish(run, "findings-0001.duckdb")
+    run_version.publish(run, "findings-0001.duckdb")
     return run
 
 
@@ -165,7 +166,7 @@ class Page(HTMLParser):
 
 
 def test_counts_are_those_of_the_store(run: Path, report: Report) -> None:
-    with generations.open_run(run) as store:
+    with run_version.open_run(run) as store:
         stored = dict(store.query("SELECT severity, count(*) FROM findings GROUP BY 1").iter_rows())
     assert stored
     assert {k: v for k, v in report.summary.items() if v} == stored
@@ -370,8 +371,9 @@ def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
 def test_json_is_the_contract(report: Report) -> None:
     document = json.loads("".join(to_json(report)))
     assert list(document) == [
-        "schema", "run", "dataset", "boxes", "summary", "do_first", "costs", "waived",
-        "failed_checks", "failed_readers", "folds", "findings", "completeness", "timing",
+        "schema", "run", "notice", "dataset", "boxes", "summary", "do_first", "costs", "decided",
+        "retired", "waived", "failed_checks", "failed_readers", "folds", "findings",
+        "completeness", "timing",
     ]  # fmt: skip
     assert document["schema"] == "audit-report/1"
     assert document["summary"] == report.summary
@@ -496,18 +498,25 @@ def test_write_takes_known_extensions_and_never_the_place_of_another_file(
         write_report(report, boxes)
     assert boxes.read_text() == '{"images": []}'
     with pytest.raises(UsageError, match="is inside the run"):
-        write_report(report, report.generation.path / "x.json")
+        write_report(report, report.version.path / "x.json")
     with pytest.raises(UsageError, match="not a folder"):
         write_report(report, tmp_path / "none" / "x.json")
     assert write_report(report, Path(report.run) / "report.html").exists()
 
 
-def test_a_report_that_fails_leaves_the_older_one(run: Path, tmp_path: Path) -> None:
+def test_a_report_that_fails_leaves_the_older_one(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.json"
-    report = collect_report(shutil.copytree(run, tmp_path / "run"))
+    report = collect_report(run)
     write_report(report, path)
     before = path.read_bytes()
-    report.generation.findings.unlink()
+
+    def fail(report: Report) -> Iterator[ReportedFinding]:
+        yield from itertools.islice(stream_findings(report), 1)
+        raise RunError("The disk is gone.")
+
+    monkeypatch.setattr(documents, "stream_findings", fail)
     with pytest.raises(RunError):
         write_report(report, path)
     assert path.read_bytes() == before

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from audit.browse import findings as browse
-from audit.browse.findings import FindingFilter
 from audit.decisions import decisions
 from audit.records import Action, Finding, Severity
 from audit.report import Report, ReportedFinding, collect_report, to_json, to_text
@@ -18,7 +16,9 @@ from audit.report.html_page import to_html
 from audit.report.markdown import to_markdown
 from audit.report.screen import error_lines, to_screen
 from audit.report.thumbnails import make_thumbnails
-from audit.run import generations
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter
+from audit.results.results import open_results
 from tests.audit.checks.cases.label_suspect import FACTS
 from tests.audit.conftest import Command
 from tests.audit.report.test_report import Page, built_run, sample
@@ -321,23 +321,22 @@ def test_the_list_of_the_app_shows_the_folds_of_the_report(
     folded_run: Path, folded: Report
 ) -> None:
     folds = {fold.name: fold.n_findings for check in folded.checks for fold in check.folds}
-    with generations.open_run(folded_run) as store:
-        browse.index(store)
-        asked = FindingFilter(folded=True)
-        page = browse.page(store, asked, size=500)
-        assert {r.fold: r.n_folded for r in page.rows if r.n_folded > 1} == folds
-        assert sum(row.n_folded for row in page.rows) == folded.counts.total
-        assert len(page.rows) == folded.counts.total - sum(folds.values()) + len(folds)
-        fold = next(row for row in page.rows if row.n_folded == 60)
-        # one press of Next goes from the line to the line after it, and back again
-        following = page.rows[page.rows.index(fold) + 1]
-        assert browse.neighbour(store, asked, fold.place) == following.fingerprint
-        assert browse.neighbour(store, asked, following.place, back=True) == fold.fingerprint
-        back = browse.page(store, asked, start=following.place, back=True, size=1)
-        assert back.rows == (fold,)
-        inside = browse.page(store, FindingFilter(fold=fold.fold or ""), size=500)
-        assert len(inside.rows) == 60
-        assert {row.fold for row in inside.rows} == {fold.fold}
-        opened = browse.open_finding(store, inside.rows[30].fingerprint)
-        assert opened is not None
-        assert (opened.n_folded, opened.finding.fold) == (60, fold.fold)
+    results = open_results(folded_run)
+    asked = FindingFilter(folded=True)
+    page = browse.page(results, asked, size=500)
+    assert {r.fold: r.n_folded for r in page.rows if r.n_folded > 1} == folds
+    assert sum(row.n_folded for row in page.rows) == folded.counts.total
+    assert len(page.rows) == folded.counts.total - sum(folds.values()) + len(folds)
+    fold = next(row for row in page.rows if row.n_folded == 60)
+    # one press of Next goes from the line to the line after it, and back again
+    following = page.rows[page.rows.index(fold) + 1]
+    assert browse.neighbour(results, asked, fold.place) == following.fingerprint
+    assert browse.neighbour(results, asked, following.place, back=True) == fold.fingerprint
+    back = browse.page(results, asked, start=following.place, back=True, size=1)
+    assert back.rows == (fold,)
+    inside = browse.page(results, FindingFilter(fold=fold.fold or ""), size=500)
+    assert len(inside.rows) == 60
+    assert {row.fold for row in inside.rows} == {fold.fold}
+    opened = browse.open_finding(results, inside.rows[30].fingerprint)
+    assert opened is not None
+    assert (opened.n_folded, opened.finding.fold) == (60, fold.fold)

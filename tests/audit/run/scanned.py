@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from audit.checking.config import Config
 from audit.machine.executors import Serial
 from audit.picture.measure import FileJob, Measurer
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.scanning.scanning import ScanResult
 from audit.sources import open_source

@@ -13,7 +13,9 @@ from audit.compare import diff
 from audit.compare.drift import find_drift
 from audit.errors import UsageError
 from audit.picture.features import FEATURE_ROW
-from audit.report.file_card import card_text, make_file_card
+from audit.report.file_card import card_text
+from audit.results.file_details import make_file_card
+from audit.results.results import open_results
 from audit.run.store import Store
 from audit.scanning.measuring import list_source
 from audit.sources import open_source
@@ -137,6 +139,6 @@ def test_objects_of_two_runs_are_compared(tmp_path: Path) -> None:
         runs.append(annotated_run(root, tmp_path / f"{name}-run"))
     found = {f.code: f for f in find_drift(runs[1], runs[0]).findings}
     assert found["DIST006"].subject == "object:split:run"
-    assert "cat 1, dog 1" in card_text(make_file_card(runs[0], "images/0.jpg"))
+    assert "cat 1, dog 1" in card_text(make_file_card(open_results(runs[0]), "images/0.jpg"))
     compared = diff.compare_runs(*runs)
     assert compared.objects.rows() == [("cat", 40, 77), ("dog", 40, 3)]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from audit.errors import RunError
-from audit.run import digests, generations
-from audit.run.healing import heal_run
+from audit.run import run_version
+from audit.run.synced_files import DRAFT
 from audit.run.writer_lock import MARKER, claim_run, hold_run
 from audit.scanning.scanning import recheck
 
@@ -39,14 +39,14 @@ def test_a_marked_run_loses_only_files_with_names_of_this_program(tmp_path: Path
         "building/notes.txt", "gen-0001/a.txt",
     )]  # fmt: skip
     made = [tmp_path / n for n in (
-        f".CURRENT{digests.DRAFT}", f"gen-0001/.generation.json{digests.DRAFT}",
+        f".CURRENT{DRAFT}", f"vectors/model/.part.parquet{DRAFT}",
         "gen-0001/findings-0002.duckdb.building", "building/measurements.duckdb",
     )]  # fmt: skip
     _write(*mine, *made)
-    heal_run(tmp_path)
+    run_version.remove_rests(tmp_path)
     assert [path.name for path in mine if not path.exists()] == []
     assert [path.name for path in made if path.exists()] == []
-    generations.discard_building(tmp_path)
+    run_version.discard_building(tmp_path)
     assert (tmp_path / "building/notes.txt").exists()
 
 

@@ -18,15 +18,15 @@ import pytest
 
 from audit.errors import UsageError
 from audit.machine import watched
-from audit.run import generations, user_query
-from audit.run.generations import open_for_users, open_run
+from audit.run import run_version, user_query
+from audit.run.run_version import open_for_users, open_run
 from audit.run.user_query import query_frame, query_json
 
 pytestmark = pytest.mark.slow
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    generation = generations.require(run)
+    generation = run_version.require(run)
     return {str(p): p.read_bytes() for p in (generation.measurements, generation.findings)}
 
 
@@ -77,7 +77,7 @@ def test_a_select_sees_both_databases(reviewed_run: Path) -> None:
 def test_everything_else_is_refused_and_changes_nothing(
     reviewed_run: Path, tmp_path: Path, query: str
 ) -> None:
-    generation = generations.require(reviewed_run)
+    generation = run_version.require(reviewed_run)
     secret, outside = tmp_path / "secret.csv", tmp_path / "outside.csv"
     secret.write_text("password\n1234\n")
     before = contents(reviewed_run)
@@ -97,7 +97,7 @@ def test_everything_else_is_refused_and_changes_nothing(
 
 def test_the_same_as_statements_of_one_connection(reviewed_run: Path) -> None:
     """Even past the check of the kind, the connection itself neither attaches nor changes."""
-    generation = generations.require(reviewed_run)
+    generation = run_version.require(reviewed_run)
     before = contents(reviewed_run)
     with open_for_users(generation) as store:
         for query in (

@@ -1,4 +1,4 @@
-"""`audit verify`: every part of a run, damaged in every way, is reported, repaired, made again."""
+"""`audit verify`: every part of a run, damaged in every way, is reported and made again."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from audit.browse.images import Card
-from audit.browse.pictures import FOLDER, ThumbnailCache, read_stored
-from audit.compare.history import HISTORY
-from audit.decisions.ledger import LEDGER, Ledger
-from audit.errors import LockedError, RunError
+from audit.decisions.store import COPY, DATABASE, DecisionStore
+from audit.errors import RunError
 from audit.machine.executors import Serial
-from audit.run.digests import write_document
-from audit.run.generations import MEASUREMENTS, open_run
-from audit.run.healing import heal_run
-from audit.run.writer_lock import MARKER, hold_run
+from audit.results.history import HISTORY
+from audit.results.report_data import KEPT_NEEDS
+from audit.results.saved_views import FILE as VIEWS
+from audit.results.saved_views import save_view
+from audit.run.run_version import MEASUREMENTS, open_run
+from audit.run.store import Store
+from audit.run.writer_lock import MARKER
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
-from audit.scanning.verifying import repair_run, verify_run
+from audit.scanning.verifying import verify_run
 from audit.sources import open_source
 from tests.audit.conftest import Command, Undisturbed
 from tests.audit.run.scanned import N_FILES, assert_index, recheck_run, scan_tree
@@ -33,29 +34,27 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="session")
 def complete(undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with every part that a run can have: two generations, two findings, thumbnails."""
+    """A run with every part that a run can have: two versions, two findings, documents."""
     run = tmp_path_factory.mktemp("complete") / "run"
     smaller = open_source([str(undisturbed.tree)], exclude=["train/dog/0.jpg"])
     scanning.scan(smaller, run, executor=Serial())
-    shutil.copy(undisturbed.run / LEDGER, run / LEDGER)
-    shutil.copy(undisturbed.run / "decisions.chain", run / "decisions.chain")
+    shutil.copy(undisturbed.run / DATABASE, run / DATABASE)
+    shutil.copy(undisturbed.run / COPY, run / COPY)
     scan_tree(undisturbed.tree, run)
     recheck_run(run)
-    store_thumbnails(run)
+    (run / KEPT_NEEDS).write_text("{}")
+    save_view(run, "mine", "findings", {"code": "DUP001"})
     return run
 
 
-def store_thumbnails(run: Path) -> None:
-    with open_run(run) as store:
-        rows = store.rows("SELECT * FROM images ORDER BY id LIMIT 3")
-    known = Card.__dataclass_fields__
-    cards = [Card(**{k: v for k, v in row.items() if k in known}) for row in rows]
-    ThumbnailCache(run / FOLDER).many(cards)
-
-
 def flip(path: Path) -> None:
+    """Flip a bit of every block that a database has in use, of another file one bit."""
     content = bytearray(path.read_bytes())
-    content[random.Random(f"{path.name} 4").randrange(len(content))] ^= 1 << 4
+    places = [random.Random(f"{path.name} 4").randrange(len(content))]
+    if path.suffix == ".duckdb":
+        places = list(range(3 * 4096 + 1000, len(content), 256 << 10))
+    for place in places:
+        content[place] ^= 1 << 4
     path.write_bytes(content)
 
 
@@ -73,35 +72,25 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a folder": replace_by_folder,
 }
 FILES = (
-    "CURRENT", "gen-0001/generation.json", "gen-0001/measurements.duckdb",
-    "gen-0001/findings-0001.duckdb", "gen-0002/generation.json", "gen-0002/measurements.duckdb",
-    "gen-0002/findings-0001.duckdb", "gen-0002/findings-0002.duckdb", "signatures",
-    "decisions.sqlite", "decisions.chain", FOLDER,
+    "CURRENT", "gen-0001/measurements.duckdb", "gen-0001/findings-0001.duckdb",
+    "gen-0002/measurements.duckdb", "gen-0002/findings-0001.duckdb",
+    "gen-0002/findings-0002.duckdb", "signatures", KEPT_NEEDS, VIEWS, "decisions.sqlite",
+    "decisions.jsonl",
 )  # fmt: skip
 NAMED = ("gen-0002/measurements.duckdb", "gen-0002/findings-0002.duckdb")  # by CURRENT
-# By their digest every change is alike, and so are both generations; what may be wrong with a
-# document's text has its own tests (test_healing.py). The last four are read, each in its way.
+MADE_BY_A_SCAN = ("CURRENT", *NAMED, "signatures")
 CASES = [
-    (damage, name) for name in FILES for damage in DAMAGES
-    if damage == "a bit" or (name in FILES[-4:] and (damage != "empty" or name == LEDGER))
-    or (damage == "gone" and not name.startswith("gen-0001"))
-    or (damage == "a folder" and name in ("CURRENT", "gen-0002/generation.json", NAMED[0]))
-]  # fmt: skip
-# What verify need not report, and why it means nothing.
-WITHOUT_MEANING = {
-    ("gen-0002/generation.json", "gone"): "every table is read instead",
-    (FOLDER, "gone"): "a cache: the app removes them itself",
-    ("decisions.chain", "gone"): "of one decision: as after a crash, the next one adds it",
-    ("decisions.chain", "cut"): "of one decision: as after a crash, the next one adds it",
-}  # fmt: skip
+    (damage, name)
+    for name in (*MADE_BY_A_SCAN, "gen-0001/measurements.duckdb", KEPT_NEEDS)
+    for damage in DAMAGES
+    if name != KEPT_NEEDS or damage in ("cut", "empty")
+]
 
 
 def files_of(run: Path) -> set[str]:
     found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
-    folders = ("signatures", FOLDER)
-    # a line of the history that is damaged is passed over, and nothing else is read from it
-    apart = {"lock", HISTORY}
-    return {next((f for f in folders if name.startswith(f)), name) for name in found} - apart
+    apart = {"lock", HISTORY, MARKER}
+    return {"signatures" if name.startswith("signatures") else name for name in found} - apart
 
 
 @pytest.fixture
@@ -110,64 +99,77 @@ def run(complete: Path, tmp_path: Path) -> Path:
 
 
 def test_every_file_of_a_run_is_in_the_list(run: Path) -> None:
-    assert files_of(run) == {*FILES, MARKER}
-    assert verify_run(run).damaged == []
+    assert files_of(run) == set(FILES)
+    parts = verify_run(run).parts
+    assert {part.name for part in parts} == {*FILES, HISTORY}
+    assert {part.state for part in parts} == {"sound"}
 
 
 @pytest.mark.parametrize(("damage", "name"), CASES)
-def test_damage_is_reported_repaired_and_made_again(
+def test_damage_is_reported_and_made_again(
     damage: str, name: str, run: Path, undisturbed: Undisturbed
 ) -> None:
-    log = Ledger(run).log()
-    path = run / name
+    log, path = DecisionStore(run).log(), run / name
     path = path if path.is_file() else next(p for p in sorted(path.rglob("*")) if p.is_file())
     DAMAGES[damage](path)
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     found = verify_run(run)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before, "it only reads"
     reported = [part.name for part in found.damaged]
-    if (name, damage) in WITHOUT_MEANING or (name == LEDGER and not reported):
-        assert reported == []
+    if name == "signatures" and damage == "gone":
+        assert reported == ["signatures"]
     else:
-        pointer = ["CURRENT"] if damage == "gone" and name in NAMED else []
-        assert reported == [*pointer, name], found.damaged
-        part = found.damaged[-1]
-        assert part.lost == ("nothing" if "json" not in name else part.lost)
-        assert part.remade
-    repaired = repair_run(run)
-    assert [part.name for part in repaired.damaged if part.name != "signatures"] == []
+        pointed = name in NAMED and "CURRENT" in reported
+        is_listed = (name, damage) != (NAMED[1], "gone")  # findings have numbers, none is due
+        assert reported == ["CURRENT"] * pointed + [name] * is_listed
+    assert {(part.lost, bool(part.remade)) for part in found.damaged} == {("nothing", True)}
+    is_older = name.startswith("gen-0001")
+    assert ("audit diff" in found.damaged[-1].remade) == is_older
     read = scan_tree(undisturbed.tree, run)
     if name == "signatures":
         assert len(read) in (1, N_FILES - 1), "the images of one of the two parts"
     else:
-        assert len(read) == (name == NAMED[0]), "the older generation lacks one"
+        assert len(read) == (name == NAMED[0]), "the older version lacks one"
     assert_index(run, undisturbed.index)
-    assert Ledger(run).log() == log
-    assert verify_run(run).damaged == []
+    assert DecisionStore(run).log() == log
+    left = [part.name for part in verify_run(run).damaged]
+    assert left == ([name] if is_older or name == KEPT_NEEDS else [])
+
+
+def test_a_damaged_line_of_the_history_is_no_damage_and_saved_views_are_lost(run: Path) -> None:
+    with (run / HISTORY).open("a") as file:
+        file.write('{"at": "2026-')
+    (run / VIEWS).write_text("{")
+    parts = {part.name: part for part in verify_run(run).parts}
+    assert (parts[HISTORY].state, parts[HISTORY].detail) == (
+        "unfinished", "1 of 4 lines cannot be read and are skipped",
+    )  # fmt: skip
+    assert (parts[VIEWS].state, parts[VIEWS].lost) == ("damaged", "the saved views of the app")
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "gone"])
-def test_both_generations_damaged_are_measured_again(
+def test_both_versions_damaged_are_measured_again(
     damage: str, run: Path, undisturbed: Undisturbed
 ) -> None:
     for number in (1, 2):
         DAMAGES[damage](run / f"gen-{number:04d}" / MEASUREMENTS)
-    log = Ledger(run).log()
-    repaired = repair_run(run)
-    assert repaired.damaged == []
-    assert len(list(run.glob("damaged-*/gen-*"))) == 2
-    with pytest.raises(RunError, match="no finished scan yet"):
+    log = DecisionStore(run).log()
+    with pytest.raises(RunError, match="and no version opens"):
         open_run(run)
     assert len(scan_tree(undisturbed.tree, run)) == N_FILES
     assert_index(run, undisturbed.index)
-    assert Ledger(run).log() == log
+    assert DecisionStore(run).log() == log
+    assert verify_run(run).damaged == []
+    assert [path.name for path in run.glob("gen-*")] == ["gen-0003"]
 
 
-def test_a_damaged_build_is_reported_and_thrown_away_and_an_unfinished_one_is_no_damage(
+def test_a_damaged_build_is_reported_and_removed_and_an_unfinished_one_is_no_damage(
     run: Path, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     (run / "building").mkdir()
     (run / "building" / MEASUREMENTS).write_bytes(b"")
     assert [part.name for part in verify_run(run).damaged] == ["building"]
-    assert repair_run(run).damaged == []
+    assert scan_tree(undisturbed.tree, run) == []
     assert not (run / "building").exists()
 
     def stop(step: Progress) -> None:
@@ -184,35 +186,6 @@ def test_a_damaged_build_is_reported_and_thrown_away_and_an_unfinished_one_is_no
     assert scan_tree(undisturbed.tree, run) == []
 
 
-def test_a_sound_run_is_not_touched_and_a_held_one_not_repaired(run: Path) -> None:
-    def state() -> dict[Path, tuple[int, int]]:
-        return {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in run.rglob("*")}
-
-    before = state()
-    assert heal_run(run) == []
-    assert repair_run(run).repaired == ()
-    assert state() == before
-    os.truncate(run / "CURRENT", 3)
-    with hold_run(run, "scan"), pytest.raises(LockedError, match="scan by process"):
-        repair_run(run)
-
-
-def test_a_thumbnail_without_its_digest_or_with_another_is_damaged(run: Path) -> None:
-    path, other, third = sorted((run / FOLDER).rglob("*.jpg"))
-    data = read_stored(path)
-    assert data is not None
-    assert path.read_bytes().startswith(data)
-    other.write_bytes(data)
-    content = bytearray(third.read_bytes())
-    content[500] ^= 1
-    third.write_bytes(content)
-    assert read_stored(path) == data
-    (part,) = verify_run(run).damaged
-    assert part.detail == "2 of 3 files"
-    repair_run(run)
-    assert sorted((run / FOLDER).rglob("*.jpg")) == [path]
-
-
 # ---- the command ----
 
 
@@ -226,36 +199,39 @@ def test_the_command_prints_a_table_and_its_exit_code_is_the_verdict(
     os.truncate(run / "gen-0002" / MEASUREMENTS, 100)
     code, out, _ = command("verify", run)
     assert code == 1
-    assert "gen-0002/measurements.duckdb: lost: nothing; rebuilt by the next `audit scan`" in out
-    assert out.splitlines()[-1] == "1 part is damaged; `--repair` restores what it can."
+    assert "gen-0002/measurements.duckdb: lost: nothing; made again by the next `audit scan`" in out
+    assert out.splitlines()[-1] == "2 parts are damaged."
     code, out, _ = command("verify", run, "--json")
     document = json.loads(out)
     assert (code, document["schema"], document["sound"]) == (1, "audit-verify/1", False)
     assert {part["state"] for part in document["parts"]} == {"sound", "damaged"}
-    code, out, _ = command("verify", run, "--repair", "--json")
-    assert (code, json.loads(out)["sound"]) == (0, True)
-    assert "gen-0002 moved to damaged-" in json.loads(out)["repaired"][0]
     assert command("verify", tmp_path / "none")[0] == 2
     assert "There is no run at" in command("verify", tmp_path)[2]
 
 
-def test_a_run_of_a_newer_version_is_told_so(run: Path, command: Command) -> None:
-    write_document(run / "CURRENT", {"schema": 99, "generation": "x", "findings": "y"})
-    code, _, said = command("verify", run)
-    assert code == 2
-    assert "upgrade" in said
+@pytest.mark.parametrize(("schema", "said"), [(99, "upgrade"), (3, "--decisions-from")])
+def test_a_run_of_another_schema_is_refused(
+    schema: int, said: str, run: Path, command: Command
+) -> None:
+    (run / "CURRENT").write_text(json.dumps({"schema": schema, "generation": "gen-0002"}))
+    code, _, refused = command("verify", run)
+    assert (code, said in refused, len(refused.splitlines())) == (2, True, 1)
 
 
 def test_what_the_machine_cannot_read_is_no_damage(
     run: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> str:
-        raise OSError(5, "Input/output error", str(run / "gen-0002" / MEASUREMENTS))
+    read = Store.scalar
 
-    monkeypatch.setattr("audit.run.digests.file_digest", fail)
+    def fail(store: Store, sql: str) -> object:
+        if "hash(t)" in sql:
+            raise duckdb.IOException("IO Error: Could not read from file: Input/output error")
+        return read(store, sql)
+
+    monkeypatch.setattr(Store, "scalar", fail)
     code, out, said = command("verify", run)
     assert (code, out) == (4, "")
-    assert "measurements.duckdb could not be read or written (Input/output error)" in said
+    assert "could not be read (IO Error: Could not read from file: Input/output error)" in said
 
 
 def test_a_folder_with_names_of_a_run_is_none(tmp_path: Path) -> None:

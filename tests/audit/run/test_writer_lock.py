@@ -26,14 +26,14 @@ PATIENCE_S = 300
 HOLDER = """
 import contextlib, sys, time
 from pathlib import Path
-from audit.run import generations
+from audit.run import run_version
 from audit.run.store import Store
 from audit.run.writer_lock import hold_run
 run = Path(sys.argv[1])
 held = hold_run(run, "scan") if sys.argv[2] == "the run" else contextlib.nullcontext()
 with held:
     if sys.argv[2] == "its database":
-        store = Store.create(generations.building(run) / generations.MEASUREMENTS)
+        store = Store.create(run_version.building_folder(run) / run_version.MEASUREMENTS)
     print("held", flush=True)
     time.sleep(600)
 """

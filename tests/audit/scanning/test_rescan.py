@@ -14,7 +14,7 @@ from audit.checking.config import Config
 from audit.embeddings import known_neighbours, nearest, vectors
 from audit.machine.executors import Serial
 from audit.neighbors import search, strangers
-from audit.run.generations import open_run
+from audit.run.run_version import open_run
 from audit.scanning import scanning
 from audit.sources import open_source
 from tests.audit.neighbors.test_strangers import digit

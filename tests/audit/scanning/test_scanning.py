@@ -26,9 +26,8 @@ from audit.picture.decode import Limits
 from audit.picture.measure import FileJob
 from audit.records import Action, Finding
 from audit.report import collect_report
-from audit.run import digests, generations
-from audit.run.digests import SEAL
-from audit.run.generations import open_run
+from audit.run import run_version
+from audit.run.run_version import open_run
 from audit.run.store import Store
 from audit.scanning import scanning
 from audit.scanning.measuring import Progress
@@ -130,21 +129,21 @@ def test_embeddings_are_computed_where_a_check_reads_them_and_kept(
 def test_an_unchanged_dataset_is_not_read_again_and_its_generation_is_opened_once(
     relate: Mapping[str, int], undisturbed: Undisturbed, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Verified by its digest, attached once; CURRENT is read to heal and to find it."""
-    executor, before = Watching(), generations.require(run)
+    """Read to its end and attached once each, and once to see that it opens, as CURRENT is."""
+    executor, before = Watching(), run_version.require(run)
     touched: list[tuple[str, str]] = []
     for owner, name in (
-        (digests, "file_digest"), (digests, "read_document"), (Store, "attach"), (Store, "open"),
+        (run_version, "read_regular"), (Store, "attach"), (Store, "open"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, watched(getattr(owner, name), name, touched))
     config = Config(match={**QUICK.match, **relate})
     result = scan(undisturbed.tree, run, executor=executor, config=config)
     of_measurements = [n for n, path in touched if "gen-0001/measurements" in path]
-    assert of_measurements == ["file_digest", "attach"]
-    assert [n for n, path in touched if path.endswith("CURRENT")] == ["read_document"] * 2
+    assert of_measurements == ["open", "attach"], "that it opens was seen a moment ago"
+    assert len([n for n, path in touched if path.endswith("CURRENT")]) == 1
     assert len([n for n, path in touched if "gen-0001/findings" in path]) <= 2
     assert (executor.read, result.unchanged) == ([], not relate)
-    assert (generations.require(run) == before) == (not relate)
+    assert (run_version.require(run) == before) == (not relate)
     assert relate == {} or result.kept == 24
     assert read_index(run)["samples"].equals(undisturbed.index["samples"])
     with open_run(run) as store:  # in the order of the walk
@@ -218,15 +217,17 @@ def test_verify_finds_edits_that_size_and_times_hide(tree: Path, tmp_path: Path)
 
 def pretend_unchanged(run: Path, sample: str, path: Path) -> None:
     """Let a run hold the times that a file has now: as on a file system that keeps none."""
-    status, found = path.stat(), generations.require(run)
+    status, found = path.stat(), run_version.require(run)
     times = [status.st_mtime_ns, status.st_ctime_ns]
     key = " ".join(map(str, [status.st_size, *times]))
-    with Store.create(found.measurements) as store:
+    changed = run / "changed.duckdb"  # a reader may hold the version itself open
+    shutil.copy(found.measurements, changed)
+    with Store.create(changed) as store:
         store.execute(
             "UPDATE samples SET mtime_ns = ?, ctime_ns = ? WHERE id = ?", [*times, sample]
         )
         store.execute("UPDATE features SET file_key = ? WHERE sample_id = ?", [key, sample])
-    (found.path / SEAL).unlink()
+    changed.replace(found.measurements)
 
 
 def test_other_limits_measure_again(undisturbed: Undisturbed, run: Path) -> None:
@@ -267,7 +268,7 @@ def test_an_interrupted_scan_resumes_and_shows_nothing_meanwhile(
     with pytest.raises(KeyboardInterrupt):
         scan(tree, run, executor=Stops(10))
     with pytest.raises(RunError, match="no finished scan"):
-        generations.require(run)
+        run_version.require(run)
     if edited:
         Image.fromarray(picture(97)).save(tree / "test" / "cat" / "0.jpg")
     result = scan(tree, run, executor=executor)
@@ -397,7 +398,7 @@ def test_an_unchanged_dataset_is_judged_again_under_new_thresholds(
             scanning.recheck(run, config=config, checks=CHECKS)
         found = value_of(run, "SELECT count(*) FROM findings WHERE code = 'IMG001'")
         assert bool(found) == some
-    generation = generations.require(run).path
+    generation = run_version.require(run).path
     assert len(list(generation.glob("findings-*.duckdb"))) == 2
 
 
@@ -444,7 +445,7 @@ def test_a_file_that_crashes_the_decoder_is_a_row_and_is_tried_again(
 
 
 def test_a_damaged_pointer_or_store_is_one_sentence(run: Path, tmp_path: Path) -> None:
-    generation = generations.require(run)
+    generation = run_version.require(run)
     generation.findings.write_bytes(b"garbage" * 100)
     with pytest.raises(RunError, match="is damaged"):
         open_run(run)

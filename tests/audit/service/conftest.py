@@ -15,10 +15,10 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from audit.browse.people import ADMIN, REVIEWER, VIEWER, People
 from audit.service.api import ROOT, Api
 from audit.service.datasets import Service, read_datasets, write_datasets
 from audit.service.jobs import JobQueue
+from audit.service.people import ADMIN, REVIEWER, VIEWER, People
 from audit.service.routes import ROUTES
 
 NAMES = {VIEWER: "Vic", REVIEWER: "Ada", ADMIN: "Ann"}

@@ -10,7 +10,6 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ import cv2
 import numpy as np
 import pytest
 
-from audit.browse.people import ADMIN, REVIEWER, ROLES, VIEWER
-from audit.decisions.ledger import REQUESTS, Ledger
-from audit.decisions.ledger_check import read_both
+from audit.decisions import store
+from audit.decisions.recovery import check_decisions
+from audit.decisions.store import DecisionStore
 from audit.interface import Run
 from audit.machine import watched
 from audit.report import FORMATS
@@ -28,6 +27,7 @@ from audit.run import user_query
 from audit.service import api, routes
 from audit.service.api import AT_ONCE, MOST_BODY, ApiRoute
 from audit.service.bodies import parse_object
+from audit.service.people import ADMIN, REVIEWER, ROLES, VIEWER
 from audit.service.routes import MOST_LARGE, ROUTES
 from tests.audit.run.scanned import recheck_run
 from tests.audit.service.conftest import Served
@@ -206,13 +206,13 @@ def test_a_decision_is_recorded_once_for_each_key_and_signed_by_its_person(serve
     (one,) = first["decisions"]
     assert (one["by"], one["verb"], one["subject"], one["note"]) == ("Ada", "keep", ID, "sharp")
     assert decide(served, "a", note="sharp") == (200, first)
-    assert len(Ledger(served.run).log()) == 1
+    assert len(DecisionStore(served.run).log()) == 1
     assert decide(served, "a", verdict="drop")[0] == 400
     assert decide(served, "a", ADMIN, verdict="drop")[0] == 200  # a key of somebody else
     status, refused = decide(served, "c", verdict="relabel:zebra")
     assert (status, "has the class 'zebra'" in str(refused)) == (400, True)
     assert decide(served, "b")[0] == 200
-    assert [d.by for d in Ledger(served.run).log()] == ["Ada", "Ann", "Ada"]
+    assert [d.by for d in DecisionStore(served.run).log()] == ["Ada", "Ann", "Ada"]
     page = served.get("/datasets/pets/decisions", limit=2)
     assert [d["id"] for d in page["decisions"]] == [3, 2]
     assert page["next"] == 2
@@ -237,7 +237,7 @@ def test_one_key_sent_by_many_at_once_is_one_decision(served: Served) -> None:
         one.join()
     assert {status for status, _ in answers} == {200}
     assert len({str(answer) for _, answer in answers}) == 1
-    assert len(Ledger(served.run).log()) == 1
+    assert len(DecisionStore(served.run).log()) == 1
 
 
 def test_a_decision_that_cannot_be_is_not_remembered(served: Served) -> None:
@@ -247,15 +247,23 @@ def test_a_decision_that_cannot_be_is_not_remembered(served: Served) -> None:
     assert decide(served, "a")[0] == 200
 
 
-def test_a_key_is_kept_with_its_decision_or_neither_is(served: Served) -> None:
-    with closing(sqlite3.connect(served.run / REQUESTS)) as con:  # what cannot be added to
-        con.execute("CREATE TABLE requests (by, key, asked, batch INTEGER CHECK (batch < 0))")
-    assert decide(served, "a")[0] == 503
-    assert Ledger(served.run).log() == []
-    (served.run / REQUESTS).unlink()
+def test_a_key_is_recorded_with_its_decision_or_neither_is(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = store.append_rows
+
+    def fail(con: sqlite3.Connection, table: str, rows: list[Any]) -> None:
+        if table == "decisions":  # the batch with the key is written already
+            raise sqlite3.OperationalError("disk I/O error")
+        append(con, table, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "append_rows", fail)
+        assert decide(served, "a")[0] == 503
+    assert DecisionStore(served.run).log() == []
     assert decide(served, "a")[0] == 200
-    assert len(Ledger(served.run).log()) == 1
-    assert read_both(served.run).is_damaged is False
+    assert len(DecisionStore(served.run).log()) == 1
+    assert [part.state for part in check_decisions(served.run)] == ["sound", "sound"]
 
 
 def test_a_code_stands_for_its_open_findings_once(served: Served) -> None:
@@ -317,12 +325,12 @@ def test_a_code_stands_for_its_open_findings_once(served: Served) -> None:
 def test_a_refusal_is_one_sentence(
     shared: Served, status: int, method: str, path: str, more: dict[str, Any]
 ) -> None:
-    before = Ledger(shared.run).revision()
+    before = DecisionStore(shared.run).revision()
     answer, headers, body = shared.call(method, path, **more)
     assert (answer, headers["content-type"]) == (status, "application/json"), body
     assert list(found := json.loads(body)) == ["error"]
     assert re.fullmatch(r"[^\n]+[.!]", found["error"])
-    assert Ledger(shared.run).revision() == before
+    assert DecisionStore(shared.run).revision() == before
 
 
 def test_too_much_at_once_is_refused(shared: Served) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from audit.browse.people import ADMIN, VIEWER, Person
-from audit.compare.history import HISTORY
 from audit.errors import UsageError
 from audit.interface import Run
+from audit.results.history import HISTORY
 from audit.service.datasets import DatasetLine, Service, read_datasets, write_datasets
+from audit.service.people import ADMIN, VIEWER, Person
 from tests.audit.service.conftest import Served
 
 
@@ -97,3 +97,11 @@ def test_a_line_says_how_a_dataset_fares(served: Served) -> None:
     gone = service.line(pets)
     assert "There is no run at" in gone.problem
     assert gone == DatasetLine("pets", problem=gone.problem)
+
+
+def test_a_line_says_that_it_is_of_another_version_than_current(served: Served) -> None:
+    assert [one["notice"] for one in served.get("/datasets")["datasets"]] == [""]
+    (served.run / "CURRENT").unlink()
+    (one,) = served.get("/datasets")["datasets"]
+    assert one["notice"].startswith("CURRENT is missing. This is gen-0001/")
+    assert (one["problem"], one["pictures"] > 0) == ("", True)

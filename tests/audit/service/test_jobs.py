@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from audit.compare.history import HISTORY, Moment
 from audit.errors import RunError, UsageError
-from audit.run import generations
+from audit.results.history import HISTORY, Moment
+from audit.run import run_version
 from audit.scanning import scanning
 from audit.service import jobs
 from audit.service.jobs import FILE, JobQueue
@@ -158,10 +158,10 @@ def test_a_run_keeps_as_many_generations_as_the_file_says(
     run = hands.served["cats"].run
     for kept in (2, 3, 3):
         scanning.recheck(run)
-        assert len(list(generations.require(run).path.glob("findings-*.duckdb"))) == kept
-    (run / generations.KEEP).write_text("many")
+        assert len(list(run_version.require(run).path.glob("findings-*.duckdb"))) == kept
+    (run / run_version.KEEP).write_text("many")
     scanning.recheck(run)
-    assert len(list(generations.require(run).path.glob("findings-*.duckdb"))) == 2
+    assert len(list(run_version.require(run).path.glob("findings-*.duckdb"))) == 2
 
 
 def test_a_job_is_cancelled_before_it_begins_and_while_it_runs(

@@ -22,15 +22,15 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import audit
-from audit.browse.people import People
-from audit.browse.pictures import FOLDER as THUMBNAILS
 from audit.cli.main import app
-from audit.compare.history import HISTORY
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.errors import UsageError
+from audit.report.previews import FOLDER as THUMBNAILS
+from audit.results.history import HISTORY
 from audit.service.api import ROOT as API
 from audit.service.client import push_scan
 from audit.service.datasets import PROFILES, write_datasets
+from audit.service.people import People
 from audit.service.routes import ROUTES
 from audit.ui.guard import NOT_INVITED, OTHERS
 from tests.audit.ui.test_server import PATIENCE_S, Served
@@ -324,5 +324,5 @@ def test_the_lines_of_curl_work(service: Service, tmp_path: Path) -> None:
             assert json.loads(done.stdout)
     assert (tmp_path / "0.jpg").read_bytes()[:2] == b"\xff\xd8"
     assert "DUP001" in (tmp_path / "report.html").read_text()
-    (one,) = Ledger(service.folder / "runs/pets").log()
+    (one,) = DecisionStore(service.folder / "runs/pets").log()
     assert (one.by, one.verb, one.note) == ("Ada", "drop", "a test print")

@@ -127,7 +127,7 @@ def test_sizes_session_and_label_noise(run):
     made = document("plan", run, "--seconds", 0.2, "--throughput", session)
     assert made["n"] == int(0.2 * made["target"]["throughput"]) == 26
     noise = ["--set", "plan.label_noise=auto"]
-    text = call("plan", run, "--detect", 0.2, "--set", "plan.disagreement=0.4", *noise)
+    text = call("plan", run, "--detect", 0.3, "--set", "plan.disagreement=0.4", *noise)
     assert "Label noise: not used" in text
 
 

@@ -14,7 +14,7 @@ import pytest
 from audit.decisions.decisions import decide_samples
 from audit.errors import RunError
 from audit.records import Action
-from audit.run import generations, writer_lock
+from audit.run import run_version, writer_lock
 from audit.service import work
 from audit.service.work import Job, Stage
 from audit.ui import server
@@ -88,7 +88,7 @@ def test_a_real_worker_scans(tree: Path, tmp_path: Path) -> None:
     assert made.followed.wait(PATIENCE_S)
     assert (made.state, made.said, made.makes_run) == ("done", "24 files read.", True)
     assert made.stage.phase == "Running checks"
-    assert generations.require(tmp_path / "run")
+    assert run_version.require(tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_worker_checks_again(run: Path, capsys: pytest.CaptureFixture[str]) ->
     made = worked(capsys, "recheck", run)
     assert made.said.startswith("The checks ran again")
     assert made.stage.phase == "Running checks"
-    assert len(list(generations.require(run).path.glob("findings-*.duckdb"))) == 2
+    assert len(list(run_version.require(run).path.glob("findings-*.duckdb"))) == 2
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path)
     made.followed.wait(PATIENCE_S)
     assert made.state == "cancelled"
     assert "start again to resume" in made.said
-    assert generations.current(tmp_path / "run") is None
+    assert run_version.current(tmp_path / "run") is None
     made.cancel()  # twice does no harm
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.interface import Run
 from audit.service.datasets import PROFILES, Service, read_datasets, write_datasets
 from audit.service.jobs import JobQueue
+from audit.service.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.ui import guard
 from preflight_app import all_pages, pages_of_service
 from tests.audit.ui.pages import PATIENCE_S, Show, text
@@ -94,12 +94,11 @@ def test_no_page_asks_for_a_path(
     assert at.title[0].value == "Home"
     come(monkeypatch, service, Person("Ada", REVIEWER))
     for page in ("decisions", "subset"):
-        module = "ledger" if page == "decisions" else page
-        at = show(module, run="pets")
+        at = show(page, run="pets")
         assert not [
             one.label for one in at.text_input if "older" in one.label or "ile" in one.label
         ]
-    assert "Export" in [one.value for one in show("ledger", run="pets").header]
+    assert "Export" in [one.value for one in show("decisions", run="pets").header]
 
 
 def test_an_admin_asks_for_a_scan_and_everybody_sees_it_wait(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 EVIL = "\u202egpj\x1b"
 FETCH = "![p](http://h.invalid/p)"  # a browser that reads it as Markdown asks that server
 MARKUP = "<img src=x onerror=alert(1)>"
-PAGES = ("overview", "findings", "duplicates", "labels", "explore", "ledger", "subset", "start")
+PAGES = ("overview", "findings", "duplicates", "labels", "explore", "decisions", "subset", "start")
 # What a component is sent holds ids beside the escaped texts that it draws.
 COMPONENTS = ("bidi_component", "component_instance")
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.browse.conditions import Between, Contains, OneOf, from_link, to_link
-from audit.browse.images import Edge
 from audit.errors import UsageError
+from audit.results.filters import Between, Contains, OneOf, from_link, to_link
+from audit.results.images import Edge
 from audit.ui import link
 
 NAMES = st.sampled_from(["run", "code", "split", "class", "q", "finding", "image", "where", "rule"])

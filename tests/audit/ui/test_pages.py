@@ -14,21 +14,21 @@ import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse import findings as browse
-from audit.browse import subsets
-from audit.browse.findings import FindingFilter
-from audit.browse.overview import overlap_matrix
 from audit.checking.check import all_checks
 from audit.decisions import decisions
 from audit.decisions.decisions import tagged_samples
-from audit.decisions.ledger import Ledger
+from audit.decisions.store import DecisionStore
 from audit.records import Action
-from audit.run import generations
-from audit.run.digests import write_document
+from audit.results import findings as browse
+from audit.results.findings import FindingFilter
+from audit.results.overview import overlap_matrix
+from audit.results.results import open_results
+from audit.run import run_version
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.subset import Goal, make_plan
 from audit.subset.source import frame_from_run
+from audit.ui import subset_tables
 from audit.ui.duplicates import FAMILY, heat_of_splits
 from audit.ui.frame import PAGES as KEYS
 from tests.audit.reviewed import findings, made_run
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 
 PAGES = (
-    "overview", "findings", "duplicates", "labels", "explore", "changes", "ledger", "subset",
+    "overview", "findings", "duplicates", "labels", "explore", "changes", "decisions", "subset",
     "start",
 )  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_deciding_goes_to_the_next_finding_and_can_be_taken_back(show: Show, run
     first = next(iter(findings(run, "FILE001")))
     at.text_input(key="note of the decision").set_value("<b>note</b>")
     at.button(key="drop").click().run()
-    done = Ledger(run).log()
+    done = DecisionStore(run).log()
     assert {d.subject for d in done} == {first, "train/cat/broken.jpg"}
     assert {d.note for d in done} == {"<b>note</b>"}
     assert "Dropped: 1 finding and 1 sample" in text(at)
@@ -129,7 +129,7 @@ def test_undo_reports_that_there_is_no_decision_to_undo(
 def test_a_false_positive_is_waived(show: Show, run: Path) -> None:
     at = show("findings", run, code="IMG001")
     at.button(key="waive").click().run()
-    assert [d.verb for d in Ledger(run).log()] == [Action.FALSE_POSITIVE]
+    assert [d.verb for d in DecisionStore(run).log()] == [Action.FALSE_POSITIVE]
     assert "waived" in text(show("findings", run, code="IMG001", status="waived"))
 
 
@@ -144,14 +144,14 @@ def test_relabelling_needs_a_class(show: Show, run: Path) -> None:
     assert at.button(key="do relabel").disabled
     at.selectbox(key="value of relabel").set_value("dog").run()
     at.button(key="do relabel").click().run()
-    assert {(d.verb, d.value) for d in Ledger(run).log()} == {(Action.RELABEL, "dog")}
+    assert {(d.verb, d.value) for d in DecisionStore(run).log()} == {(Action.RELABEL, "dog")}
 
 
 def test_a_keeper_rule_is_previewed_then_applied(show: Show, run: Path) -> None:
     at = show("duplicates", run, code="DUP003")
     assert "groups" in text(at)
     at.button(key="apply rule").click().run()
-    dropped = {d.subject for d in Ledger(run).log() if d.kind == "sample"}
+    dropped = {d.subject for d in DecisionStore(run).log() if d.kind == "sample"}
     assert dropped == {"train/dog/0.jpg", "train/dog/small.jpg"}  # the largest stays
     assert "2 samples" in text(at)
 
@@ -159,10 +159,10 @@ def test_a_keeper_rule_is_previewed_then_applied(show: Show, run: Path) -> None:
 def test_what_another_tab_decided_is_not_recorded_again(show: Show, run: Path) -> None:
     at = show("findings", run, code="IMG001")
     decisions.decide_findings(run, ["IMG001"], Action.DROP)
-    before = len(Ledger(run).log())
+    before = len(DecisionStore(run).log())
     at.button(key="drop").click().run()
     assert "has decided this already" in text(at)
-    assert len(Ledger(run).log()) == before
+    assert len(DecisionStore(run).log()) == before
 
 
 def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run: Path) -> None:
@@ -174,7 +174,9 @@ def test_a_group_across_splits_stays_open_until_a_side_is_named(show: Show, run:
     )
     at.selectbox(key="choice from").set_value("train").run()
     at.button(key="apply rule").click().run()
-    assert {d.subject for d in Ledger(run).log() if d.kind == "sample"} == {"train/cat/1.jpg"}
+    assert {d.subject for d in DecisionStore(run).log() if d.kind == "sample"} == {
+        "train/cat/1.jpg"
+    }
 
 
 def test_the_split_that_gives_way_is_chosen_by_a_key(show: Show, scanned: Path) -> None:
@@ -196,19 +198,17 @@ def test_the_split_that_gives_way_is_chosen_by_a_key(show: Show, scanned: Path) 
 def test_the_overlap_of_splits(show: Show, scanned: Path) -> None:
     at = show("duplicates", scanned, view="Overlap of splits")
     assert not at.exception
-    with generations.open_run(scanned) as store:
-        matrix = overlap_matrix(store)
+    matrix = overlap_matrix(open_results(scanned))
     shared = {(row["of"], row["in"]): row["shared"] for row in matrix.rows(named=True)}
     assert shared == {("test", "train"): 1, ("train", "test"): 1}
 
 
 def test_a_cell_of_the_overlap_opens_what_both_splits_share(show: Show, scanned: Path) -> None:
-    with generations.open_run(scanned) as store:
-        browse.index(store)
-        both, one = (
-            browse.count_findings(store, FindingFilter(codes=FAMILY, split="train", beside=other))
-            for other in ("test", None)
-        )
+    results = open_results(scanned)
+    both, one = (
+        browse.count_findings(results, FindingFilter(codes=FAMILY, split="train", beside=other))
+        for other in ("test", None)
+    )
     assert 0 < both < one
     at = show("duplicates", scanned, split="train", beside="test", status="all")
     assert at.selectbox(key="choice beside").value == "test"
@@ -277,9 +277,11 @@ def test_the_keys_belong_to_the_picture_in_front(show: Show, run: Path) -> None:
         assert all(name.startswith("image ") for name in keys), keys
         assert {v.lower() for v in keys.values()} == {"k", "d", "u", "z", "left", "right"}
     at.button(key="image Drop").click().run()
-    assert [(d.subject, d.verb) for d in Ledger(run).log()] == [("train/cat/dark.jpg", Action.DROP)]
+    assert [(d.subject, d.verb) for d in DecisionStore(run).log()] == [
+        ("train/cat/dark.jpg", Action.DROP)
+    ]
     at.button(key="image Undo").click().run()
-    assert all(d.undone for d in Ledger(run).log())
+    assert all(d.undone for d in DecisionStore(run).log())
 
 
 def test_recall_without_classes_is_one_sentence(show: Show, tmp_path: Path) -> None:
@@ -331,9 +333,9 @@ def test_a_subset_is_planned_and_drawn(show: Show, scanned: Path) -> None:
     assert {"sample_id", "stratum", "weight", "seed", "plan_hash"} <= set(drawn.rows.columns)
     offered = [one.proto.label for one in at.get("download_button")]
     assert offered == ["Download the plan", "Download CSV", "Download Parquet"]
-    assert pl.read_parquet(subsets.subset_parquet(drawn)).equals(drawn.rows)
+    assert pl.read_parquet(subset_tables.subset_parquet(drawn)).equals(drawn.rows)
     plan = make_plan(frame_from_run(scanned, "train"), Goal("accuracy", half_width=0.2))
-    written = json.loads(subsets.plan_json(plan))
+    written = json.loads(subset_tables.plan_json(plan))
     assert (written["schema"], written["n"]) == ("subset-plan/1", plan.n)
 
 
@@ -390,7 +392,7 @@ def test_the_log_shows_decisions_and_the_export_writes(
     show: Show, run: Path, tmp_path: Path
 ) -> None:
     decisions.decide_samples(run, ["train/cat/dark.jpg"], Action.DROP)
-    at = show("ledger", run)
+    at = show("decisions", run)
     assert list(at.dataframe[0].value["subject"]) == ["train/cat/dark.jpg"]
     at.text_input(key="folder of the export").set_value(str(tmp_path / "out"))
     at.button(key="export").click().run()
@@ -402,9 +404,9 @@ def test_the_kept_set_is_exported_in_each_form(
     monkeypatch: pytest.MonkeyPatch, run: Path, tmp_path: Path
 ) -> None:
     started: list[tuple[object, ...]] = []
-    monkeypatch.setattr("audit.ui.ledger.start_job", lambda *a, **k: started.append((*a, k)))
-    monkeypatch.setattr("audit.ui.ledger.begin", lambda job: None)
-    at = shown(monkeypatch, "ledger", run)
+    monkeypatch.setattr("audit.ui.decisions.start_job", lambda *a, **k: started.append((*a, k)))
+    monkeypatch.setattr("audit.ui.decisions.begin", lambda job: None)
+    at = shown(monkeypatch, "decisions", run)
 
     def export(form: str) -> str:
         at.selectbox(key="format of the export").set_value(form).run()
@@ -447,8 +449,16 @@ def test_what_a_newer_version_wrote_is_one_sentence(show: Show, run: Path) -> No
         ledger.execute("PRAGMA user_version = 99")
         ledger.commit()
     assert "newer version" in text(show("findings", run))
-    write_document(run / "CURRENT", {"schema": 99, "generation": "gen-0001", "findings": "x"})
+    (run / "CURRENT").write_text('{"schema": 99, "generation": "gen-0001", "findings": "x"}')
     assert "newer version" in text(show("overview", run))
+
+
+def test_every_page_says_that_it_shows_another_version_than_current(show: Show, run: Path) -> None:
+    at = show("overview", run)
+    assert "newest version that opens" not in text(at)
+    (run / "CURRENT").unlink()
+    for seen in (at.run(), *(show(page, run) for page in PAGES[:-1])):
+        assert "CURRENT is missing. This is gen-0001/" in text(seen)
 
 
 def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
@@ -456,14 +466,14 @@ def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
 ) -> None:
     open_pages = [show("findings", run, code="IMG001") for _ in range(2)]
     open_pages[0].button(key="keep").click().run()
-    kept = Ledger(run).log()
+    kept = DecisionStore(run).log()
     assert kept
     shutil.copytree(run / "gen-0001", run / "gen-0002")
-    found = generations.read_pointer(run)
+    found = run_version.read_pointer(run)
     assert found is not None
     findings_file = found.findings.name
     new = {"schema": 99, "generation": "gen-0002", "findings": findings_file}
-    write_document(run / "CURRENT", new)
+    (run / "CURRENT").write_text(json.dumps(new))
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     open_pages[1].button(key="keep").click()
     for at in open_pages:
@@ -471,7 +481,7 @@ def test_what_a_newer_version_publishes_under_the_app_is_one_sentence(
     for page in PAGES[:-1]:
         assert "newer version (schema 99" in text(show(page, run)), page
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
-    assert Ledger(run).log() == kept
+    assert DecisionStore(run).log() == kept
 
 
 def test_a_scan_that_publishes_shows_at_the_next_click(
@@ -527,9 +537,7 @@ def test_a_link_to_a_page_of_the_list_that_is_empty_by_now_shows_the_first_page(
 
 
 def _last(run: Path) -> str:
-    with closing(generations.open_generation(generations.require(run))) as store:
-        browse.index(store)
-        return str(store.scalar(f"SELECT arg_max(fingerprint, place) FROM {browse.INDEX}"))
+    return str(open_results(run).findings()["fingerprint"][-1])
 
 
 def test_no_open_group_of_a_kind_is_not_none_at_all(show: Show, run: Path) -> None:
@@ -558,18 +566,18 @@ def test_all_that_fit_are_decided_at_once_and_taken_back_at_once(show: Show, run
     at.button(key="act on all").click().run()
     assert "11 files: label: dog." in text(at)
     assert not [b.key for b in at.button if b.proto.shortcut]  # no key acts behind the dialogue
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
     assert not [b for b in at.button if b.key == "bulk"]  # nothing is chosen unasked
     at.segmented_control(key="verb for all that fit").set_value("Drop").run()
     at.text_input(key="note of the decision").set_value("all dogs")
     at.button(key="bulk").click().run()
-    done = Ledger(run).log()
+    done = DecisionStore(run).log()
     assert len(done) == 11
     assert len({d.batch for d in done}) == 1
     assert {(d.verb, d.note) for d in done} == {(Action.DROP, "all dogs")}
     assert "act" not in link_of(at)
-    Ledger(run).undo()
-    assert all(d.undone for d in Ledger(run).log())
+    DecisionStore(run).undo()
+    assert all(d.undone for d in DecisionStore(run).log())
 
 
 def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> None:
@@ -577,7 +585,7 @@ def test_a_relabel_without_a_class_decides_nothing(show: Show, run: Path) -> Non
     at.segmented_control(key="verb for all that fit").set_value("Relabel").run()
     at.button(key="bulk").click().run()
     assert "is incomplete" in text(at)
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
 
 
 def test_a_new_class_is_named_with_the_nearest(show: Show, run: Path) -> None:
@@ -587,7 +595,7 @@ def test_a_new_class_is_named_with_the_nearest(show: Show, run: Path) -> None:
         at.text_input(key="value for all that fit").set_value(name).run()
         at.button(key="bulk").click().run()
         assert ("has the class 'dgo' (the nearest is 'dog')" in text(at)) is not sure
-        Ledger(run).undo()
+        DecisionStore(run).undo()
 
 
 def test_all_that_fit_are_tagged_and_a_tag_is_a_filter(show: Show, run: Path) -> None:
@@ -617,6 +625,6 @@ def test_digits_are_classes_in_the_labelling_mode_alone(show: Show, run: Path) -
     assert keys == {"1": "Cat", "2": "cat", "3": "dog"}
     at.button(key="class 3").click().run()
     at.button(key="class 2").click().run()  # the class that the file has
-    done = [(d.subject, d.verb, d.value) for d in reversed(Ledger(run).log())]
+    done = [(d.subject, d.verb, d.value) for d in reversed(DecisionStore(run).log())]
     dark = "train/cat/dark.jpg"
     assert done == [(dark, Action.RELABEL, "dog"), (dark, Action.KEEP, None)]

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from audit.browse.people import (
+from audit.errors import RunError, UsageError
+from audit.service.people import (
     ADMIN,
     FILE,
     LONGEST,
@@ -26,7 +27,6 @@ from audit.browse.people import (
     People,
     Person,
 )
-from audit.errors import RunError, UsageError
 from audit.ui import guard as guard_of_this_process
 from audit.ui.guard import Guard, Receive, Scope, Send
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from audit.browse.decided import summarise_ledger
-from audit.browse.people import REVIEWER, VIEWER, Person
 from audit.decisions import decisions
-from audit.decisions.ledger import Entry, Ledger, whoami
+from audit.decisions.store import DecisionStore, Entry, whoami
 from audit.records import Action
-from audit.run import generations
+from audit.results.decision_summary import summarise_decisions
+from audit.run import run_version
+from audit.service.people import REVIEWER, VIEWER, Person
 from audit.ui import deciding, link, opened, queue
 from audit.ui.queue import queued_in, sent_about, why_stays
 from tests.audit.annotations.datasets import annotated_run, coco, coco_tree
@@ -74,7 +74,7 @@ def test_a_press_that_was_interrupted_is_recorded_once_when_it_is_sent_again(
         monkeypatch.setattr(deciding, "say", _interrupted(opened.say))
     finding, members = next(iter(findings(run, "DUP001").items()))
     at = play(SENT_TWICE.format(finding))
-    assert sorted(d.subject for d in Ledger(run).log()) == sorted([finding, *members])
+    assert sorted(d.subject for d in DecisionStore(run).log()) == sorted([finding, *members])
     assert at.session_state["gone on"] == [finding]
 
 
@@ -132,28 +132,28 @@ def test_what_a_command_decides_meanwhile_is_no_answer_to_a_press(
     monkeypatch.setattr(deciding, "record_here", late)
     at = play(REFUSED.format(PICTURE))
     assert at.session_state["stays"] == [True, True]  # both were refused, and the page is there
-    assert [d.by for d in Ledger(run).log()] == ["Bob"]
+    assert [d.by for d in DecisionStore(run).log()] == ["Bob"]
 
 
 # A browser asks with the address that it had: here the one from before the latest answer.
 ASKED_BEFORE = """
-from audit.ui import ledger, link, start
+from audit.ui import decisions, link, start
 import streamlit as st
 if (asks := st.session_state.pop("asks", None)) is None:
     link.turn_to("labels")
-    run = st.session_state["run of before"] = ledger.open_chosen_run()
-    st.session_state[ledger.SEEN] = run.ledger.revision
+    run = st.session_state["run of before"] = decisions.open_chosen_run()
+    st.session_state[decisions.SEEN] = run.decisions.revision
     if st.session_state.pop("answers", False):
         link.put(suspect="the next one", image="b.jpg")
     st.session_state["stands"] = link.get("suspect"), link.get("image")
-elif asks == "ledger":
-    ledger._summary(st.session_state["run of before"])
+elif asks == "decisions":
+    decisions._summary(st.session_state["run of before"])
 else:
     start._draw_running(None)
 """
 
 
-@pytest.mark.parametrize("asks", ["ledger", "work"])
+@pytest.mark.parametrize("asks", ["decisions", "work"])
 def test_what_a_browser_asks_by_itself_leads_to_nothing_that_was_decided(
     play: Play, run: Path, asks: str
 ) -> None:
@@ -235,7 +235,7 @@ def test_a_picture_is_decided_again_before_the_page_is_drawn(play: Play, run: Pa
     typed = [("keep", ""), ("drop", ""), ("undo", ""), ("relabel", "dog"), ("label", "cat")]
     said, kind = _typed(play, *typed)
     assert (said, kind) == ("Kept: 1 sample. U undoes it.", "good")  # it is a cat already
-    done = [(d.subject, d.verb, d.value, d.undone) for d in reversed(Ledger(run).log())]
+    done = [(d.subject, d.verb, d.value, d.undone) for d in reversed(DecisionStore(run).log())]
     assert done == [
         (PICTURE, Action.KEEP, None, False),
         (PICTURE, Action.DROP, None, True),
@@ -248,7 +248,7 @@ def test_what_somebody_else_decided_is_not_decided_by_a_press(play: Play, run: P
     said, kind = _typed(play, ("drop", ""), ("another tab", ""), ("drop", ""))
     assert "has decided this already" in said
     assert kind == "error"
-    assert [d.verb for d in Ledger(run).log()] == [Action.KEEP, Action.DROP]
+    assert [d.verb for d in DecisionStore(run).log()] == [Action.KEEP, Action.DROP]
 
 
 @pytest.mark.parametrize("verb", ["nothing", "keeper", "rule", "false-positive", "label"])
@@ -256,7 +256,7 @@ def test_what_no_picture_can_be_is_one_sentence(play: Play, run: Path, verb: str
     said, kind = _typed(play, (verb, ""))
     assert kind == "error"
     assert "failed with" not in said
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
 
 
 def test_undo_of_nothing_is_reported_in_the_words_of_the_app(play: Play) -> None:
@@ -312,7 +312,7 @@ def tab(monkeypatch: pytest.MonkeyPatch, run: Path) -> Tabs:
 
 
 def _undone(run: Path) -> list[bool]:
-    return [d.undone for d in reversed(Ledger(run).log())]
+    return [d.undone for d in reversed(DecisionStore(run).log())]
 
 
 def test_undo_is_of_ones_own_decisions_in_whichever_tab(tab: Tabs, run: Path) -> None:
@@ -324,7 +324,7 @@ def test_undo_is_of_ones_own_decisions_in_whichever_tab(tab: Tabs, run: Path) ->
     bob("keep", "", "train/cat/0.jpg")
     decisions.decide_samples(run, ["train/cat/1.jpg"], Action.KEEP)  # by a command
     other("keep", "", "train/cat/2.jpg")
-    assert [d.by for d in reversed(Ledger(run).log())] == ["Ada", "Bob", whoami(), "Ada"]
+    assert [d.by for d in reversed(DecisionStore(run).log())] == ["Ada", "Bob", whoami(), "Ada"]
     before = f"Before it: drop of 1 sample: {PICTURE}."
     said, kind = ada("undo")
     assert (said, kind) == (f"Undid: keep of 1 sample: train/cat/2.jpg. {before}", "good")
@@ -355,9 +355,9 @@ def test_batches_are_undone_whole_the_latest_first_or_each_by_its_button(
     press("relabel", "", PICTURE)
     press("keep", "", *five)
     press("drop", "", PICTURE)
-    Ledger(run).undo(by="Ada")  # by a command: what is undone is passed over
+    DecisionStore(run).undo(by="Ada")  # by a command: what is undone is passed over
     decisions.decide_samples(run, ["train/cat/0.jpg"], Action.KEEP, by="Bob")
-    at = shown(monkeypatch, "ledger", run)
+    at = shown(monkeypatch, "decisions", run)
     named = "train/dog/0.jpg, train/dog/1.jpg, train/dog/2.jpg and 2 more"
     assert f"keep of 5 samples: {named}" in text(at)
     mine = [button for button in at.button if button.label == "Undo" and button.key != "undo"]
@@ -402,7 +402,7 @@ def test_a_run_that_was_made_again_keeps_its_decisions(tab: Tabs, run: Path) -> 
         path.unlink()
     later = datetime(2030, 1, 1, tzinfo=UTC)
     entry = Entry("sample", PICTURE, None, Action.KEEP, by="Bob")
-    Ledger(run, lambda: later).record([entry])
+    DecisionStore(run, lambda: later).record([entry])
     assert press("undo")[1] == ""
     assert _undone(run) == [False]
 
@@ -418,7 +418,7 @@ def test_no_picture_is_dropped_by_a_finding_about_a_box(
     press = tab(run)
     for picked in ((), (picture,)):
         assert press("drop", found, *picked) == (deciding.BOX_STAYS, "error")
-    assert not Ledger(run).log()
+    assert not DecisionStore(run).log()
     for code in ("BOX005", "BOX002"):
         at = shown(monkeypatch, "findings", run, code=code)
         keys = [button.key for button in at.button]
@@ -428,15 +428,15 @@ def test_no_picture_is_dropped_by_a_finding_about_a_box(
     assert (line["box"], line["fixes"]) == (True, True)
     assert [caption for _, caption in line["images"]] == ["as it is", queue.FIXED]
     press("remove-box", found)
-    (removed,) = Ledger(run).log()
+    (removed,) = DecisionStore(run).log()
     (fix,) = json.loads(removed.evidence or "")["fixes"]
     assert (removed.verb, fix["what"], fix["entry"], fix["after"]) == (Action.FIX, "drop", 0, None)
     press("undo")
     press("fix", found)
-    assert [d.verb for d in Ledger(run).log()] == [Action.FIX] * 2
+    assert [d.verb for d in DecisionStore(run).log()] == [Action.FIX] * 2
     press("undo")
     press("drop-picture", found)
-    assert [(d.verb, d.kind) for d in Ledger(run).log()[:2]] == [
+    assert [(d.verb, d.kind) for d in DecisionStore(run).log()[:2]] == [
         (Action.DROP, "sample"), (Action.DROP, "finding"),
     ]  # fmt: skip
     press("drop", size)
@@ -463,5 +463,5 @@ def test_a_label_that_is_right_is_kept_as_a_review(
     play: Play, run: Path, verb: str, labels: dict[str, str]
 ) -> None:
     play(KEPT.format(PICTURE, verb))
-    assert [d.verb for d in Ledger(run).log()] == [Action.KEEP]
-    assert summarise_ledger(run, generations.require(run)).labels == labels
+    assert [d.verb for d in DecisionStore(run).log()] == [Action.KEEP]
+    assert summarise_decisions(run, run_version.require(run)).labels == labels

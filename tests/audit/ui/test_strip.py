@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from audit.browse.conditions import Among, Between, Contains, OneOf, without, words_of
-from audit.browse.distributions import bar_conditions, label_table
-from audit.browse.images import count_images
-from audit.embeddings.similar import similar_pictures
 from audit.report import collect_report
-from audit.run import generations
+from audit.results.distributions import bar_conditions, label_table
+from audit.results.filters import Among, Between, Contains, OneOf, without, words_of
+from audit.results.images import count_images
+from audit.results.results import open_results
+from audit.results.similar import similar_pictures
+from audit.run import run_version
 from audit.ui.charts import clicked_place, range_of, toggled
 from tests.audit.ui.pages import Show, link_of, text
 
@@ -74,9 +75,9 @@ def test_what_a_lasso_holds_is_what_is_counted(show: Show, scanned: Path) -> Non
 
 @pytest.mark.slow
 def test_pictures_like_one_are_those_of_its_neighbours(show: Show, scanned: Path) -> None:
-    with generations.open_run(scanned) as store:
+    with run_version.open_run(scanned) as store:
         asked = str(store.scalar("SELECT sample_id FROM vector_neighbours ORDER BY 1 LIMIT 1"))
-        n = similar_pictures(store, asked).height
+        n = similar_pictures(open_results(scanned), asked).height
     at = show("explore", scanned, image=asked)
     at.button(key="image alike").click().run()
     assert at.session_state["go"] == ("explore", {"run": scanned.name, "like": asked})
@@ -93,8 +94,8 @@ def test_pictures_like_one_are_those_of_its_neighbours(show: Show, scanned: Path
 @pytest.mark.slow
 def test_a_bar_of_a_class_opens_as_many_pictures_as_it_counts(scanned: Path) -> None:
     data = collect_report(scanned, worst=1).dataset
-    with generations.open_run(scanned) as store:
-        for row in label_table(data).iter_rows(named=True):
-            wanted = bar_conditions(data, row["class"], row["split"])
-            assert count_images(store, wanted) == row["files"]
+    for row in label_table(data).iter_rows(named=True):
+        wanted = bar_conditions(data, row["class"], row["split"])
+        assert count_images(open_results(scanned), wanted) == row["files"]
+
     assert bar_conditions(data, "no such class", "train") == []

@@ -112,7 +112,7 @@ def test_the_document_is_strict_json() -> None:
     assert document == checks_document(report, "train.py")
     assert document["schema"] == "checks/1"
     assert document["summary"] == {
-        "failed": 2, "passed": 1, "inconclusive": 0, "not applicable": 0
+        "failed": 2, "passed": 1, "inconclusive": 0, "not applicable": 0, "skipped": 0
     }  # fmt: skip
     assert document["failed"] == ["TRAIN902", "TRAIN900"]
     assert document["checks"][0]["evidence"] == {"count": 3}
@@ -131,7 +131,7 @@ def test_a_failure_stands_first_with_its_line_and_the_rest_is_counted() -> None:
     assert "Next: Do that." in text
     assert "Not reached by the script: a second epoch." in text
     assert text.endswith(
-        "1 failed, 1 passed, 1 inconclusive, 0 not applicable (--full lists all checks)"
+        "1 failed, 1 passed, 1 inconclusive, 0 not applicable, 0 skipped (--full lists all checks)"
     )
     assert "TRAIN901" not in text
     assert "Nobody knows." not in text

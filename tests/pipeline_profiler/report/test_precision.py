@@ -8,7 +8,11 @@ import pytest
 from pipeline_profiler.precision.backend_torch import TorchBackend
 from pipeline_profiler.precision.summary import impossible_rate, summarise
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.precision.table import PrecisionTable, table_as_dict, table_from_dict
+from pipeline_profiler.precision.table import (
+    PrecisionTable,
+    measurement_from_dict,
+    table_as_dict,
+)
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report import precision, render
 from tests.conftest import ROOT
@@ -38,7 +42,7 @@ def bar_widths(chart: ET.Element) -> list[float]:
 
 
 def read_table(session: Session) -> PrecisionTable:
-    return table_from_dict(session.results["precision"])
+    return summarise(measurement_from_dict(session.results["precision"]))
 
 
 def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
@@ -151,7 +155,7 @@ def test_a_rate_that_no_loop_can_reach_is_an_error_and_gives_no_speed_up() -> No
         assert said.count("error of the measurement") == 1
         assert "3.96x" not in said
         assert "28,518" not in said
-    table = summarise(table_from_dict(saved.results["precision"]).measurement)
+    table = read_table(saved)
     (wrong,) = (row for row in table.rows if row.error)
     assert (wrong.loader_per_s, wrong.stall) == (None, None)
     assert wrong.cell not in [speedup.cell for speedup in table.speedups]

@@ -13,7 +13,9 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from pipeline_profiler.checks.document import parse_checks
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.document import checks_file, checks_text, parse_checks
+from pipeline_profiler.checks.runner import run_checks
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -67,7 +69,7 @@ def test_a_session_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     [
         ('{"schema": "profile/9"}', "newer pipeline-profiler"),
         ('{"schema": "profile/1", "runs": [', "not a readable session"),
-        ('{"schema": "profile/1", "runs": []}', "no verdict"),
+        ('{"schema": "profile/1", "runs": []}', "no loader was iterated"),
         ('{"schema": "profile/1", "runs": [{"arm": "W", "spans": {}}]}', "is a damaged session"),
     ],
 )
@@ -261,7 +263,7 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     at = opened(monkeypatch, page="checks")
     assert not at.exception
     assert "Images as the model gets them" in [h.value for h in at.header]
-    assert "2 failed, 2 passed, 1 inconclusive, 0 not applicable" in text(at)
+    assert "2 failed, 2 passed, 1 inconclusive, 0 not applicable, 0 skipped" in text(at)
     shown = text(at)
     assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
     assert "Likely:" in shown
@@ -314,3 +316,44 @@ def test_runs_are_a_table_with_all_of_one_run_below(
     monkeypatch.setenv("PIPELINE_PROFILER_RUNS", str(table))
     table.write_text("no table")
     assert "no table of runs" in text(opened(monkeypatch, page="runs"))
+
+
+def test_the_states_of_checks_are_the_same_on_screen_report_json_and_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Subject:
+        deadline = 0.0
+
+    class Stated(Check):
+        def __init__(self, number: int, answer: Answer) -> None:
+            vars(self).update(code=f"LOAD9{number:02}", name=f"load9{number}", answer=answer)
+
+        def run(self, subject: Any) -> Answer:
+            return self.answer
+
+    answers = [
+        *[skipped("No second loader.", "Give it with --eval.")] * 5,
+        *[absent("No ranks.")] * 4,
+        *[unclear("Too few rows.")] * 3,
+        *[passed("Good.")] * 2,
+        wrong("Bad.", ["this"], "Do that."),
+    ]
+    report = run_checks([Stated(*row) for row in enumerate(answers)], Subject(), 10)
+    counts = "1 failed, 2 passed, 3 inconclusive, 4 not applicable, 5 skipped"
+    states = ["failed", "inconclusive", "passed", "not applicable", "skipped"]
+    assert checks_text(report, "train.py").splitlines()[-1].startswith(counts)
+    for name in ("x.html", "x.md"):
+        written = checks_file(report, "train.py", name)
+        assert counts in written
+        places = [written.index(f"{state.capitalize()}\n") for state in states[1:]]
+        assert sorted(places) == places
+    path = tmp_path / "checks.json"
+    path.write_text(checks_file(report, "train.py", path.name))
+    summary = json.loads(path.read_text())["summary"]
+    assert ", ".join(f"{n} {state}" for state, n in summary.items()) == counts
+    monkeypatch.chdir(tmp_path)
+    at = opened(monkeypatch, page="checks")
+    assert counts in text(at)
+    listed = at.dataframe[0].value["verdict"]
+    assert list(dict.fromkeys(listed)) == states
+    assert {state: list(listed).count(state) for state in states} == summary

@@ -129,10 +129,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
 
 
 def _same_steps_later(e: Evidence, first: Steps) -> float:
-    """Mean wait (ns) of the same steps in later passes, warm-up included.
-
-    Step by step, as a stream may be heavy at its begin; infinite where a pass goes on elsewhere.
-    """
+    """Return the mean wait (ns) of the same steps in later passes, warm-up included."""
     if any(case.window.run.config.get("one_shot") for case in e.cases):
         return math.inf
     rows = [case.window.whole.steps for case in e.cases]
@@ -142,10 +139,7 @@ def _same_steps_later(e: Evidence, first: Steps) -> float:
 
 
 def device_reads(pilot: Window) -> tuple[float, float]:
-    """Megabytes from the block device, and page faults that went there, a step of the first pass.
-
-    Zero where the system does not tell: waits alone show no cold file.
-    """
+    """Return megabytes from the block device and major page faults, a step of the first pass."""
     known, steps = pilot.batches.read_bytes, max(1, len(pilot.whole))
     metered = max(0, pilot.run.totals.get("device_bytes", 0)) / steps
     traced = float(known.mean()) if len(known) and known.min() >= 0 else metered
@@ -153,7 +147,6 @@ def device_reads(pilot: Window) -> tuple[float, float]:
 
 
 def _first_pass(pilot: Window) -> Steps:
-    """The first epoch of the pilot, its start-up left out."""
     # tf.data's AUTOTUNE starts slowly as well, and again in each iterator
     config = pilot.run.config
     ramp = TF_RAMP if config.get("kind") == "tf" else 2

@@ -1,8 +1,7 @@
 """Rules for the loader's settings: hand-over, prefetch, cores, order, workers, tf.data's graph.
 
-One small function each. Where a setting is the cause, the trial arm has changed it in the same
-session, and its measured gain replaces the predicted one. Thresholds without a source were set so
-that the rule is silent on the healthy pipelines of the planted-bottleneck benchmark.
+A trial that changed the setting replaces the prediction by its measured gain. Thresholds without a
+source give no finding on the healthy pipelines of the planted-bottleneck benchmark.
 """
 
 from __future__ import annotations
@@ -74,11 +73,7 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
 
 
 def _weight_ms(e: Evidence) -> float:
-    """Milliseconds a batch that its own weight costs: pickling on both sides, bytes in the pipe.
-
-    CPU time of the pickling: its wall time also holds the wait for a core. Of the receipt what is
-    beyond an empty loader's, which unpickles as well.
-    """
+    """Return the ms for the weight of a batch: CPU of pickling, receipt above an empty loader's."""
     rows = []
     for case in e.cases:
         if case.traced:
@@ -98,13 +93,10 @@ def _late_ms(e: Evidence) -> float:
 
 
 def relieved(e: Evidence, case: Case, left: float) -> dict[str, Any]:
-    """What a hand-over costs when only `left` of the loading remains, as inputs of a replay.
+    """Return what a hand-over costs when only `left` of the loading remains, as inputs of a replay.
 
-    Beyond what an empty loader's costs, and where the batch's own weight is not what it takes, it
-    waits for the worker: the thread that sends, and the one that gives out the batch's memory,
-    share the interpreter lock with the code that makes the next batch, and the trainer shares the
-    cores with it. Both waits last as long as that code runs, so they go in proportion to it. So
-    does what a loader in the training process costs the step by the lock, caches and cores.
+    The wait for the worker's interpreter lock, and the contention of a loader in the training
+    process, shrink in proportion to the loading.
     """
     if not case.workers:
         alone = _loop_alone(e, case)
@@ -128,10 +120,7 @@ def _without_transfer(e: Evidence, case: Case) -> float:
 
 
 def _loop_alone(e: Evidence, case: Case) -> Floats:
-    """The steps as long as with resident batches, where these were measured; ns.
-
-    In proportion: steps of several kinds (gradients accumulated, weights kept) stay different.
-    """
+    """Return the steps (ns) scaled to the period with preloaded batches, if measured."""
     alone = e.periods.get(Arm.RESIDENT) or [math.inf]
     return case.loop * min(1.0, float(np.mean(alone)) / max(float(case.loop.mean()), 1.0))
 
@@ -242,11 +231,7 @@ def _bound_to_cores(e: Evidence) -> tuple[str, int]:
 
 
 def _queueing(e: Evidence, cores: int) -> Interval:
-    """What the wait for a core is worth: loading, hand-over and step with the cores to themselves.
-
-    Workers and trainer still share them by the throughput model: it is the threads beyond them
-    that go.
-    """
+    """Return what the wait for a core is worth, with workers and trainer alone on the cores."""
 
     def idle(case: Case) -> float:
         if not case.workers:
@@ -383,8 +368,6 @@ def _enough_workers(e: Evidence, most: int) -> int:
     best = min(periods.values())
     return min(n for n, period in periods.items() if period <= 1.03 * best)
 
-
-# ---- tf.data ----
 
 MOST_OF_IT = 0.7  # of the best gain; a cache is always best and rarely what is missing
 CODES = {

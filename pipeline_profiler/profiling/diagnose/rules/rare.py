@@ -1,8 +1,7 @@
 """Rules for rare and isolated costs inside the loader: start-up, outliers, pauses, a slow worker.
 
-Named before any setting or stage, because they are specific: one thing to fix, not everybody's
-work. Thresholds without a source were set so that the rule is silent on the healthy pipelines of
-the planted-bottleneck benchmark; they are constants here so that they can be argued about.
+They precede settings and stages, because they are specific. Thresholds without a source give no
+finding on the healthy pipelines of the planted-bottleneck benchmark.
 """
 
 from __future__ import annotations
@@ -234,10 +233,7 @@ def _interrupted(e: Evidence, text: str, every: float) -> Diagnosis:
 
 
 def _longest_gaps(e: Evidence) -> Floats:
-    """Distances between slow batches in the run that has most of them, by all or by one worker.
-
-    One run only: where every run sees the same order, their gaps are the same by chance.
-    """
+    """Return distances between slow batches in the run with most, by all or by one worker."""
     windows = [*e.windows.arm(Arm.PILOT), *(case.window for case in e.cases)]
     loop = float(np.mean([case.step_ns for case in e.cases]))
     all_gaps = [gaps for window in windows for gaps in _gaps(window.whole, loop)]
@@ -277,12 +273,9 @@ def _slow(fetch: Floats, loop: float) -> Flags:
 
 
 def _rare_batches(case: Case) -> Flags:
-    """The slow batches of a run; none where they are not rare."""
     hit = _slow(case.fetch, case.step_ns)
     return hit if hit.sum() <= max(2, PERIODIC_SHARE * len(hit)) else np.zeros(len(hit), bool)
 
-
-# ---- Uneven work ----
 
 SLOWER = 1.5
 """Median batch against the others', from which a worker is named: less is not worth a new split."""
@@ -294,10 +287,7 @@ LEAST_BATCHES = 12
 
 
 def slow_worker(e: Evidence) -> Diagnosis | None:
-    """One and the same worker is the slow one, in every run of the loader.
-
-    In order, every batch waits for the one before it, so the slowest worker sets the pace of all.
-    """
+    """Find one worker that is slow in every run; in order, it sets the pace of all."""
     found = _slowest(e.cases)
     if found is None:
         return None
@@ -336,11 +326,7 @@ def _slowest(cases: Sequence[Case]) -> tuple[int, float, float] | None:
 
 
 def idle_worker(e: Evidence) -> Diagnosis | None:
-    """A worker of a stream has nothing more, or never had, while others go on.
-
-    Each phase of the epoch lasts as its workers deliver, by the throughput model: what an even
-    deal saves is of the stretch that was drawn, wherever in it the windows lie.
-    """
+    """Find a worker of a stream without samples while others load; by a replay of an even split."""
     idle, drawn = e.idle_workers, e.drawn_steps
     if not idle:
         return None

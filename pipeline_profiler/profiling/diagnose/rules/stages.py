@@ -1,8 +1,4 @@
-"""Rules for the stages of loading: which one is most of the work, where its line is, what helps.
-
-The last to be asked: a stage is everybody's work, so anything more specific that ends the stall by
-itself comes first. Shares come from a replay of the run's batches without the stage.
-"""
+"""Rules for the stages of loading: which one is most of the work, where its line is, what helps."""
 
 from __future__ import annotations
 
@@ -198,7 +194,6 @@ def _said_of_reduced(e: Evidence) -> str:
 
 
 def _saved_by_copies(e: Evidence, tried: Mapping[str, float]) -> Interval:
-    """What whole samples of smaller copies save, as tried."""
     part = 1 - tried["copied_ms"] / tried["sample_ms"]
     saved = _saved_of(e, PER_SAMPLE, max(0.0, part))
     return saved.widened(saved.value * tried.get("copied_error", 0.0) / max(part, 0.01))
@@ -276,7 +271,6 @@ def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
 
 
 def _without_parts(case: Case, names: tuple[str, ...], part: float = 1.0) -> Floats:
-    """The loading times without these stages, or without a part of each."""
     fetch = case.fetch
     for name in names:
         wall = case.stages.get(name)

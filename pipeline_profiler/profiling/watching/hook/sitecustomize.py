@@ -1,8 +1,7 @@
-"""Run by Python itself before a watched script: waits for a framework, and records from then on.
+"""Run by Python itself before a watched script: waits for a framework, then records.
 
-Nothing is imported here but the standard library, and nothing of the script changes: this folder
-leaves sys.path again, a `sitecustomize` that it hides is run, and argv, working folder and the main
-module are untouched. A mistake in here is one line on stderr, never the end of a training.
+This folder leaves sys.path again, and a hidden `sitecustomize` runs. An error here is one line on
+stderr, never the end of a training.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_profiler.profiling.diagnose.verdict import Verdict
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_watched
+from pipeline_profiler.profiling.watching.conclusion import judge_session
 from tests.pipeline_profiler.fakes import MS, made_run
 
 
@@ -26,7 +26,7 @@ def watched_loop(wait_ms: float, step_ms: float, queued_ms: float = 0.0, **total
 
 
 def judged(session: Session) -> dict[str, Any]:
-    judge_watched(session)
+    judge_session(session)
     return session.results
 
 

@@ -14,7 +14,7 @@ from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.watching import queues
-from pipeline_profiler.profiling.watching.conclusion import judge_watched, step_phases
+from pipeline_profiler.profiling.watching.conclusion import judge_session, step_phases
 from pipeline_profiler.profiling.watching.loop import Looks, Loop
 from pipeline_profiler.profiling.watching.process import WatchedProcess, live_text
 
@@ -290,7 +290,7 @@ def test_the_wait_is_told_where_the_training_takes_its_batches(
     plain = queue.Queue.get, queue.Queue.put
     train_from_queue(process, take)
     (session,) = process.sessions()
-    judge_watched(session)
+    judge_session(session)
     (run,) = session.runs
     assert (queues.AT_GET in run.notes) == told
     assert (session.results["stall"] is not None) == told

@@ -1,0 +1,141 @@
+"""The evidence between two files: what they share, how they align, and how sure that is.
+
+A score that the scan stored decides; else thumbnails are aligned here. Opens no image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audit.neighbors.descriptor import describe
+from audit.neighbors.pairs.signature_store import load_signatures
+from audit.neighbors.transformation import describe_pair
+from audit.neighbors.verification import key_ranks, verify
+from audit.picture.signatures import is_comparable
+from audit.results.file_details import find_sample
+from audit.results.reader import RunReader
+from audit.run.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PairCard:
+    """Two samples of a run and what they share.
+
+    `kind`: bytes | pixels | near | different. `score`: log odds of one picture, of the scan or from
+    thumbnails (None where missing or blank), against `threshold`. `rechecked`: result of a
+    full-resolution check; `looked`: it decided. `transformation` turns the first into the second.
+    `grouped`: in one group with `representative`; `group_scores`: of each against it.
+    """
+
+    first: str
+    second: str
+    kind: str
+    distance: int | None
+    score: float | None
+    threshold: float | None
+    similarity: float | None
+    overlap: float | None
+    transformation: str
+    looked: bool
+    grouped: bool
+    representative: str | None
+    thumbnail_score: float | None = None
+    stored: bool = False
+    rechecked: str = ""
+    group_scores: tuple[float, ...] = ()
+
+
+def show_pair(results: RunReader, first: str, second: str) -> PairCard:
+    """Return the evidence between two samples; UsageError where a name fits none or several."""
+    with results.connection() as store:
+        rows = [_row(store, find_sample(store, words)) for words in (first, second)]
+        said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
+        pair = sorted(row["pixel_hash"] or "" for row in rows)
+        stored = _stored(store, *pair)
+        computed = _aligned(results.run, *rows)
+        aligned = computed | stored
+        same = rows[0]["representative"]
+        grouped = same is not None and same == rows[1]["representative"]
+        phashes = [row["phash"] for row in rows]
+        return PairCard(
+            first=rows[0]["id"],
+            second=rows[1]["id"],
+            kind=_kind(rows[0], rows[1], bool(stored)),
+            distance=None if None in phashes else int(phashes[0] ^ phashes[1]).bit_count(),
+            score=aligned.get("score"),
+            threshold=None if said is None else float(said),
+            similarity=aligned.get("similarity"),
+            overlap=aligned.get("overlap"),
+            transformation=aligned.get("transformation", ""),
+            looked=bool(aligned.get("verified_full_size", False)),
+            grouped=grouped,
+            representative=_name(store, same) if grouped else None,
+            thumbnail_score=computed.get("score"),
+            stored=bool(stored),
+            rechecked=_rechecked(store, *pair),
+            group_scores=_group_scores(store, *pair) if grouped else (),
+        )
+
+
+def _row(store: Store, name: str) -> dict[str, Any]:
+    sql = """
+        SELECT i.id, i.content_hash, i.pixel_hash, i.phash, p.representative
+        FROM images i JOIN pictures p USING (id) WHERE i.id = ?
+    """
+    return store.rows(sql, [name])[0]
+
+
+def _name(store: Store, pixel_hash: str) -> str:
+    return str(store.scalar("SELECT min(id) FROM pictures WHERE pixel_hash = ?", [pixel_hash]))
+
+
+def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> str:
+    for kind, key in (("bytes", "content_hash"), ("pixels", "pixel_hash")):
+        if first[key] is not None and first[key] == second[key]:
+            return kind
+    return "near" if near else "different"
+
+
+def _stored(store: Store, a: str, b: str) -> dict[str, Any]:
+    """Return what the scan verified of this pair: a second look overrules the thumbnails."""
+    sql = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
+    found = store.rows(sql, [a, b])
+    return found[0] if found else {}
+
+
+def _rechecked(store: Store, a: str, b: str) -> str:
+    words = {True: "the same image", False: "different images", None: "inconclusive"}
+    found = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", [a, b])
+    return words[found[0]["same"]] if found else ""
+
+
+def _group_scores(store: Store, a: str, b: str) -> tuple[float, ...]:
+    """Return the scores of two members against their representative; () where one is it."""
+    sql = "SELECT score FROM groups WHERE pixel_hash IN (?, ?) AND position > 0 ORDER BY pixel_hash"
+    scores = tuple(row["score"] for row in store.rows(sql, [a, b]))
+    return scores if len(scores) == 2 else ()
+
+
+def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Align the two thumbnails; {} where one is missing or blank."""
+    names = [first["content_hash"], second["content_hash"]]
+    if None in names:
+        return {}
+    table, found = load_signatures(run, list(dict.fromkeys(names)))
+    # Two samples with the same bytes share one signature, which is compared with itself.
+    table = table if len(table) == 2 else np.repeat(table, 2)
+    if not found.all() or not is_comparable(table).all():
+        return {}
+    keys = [bytes.fromhex(row["pixel_hash"]) for row in (first, second)]
+    seen = verify(table, describe(table), np.array([[0, 1]]), key_ranks(keys))
+    return {
+        "score": float(seen.score[0]),
+        "similarity": float(seen.similarity[0]),
+        "overlap": float(seen.overlap[0]),
+        "transformation": describe_pair(table[0], table[1], seen, 0).words,
+    }
