@@ -226,8 +226,8 @@ class Run:
     @property
     def history(self) -> pl.DataFrame:
         """The results of each scan and re-check, oldest first: at (UTC), files, findings by
-        severity (error, warning, info), added and removed findings, `generation`: the version, which `diff`
-        accepts while it is stored.
+        severity (error, warning, info), added and removed findings, and the version (`generation`),
+        which `diff` accepts while it is stored.
         """
         return pl.DataFrame([moment.row() for moment in self._results().history()])
 
