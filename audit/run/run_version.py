@@ -77,8 +77,9 @@ class RunVersion:
     @property
     def key(self) -> str:
         """What names its data: it changes with every scan and re-check."""
-        # the time too: a run that was deleted and made again has the same names again
-        return f"{self.findings}@{self.findings.stat().st_mtime_ns}"
+        # a run that was made again has the same names, and a copy the same times
+        status = self.findings.stat()
+        return f"{self.findings}@{status.st_mtime_ns}.{status.st_ino}"
 
 
 def current(run: Path) -> RunVersion | None:
