@@ -311,6 +311,7 @@ def test_a_profile_is_read_compared_and_its_trace_taken_away(
     visitor.says("batches ready")
     visitor.page.locator('[data-testid="stVegaLiteChart"] .marks:visible').first.wait_for()
     visitor.page.get_by_role("tab", name="Compare").click()
+    visitor.rest()
     visitor.page.get_by_label("A, the one before").click()
     visitor.page.get_by_role("option", name="mended").click()
     visitor.says("times slower than A")
