@@ -170,7 +170,7 @@ def require_opens(*paths: Path) -> None:
             raise RunError(
                 f"{path} cannot be opened ({error.strerror}): check its disk and permissions."
             ) from None
-        state += [status.st_mtime_ns, status.st_size]
+        state += [status.st_mtime_ns, status.st_size, status.st_ino]
     _open_once(paths, *state)
 
 
