@@ -23,10 +23,8 @@ from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
 # Without git, or where it fails, the fields are empty. Nothing of the repository's configuration
 # runs. Secrets are masked in links, notes and diffs before they are written, rather too many.
 
-
 MASK = "***"
 _NAME = r"(?:api[-_]?key|access[-_]?key|token|secret|passw(?:or)?d|pwd|credentials?|auth)"
-_OPTION = re.compile(rf"^--?[\w-]*{_NAME}[\w-]*$", re.IGNORECASE)
 # name=value, name: value, "name": "value"; and ?name=value in an address
 _ASSIGNED = re.compile(
     rf"(?i)(\b[\w-]*{_NAME}[\w-]*[\"']?\s*[=:]\s*[\"']?)(?!\s)([^\s\"'&,;)\]}}]{{4,}})"
