@@ -19,6 +19,8 @@ from tests.audit.hostile_inputs import KINDS, Broken, Place, answer, make_case, 
 
 pytestmark = pytest.mark.slow
 
+# At least this many seeds; more until one call was read and one was refused, because the damage of
+# a seed depends on the files of the run.
 CASES = {"manifest": 60, "layout": 30, "config": 60, "decisions": 5, "run": 4}
 
 
@@ -33,7 +35,9 @@ def test_hostile_inputs_are_answered(
 ) -> None:
     monkeypatch.chdir(place.run.parent)
     codes: Counter[int] = Counter()
-    for seed in range(CASES[kind]):
+    for seed in range(5 * CASES[kind]):
+        if seed >= CASES[kind] and codes[0] and codes[2]:
+            break
         try:
             codes.update(answer(call) for call in make_case(kind, seed, place))
         except Broken as error:
