@@ -356,7 +356,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     measure: MeasureSettings = args.settings.measure
     options = Options(
         steps=measure.steps or RUN_STEPS,
-        repeats=measure.repeats,
+        repeats=measure.repeats or Options.repeats,
         quick=args.quick,
         cold=measure.cold,
         files=tuple(matching_files(measure.files)) if measure.cold and measure.files else (),

@@ -40,8 +40,6 @@ GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
-STEPS = 50
-FEWEST_OWN_STEPS = 20  # per window: a real step varies more than the shipped ones
 LINE_EVERY_S = 15.0
 UNITS = {"": 1} | {
     letter + i: (1024 if i else 1000) ** power
@@ -51,7 +49,7 @@ UNITS = {"": 1} | {
 GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
-SHIPPED_BY_DEFAULT = ("resnet18", "dpn26")
+DEFAULT_MODEL = "resnet18"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -78,7 +76,12 @@ def _add_data_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--python", metavar="PATH", help=PYTHON_HELP)
     p.add_argument("--loader", metavar="FILE.py:FUNCTION", help="make_loader(batch_size)")
     p.add_argument("--data", metavar="FOLDER", help="class folders, instead of --loader")
-    p.add_argument("--workers", type=int, help="of the loader over --data (default: cores - 1)")
+    p.add_argument(
+        "--workers",
+        metavar="LIST",
+        help="num_workers of the loader; more than one, such as 4,8, are timed alone "
+        "(default over --data: cores - 1)",
+    )
     p.add_argument("--batch-sizes", metavar="LIST", help=f"default {GPU_SIZES}; CPU {CPU_SIZES}")
 
 
@@ -110,6 +113,7 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
         help="limit GPU memory to this size, such as 21GiB, to simulate a smaller card",
     )
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
+    p.add_argument("--full", action="store_true", help="print all rows and sections")
     p.add_argument("-o", "--output", default="precision.json", help="session file")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     record_command(p)
@@ -145,13 +149,11 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise ProfileError("Give --loader or --data, not both.")
     if args.step and (args.model or args.framework == "keras"):
         raise ProfileError("--step brings its own model, in torch: leave the other out.")
-    steps = args.settings.measure.steps
-    if args.step and steps is not None and steps < FEWEST_OWN_STEPS:
-        raise ProfileError(f"measure.steps is {steps}: --step needs at least {FEWEST_OWN_STEPS}.")
     check_amount("--seconds", args.seconds)
     check_amount("--lr", args.lr)
-    if args.workers is not None and not 0 <= args.workers <= MOST_WORKERS:
-        raise ProfileError(f"--workers takes a whole number from 0 to {MOST_WORKERS}.")
+    args.workers = _once(split_numbers(args.workers, "--workers"))
+    if not all(0 <= number <= MOST_WORKERS for number in args.workers):
+        raise ProfileError(f"--workers takes whole numbers from 0 to {MOST_WORKERS}.")
     split_numbers(args.batch_sizes, "--batch-sizes")
     read_size(args.memory_limit)
     if args.optimizer not in OPTIMIZERS:
@@ -201,13 +203,13 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
             args.compile,
             measure.seed,
         ),
-        repeats=measure.repeats,
-        steps=measure.steps or STEPS,
-        fewest_steps=FEWEST_OWN_STEPS if args.step else SweepOptions.fewest_steps,
+        rounds=measure.repeats or SweepOptions.rounds,
+        steps=measure.steps,
         seconds=args.seconds or (GPU_SECONDS if gpu else CPU_SECONDS),
         parity_steps=measure.parity_steps or (GPU_PARITY if gpu else CPU_PARITY),
         memory_limit=read_size(args.memory_limit),
         largest=True if args.largest else None,
+        workers=args.workers[1:],
     )
 
 
@@ -235,7 +237,7 @@ def make_jobs(args: argparse.Namespace, backend: Backend) -> tuple[list[str], li
     if args.step:
         return _own_step_job(args, backend)
     if args.loader:
-        make_loader, classes = load_own_loader(args.loader), 10
+        make_loader, classes = load_own_loader(args.loader, args.workers), 10
     else:
         make_loader, data = make_folder_loader(args, backend)
         classes, notes = data.classes, list(data.notes)
@@ -254,7 +256,7 @@ def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str]
     first = read_step(call_user(make, "make_step()"), GIVEN if args.loader or args.data else None)
     notes: list[str] = []
     if args.loader:
-        make_loader = load_own_loader(args.loader)
+        make_loader = load_own_loader(args.loader, args.workers)
     elif isinstance(first, Training) and not args.data:
         brought = first.loader
         # its own batch size, unless others are asked for
@@ -267,12 +269,12 @@ def _own_step_job(args: argparse.Namespace, backend: Backend) -> tuple[list[str]
     return notes, [ModelJob(name, lambda: read_step(make(), GIVEN), make_loader, pairs=False)]
 
 
-def load_own_loader(text: str) -> MakeLoader:
-    """The user's loader as a function of the batch size."""
+def load_own_loader(text: str, workers: tuple[int, ...]) -> MakeLoader:
+    """The user's loader as a function of the batch size, with the first of `workers`."""
     from pipeline_profiler.precision.data_source import make_sized_loader
 
     make = target(text, "the loader")
-    return lambda size: make_sized_loader(make, size)
+    return lambda size: make_sized_loader(make, size, workers[0] if workers else None)
 
 
 def make_folder_loader(args: argparse.Namespace, backend: Backend) -> tuple[MakeLoader, ImageData]:
@@ -283,15 +285,15 @@ def make_folder_loader(args: argparse.Namespace, backend: Backend) -> tuple[Make
         make_torch_loader,
     )
 
-    data = find_data(args.data)
+    data, workers = find_data(args.data), args.workers[0] if args.workers else None
     if args.framework == "keras":
-        return lambda size: make_keras_loader(data, size, args.workers), data
+        return lambda size: make_keras_loader(data, size, workers), data
     pin = backend.device == "cuda"
-    return lambda size: make_torch_loader(data, size, args.workers, pin), data
+    return lambda size: make_torch_loader(data, size, workers, pin), data
 
 
 def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeModel]]:
-    """The user's model, one of the shipped ones by name, or all of them."""
+    """The user's model, or a shipped one by name."""
     if args.framework == "keras":
         from pipeline_profiler.precision.backend_keras import keras_resnet18
 
@@ -301,10 +303,8 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
 
         makers = SHIPPED
     shipped: dict[str, MakeModel] = {name: partial(make, classes) for name, make in makers.items()}
-    if args.model is None:
-        return [(name, make) for name, make in shipped.items() if name in SHIPPED_BY_DEFAULT]
-    if args.model in shipped:
-        return [(args.model, shipped[args.model])]
+    if (name := args.model or DEFAULT_MODEL) in shipped:
+        return [(name, shipped[name])]
     if ":" not in args.model:
         names = ", ".join(shipped)
         raise ProfileError(

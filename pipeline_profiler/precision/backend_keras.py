@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_profiler.precision.trainer import (
     DYNAMIC,
+    LEAD_IN,
     Backend,
     Batch,
     Cell,
@@ -58,6 +59,8 @@ class KerasTrainer(Trainer):
         import keras
 
         super().__init__(device, clock)
+        # without marks of the device a window is timed from one synchronise to the next
+        self.lead_in = 0 if device == "cuda" else LEAD_IN
         self.model: keras.Model
         self.loss: Loss
         self.model, self.loss = model if isinstance(model, tuple) else (model, None)

@@ -1,8 +1,8 @@
 """Images for the precision sweep: a folder read and augmented as training would, or noise.
 
-The dataset is a plain object without torch, so that spawned workers start quickly. A short list of
-files is read several times in one epoch. Both frameworks shuffle, load in parallel and drop the
-partial batch.
+The dataset is a plain object without torch, so that spawned workers start quickly. A list of files
+that is short for the batches in flight is read several times in one epoch. Both frameworks shuffle,
+load in parallel and drop the partial batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = NDArray[np.float32]
 
 SIDE, PADDING = 32, 4
-SHORTEST_EPOCH = 4096
+NOISE_IMAGES = 4096
+PREFETCH = 2  # batches a worker
+EPOCHS_IN_FLIGHT = 4  # an epoch has at least so many times the batches in flight
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
 
@@ -40,6 +42,11 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return self.length
+
+    def repeated(self, least: int) -> ImageFolder:
+        """The dataset with whole passes over its files, until an epoch has `least` samples."""
+        passes = max(1, -(-least // len(self.files)))
+        return ImageFolder(self.files, self.labels, self.side, passes * len(self.files))
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
         from PIL import Image
@@ -66,6 +73,10 @@ class NoiseImages:
     def __len__(self) -> int:
         return self.length
 
+    def repeated(self, least: int) -> NoiseImages:
+        """The dataset with at least so many images."""
+        return NoiseImages(self.classes, self.side, max(self.length, least))
+
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
         # by number, so that every worker and every epoch gives the same picture
         rng = np.random.default_rng(i)
@@ -75,7 +86,7 @@ class NoiseImages:
 
 @dataclass(frozen=True)
 class ImageData:
-    """A dataset, how many classes it has, and what to say about it."""
+    """A dataset, how many classes it has, and notes about it."""
 
     dataset: ImageFolder | NoiseImages
     classes: int
@@ -95,13 +106,13 @@ def find_data(folder: str | None) -> ImageData:
     )
 
 
-def make_noise(reason: str, classes: int = 10, length: int = SHORTEST_EPOCH) -> ImageData:
+def make_noise(reason: str, classes: int = 10, length: int = NOISE_IMAGES) -> ImageData:
     """Random pictures, with the reason."""
     text = f"images are random numbers ({reason}); the loader reads and decodes nothing."
     return ImageData(NoiseImages(classes, SIDE, length), classes, (text,))
 
 
-def read_image_folder(root: Path, side: int = SIDE, shortest: int = SHORTEST_EPOCH) -> ImageData:
+def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
     """Every readable image in the class folders of `root`; ProfileError where there is none."""
     if not root.is_dir():
         raise ProfileError(f"No folder {root}: give --data a folder with one folder per class.")
@@ -113,15 +124,12 @@ def read_image_folder(root: Path, side: int = SIDE, shortest: int = SHORTEST_EPO
         raise ProfileError(f"No images in the class folders of {root}: give --data another folder.")
     classes = sorted({path.parent.name for path in decodable})
     labels = [classes.index(path.parent.name) for path in decodable]
-    times = max(1, -(-shortest // len(decodable)))
     notes = [
         f"data: {len(decodable)} images in {len(classes)} classes of {root.name}, {side}x{side}."
     ]
     if len(paths) > len(decodable):
         notes.append(f"{len(paths) - len(decodable)} files were left out: undecodable.")
-    if times > 1:
-        notes.append(f"The file list is read {times} times per epoch: it is short.")
-    dataset = ImageFolder([str(p) for p in decodable], labels, side, len(decodable) * times)
+    dataset = ImageFolder([str(p) for p in decodable], labels, side, len(decodable))
     return ImageData(dataset, len(classes), tuple(notes))
 
 
@@ -152,6 +160,11 @@ def default_workers() -> int:
     return min(MOST_WORKERS, max(1, usable_cores() - 1))
 
 
+def _least_samples(batch_size: int, workers: int) -> int:
+    """Samples of an epoch that is long for the batches in flight."""
+    return batch_size * max(EPOCHS_IN_FLIGHT * workers * PREFETCH, EPOCHS_IN_FLIGHT)
+
+
 def make_torch_loader(
     data: ImageData, batch_size: int, workers: int | None, pin: bool
 ) -> DataLoader[tuple[Pixels, int]]:
@@ -160,9 +173,10 @@ def make_torch_loader(
     from torch.utils.data import DataLoader
 
     count = default_workers() if workers is None else workers
+    dataset = data.dataset.repeated(_least_samples(batch_size, count))
     order = torch.Generator().manual_seed(0)
     return DataLoader(
-        cast("Dataset[tuple[Pixels, int]]", data.dataset),  # torch asks for __getitem__ alone
+        cast("Dataset[tuple[Pixels, int]]", dataset),  # torch asks for __getitem__ alone
         batch_size,
         shuffle=True,
         num_workers=count,
@@ -178,7 +192,8 @@ def make_keras_loader(data: ImageData, batch_size: int, workers: int | None) -> 
     from pipeline_profiler.precision.backend_keras import import_tensorflow
 
     tf = import_tensorflow()
-    dataset, side = data.dataset, data.dataset.side
+    dataset = data.dataset.repeated(_least_samples(batch_size, workers or default_workers()))
+    side = dataset.side
 
     def load(number: int) -> tuple[Pixels, int]:
         image, label = dataset[int(number)]

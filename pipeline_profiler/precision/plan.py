@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from pipeline_profiler.precision.data_source import DataSource
-from pipeline_profiler.precision.table import LargestBatch, LoaderPass, ProbeResult, Visit
+from pipeline_profiler.precision.estimate import LOOKS
+from pipeline_profiler.precision.table import LargestBatch, Passage, ProbeResult, Window
 from pipeline_profiler.precision.trainer import (
     DYNAMIC,
     Backend,
@@ -18,6 +20,7 @@ from pipeline_profiler.precision.trainer import (
     Trainer,
     is_out_of_memory,
 )
+from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
@@ -43,11 +46,12 @@ class SweepOptions:
     precisions: tuple[str, ...] = ("fp32", "tf32", "fp16", "bf16")
     loss_scales: tuple[str, ...] = (DYNAMIC,)
     recipe: Recipe = field(default_factory=Recipe)
-    repeats: int = 5
-    steps: int = 50
+    rounds: int = LOOKS[-1]  # at most
+    steps: int | None = None  # timed, of a window; None: 9, or 5 where a step is slow
     seconds: float = 150.0
+    gap_s: float = 3.0  # between two windows of a cell: states of the host last a second or two
     parity_steps: int = 20
-    fewest_steps: int = 3  # per window: what the time budget cuts `steps` down to at most
+    workers: tuple[int, ...] = ()  # of further loaders, which are timed alone
     memory_limit: int | None = None  # bytes
     largest: bool | None = None  # find the largest batch; None: where there is a GPU
     largest_limit: int = 65536
@@ -60,7 +64,7 @@ def check_options(options: SweepOptions) -> None:
         raise ProfileError("--batch-sizes takes whole numbers above 0, such as 64,128.")
     if not options.precisions:
         raise ProfileError("--precisions is empty: give some of fp32,tf32,fp16,bf16.")
-    if options.repeats < 1 or options.steps < 1 or options.parity_steps < 1:
+    if min(options.rounds, options.steps or 1, options.parity_steps) < 1:
         raise ProfileError("Repeats, steps and parity steps must be at least 1.")
     for text in options.loss_scales:
         try:
@@ -119,12 +123,12 @@ class SweepState:
     clock: Clock
     progress: ReportProgress
     sources: dict[tuple[str, int], DataSource] = field(default_factory=dict)
+    further: list[DataSource] = field(default_factory=list)  # with other numbers of workers
     probes: dict[Cell, ProbeResult] = field(default_factory=dict)
-    visits: list[Visit | LoaderPass] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
     largest: list[LargestBatch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    done: int = 0
-    total: int = 0
     began: int = 0
     guard: Guard = field(default_factory=Guard)
 
@@ -144,10 +148,10 @@ class SweepState:
         return self.spent_s() > self.options.seconds
 
     def announce(self, text: str) -> None:
-        """One unit of work is about to start."""
+        """One unit of work is about to start; progress is the share of the time budget."""
         self.guard.pulse.doing = text
-        self.progress(self.done, self.total, text)
-        self.done += 1
+        total = math.ceil(self.options.seconds)
+        self.progress(min(int(self.spent_s()), total), total, text)
 
     def job(self, name: str) -> ModelJob:
         """The job of that name."""
@@ -173,10 +177,24 @@ class SweepState:
         if key not in self.sources:
             job = self.job(cell.model)
             self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
+            self._open_further(job, key)
         source = self.sources[key]
         if source.problem:
             raise ProfileError(source.problem)
         return source
+
+    def _open_further(self, job: ModelJob, key: tuple[str, int]) -> None:
+        """The same loader with the other numbers of workers; a reason where it has none."""
+        source = self.sources[key]
+        for workers in self.options.workers if not source.problem else ():
+            rebuilt = module_for(source.loader).rebuild(source.loader, {"workers": workers})
+            if rebuilt is None:
+                self.reasons.append(
+                    "--workers: this loader cannot be rebuilt with other numbers of workers."
+                )
+                return
+            opened = DataSource.open(lambda _, it=rebuilt: it, *key, self.clock, job.pairs)
+            self.further.append(opened)
 
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
