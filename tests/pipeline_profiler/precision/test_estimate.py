@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +22,8 @@ def log_half(interval: Interval) -> float:
 def test_alternating_windows_have_the_plain_interval_of_student() -> None:
     found = estimate.geometric_mean(ALTERNATING)
     assert (found.value, found.n) == (pytest.approx(2), 6)
-    # sd of the logs ln 2 x sqrt(6 / 5), over sqrt(6): 2.5706 x .3100
-    assert log_half(found) == pytest.approx(t_quantile(5) * math.log(2) / math.sqrt(5), rel=1e-9)
-    assert t_quantile(5) == pytest.approx(2.5706, abs=1e-3)
+    # sd of the logs ln 2 x sqrt(6 / 5), over sqrt(6): .3100
+    assert log_half(found) == pytest.approx(2.5706 * 0.3100, rel=1e-3)
 
 
 def test_windows_that_agree_with_their_neighbours_widen_the_interval_twofold() -> None:
@@ -34,9 +32,12 @@ def test_windows_that_agree_with_their_neighbours_widen_the_interval_twofold() -
     assert ratio == pytest.approx(2)
 
 
-def test_later_looks_have_the_level_that_the_stop_rule_leaves_at_95() -> None:
-    found = estimate.geometric_mean(ALTERNATING * 2)
-    assert log_half(found) == pytest.approx(t_quantile(11, 0.04) * math.log(2) / math.sqrt(11))
+@pytest.mark.parametrize(("repeats", "miss"), [(1, 0.05), (2, 0.03), (4, 0.05)])
+def test_only_looks_that_select_narrow_intervals_have_a_level_of_their_own(
+    repeats: int, miss: float
+) -> None:
+    found, df = estimate.geometric_mean(ALTERNATING * repeats), 6 * repeats - 1
+    assert log_half(found) == pytest.approx(t_quantile(df, miss) * math.log(2) / math.sqrt(df))
 
 
 @pytest.mark.parametrize("values", [[], [2.0], [2.0, 8.0]])
@@ -86,4 +87,3 @@ def test_a_cell_stops_at_its_looks_only() -> None:
     assert [estimate.is_inconclusive(of(h)) for h in (0.24, 0.26)] == [False, True]
     assert estimate.windows_to_settle(of(1.1**2 - 1)) == 18  # twice as wide: four times as many
     assert estimate.windows_to_settle(of(0.1)) == estimate.windows_to_settle(of(0.01)) == 0
-    assert np.isclose(estimate.relative_half_width(of(0.04)), 0.04)
