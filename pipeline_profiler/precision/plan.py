@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 
 from pipeline_profiler.precision.data_source import DataSource
@@ -14,6 +15,7 @@ from pipeline_profiler.precision.trainer import (
     DYNAMIC,
     Backend,
     Cell,
+    Loader,
     MakeLoader,
     MakeModel,
     Recipe,
@@ -49,7 +51,7 @@ class SweepOptions:
     rounds: int = LOOKS[-1]  # at most
     steps: int | None = None  # timed, of a window; None: 9, or 5 where a step is slow
     seconds: float = 150.0
-    gap_s: float = 3.0  # between two windows of a cell: states of the host last a second or two
+    gap_s: float = 4.0  # between two windows of a cell: states of the host last a second or two
     parity_steps: int = 20
     workers: tuple[int, ...] = ()  # of further loaders, which are timed alone
     memory_limit: int | None = None  # bytes
@@ -193,13 +195,17 @@ class SweepState:
                     "--workers: this loader cannot be rebuilt with other numbers of workers."
                 )
                 return
-            opened = DataSource.open(lambda _, it=rebuilt: it, *key, self.clock, job.pairs)
-            self.further.append(opened)
+            make = partial(_given, rebuilt)
+            self.further.append(DataSource.open(make, *key, self.clock, job.pairs))
 
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
         job, recipe = self.job(cell.model), self.options.recipe
         return self.backend.new_trainer(job.make_model, cell, recipe)
+
+
+def _given(loader: Loader, batch_size: int) -> Loader:
+    return loader
 
 
 def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from pipeline_profiler.precision.estimate import (
+    MIN_WINDOWS,
     geometric_mean,
     is_inconclusive,
     paired_ratio,
@@ -34,13 +36,14 @@ from pipeline_profiler.precision.table import (
     SourceRecord,
     table_as_dict,
 )
-from pipeline_profiler.precision.trainer import PRECISION_NAMES, Cell
+from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
 MAX_EXCESS = 1.05  # a rate with the loader, over the rate of the loader or of the step alone
 INPUT_BOUND = 1.05  # times the step on preloaded batches
 LAUNCH_BOUND = 1.2  # times as long for twice the batch
 MARK_STEPS = 50
+WINDOW_STEPS = 13  # of a window, the untimed ones included
 ALIKE = 1.03  # precisions that are recommended together differ by less
 
 
@@ -77,21 +80,17 @@ def time_cells(measurement: Measurement) -> dict[Cell, Timing]:
 
 
 def _share_limit(timings: dict[Cell, Timing]) -> dict[Cell, Timing]:
-    """Give the input-bound cells of a source one list of times, where they agree."""
+    """Give the input-bound cells of a source, as far as they agree with the fastest, one list."""
     bound: dict[tuple[str, int], list[Cell]] = {}
     for cell, timing in timings.items():
         if timing.is_input_bound:
             bound.setdefault(cell.source, []).append(cell)
     shared = dict(timings)
     for cells in bound.values():
-        if len(cells) < 2:
-            continue
-        whole = [ms for cell in cells for ms in timings[cell].fed]
-        for cell in cells:
-            others = [ms for other in cells if other != cell for ms in timings[other].fed]
-            apart = unpaired_ratio(timings[cell].fed, others)
-            if apart.low <= 1 <= apart.high:
-                shared[cell] = replace(timings[cell], fed=whole)
+        fastest = min((timings[cell].fed for cell in cells), key=lambda fed: sum(fed) / len(fed))
+        alike = [cell for cell in cells if unpaired_ratio(timings[cell].fed, fastest).low <= 1]
+        whole = [ms for cell in alike for ms in timings[cell].fed]
+        shared |= {cell: replace(timings[cell], fed=whole) for cell in alike}
     return shared
 
 
@@ -164,7 +163,8 @@ def _make_row(
     skipped = sum(len(each.timed.skipped) + each.timed.warmup_skipped for each in windows)
     skipped += probe.skipped + sum(each.skipped for each in passages)
     periods = [ms for window in windows for ms in window.timed.counted_ms]
-    compared = base is not None and base != cell
+    basis = timings[base] if base is not None and base != cell else None
+    speedup = paired_ratio(basis.preloaded, timing.preloaded) if basis else None
     return Row(
         cell,
         probe.status,
@@ -175,15 +175,13 @@ def _make_row(
         preloaded_per_s=preloaded_per_s,
         with_loader_per_s=fed_per_s,
         stall=stall_share(fed, timing.steps) if fed and timing.steps else None,
-        speedup=paired_ratio(timings[base].preloaded, timing.preloaded) if compared else None,
+        speedup=speedup,
         speedup_with_loader=(
-            unpaired_ratio(timings[base].fed, fed)
-            if compared and timings[base].fed and fed
-            else None
+            unpaired_ratio(basis.fed, fed) if basis and basis.fed and fed else None
         ),
         is_input_bound=timing.is_input_bound,
         is_launch_bound=_is_launch_bound(cell, timings),
-        needed_s=_needed_s(step_ms, geometric_mean(fed) if fed else None, probe, source),
+        needed_s=_needed_s(speedup, step_ms, geometric_mean(fed) if fed else None, probe, source),
         epoch_s=epoch / fed_per_s.value if epoch and fed_per_s else None,
         peak_bytes=probe.peak_bytes,
         peak_how=probe.peak_how,
@@ -213,10 +211,11 @@ def _is_launch_bound(cell: Cell, timings: Mapping[Cell, Timing]) -> bool:
     ratio = paired_ratio(
         timings[replace(cell, batch_size=larger)].preloaded, timings[cell].preloaded
     )
-    return ratio is not None and ratio.value < LAUNCH_BOUND
+    return ratio is not None and not is_inconclusive(ratio) and ratio.value < LAUNCH_BOUND
 
 
 def _needed_s(
+    speedup: Interval | None,
     step_ms: Interval | None,
     fed_ms: Interval | None,
     probe: ProbeResult,
@@ -224,10 +223,12 @@ def _needed_s(
 ) -> float:
     """Seconds of more windows and passages that make an inconclusive row conclusive."""
     needed = 0.0
-    if step_ms is not None and is_inconclusive(step_ms):
-        needed += windows_to_settle(step_ms) * (probe.setup_s + 13 * step_ms.value / 1e3)
+    wide = [each for each in (speedup, step_ms) if each is not None and is_inconclusive(each)]
+    if wide and step_ms is not None:
+        windows = max(map(windows_to_settle, wide))
+        needed += windows * (probe.setup_s + WINDOW_STEPS * step_ms.value / 1e3)
     if fed_ms is not None and source is not None and is_inconclusive(fed_ms):
-        batches = max(8, 2 * source.in_flight, source.epoch_batches or 0)
+        batches = max(WINDOW_STEPS, 2 * source.in_flight, source.epoch_batches or 0)
         needed += windows_to_settle(fed_ms) * (probe.setup_s + batches * fed_ms.value / 1e3)
     return needed
 
@@ -266,27 +267,30 @@ def _make_loader_rows(measurement: Measurement) -> Iterator[LoaderRow]:
 
 def find_crossings(rows: Sequence[Row], table: PrecisionTable) -> list[Crossing]:
     """Where each precision begins to need more than the loader delivers, by batch size."""
-    kinds: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    kinds: dict[tuple[str, str, str], list[tuple[int, float, float]]] = {}
     for row in rows:
         loader = table.loader_of(row.cell)
         if row.preloaded_per_s and loader and not row.tiny:
             kind = row.cell.model, row.cell.precision, row.cell.loss_scale
-            excess = math.log(row.preloaded_per_s.value / loader.alone_per_s.value)
-            kinds.setdefault(kind, []).append((row.cell.batch_size, excess))
-    return [
-        Crossing(*kind, _cross(sorted(points)), sorted(points)[0][1] > 0)
-        for kind, points in kinds.items()
-    ]
+            needed, delivered = row.preloaded_per_s.value, loader.alone_per_s.value
+            kinds.setdefault(kind, []).append((row.cell.batch_size, needed, needed / delivered))
+    return [Crossing(*kind, *_cross(sorted(points))) for kind, points in kinds.items()]
 
 
-def _cross(points: Sequence[tuple[float, float]]) -> float | None:
-    """The size where the excess passes 0, on a logarithmic scale; None where it does not."""
-    if points[0][1] > 0:
-        return points[0][0]
-    for (size, below), (next_size, above) in zip(points, points[1:], strict=False):
-        if above > 0:
-            return float(size * (next_size / size) ** (-below / (above - below)))
-    return None
+def _cross(points: Sequence[tuple[int, float, float]]) -> tuple[float | None, float, bool]:
+    """Batch size and needed rate where need over supply passes 1, on logarithmic scales.
+
+    The last value is True where it is above 1 at the smallest size.
+    """
+    size, needed, ratio = points[0]
+    if ratio > 1:
+        return size, needed, True
+    for (size, needed, below), (next_size, next_needed, above) in pairwise(points):
+        if above > 1:
+            share = math.log(1 / below) / math.log(above / below)
+            crossed = size * (next_size / size) ** share
+            return crossed, needed * (next_needed / needed) ** share, False
+    return None, points[-1][1], False
 
 
 def needed_workers(row: Row, loader: LoaderRow | None) -> int | None:
@@ -309,14 +313,27 @@ def format_times(ratio: Interval) -> str:
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
-    """The row with the highest throughput of the training step among the conclusive ones."""
+    """The row with the highest throughput on preloaded batches; conclusive rows come first.
+
+    A fixed loss scale is a variant of FP16: it is not chosen where another row was measured.
+    """
     measured = [
-        row
+        (
+            not is_inconclusive(_deciding(row)),
+            row.cell.loss_scale in ("", DYNAMIC),
+            row.preloaded_per_s.value,
+            row,
+        )
         for row in rows
         if row.status == "ok" and row.preloaded_per_s and not row.tiny and not row.error
     ]
-    sound = [row for row in measured if row.step_ms and not is_inconclusive(row.step_ms)]
-    return max(sound or measured, key=lambda row: row.preloaded_per_s.value, default=None)  # type: ignore[union-attr]
+    return max(measured, key=lambda rank: rank[:3])[3] if measured else None
+
+
+def _deciding(row: Row) -> Interval:
+    """The figure that a recommendation rests on: the ratio to FP32, without one the step."""
+    nothing = Interval(math.nan, -math.inf, math.inf)
+    return row.speedup or row.step_ms or nothing
 
 
 def write_answer(table: PrecisionTable, model: str) -> list[str]:
@@ -327,9 +344,13 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
         return [f"{model}: no row could be measured."]
     at = f"at batch {best.cell.batch_size}"
     feeding = _describe_feeding(table, best)
-    if best.step_ms is not None and is_inconclusive(best.step_ms):
+    if is_inconclusive(_deciding(best)):
+        number = _deciding(best).n
+        why = "differ by more than 25%"
+        if number < MIN_WINDOWS:
+            why = f"are {number}, and an interval needs {MIN_WINDOWS}"
         return [
-            f"Inconclusive: the windows of {best.cell.name} {at} differ by more than 25%; about "
+            f"Inconclusive: the windows of {best.cell.name} {at} {why}; about "
             f"{best.needed_s:.0f} s more would settle it (`--seconds`)."
         ]
     if best.cell.precision == "fp32" or best.speedup is None:
@@ -344,10 +365,11 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
             return [f"{best.cell.name} {at}: {rate} samples/s on preloaded batches; no FP32 row.",
                     *feeding]  # fmt: skip
         return [f"Use FP32 {at} ({rate} samples/s on preloaded batches): {slower}.", *feeding]
+    if best.speedup.low <= 1:
+        slower = f"{best.cell.name} is not faster beyond the noise: {format_times(best.speedup)}"
+        return [f"Stay with FP32 {at}: {slower}.", *feeding]
     names = " or ".join(row.cell.name for row in _equals(rows, best))
     gain = f"{format_times(best.speedup)} the throughput of FP32 on preloaded batches"
-    if best.speedup.low <= 1:
-        return [f"{names} {at} is not faster than FP32 beyond the noise: {gain}.", *feeding]
     through = best.speedup_with_loader
     if through is not None and through.low <= 1 and best.is_input_bound:
         head = f"Fix the loader first: {names} {at} would have {gain}"
@@ -365,7 +387,7 @@ def _equals(rows: Sequence[Row], best: Row) -> list[Row]:
         and row.preloaded_per_s
         and best.preloaded_per_s
         and row.preloaded_per_s.value * ALIKE > best.preloaded_per_s.value
-        and row.cell.loss_scale in ("", "dynamic")
+        and row.cell.loss_scale in ("", DYNAMIC)
     ]
     return sorted(alike or [best], key=lambda row: -row.preloaded_per_s.value)  # type: ignore[union-attr]
 
@@ -397,11 +419,12 @@ def _describe_feeding(table: PrecisionTable, best: Row) -> list[str]:
 
 
 def format_rate(rate: Interval | None) -> str:
-    """'1,840 (±2%)' or '1,840'."""
+    """'1,840 ±2%' or '1,840'."""
     if rate is None:
         return "n/a"
     width = relative_half_width(rate)
-    end = f" (±{width:.0%})" if math.isfinite(width) else ""
+    shown = ">100%" if width > 1 else f"{width:.0%}"
+    end = f" ±{shown}" if math.isfinite(width) else ""
     return f"{format_number(rate.value)}{end}"
 
 
@@ -417,7 +440,7 @@ def write_sentences(table: PrecisionTable) -> list[str]:
     return [
         *answers,
         *list_errors(table.rows),
-        *list_crossings(table),
+        *(text for model in models for text in list_crossings(table, model)),
         *list_launch_bound(table.rows),
         *list_problems(table.rows),
         *describe_largest(table.measurement.largest),
@@ -435,30 +458,33 @@ def list_errors(rows: Sequence[Row]) -> Iterator[str]:
             )
 
 
-def list_crossings(table: PrecisionTable) -> Iterator[str]:
-    """One line a model: from which batch size the loader limits each precision."""
-    by_model: dict[str, list[str]] = {}
+def list_crossings(table: PrecisionTable, model: str) -> Iterator[str]:
+    """From which batch size the loader limits each precision of a model."""
+    parts = []
     for crossing in table.crossings:
-        name = Cell(crossing.model, 0, crossing.precision, crossing.loss_scale).name
-        where = "never" if crossing.batch_size is None else (
-            f"at every size from {crossing.batch_size:.0f}" if crossing.at_smallest
-            else f"from batch ~{crossing.batch_size:.0f}"
-        )  # fmt: skip
-        by_model.setdefault(crossing.model, []).append(f"{name} {where}")
-    for model, parts in by_model.items():
-        yield f"crossing ({model} needs more than the loader delivers): {', '.join(parts)}"
+        if crossing.model != model:
+            continue
+        name = Cell(model, 0, crossing.precision, crossing.loss_scale).name
+        size = crossing.batch_size
+        where = (
+            "never"
+            if size is None
+            else f"from batch {'' if crossing.at_smallest else '~'}{size:.0f}"
+        )
+        parts.append(f"{name} {where}")
+    if parts:
+        yield f"crossing: {model} needs more than the loader delivers: {', '.join(parts)}"
 
 
 def list_launch_bound(rows: Sequence[Row]) -> Iterator[str]:
-    """The cells where a larger batch costs nothing."""
-    by_batch: dict[tuple[str, int], list[str]] = {}
-    for row in rows:
-        if row.is_launch_bound:
-            by_batch.setdefault(row.cell.source, []).append(row.cell.name)
-    for (_, size), names in by_batch.items():
+    """One line with the cells where a larger batch costs nothing."""
+    bound = [
+        f"{row.cell.name} at batch {row.cell.batch_size}" for row in rows if row.is_launch_bound
+    ]
+    if bound:
         yield (
-            f"launch-bound: {', '.join(names)} at batch {size} (twice the batch takes about as "
-            "long): use a larger batch or --compile"
+            f"launch-bound (twice the batch takes about as long): {', '.join(bound)}; use a larger "
+            "batch or --compile"
         )
 
 

@@ -225,13 +225,15 @@ class LoaderRow:
 class Crossing:
     """The batch size from which a precision needs more than the loader delivers.
 
-    None: at no measured size. `at_smallest`: at the smallest measured size already.
+    None: at no measured size. `per_s`: samples/s that it needs there. `at_smallest`: at the
+    smallest measured size already.
     """
 
     model: str
     precision: str
     loss_scale: str
     batch_size: float | None
+    per_s: float
     at_smallest: bool
 
 
@@ -306,10 +308,10 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
         _read(Recipe, data["recipe"]),
         data["flags"],
         [_read(ProbedCell, cell | _losses(cell)) for cell in data["cells"]],
-        [_read(SourceRecord, source) for source in data.get("sources", ())],
+        [_read(SourceRecord, source) for source in data["sources"]],
         [_read(LargestBatch, largest) for largest in data["largest"]],
-        [_read(Window, window) for window in data.get("windows", ())],
-        [_read(Passage, passage) for passage in data.get("passages", ())],
+        [_read(Window, window) for window in data["windows"]],
+        [_read(Passage, passage) for passage in data["passages"]],
         data.get("cores", 0),
     )
 

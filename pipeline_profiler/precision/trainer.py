@@ -454,6 +454,7 @@ class NoStep(Trainer):
     """Stands in for a trainer where the loader is alone: a step does nothing."""
 
     def place(self, batch: Batch) -> Batch:
+        """The batch, where it is."""
         return batch
 
     def step(self, batch: Batch) -> None:
@@ -463,4 +464,5 @@ class NoStep(Trainer):
         """Nothing runs."""
 
     def peak_memory(self, batch: Batch) -> PeakMemory:
+        """Nothing to measure."""
         return PeakMemory(None, "not measured: no step")

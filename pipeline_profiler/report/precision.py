@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pipeline_profiler.precision.estimate import is_inconclusive
@@ -33,7 +34,12 @@ from pipeline_profiler.precision.table import (
     Row,
     measurement_from_dict,
 )
-from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, name_precision
+from pipeline_profiler.precision.trainer import (
+    DYNAMIC,
+    OWN_OPTIMIZER,
+    PRECISION_NAMES,
+    name_precision,
+)
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.section import Section
@@ -90,9 +96,9 @@ def to_screen(session: Session) -> str:
     notes = [
         *_list_uncertain(table.rows),
         *list_problems(table.rows),
-        *describe_largest(table.measurement.largest),
+        *describe_largest([each for each in table.measurement.largest if each.model == models[0]]),
         *list_loaders(table, best),
-        *list_crossings(table),
+        *list_crossings(table, models[0]),
         *list_launch_bound(table.rows),
         *_compare_losses(table.rows, best),
         *(write_answer(table, model)[0] for model in models[1:]),
@@ -125,40 +131,36 @@ def _describe_run(table: PrecisionTable, best: Row) -> str:
 
 
 SCREEN_HEAD = (
-    ("precision", "", "FP32 /", "throughput, samples/s", "", "data", "time per", "peak", "loss",
+    ("precision", "step", "FP32 /", "preloaded", "with loader", "data", "time per", "peak", "loss",
      "AMP"),
-    ("", "step", "step", "preloaded", "with loader", "stall", "epoch", "memory", "accuracy",
-     "skipped"),
+    ("", "", "step", "samples/s", "samples/s", "stall", "epoch", "memory", "accuracy", "skipped"),
 )  # fmt: skip
 
 
 def _screen_table(table: PrecisionTable, best: Row) -> list[str]:
     """Two lines of head, then a row for each cell with the model and batch size of the best."""
     rows = [row for row in table.rows if row.cell.source == best.cell.source and not row.tiny]
-    cells = [*SCREEN_HEAD, *(_screen_row(row) for row in rows)]
-    # the first head spans two columns
-    widths = [
-        max(len(line[i]) for line in cells if line is not SCREEN_HEAD[0] or i != 3)
-        for i in range(len(SCREEN_HEAD[0]))
-    ]
-    lines = []
-    for line in cells:
-        text = "".join(
-            "" if line is SCREEN_HEAD[0] and i == 4
-            else cell.ljust(width + 2 + (widths[4] + 2) * (line is SCREEN_HEAD[0] and i == 3))
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )  # fmt: skip
-        lines.append(text.rstrip())
-    return lines
+    lines = [*SCREEN_HEAD, *(_screen_row(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for gap in ("  ", " "):
+        text = [
+            gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        if max(map(len, text)) <= WIDTH:
+            break
+    return text
 
 
 def _screen_row(row: Row) -> tuple[str, ...]:
+    scale = "" if row.cell.loss_scale in ("", DYNAMIC) else f" x{row.cell.loss_scale}"
+    name = PRECISION_NAMES.get(row.cell.precision, row.cell.precision) + scale
     if row.status != "ok":
-        word = {"oom": "out of memory"}.get(row.status, row.status)
-        return (row.cell.name, word, *[""] * (len(SCREEN_HEAD[0]) - 2))
+        word = {"oom": "no memory"}.get(row.status, row.status)
+        return (name, word, *[""] * (len(SCREEN_HEAD[0]) - 2))
     last = row.marks[-1] if row.marks else None
     return (
-        row.cell.name,
+        name,
         f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
         f"{row.speedup.value:.2f}x" if row.speedup else "",
         format_rate(row.preloaded_per_s),
@@ -172,9 +174,11 @@ def _screen_row(row: Row) -> tuple[str, ...]:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """'6.9 s', '12 min'."""
+    """'33 ms', '6.9 s', '12 min'."""
     if seconds is None:
         return "n/a"
+    if seconds < 1:
+        return f"{format_number(1e3 * seconds)} ms"
     return f"{seconds / 60:,.0f} min" if seconds >= 600 else f"{format_number(seconds)} s"
 
 
@@ -435,7 +439,7 @@ def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: i
     stroke = f'stroke="{colour}" stroke-width="1.6"'
     shapes: list[Markup] = []
     points = [(row, row.preloaded_per_s) for row in rows if row.preloaded_per_s]
-    for (row, rate), (next_row, next_rate) in zip(points, points[1:], strict=False):
+    for (row, rate), (next_row, next_rate) in pairwise(points):
         x, next_x = axes.x(row.cell.batch_size), axes.x(next_row.cell.batch_size)
         shapes.append(line(x, axes.y(rate.value), next_x, axes.y(next_rate.value), stroke))
     for row, rate in points:
@@ -454,30 +458,16 @@ def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: i
         if fed := row.with_loader_per_s:
             words = f"{at}, with the loader: {format_rate(fed)} samples/s"
             shapes.append(dot(x, axes.y(fed.value), 4.5, colour, words, hollow=True))
-    cell = rows[0].cell
+    kind = rows[0].cell.model, rows[0].cell.precision, rows[0].cell.loss_scale
     for crossing in table.crossings:
-        kind = crossing.model, crossing.precision, crossing.loss_scale
-        if kind != (cell.model, cell.precision, cell.loss_scale) or crossing.at_smallest:
-            continue
-        if crossing.batch_size is not None:
-            loader = table.loader_of(rows[-1].cell)
-            if loader:
-                words = f"{name} needs more than the loader delivers from batch {crossing.batch_size:.0f}"
-                y = axes.y(_rate_at(points, crossing.batch_size))
-                shapes.append(dot(axes.x(crossing.batch_size), y, 6, "currentColor", words))
+        own = (crossing.model, crossing.precision, crossing.loss_scale) == kind
+        if own and crossing.batch_size is not None:
+            words = f"{name} is input-bound from batch {crossing.batch_size:.0f}"
+            x, y = axes.x(crossing.batch_size), axes.y(crossing.per_s)
+            shapes.append(dot(x, y, 6, "currentColor", words))
     y = TOP + 8 + 18 * number
     shapes += [line(RIGHT + 14, y, RIGHT + 34, y, stroke), text(RIGHT + 40, y + 4, name)]
     return shapes
-
-
-def _rate_at(points: Sequence[tuple[Row, Interval]], size: float) -> float:
-    """The rate of the line at a batch size, linear in its logarithm."""
-    for (row, rate), (next_row, next_rate) in zip(points, points[1:], strict=False):
-        low, high = row.cell.batch_size, next_row.cell.batch_size
-        if low <= size <= high:
-            share = math.log(size / low) / math.log(high / low)
-            return rate.value + share * (next_rate.value - rate.value)
-    return points[-1][1].value
 
 
 def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> list[Markup]:

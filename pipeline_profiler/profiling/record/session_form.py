@@ -147,11 +147,16 @@ SCALE: dict[str, Form] = {"loss_scale": text}
 SOURCE: dict[str, Form] = {
     "model": text,
     "batch_size": whole(1),
-    "kept": COUNT,
+    "preloaded": COUNT,
     "problem": text,
     "kind": maybe(text),
     **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
     "pin_memory": maybe(flag),
+}
+EPOCH: dict[str, Form] = {
+    "epoch_batches": maybe(COUNT),
+    "in_flight": COUNT,
+    "whole_epochs": flag,
 }
 PROBED = fields_of(
     {
@@ -169,25 +174,31 @@ PROBED = fields_of(
         **dict.fromkeys(("skipped", "graphs"), COUNT),
     },
 )
-PASS = fields_of(
-    {"block": COUNT, "model": text, "batch_size": whole(1), "batches": COUNT, "elapsed_ms": number}
+PASSAGE = fields_of(
+    {
+        **dict.fromkeys(("model", "precision", "loss_scale"), text),
+        "batch_size": whole(1),
+        "batches": whole(1),
+        **dict.fromkeys(("workers", "round"), COUNT),
+        "elapsed_ms": number,
+    },
+    {"begin_s": number, "start_ms": maybe(number), "skipped": COUNT},
 )
 WINDOW = fields_of(
     {
-        "arm": text,
-        "cell": fields_of(CELL, SCALE),
-        **dict.fromkeys(("period_ms", "wait_ms"), several(number)),
+        **CELL,
+        "period_ms": several(number),
         "elapsed_ms": number,
-        **dict.fromkeys(("block", "steps", "recompiled"), COUNT),
+        **dict.fromkeys(("round", "steps", "recompiled"), COUNT),
     },
-    {"skipped": several(COUNT), "warmup_skipped": COUNT, "warmup_s": number},
+    {
+        **SCALE,
+        "begin_s": number,
+        "skipped": several(COUNT),
+        "warmup_skipped": COUNT,
+        "warmup_s": number,
+    },
 )
-
-
-def _visit(value: object, at: str) -> None:
-    """A window of a cell, or (arm L) a pass over a loader alone."""
-    form = PASS if isinstance(value, dict) and value.get("arm") == "L" else WINDOW
-    form(value, at)
 
 
 PRECISION = fields_of(
@@ -205,7 +216,7 @@ PRECISION = fields_of(
         ),
         "flags": by_name(by_name(anything)),
         "cells": several(PROBED),
-        "feeds": several(fields_of(SOURCE)),
+        "sources": several(fields_of(SOURCE, EPOCH)),
         "largest": several(
             fields_of(
                 {**{k: CELL[k] for k in ("model", "precision")}, "batch_size": COUNT,
@@ -213,8 +224,10 @@ PRECISION = fields_of(
                 {"trouble": several(text)},
             )
         ),
-        "visits": several(_visit),
-    }
+        "windows": several(WINDOW),
+        "passages": several(PASSAGE),
+    },
+    {"cores": COUNT},
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def swept(ms: float, setup_ms: float = 0.0, **options: Any) -> tuple[Session, fl
     """The session of four cells, and the seconds that the clock moved."""
     clock = FakeClock()
     began = clock()
-    chosen = {"batch_sizes": SIZES, "precisions": PRECISIONS, "steps": 50, "repeats": 5} | options
+    chosen = {"batch_sizes": SIZES, "precisions": PRECISIONS, "rounds": 12} | options
     session = measure_precisions(
         SimulatedBackend(clock, ms, setup_ms),
         [job(make_loader=lambda size: SimulatedLoader(clock, size))],
