@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.precision.estimate import (
+    LOOKS,
     MIN_WINDOWS,
     geometric_mean,
     is_inconclusive,
@@ -225,11 +226,12 @@ def _needed_s(
     needed = 0.0
     wide = [each for each in (speedup, step_ms) if each is not None and is_inconclusive(each)]
     if wide and step_ms is not None:
-        windows = max(map(windows_to_settle, wide))
+        windows = min(LOOKS[-1], max(map(windows_to_settle, wide)))
         needed += windows * (probe.setup_s + WINDOW_STEPS * step_ms.value / 1e3)
     if fed_ms is not None and source is not None and is_inconclusive(fed_ms):
         batches = max(WINDOW_STEPS, 2 * source.in_flight, source.epoch_batches or 0)
-        needed += windows_to_settle(fed_ms) * (probe.setup_s + batches * fed_ms.value / 1e3)
+        passages = min(LOOKS[-1], windows_to_settle(fed_ms))
+        needed += passages * (probe.setup_s + batches * fed_ms.value / 1e3)
     return needed
 
 

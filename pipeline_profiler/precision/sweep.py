@@ -64,7 +64,7 @@ STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a s
 TINY_STEPS = 1  # a step of FP16 on a CPU takes seconds
 WARM_STEPS = 2
 PROBE_SHARE = 0.25  # of the budget: the first visit of one row ends there, after two steps at least
-PASSAGE_SHARE = 0.5  # of the time left: whole epochs are taken where they fit in it
+PASSAGE_SHARE = 0.3  # of the time left: whole epochs are taken where they fit in it
 LARGEST_SHARE = 0.2  # of the budget: left for the search of the largest batch where there is one
 MARGIN = 0.9  # of the time left is planned with: a busy machine makes later steps slower
 MAX_PAUSE_S = 2.0  # until the workers have filled their queues
@@ -106,12 +106,16 @@ def loader_s(source: DataSource, batch_s: float) -> float:
 def least_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
     """Seconds that these cells take in the fewest rounds."""
     rounds = min(MIN_WINDOWS, sweep.options.rounds)
+    return rounds * (sum(window_s(sweep, cell) for cell in cells) + passages_s(sweep, cells))
+
+
+def passages_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
+    """Seconds of one passage of each cell and of each loader alone."""
     opened = {cell.source for cell in cells}
     alone = [source for key, source in sweep.sources.items() if key in opened]
     alone += [source for source in sweep.further if (source.model, source.batch_size) in opened]
-    return rounds * (
-        sum(window_s(sweep, cell) + passage_s(sweep, cell) for cell in cells)
-        + sum(loader_s(source, source.batch_s) for source in alone)
+    return sum(passage_s(sweep, cell) for cell in cells) + sum(
+        loader_s(source, source.batch_s) for source in alone
     )
 
 
@@ -170,7 +174,7 @@ def choose_passages(sweep: SweepState) -> None:
     known = [source for source in sweep.sources.values() if source.epoch_batches]
     for source in sorted(known, key=lambda each: each.epoch_batches or 0):
         source.whole_epochs = True
-        too_long = least_s(sweep, live) > PASSAGE_SHARE * left_s(sweep)
+        too_long = MIN_WINDOWS * passages_s(sweep, live) > PASSAGE_SHARE * left_s(sweep)
         needed = source.in_flight + source.passage_batches
         source.whole_epochs = (source.epoch_batches or 0) <= needed or not too_long
         if 0 < (source.epoch_batches or 0) < 4 * source.in_flight:
