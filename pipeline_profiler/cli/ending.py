@@ -86,7 +86,7 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
     if args.json:
         text = to_json(session)
     elif "precision" in session.results:
-        text = to_text(session) if args.full else precision.to_screen(session)
+        text = to_text(session) if args.full else precision.precision_screen(session)
     else:
         text = to_screen(session)
     text = text.rstrip("\n")

@@ -10,7 +10,7 @@ from itertools import product
 
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.estimate import LOOKS
-from pipeline_profiler.precision.table import LargestBatch, Passage, ProbeResult, Window
+from pipeline_profiler.precision.table import CellWindow, LargestBatch, Passage, ProbeResult
 from pipeline_profiler.precision.trainer import (
     DYNAMIC,
     Backend,
@@ -127,7 +127,7 @@ class SweepState:
     sources: dict[tuple[str, int], DataSource] = field(default_factory=dict)
     further: list[DataSource] = field(default_factory=list)  # with other numbers of workers
     probes: dict[Cell, ProbeResult] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)
+    windows: list[CellWindow] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
     largest: list[LargestBatch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)

@@ -35,11 +35,11 @@ from pipeline_profiler.precision.plan import (
 )
 from pipeline_profiler.precision.summary import as_results, summarise, time_cells
 from pipeline_profiler.precision.table import (
+    CellWindow,
     LargestBatch,
     Measurement,
     ProbedCell,
     ProbeResult,
-    Window,
 )
 from pipeline_profiler.precision.trainer import (
     LEAD_IN,
@@ -571,7 +571,7 @@ def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
             trainer.lead_in = 0
         window = time_window(trainer, batches, window_steps(sweep, cell), warmup, sweep.clock)
         recompiled = trainer.graphs() - compiled
-        sweep.windows.append(Window(cell, number, begin_s, window, recompiled))
+        sweep.windows.append(CellWindow(cell, number, begin_s, window, recompiled))
         return ProbeResult()
 
     _guard_cells(sweep, [cell], work)

@@ -46,7 +46,7 @@ class ProbedCell:
 
 
 @dataclass(frozen=True)
-class Window:
+class CellWindow:
     """One window of a cell on preloaded batches; `recompiled` counts graphs made inside it.
 
     `begin_s`: seconds since the sweep began.
@@ -134,11 +134,11 @@ class Measurement:
     cells: Sequence[ProbedCell] = ()
     sources: Sequence[SourceRecord] = ()
     largest: Sequence[LargestBatch] = ()
-    windows: Sequence[Window] = ()
+    windows: Sequence[CellWindow] = ()
     passages: Sequence[Passage] = ()
     cores: int = 0  # that this process may use
 
-    def windows_of(self, cell: Cell) -> list[Window]:
+    def windows_of(self, cell: Cell) -> list[CellWindow]:
         """The timed windows of one cell, in order of measurement."""
         return [window for window in self.windows if window.cell == cell]
 
@@ -310,7 +310,7 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
         [_read(ProbedCell, cell | _losses(cell)) for cell in data["cells"]],
         [_read(SourceRecord, source) for source in data["sources"]],
         [_read(LargestBatch, largest) for largest in data["largest"]],
-        [_read(Window, window) for window in data["windows"]],
+        [_read(CellWindow, window) for window in data["windows"]],
         [_read(Passage, passage) for passage in data["passages"]],
         data.get("cores", 0),
     )

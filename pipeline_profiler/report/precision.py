@@ -78,7 +78,7 @@ def precision_sections(session: Session) -> list[Section]:
 # ---- the screen ----
 
 
-def to_screen(session: Session) -> str:
+def precision_screen(session: Session) -> str:
     """The answer, a row for each precision at the best batch size, and what limits them.
 
     At most MAX_LINES lines of WIDTH columns, whatever the number of models and batch sizes.

@@ -24,6 +24,7 @@ from pipeline_profiler.precision.summary import (
     summarise,
 )
 from pipeline_profiler.precision.table import (
+    CellWindow,
     LargestBatch,
     LossMark,
     Measurement,
@@ -31,7 +32,6 @@ from pipeline_profiler.precision.table import (
     ProbedCell,
     ProbeResult,
     SourceRecord,
-    Window,
     measurement_as_dict,
     measurement_from_dict,
     table_as_dict,
@@ -56,10 +56,10 @@ def probed(precision: str, batch_size: int = 100, **changes: Any) -> ProbedCell:
     return ProbedCell(Cell("net", batch_size, precision, scale), probe)
 
 
-def windows(of: ProbedCell, ms: Sequence[float]) -> list[Window]:
+def windows(of: ProbedCell, ms: Sequence[float]) -> list[CellWindow]:
     """A window a round, each of three steps and one that AMP skipped."""
     return [
-        Window(of.cell, n, float(n), TimedWindow([each, 9e3, each, each], 0.0, 4, [1]))
+        CellWindow(of.cell, n, float(n), TimedWindow([each, 9e3, each, each], 0.0, 4, [1]))
         for n, each in enumerate(ms)
     ]
 
@@ -73,7 +73,7 @@ def passages(
     return [Passage(*names, workers, n, float(n), 10, 10 * each, 50.0) for n, each in enumerate(ms)]
 
 
-def measurement(cells: Sequence[ProbedCell], times: Sequence[Window | Passage]) -> Measurement:
+def measurement(cells: Sequence[ProbedCell], times: Sequence[CellWindow | Passage]) -> Measurement:
     sizes = dict.fromkeys(probed.cell.batch_size for probed in cells)
     return Measurement(
         "torch",
@@ -83,7 +83,7 @@ def measurement(cells: Sequence[ProbedCell], times: Sequence[Window | Passage]) 
         sources=[
             SourceRecord("net", size, 4, "", "torch", 2, 2, None, 10, 4, True) for size in sizes
         ],
-        windows=[each for each in times if isinstance(each, Window)],
+        windows=[each for each in times if isinstance(each, CellWindow)],
         passages=[each for each in times if isinstance(each, Passage)],
         cores=8,
     )
@@ -143,7 +143,7 @@ def test_outside_whole_epochs_a_batch_bears_its_share_of_the_epochs_start() -> N
 
 def test_precisions_that_the_loader_limits_share_one_rate_unless_they_differ() -> None:
     cells = [probed(name) for name in ("fp32", "bf16", "fp16")]
-    times: list[Window | Passage] = []
+    times: list[CellWindow | Passage] = []
     for cell, step, fed in zip(cells, (20.0, 10.0, 5.0), (95.0, 96.0, 150.0), strict=True):
         times += [*windows(cell, around(step)), *passages(cell, around(fed))]
     rows = summarise(measurement(cells, times)).rows
@@ -219,7 +219,7 @@ def test_the_answer_names_the_precision_its_gain_and_the_loader(
 def answer(steps: dict[str, Sequence[float]], fed: float | None = None) -> list[str]:
     """The sentences of precisions with these windows and, with `fed`, passages of that time."""
     cells = [probed(name) for name in steps]
-    times: list[Window | Passage] = []
+    times: list[CellWindow | Passage] = []
     for cell in cells:
         times += windows(cell, steps[cell.cell.precision])
         times += passages(cell, around(fed)) if fed else []
@@ -252,7 +252,7 @@ def test_the_answer_where_no_precision_helps() -> None:
 
 def test_a_crossing_lies_where_the_need_passes_the_supply() -> None:
     cells = [probed("fp32", size) for size in (100, 200, 400)]
-    times: list[Window | Passage] = []
+    times: list[CellWindow | Passage] = []
     for cell, step in zip(cells, (100.0, 100.0, 100.0), strict=True):
         size = cell.cell.batch_size  # needs 1,000, 2,000 and 4,000 samples/s
         times += [*windows(cell, around(step)), *passages(None, around(size / 2.8), size)]

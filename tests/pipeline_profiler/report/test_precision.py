@@ -78,7 +78,7 @@ def test_every_line_of_the_table_has_every_column(session: Session) -> None:
 
 def screen(data: Measurement) -> list[str]:
     saved = Session(results=plain(as_results(summarise(data))))
-    return precision.to_screen(saved).splitlines()
+    return precision.precision_screen(saved).splitlines()
 
 
 def test_the_screen_answers_first_and_has_a_row_for_each_precision() -> None:
