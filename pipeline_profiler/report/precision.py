@@ -51,6 +51,7 @@ HEAD = (
     *("model", "batch", "precision", "step", "p95", "FP32 / step", "preloaded, samples/s"),
     *("with the loader", "data stall", "time per epoch", "peak memory", "skipped", "loss"),
 )
+LOADER_HEAD = ("model", "batch", "num_workers", "samples/s", "samples/s a worker", "epoch start")
 WIDTH = 100  # columns of the screen
 MAX_LINES = 20
 
@@ -67,9 +68,11 @@ def precision_sections(session: Session) -> list[Section]:
     if table is None:
         return []
     rows = tuple(format_row(row) for row in table.rows)
-    lines = (*table.sentences, *list_loaders(table), explain_columns(table))
+    lines = (*table.sentences[1:], explain_columns(table))  # the first one is the verdict
+    loaders = tuple(format_loader(row) for row in table.loaders)
     return [
         Section("Precision", lines, HEAD, rows, partial(draw_rates, table)),
+        *([Section("Loader alone", (), LOADER_HEAD, loaders)] if loaders else []),
         *curves(table),
         Section("What the precisions mean here", tuple(describe_flags(table))),
     ]
@@ -97,7 +100,7 @@ def precision_screen(session: Session) -> str:
         *_list_uncertain(table.rows),
         *list_problems(table.rows),
         *describe_largest([each for each in table.measurement.largest if each.model == models[0]]),
-        *list_loaders(table, best),
+        *_list_loaders(table, best),
         *list_crossings(table, models[0]),
         *list_launch_bound(table.rows),
         *_compare_losses(table.rows, best),
@@ -201,22 +204,28 @@ def _list_uncertain(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def list_loaders(table: PrecisionTable, best: Row | None = None) -> Iterator[str]:
-    """What the loader delivers alone, by batch size; with `best` at its batch size alone."""
+def _list_loaders(table: PrecisionTable, best: Row) -> Iterator[str]:
+    """What the loader of the best row delivers alone, by number of workers."""
     for loader in table.loaders:
-        source = loader.source
-        if best is not None and best.cell.source != (source.model, source.batch_size):
-            continue
-        each = (
-            f", {loader.alone_per_s.value / loader.workers:,.0f} a worker" if loader.workers else ""
-        )
-        start = "" if loader.start_s is None else (
-            f"; an epoch starts with {format_seconds(loader.start_s)} of wait"
-        )  # fmt: skip
-        setting = f"num_workers={loader.workers}, batch {source.batch_size}"
-        yield (
-            f"loader alone ({setting}): {format_rate(loader.alone_per_s)} samples/s{each}{start}"
-        )
+        if (loader.source.model, loader.source.batch_size) == best.cell.source:
+            _, batch, workers, rate, each, start = format_loader(loader)
+            yield (
+                f"loader alone (num_workers={workers}, batch {batch}): {rate} samples/s, {each} a "
+                f"worker; an epoch starts with {start} of wait"
+            )
+
+
+def format_loader(row: LoaderRow) -> tuple[str, ...]:
+    """One line of the table of loaders, as text."""
+    rate, workers = row.alone_per_s, row.workers
+    return (
+        row.source.model,
+        str(row.source.batch_size),
+        str(workers),
+        format_rate(rate),
+        format_number(rate.value / max(1, workers)),
+        format_seconds(row.start_s),
+    )
 
 
 def _compare_losses(rows: Sequence[Row], best: Row) -> Iterator[str]:
