@@ -297,10 +297,10 @@ def _cross(points: Sequence[tuple[int, float, float]]) -> tuple[float | None, fl
 
 def needed_workers(row: Row, loader: LoaderRow | None) -> int | None:
     """Workers that would feed the row, if each delivers as much as now; None where enough do."""
-    if loader is None or not loader.workers or row.preloaded_per_s is None:
+    if loader is None or not loader.num_workers or row.preloaded_per_s is None:
         return None
     times = row.preloaded_per_s.value / loader.alone_per_s.value
-    return math.ceil(times * loader.workers) if times > 1 else None
+    return math.ceil(times * loader.num_workers) if times > 1 else None
 
 
 # ---- sentences ----
@@ -399,7 +399,7 @@ def _describe_feeding(table: PrecisionTable, best: Row) -> list[str]:
     loader = table.loader_of(best.cell)
     if loader is None or best.with_loader_per_s is None:
         return []
-    setting = f"num_workers={loader.workers}"
+    setting = f"num_workers={loader.num_workers}"
     stall = f"{best.stall.value:.0%}" if best.stall else "n/a"
     if not best.is_input_bound:
         return [f"With {setting} the loader feeds it (data stall {stall})."]
@@ -412,7 +412,7 @@ def _describe_feeding(table: PrecisionTable, best: Row) -> list[str]:
     ]  # fmt: skip
     needed, cores = needed_workers(best, loader), table.measurement.cores
     if tried:
-        text += f" num_workers={tried[0].workers} delivers enough (tried, loader alone)."
+        text += f" num_workers={tried[0].num_workers} delivers enough (tried, loader alone)."
     elif needed is not None and needed > max(cores, 1):
         text += f" It needs about {needed} workers (predicted); this machine has {cores} cores."
     elif needed is not None:

@@ -24,6 +24,7 @@ from pipeline_profiler.precision.estimate import (
     paired_ratio,
     relative_half_width,
 )
+from pipeline_profiler.precision.image_data import EPOCHS_IN_FLIGHT
 from pipeline_profiler.precision.plan import (
     ModelJob,
     ReportProgress,
@@ -173,13 +174,14 @@ def choose_passages(sweep: SweepState) -> None:
     live = sweep.live_cells()
     known = [source for source in sweep.sources.values() if source.epoch_batches]
     for source in sorted(known, key=lambda each: each.epoch_batches or 0):
+        batches = source.epoch_batches or 0
+        is_short = batches <= source.in_flight + source.passage_batches
         source.whole_epochs = True
         too_long = MIN_WINDOWS * passages_s(sweep, live) > PASSAGE_SHARE * left_s(sweep)
-        needed = source.in_flight + source.passage_batches
-        source.whole_epochs = (source.epoch_batches or 0) <= needed or not too_long
-        if 0 < (source.epoch_batches or 0) < 4 * source.in_flight:
+        source.whole_epochs = is_short or not too_long
+        if batches < EPOCHS_IN_FLIGHT * source.in_flight:
             sweep.reasons.append(
-                f"batch {source.batch_size}: an epoch has {source.epoch_batches} batches and "
+                f"batch {source.batch_size}: an epoch has {batches} batches and "
                 f"{source.in_flight} are in flight, so its start decides the rate with the loader."
             )
     for source in sweep.further:
@@ -450,7 +452,7 @@ def _run_rounds(sweep: SweepState) -> None:
                 _time_window(sweep, cell, number)
         for feed in itertools.chain(feeds, _fill_gap(sweep, begin, cells, rng)):
             if feed in _feeds(sweep) and _fits(sweep, number, feed.cost_s(sweep)):
-                sweep.announce(f"round {number + 1}: {feed.label} with the loader")
+                sweep.announce(f"round {number + 1}: {feed.label}")
                 _time_passage(sweep, feed, number)
         if sweep.spent_s() > _end_s(sweep):
             sweep.reasons.append(
@@ -512,7 +514,8 @@ class Feed:
     @property
     def label(self) -> str:
         """For progress lines."""
-        return self.cell.label if self.cell else f"nothing x{self.source.batch_size}"
+        size = self.source.batch_size
+        return f"{self.cell.label} with the loader" if self.cell else f"loader alone x{size}"
 
     def cost_s(self, sweep: SweepState) -> float:
         """Seconds of a passage."""
@@ -543,7 +546,7 @@ def due_feeds(sweep: SweepState, number: int) -> list[Feed]:
         record = feed.source.describe()
         alone = measurement.batch_times(record, None)
         times = timings[feed.cell].fed if feed.cell else alone
-        return len(times) > 1 and relative_half_width(geometric_mean(times)) > HALF_WIDTH
+        return relative_half_width(geometric_mean(times)) > HALF_WIDTH
 
     return [feed for feed in feeds if is_wide(feed)]
 
@@ -552,9 +555,10 @@ def _fill_gap(
     sweep: SweepState, begin_s: float, cells: Sequence[Cell], rng: random.Random
 ) -> Iterator[Feed]:
     """Passages in random order until two windows of a cell lie `gap_s` apart."""
-    feeds = _feeds(sweep)
-    while cells and feeds and sweep.spent_s() - begin_s < sweep.options.gap_s:
-        if sweep.spent_s() > _end_s(sweep):
+    while cells and sweep.spent_s() - begin_s < sweep.options.gap_s:
+        left = _end_s(sweep) - sweep.spent_s()
+        feeds = [feed for feed in _feeds(sweep) if feed.cost_s(sweep) < left]
+        if not feeds:
             return
         yield rng.choice(feeds)
 

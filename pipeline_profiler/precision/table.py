@@ -216,7 +216,7 @@ class LoaderRow:
     """
 
     source: SourceRecord
-    workers: int
+    num_workers: int
     alone_per_s: Interval
     start_s: float | None
 
@@ -252,7 +252,7 @@ class PrecisionTable:
         rows = {
             (row.source.model, row.source.batch_size): row
             for row in self.loaders
-            if row.workers == (row.source.workers or 0)
+            if row.num_workers == (row.source.workers or 0)
         }
         return rows.get(cell.source)
 

@@ -128,7 +128,7 @@ def _describe_run(table: PrecisionTable, best: Row) -> str:
         parts.insert(1, f"{samples:,} samples an epoch")
     parts.append(f"optimizer {measurement.recipe.optimizer}")
     if loader:
-        parts.append(f"num_workers={loader.workers}")
+        parts.append(f"num_workers={loader.num_workers}")
     rounds = best.step_ms.n if best.step_ms else 0
     return f"{', '.join(parts)}, {measurement.cores} cores; {rounds} rounds, ± is the 95% CI:"
 
@@ -217,7 +217,7 @@ def _list_loaders(table: PrecisionTable, best: Row) -> Iterator[str]:
 
 def format_loader(row: LoaderRow) -> tuple[str, ...]:
     """One line of the table of loaders, as text."""
-    rate, workers = row.alone_per_s, row.workers
+    rate, workers = row.alone_per_s, row.num_workers
     return (
         row.source.model,
         str(row.source.batch_size),
@@ -486,11 +486,11 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
     model = rows[0].cell.model
     own = [row for row in table.loaders if row.source.model == model]
     shapes: list[Markup] = []
-    for place, workers in enumerate(dict.fromkeys(row.workers for row in own)):
+    for place, workers in enumerate(dict.fromkeys(row.num_workers for row in own)):
         loaders = sorted(
-            (row for row in own if row.workers == workers), key=lambda row: row.source.batch_size
+            (row for row in own if row.num_workers == workers), key=lambda row: row.source.batch_size
         )
-        primary = loaders[0].workers == (loaders[0].source.workers or 0)
+        primary = loaders[0].num_workers == (loaders[0].source.workers or 0)
         words = f"loader alone, num_workers={workers}: {format_rate(loaders[-1].alone_per_s)}"
         ends = [_loader_ends(row, axes) for row in loaders]
         if len(ends) == 1:
@@ -505,7 +505,7 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
     loader = table.loader_of(best.cell) if best else None
     needed = needed_workers(best, loader) if best else None
     if loader and needed and needed <= table.measurement.cores:
-        rate = loader.alone_per_s.value / loader.workers * needed
+        rate = loader.alone_per_s.value / loader.num_workers * needed
         shapes.append(line(LEFT, axes.y(rate), RIGHT, axes.y(rate), FAINT))
         shapes.append(text(RIGHT - 4, axes.y(rate) - 4, f"{needed} workers (predicted)", "end"))
     return shapes

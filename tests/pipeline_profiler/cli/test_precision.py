@@ -109,7 +109,7 @@ def test_the_screen_is_short_and_full_prints_every_row(
     assert any("BF16" in line and "samples" not in line for line in report)
     assert sum(line.startswith("loader alone (num_workers=") for line in report) == 2
     document = Session.load("precision.json").results["precision"]
-    assert {row["workers"] for row in document["loaders"]} == {0, 1}
+    assert {row["num_workers"] for row in document["loaders"]} == {0, 1}
     assert run_command(*model, "--full") == 0
     full = capsys.readouterr().out
     assert full.count("make_model") > 10
