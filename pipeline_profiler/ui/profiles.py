@@ -14,13 +14,14 @@ import polars as pl
 import streamlit as st
 
 from pipeline_profiler.profiling.diagnose.verdict import Verdict
+from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import failed_rules, report_sections, split_causes
+from pipeline_profiler.report.sections import failed_rules, report_sections, shown, split_causes
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import nearby, read, title
@@ -32,16 +33,13 @@ from pipeline_profiler.ui.texts import (
     write_text,
 )
 
-DRAWN = (
-    "Verdict", "Causes", "Configurations", "Stages", "Waiting", "Stall events", "Slowest samples",
-    "Conditions",
-)  # fmt: skip
 TIMES = {
     "Configurations": "The same step with preloaded batches, with the loader beside it (shadow) "
     "and in place (warm). The differences split the data stall.",
     "Stages": "Loading time of a batch, by stage.",
 }
 SLOW = "Slowest samples"
+DRAWN = ("Verdict", "Causes", *TIMES, "Waiting", "Stall events", SLOW, "Conditions")
 CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-up", "unknown"]
 COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
 INTERVAL = "#8d96a3"  # to be seen on light and dark
@@ -68,9 +66,9 @@ def page(lookup: Lookup | None = None) -> None:
     found = {section.title: section for section in report_sections(session)}
     _head(name, session, found["Verdict"])
     extra = [section for title, section in found.items() if title not in DRAWN]
-    tables = "Tables", bool(extra), lambda: _all(extra)
+    tables = "Tables", bool(extra), lambda: _sections(extra, heading=True)
     others = [n for n in (*_uploaded(), *nearby()) if n != name and session.arm(Arm.WARM)]
-    timed = frames.recorded(session) is not None
+    timed = shown(Windows(session)) is not None
     views: list[tuple[str, bool, Callable[[], object]]] = [
         ("Causes", "Causes" in found, lambda: _causes(session, found["Causes"])),
         ("Where the time goes", not found.keys().isdisjoint(TIMES), lambda: _time(found)),
@@ -90,9 +88,9 @@ def page(lookup: Lookup | None = None) -> None:
                 draw()
 
 
-def _all(sections: Iterable[Section]) -> None:
+def _sections(sections: Iterable[Section], *, heading: bool) -> None:
     for section in sections:
-        _section(section)
+        _section(section, heading=heading)
 
 
 def _choose() -> tuple[str, Session] | None:
@@ -143,7 +141,7 @@ def _head(name: str, session: Session, verdict: Section) -> None:
             write_notice(sentence)
         write_text("\n".join(line for line in verdict.lines if line not in failed))
         with st.container(horizontal=True):
-            if frames.recorded(session) is not None:
+            if shown(Windows(session)) is not None:
                 st.download_button(
                     "Download the Perfetto trace",
                     data=lambda: make_report(session, ".trace.json.gz"),
@@ -228,9 +226,8 @@ def _time_line(session: Session, found: dict[str, Section]) -> None:
     drawn = frames.time_line(session)
     if drawn is not None and (drawn.stalls.height or drawn.depth.height):
         _draw_time_line(drawn)
-    for name in ("Stall events", "Waiting"):
-        if name in found:
-            _section(found[name], heading=False)
+    below = (found[name] for name in ("Stall events", "Waiting") if name in found)
+    _sections(below, heading=False)
 
 
 def _draw_time_line(drawn: frames.TimeLine) -> None:

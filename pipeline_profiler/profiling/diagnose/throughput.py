@@ -41,32 +41,32 @@ class Throughput:
     @property
     def sentence(self) -> str:
         """The rates and the time per epoch in one line."""
-        parts = [f"loader alone n/a ({self.reason})"] if self.reason else []
+        parts = [f"loader alone skipped ({self.reason})"] if self.reason else []
         named = {"loader alone": self.loader_alone, "with the step": self.with_step,
                  "preloaded batches": self.preloaded}  # fmt: skip
-        parts += [f"{name} {format_rate(rate)}" for name, rate in named.items() if rate]
+        parts += [f"{name} {_rate(rate)}" for name, rate in named.items() if rate]
         known = any(rate and rate.n >= MIN_REPEATS for rate in named.values())
         text = f"Throughput ({self.unit}/s{', 95% CI' * known}): {', '.join(parts)}."
         if self.epoch_s:
-            seconds = format_number(self.epoch_s)
+            seconds = _number(self.epoch_s)
             text += f" Time per epoch {seconds} s ({self.epoch_size:,} {self.unit})."
         if self.error:
             text += f" Error of the measurement: the rate with the step is {self.error}."
         return text
 
 
-def format_number(value: float) -> str:
+def _number(value: float) -> str:
     """Three figures below 100, whole numbers above."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def format_rate(rate: Interval) -> str:
+def _rate(rate: Interval) -> str:
     """'1,840 (1,790 to 1,900)'; the value alone below `MIN_REPEATS` repeats."""
-    ends = f" ({format_number(rate.low)} to {format_number(rate.high)})"
-    return format_number(rate.value) + ends * (rate.n >= MIN_REPEATS)
+    ends = f" ({_number(rate.low)} to {_number(rate.high)})"
+    return _number(rate.value) + ends * (rate.n >= MIN_REPEATS)
 
 
-def impossible_rate(excess: Mapping[str, Interval]) -> str:
+def explain_excess(excess: Mapping[str, Interval]) -> str:
     """Return why a rate with the step is an error of the measurement, "" if it can hold.
 
     `excess`: this rate over each limit. The lower end of the 95% CI must exceed `MAX_EXCESS`.
@@ -75,7 +75,7 @@ def impossible_rate(excess: Mapping[str, Interval]) -> str:
     return " and ".join(f"{ratio.value:.2f} times the rate of {name}" for name, ratio in above)
 
 
-def cap_rate(rate: Interval, limits: Sequence[Interval | None]) -> Interval:
+def limit_rate(rate: Interval, limits: Sequence[Interval | None]) -> Interval:
     """Return the rate, its value and ends at most those of each limit."""
     for limit in limits:
         if limit is not None and limit.value < rate.value:
@@ -96,19 +96,20 @@ def measure_throughput(session: Session, windows: Windows) -> Throughput | None:
     long_enough = {w.run.block for w in pieces if len(w) >= max(MIN_STEPS, workers)}
     alone = {n: ns for n, ns in windows.periods(Arm.ALONE).items() if n in long_enough}
     miss = miss_of(len(fed) + len(windows.left_out), session.plan.early_stop)
-    per_s = {
-        arm: geometric_mean((size * 1e9 / ns for ns in periods.values()), miss)
-        for arm, periods in ((Arm.ALONE, alone), (Arm.WARM, fed), (Arm.RESIDENT, preloaded))
-    }
-    loader_alone = per_s[Arm.ALONE] if len(alone) >= MIN_REPEATS else None
+
+    def per_s(periods: Mapping[int, float]) -> Interval:
+        return geometric_mean((size * 1e9 / ns for ns in periods.values()), miss)
+
+    loader_alone = per_s(alone) if len(alone) >= MIN_REPEATS else None
     # a stream is timed at several positions, and alone at its begin
     begins, positions = ({w.run.totals.get("from_batch", 0) for w in ws} for ws in (pieces, warm))
-    limits = {"the step alone": preloaded, "the loader alone": alone if begins <= positions else {}}
-    error = impossible_rate(
+    paired = alone if begins <= positions else {}
+    limits = {"preloaded batches": preloaded, "the loader alone": paired}
+    error = explain_excess(
         {name: geometric_mean(limit[n] / fed[n] for n in limit.keys() & fed.keys())
          for name, limit in limits.items()}
     )  # fmt: skip
-    rate = cap_rate(per_s[Arm.WARM], (loader_alone, per_s[Arm.RESIDENT]))
+    rate = limit_rate(per_s(fed), (loader_alone, per_s(preloaded)))
     epoch = size * max(window.epoch_steps for window in warm)
     samples = (session.probes.repeatable or {}).get("samples", 0) if batch_size else 0
     epoch = min(epoch, samples or epoch)
@@ -117,7 +118,7 @@ def measure_throughput(session: Session, windows: Windows) -> Throughput | None:
         unit=unit,
         loader_alone=loader_alone,
         with_step=None if error else rate,
-        preloaded=per_s[Arm.RESIDENT],
+        preloaded=per_s(preloaded),
         reason=planned * (READ_ONCE if config.get("one_shot") else MORE_TIME),
         error=error,
         epoch_s=epoch / rate.value if epoch and not error else None,

@@ -313,8 +313,8 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
         most = plan.warmup + ALONE_STEPS
         drive(bench, loader, recorder, most, plan.alone_s or 0.0, passed_over=range(most))
         # workers deliver in turn: a part of a round would be too fast or too slow
-        timed = max(0, recorder.steps - plan.warmup)
-        recorder.run.warmup += timed % max(1, int(bench.settings().get("workers") or 0))
+        workers = int(bench.settings().get("workers") or 1)
+        recorder.run.warmup += (recorder.steps - plan.warmup) % workers
     elif arm == Arm.TRIAL:
         changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
         drive(bench, changed, recorder, total, bench.trial_seconds)

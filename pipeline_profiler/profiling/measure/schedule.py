@@ -58,7 +58,6 @@ MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is e
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 ALONE_SHARE, QUICK_ALONE_SHARE = 0.1, 0.06  # of the budget, for the loader alone
-LEAST_ALONE_S = 0.1  # of a piece of it, from the first batch
 LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
 NO_HOST = "Host-to-device copy: not measured (no GPU)."
@@ -131,17 +130,15 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
         pace = _pace(first, _included(reasons), only_needed=True)
     alone = (QUICK_ALONE_SHARE if options.quick else ALONE_SHARE) * options.budget
-    fitted, shorter = (
-        _fit(first, options, pace, max(options.budget - fixed - less, 2.0)) for less in (0.0, alone)
-    )
-    steps, repeats, warmup, why = fitted
+    steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
+    shorter = _fit(first, options, pace, max(options.budget - fixed - alone, 2.0))
     early_stop = options.quick and repeats > FIRST_LOOK and not _is_stream(first)
     pieces = FIRST_LOOK if early_stop else repeats
     piece_s = round(alone / pieces - _start(first), 3)
     # a quick run ends a little later for it; else it takes the time of steps, of no repeat
-    spare = shorter[1:3] == fitted[1:3] and shorter[0] > LEAST_STEPS
+    spare = shorter[1:3] == (repeats, warmup) and shorter[0] > LEAST_STEPS
     at_end = options.quick and not options.seconds
-    long_enough = piece_s > max(LEAST_ALONE_S, warmup * first.input_wait_ns / 1e9)
+    long_enough = piece_s > warmup * first.input_wait_ns / 1e9
     once = first.run.config.get("one_shot")
     timed_alone = pieces >= FIRST_LOOK and (spare or at_end) and long_enough and not once
     if timed_alone and not at_end:

@@ -8,8 +8,8 @@ import pytest
 from pipeline_profiler.profiling.diagnose.intervals import Interval, geometric_mean
 from pipeline_profiler.profiling.diagnose.throughput import (
     Throughput,
-    cap_rate,
-    impossible_rate,
+    explain_excess,
+    limit_rate,
     measure_throughput,
 )
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
@@ -75,10 +75,10 @@ def test_without_a_batch_size_the_unit_is_batches_and_without_a_length_there_is_
         ({"pieces": 0, "alone_s": None}, ": with the step "),  # of an older version
         (
             {"pieces": 0, "alone_s": 0.0},
-            "loader alone n/a (not enough time: give more --seconds), ",
+            "loader alone skipped (not enough time: give more --seconds), ",
         ),
-        ({"pieces": 2}, "loader alone n/a (not enough time: give more --seconds), with"),
-        ({"pieces": 0, "one_shot": True}, "loader alone n/a (it can be read only once), with"),
+        ({"pieces": 2}, "loader alone skipped (not enough time: give more --seconds), with"),
+        ({"pieces": 0, "one_shot": True}, "loader alone skipped (it can be read only once), with"),
         ({}, "loader alone 40 (40 to 40), with"),
     ],
 )
@@ -124,12 +124,12 @@ def test_a_stream_timed_elsewhere_than_alone_is_capped_and_no_error() -> None:
 
 def test_the_rule_of_limits() -> None:
     noise, beyond = geometric_mean([1.0, 1.3, 1.2]), geometric_mean([1.20, 1.21, 1.22])
-    assert impossible_rate({"the loader alone": noise, "the step alone": noise}) == ""
+    assert explain_excess({"the loader alone": noise, "the step alone": noise}) == ""
     assert (
-        impossible_rate({"the loader alone": noise, "the step alone": beyond})
+        explain_excess({"the loader alone": noise, "the step alone": beyond})
         == "1.21 times the rate of the step alone"
     )
     rate = Interval(110.0, 90.0, 130.0, 5)
-    assert cap_rate(rate, [None, Interval(120.0, 100.0, 125.0, 5)]) == rate
-    assert cap_rate(rate, [Interval(100.0, 95.0, 105.0, 5)]) == Interval(100.0, 90.0, 105.0, 5)
-    assert cap_rate(rate, [Interval(80.0, 75.0, 85.0, 5)]) == Interval(80.0, 80.0, 85.0, 5)
+    assert limit_rate(rate, [None, Interval(120.0, 100.0, 125.0, 5)]) == rate
+    assert limit_rate(rate, [Interval(100.0, 95.0, 105.0, 5)]) == Interval(100.0, 90.0, 105.0, 5)
+    assert limit_rate(rate, [Interval(80.0, 75.0, 85.0, 5)]) == Interval(80.0, 80.0, 85.0, 5)

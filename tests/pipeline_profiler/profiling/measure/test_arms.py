@@ -106,7 +106,7 @@ def test_a_loader_too_slow_for_it_is_not_timed_alone(
     session = measure_arms(made(FakeClock()), options)
     assert session.arm(Arm.ALONE) == []
     rates = verdict.diagnose_session(session).as_results()["throughput"]
-    assert f"loader alone n/a ({reason}: give more --seconds)" in rates["sentence"]
+    assert f"loader alone skipped ({reason}: give more --seconds)" in rates["sentence"]
 
 
 def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
