@@ -30,7 +30,7 @@ LATER_MISS = 0.03
 MAX_CORRELATION = 0.6  # widens an interval twofold; few windows cannot prove more
 
 
-def geometric_mean(values: Sequence[float]) -> Interval:
+def window_mean(values: Sequence[float]) -> Interval:
     """Return the geometric mean of positive values in time order, with its 95% CI.
 
     Student's t of the logarithms, widened by their lag-1 autocorrelation. Infinite ends below
@@ -47,7 +47,7 @@ def geometric_mean(values: Sequence[float]) -> Interval:
 def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval | None:
     """Return the geometric mean of above / below over the rounds of both; None without any."""
     rounds = sorted(above.keys() & below.keys())
-    return geometric_mean([above[r] / below[r] for r in rounds]) if rounds else None
+    return window_mean([above[r] / below[r] for r in rounds]) if rounds else None
 
 
 def unpaired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:

@@ -17,11 +17,11 @@ import numpy as np
 from pipeline_profiler.precision.estimate import (
     LOOKS,
     MIN_WINDOWS,
-    geometric_mean,
     is_inconclusive,
     paired_ratio,
     relative_half_width,
     unpaired_ratio,
+    window_mean,
     windows_to_settle,
 )
 from pipeline_profiler.precision.table import (
@@ -39,8 +39,12 @@ from pipeline_profiler.precision.table import (
 )
 from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell
 from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.throughput import (
+    cap_rate,
+    format_number,
+    impossible_rate,
+)
 
-MAX_EXCESS = 1.05  # a rate with the loader, over the rate of the loader or of the step alone
 INPUT_BOUND = 1.05  # times the step on preloaded batches
 LAUNCH_BOUND = 1.2  # times as long for twice the batch
 MARK_STEPS = 50
@@ -95,19 +99,6 @@ def _share_limit(timings: dict[Cell, Timing]) -> dict[Cell, Timing]:
     return shared
 
 
-def impossible_rate(fed: Sequence[float], limits: Mapping[str, Sequence[float]]) -> str:
-    """Return why a rate with the loader is an error of the measurement, "" if it can hold.
-
-    `limits` and `fed`: ms a batch. The lower end of the 95% CI must exceed `MAX_EXCESS`.
-    """
-    above = []
-    for name, limit in limits.items():
-        excess = unpaired_ratio(limit, fed) if limit and fed else None
-        if excess is not None and excess.low > MAX_EXCESS:
-            above.append(f"{excess.value:.2f} times the rate of {name}")
-    return " and ".join(above)
-
-
 def samples_per_s(batch_ms: Interval, batch_size: int) -> Interval:
     """The rate of a time of a batch."""
     samples = 1e3 * batch_size
@@ -116,15 +107,6 @@ def samples_per_s(batch_ms: Interval, batch_size: int) -> Interval:
     return Interval(
         samples / batch_ms.value, samples / batch_ms.high, samples / batch_ms.low, batch_ms.n
     )
-
-
-def cap_rate(rate: Interval, limits: Sequence[Interval | None]) -> Interval:
-    """The rate, at most each of the limits: no training is faster than its parts."""
-    for limit in limits:
-        if limit is not None and limit.value < rate.value:
-            high = min(rate.high, limit.high)
-            rate = Interval(limit.value, min(rate.low, limit.value), max(high, limit.value), rate.n)
-    return rate
 
 
 def stall_share(fed: Sequence[float], preloaded: Sequence[float]) -> Interval:
@@ -150,12 +132,15 @@ def _make_row(
     sources = {(source.model, source.batch_size): source for source in measurement.sources}
     source = sources.get(cell.source)
     alone = measurement.batch_times(source, None) if source else []
-    error = impossible_rate(timing.fed, {"the step alone": timing.steps, "the loader alone": alone})
+    limits = {"the step alone": timing.steps, "the loader alone": alone}
+    error = impossible_rate(
+        {name: unpaired_ratio(limit, timing.fed) for name, limit in limits.items()}
+    )
     fed = [] if error else timing.fed
-    step_ms = geometric_mean(timing.steps) if timing.steps else None
+    step_ms = window_mean(timing.steps) if timing.steps else None
     preloaded_per_s = samples_per_s(step_ms, cell.batch_size) if step_ms else None
-    alone_per_s = samples_per_s(geometric_mean(alone), cell.batch_size) if alone else None
-    fed_per_s = samples_per_s(geometric_mean(fed), cell.batch_size) if fed else None
+    alone_per_s = samples_per_s(window_mean(alone), cell.batch_size) if alone else None
+    fed_per_s = samples_per_s(window_mean(fed), cell.batch_size) if fed else None
     if fed_per_s:
         fed_per_s = cap_rate(fed_per_s, [alone_per_s, preloaded_per_s])
     epoch = source.epoch_batches * cell.batch_size if source and source.epoch_batches else None
@@ -182,7 +167,7 @@ def _make_row(
         ),
         is_input_bound=timing.is_input_bound,
         is_launch_bound=_is_launch_bound(cell, timings),
-        needed_s=_needed_s(speedup, step_ms, geometric_mean(fed) if fed else None, probe, source),
+        needed_s=_needed_s(speedup, step_ms, window_mean(fed) if fed else None, probe, source),
         epoch_s=epoch / fed_per_s.value if epoch and fed_per_s else None,
         peak_bytes=probe.peak_bytes,
         peak_how=probe.peak_how,
@@ -263,7 +248,7 @@ def _make_loader_rows(measurement: Measurement) -> Iterator[LoaderRow]:
                 if each.workers == workers and each.start_ms is not None
             ]
             start_s = sum(starts) / len(starts) if starts else None
-            rate = samples_per_s(geometric_mean(times), source.batch_size)
+            rate = samples_per_s(window_mean(times), source.batch_size)
             yield LoaderRow(source, workers, rate, start_s)
 
 
@@ -428,11 +413,6 @@ def format_rate(rate: Interval | None) -> str:
     shown = ">100%" if width > 1 else f"{width:.0%}"
     end = f" ±{shown}" if math.isfinite(width) else ""
     return f"{format_number(rate.value)}{end}"
-
-
-def format_number(value: float) -> str:
-    """Three figures below 100, whole numbers above."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def write_sentences(table: PrecisionTable) -> list[str]:

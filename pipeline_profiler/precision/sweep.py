@@ -19,10 +19,10 @@ from pipeline_profiler.precision.estimate import (
     HALF_WIDTH,
     LOOKS,
     MIN_WINDOWS,
-    geometric_mean,
     is_settled,
     paired_ratio,
     relative_half_width,
+    window_mean,
 )
 from pipeline_profiler.precision.image_data import EPOCHS_IN_FLIGHT
 from pipeline_profiler.precision.plan import (
@@ -498,7 +498,7 @@ def _is_narrow(by_round: dict[int, float], base: dict[int, float]) -> bool:
             return False
         seen = {number: by_round[number] for number in rounds}
         ratio = paired_ratio(base, seen)
-        mean = geometric_mean(list(seen.values()))
+        mean = window_mean(list(seen.values()))
         if is_settled(mean, look) and (ratio is None or is_settled(ratio, look)):
             return True
     return False
@@ -546,7 +546,7 @@ def due_feeds(sweep: SweepState, number: int) -> list[Feed]:
         record = feed.source.describe()
         alone = measurement.batch_times(record, None)
         times = timings[feed.cell].fed if feed.cell else alone
-        return relative_half_width(geometric_mean(times)) > HALF_WIDTH
+        return relative_half_width(window_mean(times)) > HALF_WIDTH
 
     return [feed for feed in feeds if is_wide(feed)]
 

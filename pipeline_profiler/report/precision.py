@@ -18,7 +18,6 @@ from pipeline_profiler.precision.estimate import is_inconclusive
 from pipeline_profiler.precision.summary import (
     best_row,
     describe_largest,
-    format_number,
     format_rate,
     list_crossings,
     list_launch_bound,
@@ -41,6 +40,7 @@ from pipeline_profiler.precision.trainer import (
     name_precision,
 )
 from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.throughput import format_number
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.section import Section
 
@@ -488,7 +488,8 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
     shapes: list[Markup] = []
     for place, workers in enumerate(dict.fromkeys(row.num_workers for row in own)):
         loaders = sorted(
-            (row for row in own if row.num_workers == workers), key=lambda row: row.source.batch_size
+            (row for row in own if row.num_workers == workers),
+            key=lambda row: row.source.batch_size,
         )
         primary = loaders[0].num_workers == (loaders[0].source.workers or 0)
         words = f"loader alone, num_workers={workers}: {format_rate(loaders[-1].alone_per_s)}"

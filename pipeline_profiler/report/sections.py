@@ -92,6 +92,7 @@ def verdict(session: Session) -> Section:
         lines = [UNTOLD]
     else:
         lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
+    lines += [rates["sentence"]] if (rates := results.get("throughput")) else []
     lines += [note for note in session.notes if note.startswith("Stopped after ")]
     lines += failed_rules(session)
     if session.partial:

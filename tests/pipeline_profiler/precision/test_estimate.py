@@ -20,7 +20,7 @@ def log_half(interval: Interval) -> float:
 
 
 def test_alternating_windows_have_the_plain_interval_of_student() -> None:
-    found = estimate.geometric_mean(ALTERNATING)
+    found = estimate.window_mean(ALTERNATING)
     assert (found.value, found.n) == (pytest.approx(2), 6)
     # sd of the logs ln 2 x sqrt(6 / 5), over sqrt(6): .3100
     assert log_half(found) == pytest.approx(2.5706 * 0.3100, rel=1e-3)
@@ -28,7 +28,7 @@ def test_alternating_windows_have_the_plain_interval_of_student() -> None:
 
 def test_windows_that_agree_with_their_neighbours_widen_the_interval_twofold() -> None:
     runs = sorted(ALTERNATING)  # r = .5, without its bias (6 x .5 + 1) / 3, held at .6
-    ratio = log_half(estimate.geometric_mean(runs)) / log_half(estimate.geometric_mean(ALTERNATING))
+    ratio = log_half(estimate.window_mean(runs)) / log_half(estimate.window_mean(ALTERNATING))
     assert ratio == pytest.approx(2)
 
 
@@ -36,26 +36,26 @@ def test_windows_that_agree_with_their_neighbours_widen_the_interval_twofold() -
 def test_only_looks_that_select_narrow_intervals_have_a_level_of_their_own(
     repeats: int, miss: float
 ) -> None:
-    found, df = estimate.geometric_mean(ALTERNATING * repeats), 6 * repeats - 1
+    found, df = estimate.window_mean(ALTERNATING * repeats), 6 * repeats - 1
     assert log_half(found) == pytest.approx(t_quantile(df, miss) * math.log(2) / math.sqrt(df))
 
 
 @pytest.mark.parametrize("values", [[], [2.0], [2.0, 8.0]])
 def test_fewer_than_three_windows_have_no_interval(values: list[float]) -> None:
-    for found in (estimate.geometric_mean(values), estimate.unpaired_ratio(values, ALTERNATING)):
+    for found in (estimate.window_mean(values), estimate.unpaired_ratio(values, ALTERNATING)):
         assert (found.low, found.high) == (-math.inf, math.inf)
         assert estimate.relative_half_width(found) == math.inf
         assert estimate.is_inconclusive(found)
         assert not estimate.is_settled(found, 6)
-    assert estimate.windows_to_settle(estimate.geometric_mean(values)) == 6 - len(values)
+    assert estimate.windows_to_settle(estimate.window_mean(values)) == 6 - len(values)
 
 
 @given(WINDOWS, st.floats(0.1, 10))
 def test_intervals_hold_their_value_scale_and_invert(values: list[float], factor: float) -> None:
-    found = estimate.geometric_mean(values)
+    found = estimate.window_mean(values)
     assert found.low / (1 + 1e-9) <= found.value <= found.high * (1 + 1e-9)
-    scaled = estimate.geometric_mean([v * factor for v in values])
-    inverse = estimate.geometric_mean([1 / v for v in values])
+    scaled = estimate.window_mean([v * factor for v in values])
+    inverse = estimate.window_mean([1 / v for v in values])
     for other, ends in ((scaled, (found.low * factor, found.high * factor)),
                         (inverse, (1 / found.high, 1 / found.low))):  # fmt: skip
         assert (other.low, other.high) == pytest.approx(ends, rel=1e-5)
@@ -64,7 +64,7 @@ def test_intervals_hold_their_value_scale_and_invert(values: list[float], factor
 def test_pairs_are_the_common_rounds_in_their_order() -> None:
     below = dict.fromkeys(range(9), 2.0)
     above = {r: 2 * ALTERNATING[r] for r in (0, 2, 4, 1, 3, 5)} | {20: 1.0}
-    assert estimate.paired_ratio(above, below) == estimate.geometric_mean(ALTERNATING)
+    assert estimate.paired_ratio(above, below) == estimate.window_mean(ALTERNATING)
     assert estimate.paired_ratio({1: 2.0}, {2: 2.0}) is None
 
 
@@ -72,7 +72,7 @@ def test_unpaired_ratio_is_welch_of_the_logs() -> None:
     found = estimate.unpaired_ratio(ALTERNATING, [1.0, 1.0, 1.0])
     # all of the variance is that of the first sample: its interval, at 5 degrees of freedom
     assert found == estimate.Interval(*[pytest.approx(v) for v in (2, found.low, found.high)], 9)
-    assert log_half(found) == pytest.approx(log_half(estimate.geometric_mean(ALTERNATING)))
+    assert log_half(found) == pytest.approx(log_half(estimate.window_mean(ALTERNATING)))
     equal = estimate.unpaired_ratio([3.0] * 4, [2.0] * 3)
     assert (equal.value, equal.low, equal.high) == pytest.approx((1.5, 1.5, 1.5))
 

@@ -13,8 +13,6 @@ import pytest
 from pipeline_profiler.precision.summary import (
     as_results,
     best_row,
-    cap_rate,
-    impossible_rate,
     list_crossings,
     list_launch_bound,
     loss_marks,
@@ -153,28 +151,6 @@ def test_precisions_that_the_loader_limits_share_one_rate_unless_they_differ() -
     assert rows[0].with_loader_per_s.n == 2 * ROUNDS
     assert rows[2].with_loader_per_s is not None
     assert rows[2].with_loader_per_s.value == pytest.approx(1e5 / 150, rel=1e-3)
-
-
-def test_a_rate_is_capped_by_its_limits_and_the_interval_holds_it() -> None:
-    rate, limit = Interval(110.0, 100.0, 121.0, 6), Interval(105.0, 104.0, 106.0, 6)
-    capped = cap_rate(rate, [None, limit, Interval(200.0, 190.0, 210.0, 6)])
-    assert (capped.value, capped.low, capped.high) == (105.0, 100.0, 106.0)
-    assert cap_rate(limit, [rate]) == limit
-
-
-@pytest.mark.parametrize(
-    ("fed", "limit", "found"),
-    [
-        (around(10.0), around(14.0), "1.40 times the rate of the step alone"),
-        (around(10.0), around(10.3), ""),  # within what is allowed
-        ([10.0, 20.0, 15.0], [20.0, 22.0, 12.0], ""),  # the interval reaches 1
-        ([10.0], [20.0], ""),  # too few for an interval
-    ],
-)
-def test_no_loop_is_faster_than_its_step(
-    fed: Sequence[float], limit: Sequence[float], found: str
-) -> None:
-    assert impossible_rate(fed, {"the step alone": limit}) == found
 
 
 def test_an_impossible_rate_is_an_error_and_gives_no_speed_up() -> None:
