@@ -40,9 +40,9 @@ from pipeline_profiler.precision.table import (
 from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.throughput import (
-    cap_rate,
+    explain_excess,
     format_number,
-    impossible_rate,
+    limit_rate,
 )
 
 INPUT_BOUND = 1.05  # times the step on preloaded batches
@@ -133,7 +133,7 @@ def _make_row(
     source = sources.get(cell.source)
     alone = measurement.batch_times(source, None) if source else []
     limits = {"the step alone": timing.steps, "the loader alone": alone}
-    error = impossible_rate(
+    error = explain_excess(
         {name: unpaired_ratio(limit, timing.fed) for name, limit in limits.items()}
     )
     fed = [] if error else timing.fed
@@ -142,7 +142,7 @@ def _make_row(
     alone_per_s = samples_per_s(window_mean(alone), cell.batch_size) if alone else None
     fed_per_s = samples_per_s(window_mean(fed), cell.batch_size) if fed else None
     if fed_per_s:
-        fed_per_s = cap_rate(fed_per_s, [alone_per_s, preloaded_per_s])
+        fed_per_s = limit_rate(fed_per_s, [alone_per_s, preloaded_per_s])
     epoch = source.epoch_batches * cell.batch_size if source and source.epoch_batches else None
     windows = measurement.windows_of(cell)
     passages = [each for each in measurement.passages if each.cell == cell]

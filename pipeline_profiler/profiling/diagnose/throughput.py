@@ -48,22 +48,22 @@ class Throughput:
         known = any(rate and rate.n >= MIN_REPEATS for rate in named.values())
         text = f"Throughput ({self.unit}/s{', 95% CI' * known}): {', '.join(parts)}."
         if self.epoch_s:
-            seconds = _number(self.epoch_s)
+            seconds = format_number(self.epoch_s)
             text += f" Time per epoch {seconds} s ({self.epoch_size:,} {self.unit})."
         if self.error:
             text += f" Error of the measurement: the rate with the step is {self.error}."
         return text
 
 
-def _number(value: float) -> str:
+def format_number(value: float) -> str:
     """Three figures below 100, whole numbers above."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _rate(rate: Interval) -> str:
     """'1,840 (1,790 to 1,900)'; the value alone below `MIN_REPEATS` repeats."""
-    ends = f" ({_number(rate.low)} to {_number(rate.high)})"
-    return _number(rate.value) + ends * (rate.n >= MIN_REPEATS)
+    ends = f" ({format_number(rate.low)} to {format_number(rate.high)})"
+    return format_number(rate.value) + ends * (rate.n >= MIN_REPEATS)
 
 
 def explain_excess(excess: Mapping[str, Interval]) -> str:
