@@ -483,25 +483,24 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
     """The loader alone as a band over the batch sizes; fainter for other numbers of workers."""
     from preflight.charts import band, line, text
 
-    model = rows[0].cell.model
-    own = [row for row in table.loaders if row.source.model == model]
     shapes: list[Markup] = []
+    own = sorted(
+        (row for row in table.loaders if row.source.model == rows[0].cell.model),
+        key=lambda row: (row.num_workers, row.source.batch_size),
+    )
     for place, workers in enumerate(dict.fromkeys(row.num_workers for row in own)):
-        loaders = sorted(
-            (row for row in own if row.num_workers == workers),
-            key=lambda row: row.source.batch_size,
-        )
-        primary = loaders[0].num_workers == (loaders[0].source.workers or 0)
-        words = f"loader alone, num_workers={workers}: {format_rate(loaders[-1].alone_per_s)}"
-        ends = [_loader_ends(row, axes) for row in loaders]
-        if len(ends) == 1:
-            ends = [(LEFT, *ends[0][1:]), (RIGHT, *ends[0][1:])]
-        shapes.append(band(ends, 0.35 if primary else 0.15, f"{words} samples/s"))
+        loaders = [row for row in own if row.num_workers == workers]
+        primary = workers == (loaders[0].source.workers or 0)
+        slowest = min((row.alone_per_s for row in loaders), key=lambda rate: rate.value)
+        words = f"loader, {workers} workers: {format_number(slowest.value)}"
+        if slowest.value < axes.highest:
+            ends = [_loader_ends(row, axes) for row in loaders]
+            if len(ends) == 1:
+                ends = [(LEFT, *ends[0][1:]), (RIGHT, *ends[0][1:])]
+            shapes.append(band(ends, 0.35 if primary else 0.15, f"{words} samples/s alone"))
         y = BOTTOM - 8 - 18 * place
-        shapes += [
-            line(RIGHT + 14, y, RIGHT + 34, y, BAND if primary else FAINT),
-            text(RIGHT + 40, y + 4, f"loader, {workers} workers"),
-        ]
+        shapes.append(line(RIGHT + 14, y, RIGHT + 34, y, BAND if primary else FAINT))
+        shapes.append(text(RIGHT + 40, y + 4, words))
     best = best_row(rows)
     loader = table.loader_of(best.cell) if best else None
     needed = needed_workers(best, loader) if best else None

@@ -211,7 +211,7 @@ def test_a_precision_session_opens_on_its_table_and_no_tab_is_empty(
     monkeypatch.chdir(tmp_path)
     at = opened(monkeypatch, ROOT / "sample_data" / "sessions" / "precision-cpu.json")
     assert [tab.label for tab in at.tabs] == ["Tables", "Conditions"]
-    assert "Samples/s by row" in _drawn(at)
+    assert "Throughput by batch size" in _drawn(at)
     assert "precision" in at.dataframe[0].value.columns
     assert "precision" not in text(at).split("\n")[0].split()  # not the verdict as a bare word
     at = opened(monkeypatch, session(True).save(tmp_path / "slow.json"))
