@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,9 @@ def _share_limit(timings: dict[Cell, Timing]) -> dict[Cell, Timing]:
     for cells in bound.values():
         fastest = min((timings[cell].fed for cell in cells), key=lambda fed: sum(fed) / len(fed))
         alike = [cell for cell in cells if unpaired_ratio(timings[cell].fed, fastest).low <= 1]
-        whole = [ms for cell in alike for ms in timings[cell].fed]
+        # a passage of each cell in turn, as they were measured: neighbours may agree
+        turns = zip_longest(*(timings[cell].fed for cell in alike))
+        whole = [ms for turn in turns for ms in turn if ms is not None]
         shared |= {cell: replace(timings[cell], fed=whole) for cell in alike}
     return shared
 
