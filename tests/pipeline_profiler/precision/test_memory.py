@@ -115,9 +115,17 @@ def test_the_largest_batch_fits_and_a_larger_one_does_not() -> None:
     assert "(does not fit)" in memory.format_rows(older, 1 << 20)
 
 
+def test_the_largest_batch_is_right_where_only_a_small_batch_is_estimated() -> None:
+    make = partial(SHIPPED["resnet18"], 10)
+    options, room = SweepOptions(batch_sizes=(4,), precisions=("fp32",)), 8 << 30
+    (row,) = memory.estimate_table(ModelJob("m", make, lambda size: []), options, images(), room)
+    assert peak(make, row.largest_batch) == pytest.approx(room, rel=0.05)
+
+
 def test_usable_memory_is_that_of_the_card_or_the_limit() -> None:
-    assert 0.9 * (80 << 30) < memory.memory_room("h100", None) + memory.CONTEXT_BYTES < 80 << 30
-    assert memory.memory_room("h100", 1 << 30) == memory.memory_room(None, 1 << 30)
+    assert memory.memory_room("h100", None) == int(0.95 * ((81559 - 1250) << 20))
+    assert memory.memory_room("h100", 1 << 30) == int(0.95 * (1 << 30))
+    assert memory.memory_room(None, 100 << 30) == int(0.95 * (100 << 30))
     with pytest.raises(ProfileError, match=r"--gpu is one of a100, .*not 'h1000'"):
         memory.memory_room("h1000", None)
 
@@ -129,6 +137,8 @@ def test_a_model_that_reads_values_is_one_sentence() -> None:
 
     with pytest.raises(ProfileError, match=r"Cannot estimate the memory of m FP32 x8 \("):
         peak(lambda: torch.nn.Sequential(torch.nn.Linear(32, 32), Reads()))
+    with pytest.raises(ProfileError, match=r"^make_model returned str: return a torch module"):
+        peak(lambda: "no model")
 
 
 def run(*words: str) -> int:
