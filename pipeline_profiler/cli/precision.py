@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from pipeline_profiler.cli.arguments import (
     split_words,
 )
 from pipeline_profiler.cli.ending import finish
-from pipeline_profiler.cli.output import check_session_output, say
+from pipeline_profiler.cli.output import check_session_output, say, show
 from pipeline_profiler.cli.runs import record_command
 from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
@@ -69,7 +71,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_data_options(p)
     _add_step_options(p)
     _add_run_options(p)
-    p.set_defaults(command=lambda args: finish(run_sweep(args), args), fail_on=None)
+    p.set_defaults(command=_run, fail_on=None)
 
 
 def _add_data_options(p: argparse.ArgumentParser) -> None:
@@ -112,11 +114,47 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="limit GPU memory to this size, such as 21GiB, to simulate a smaller card",
     )
+    p.add_argument("--gpu", metavar="NAME", help="only estimate memory, on a GPU such as h100")
     p.add_argument("--largest", action="store_true", help="find the largest batch on a CPU too")
     p.add_argument("--full", action="store_true", help="print all rows and sections")
     p.add_argument("-o", "--output", default="precision.json", help="session file")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     record_command(p)
+
+
+def _run(args: argparse.Namespace) -> int:
+    can_estimate = args.framework == "torch" and not args.step
+    is_absent = args.memory_limit and can_estimate and open_backend(args).device == "cpu"
+    return estimate_memory(args) if args.gpu or is_absent else finish(run_sweep(args), args)
+
+
+def estimate_memory(args: argparse.Namespace) -> int:
+    """Print the peak memory on a GPU that is not there; nothing is trained or saved."""
+    from pipeline_profiler.precision import memory
+    from pipeline_profiler.precision.data_source import DataSource
+    from pipeline_profiler.precision.plan import check_options
+    from pipeline_profiler.precision.trainer import Backend
+
+    check_arguments(args)
+    if args.step or args.compile or args.framework != "torch":
+        raise ProfileError("--gpu needs an eager torch model: leave --step and --compile out.")
+    room, args.workers = memory.memory_room(args.gpu, read_size(args.memory_limit)), 0
+    gpu, rows, args.device = args.gpu or "h100", [], "cpu"
+    backend = open_backend(args)
+    jobs = make_jobs(args, backend)[1]
+    backend.device = "cuda"  # the defaults of a GPU
+    options = choose_options(args, backend)
+    check_options(options)
+    if refused := [text for p in options.precisions if (text := Backend.refusal(backend, p))]:
+        raise ProfileError(refused[0])
+    clock, size = time.perf_counter_ns, min(options.batch_sizes)
+    for job in jobs:
+        source = DataSource.open(job.make_loader, job.name, size, clock)
+        if source.problem:
+            raise ProfileError(source.problem)
+        rows += memory.estimate_table(job, options, source.cached_batches[0], room, gpu)
+    document = {"estimate": True, "room_bytes": room, "rows": [asdict(row) for row in rows]}
+    return show(json.dumps(document) if args.json else memory.format_rows(rows, room))
 
 
 def run_sweep(args: argparse.Namespace) -> Session:
