@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pipeline_profiler.profiling.record.session import Session
 
 GPU_SIZES, CPU_SIZES = "64,128,256,512", "4,8"
-GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16,fp16"
+GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
@@ -228,11 +228,10 @@ def choose_options(args: argparse.Namespace, backend: Backend) -> SweepOptions:
     measure: MeasureSettings = args.settings.measure
     gpu = backend.device == "cuda"
     sizes = GPU_SIZES if gpu else CPU_SIZES
-    # a step of one's own says nothing at the tiny size that FP16 is cut down to on a CPU
-    cpu = "fp32,bf16" if args.step else CPU_PRECISIONS
+    precisions = GPU_PRECISIONS if gpu else CPU_PRECISIONS
     return SweepOptions(
         batch_sizes=_once(split_numbers(args.batch_sizes or sizes, "--batch-sizes")),
-        precisions=_once(split_words(args.precisions or (GPU_PRECISIONS if gpu else cpu))),
+        precisions=_once(split_words(args.precisions or precisions)),
         loss_scales=_once(split_words(args.loss_scale)),
         recipe=Recipe(
             OWN_OPTIMIZER if args.step else args.optimizer,

@@ -123,7 +123,7 @@ def _modes(copies: bool) -> tuple[Any, Any, Any]:
 
     alive: dict[int, int] = {}  # bytes by storage
 
-    class Counting(TorchDispatchMode):
+    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak = 0
 
         def add(self, tensors: Sequence[Any], copied: Sequence[Any] = ()) -> None:
@@ -149,4 +149,5 @@ def _modes(copies: bool) -> tuple[Any, Any, Any]:
                 )
             return func(*args, **(kwargs or {}))
 
-    return FakeTensorMode(allow_non_fake_inputs=True), Counting(), GpuAutocast()
+    counting: Any = Counting
+    return FakeTensorMode(allow_non_fake_inputs=True), counting(), GpuAutocast()

@@ -27,8 +27,6 @@ from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
-TINY_BATCH = 2  # FP16 is emulated on a CPU: one step of a larger batch would take minutes
-
 
 @dataclass(frozen=True)
 class ModelJob:
@@ -57,7 +55,6 @@ class SweepOptions:
     memory_limit: int | None = None  # bytes
     largest: bool | None = None  # find the largest batch; None: where there is a GPU
     largest_limit: int = 65536
-    tiny_fp16: bool = True  # FP16 on a CPU is cut down to one small row
 
 
 def check_options(options: SweepOptions) -> None:
@@ -83,28 +80,15 @@ def plan_cells(
     backend: Backend, jobs: Sequence[ModelJob], options: SweepOptions
 ) -> tuple[list[Cell], list[str]]:
     """All cells to measure, and the reasons for those that were changed."""
-    cells: list[Cell] = []
-    reasons = []
-    tiny = has_tiny(backend, options)
     asked = product(jobs, options.batch_sizes, options.precisions)
-    for job, size, precision in asked:
-        if not (tiny and precision == "fp16"):
-            cells += _by_loss_scale(job.name, size, precision, options)
-    if tiny:
-        size = min(TINY_BATCH, *options.batch_sizes)
-        # a ratio needs FP32 at the same batch; where it is planned already, dict.fromkeys drops it
-        cells.append(Cell(jobs[0].name, size, "fp32"))
-        cells += _by_loss_scale(jobs[0].name, size, "fp16", options)
-        reasons.append(
-            f"FP16 is one tiny row (batch {size}, with FP32 beside it): a CPU has no FP16 "
-            "arithmetic and is slower with it, so it says nothing about a GPU."
-        )
-    return list(dict.fromkeys(cells)), reasons
-
-
-def has_tiny(backend: Backend, options: SweepOptions) -> bool:
-    """Whether FP16 is cut down to a tiny row: on a CPU, where it was asked for."""
-    return backend.device == "cpu" and options.tiny_fp16 and "fp16" in options.precisions
+    cells = [
+        cell
+        for job, size, precision in asked
+        for cell in _by_loss_scale(job.name, size, precision, options)
+    ]
+    emulated = backend.device == "cpu" and "fp16" in options.precisions
+    note = "FP16 is emulated on a CPU, so its times say nothing about a GPU: use bf16 there."
+    return cells, [note] if emulated else []
 
 
 def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
@@ -158,11 +142,6 @@ class SweepState:
     def job(self, name: str) -> ModelJob:
         """The job of that name."""
         return next(job for job in self.jobs if job.name == name)
-
-    def is_tiny(self, cell: Cell) -> bool:
-        """True for the cut-down FP16 row of a CPU and the FP32 row beside it."""
-        beside = cell.precision == "fp32" and cell.batch_size not in self.options.batch_sizes
-        return has_tiny(self.backend, self.options) and (cell.precision == "fp16" or beside)
 
     def live_cells(self) -> list[Cell]:
         """The cells that can still be measured, in the order they were planned."""

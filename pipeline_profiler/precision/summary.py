@@ -157,7 +157,6 @@ def _make_row(
         cell,
         probe.status,
         probe.sentence,
-        probed.tiny,
         step_ms,
         p95_ms=float(np.quantile(periods, 0.95)) if periods else None,
         preloaded_per_s=preloaded_per_s,
@@ -259,7 +258,7 @@ def find_crossings(rows: Sequence[Row], table: PrecisionTable) -> list[Crossing]
     kinds: dict[tuple[str, str, str], list[tuple[int, float, float]]] = {}
     for row in rows:
         loader = table.loader_of(row.cell)
-        if row.preloaded_per_s and loader and not row.tiny:
+        if row.preloaded_per_s and loader:
             kind = row.cell.model, row.cell.precision, row.cell.loss_scale
             needed, delivered = row.preloaded_per_s.value, loader.alone_per_s.value
             kinds.setdefault(kind, []).append((row.cell.batch_size, needed, needed / delivered))
@@ -314,7 +313,7 @@ def best_row(rows: Sequence[Row]) -> Row | None:
             row,
         )
         for row in rows
-        if row.status == "ok" and row.preloaded_per_s and not row.tiny and not row.error
+        if row.status == "ok" and row.preloaded_per_s and not row.error
     ]
     return max(measured, key=lambda rank: rank[:3])[3] if measured else None
 

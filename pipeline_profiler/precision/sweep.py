@@ -62,7 +62,6 @@ from pipeline_profiler.profiling.record.stages import Clock
 from preflight.cores import usable_cores
 
 STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a step is fast, slow
-TINY_STEPS = 1  # a step of FP16 on a CPU takes seconds
 WARM_STEPS = 2
 PROBE_SHARE = 0.25  # of the budget: the first visit of one row ends there, after two steps at least
 PASSAGE_SHARE = 0.3  # of the time left: whole epochs are taken where they fit in it
@@ -73,8 +72,6 @@ MAX_PAUSE_S = 2.0  # until the workers have filled their queues
 
 def window_steps(sweep: SweepState, cell: Cell) -> int:
     """Timed steps of one window."""
-    if sweep.is_tiny(cell):
-        return TINY_STEPS
     slow = sweep.probes[cell].step_s > SLOW_STEP_S
     return sweep.options.steps or (FEW_STEPS if slow else STEPS)
 
@@ -82,15 +79,12 @@ def window_steps(sweep: SweepState, cell: Cell) -> int:
 def window_s(sweep: SweepState, cell: Cell) -> float:
     """Seconds of one window with its new trainer."""
     probe = sweep.probes[cell]
-    untimed = 0 if sweep.is_tiny(cell) else WARM_STEPS + LEAD_IN
-    return probe.setup_s + (untimed + window_steps(sweep, cell)) * probe.step_s
+    return probe.setup_s + (WARM_STEPS + LEAD_IN + window_steps(sweep, cell)) * probe.step_s
 
 
 def passage_s(sweep: SweepState, cell: Cell) -> float:
-    """Seconds of one passage through the loader; a tiny cell has none."""
+    """Seconds of one passage through the loader."""
     probe, source = sweep.probes[cell], sweep.sources[cell.source]
-    if sweep.is_tiny(cell):
-        return 0.0
     # workers load while the step runs, so the slower one sets the pace; without workers the
     # loader runs between the steps and both times add up
     parallel = max(probe.step_s, source.batch_s)
@@ -200,7 +194,6 @@ def explain_start(sweep: SweepState) -> None:
     )
 
 
-TINY_PARITY = 3  # FP16 on a CPU takes seconds per step
 PACE_STEPS = 4
 
 
@@ -229,8 +222,7 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     if problem:
         return ProbeResult("refused", problem)
     trainer.count_correct()
-    tiny, wanted = sweep.is_tiny(cell), sweep.options.parity_steps
-    wanted = min(TINY_PARITY, wanted) if tiny else wanted
+    wanted = sweep.options.parity_steps
     limit_s = PROBE_SHARE * sweep.options.seconds
     through = source.epochs(sweep.clock)
     first_s, step_s = train_steps(trainer, through, wanted, sweep.clock, limit_s)
@@ -241,9 +233,8 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
             f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
             f"takes {step_s:.2g} s."
         )
-    if not tiny:  # the pace without the loader
-        preloaded = itertools.cycle(source.cached_batches)
-        _, step_s = train_steps(trainer, preloaded, PACE_STEPS, sweep.clock, limit_s)
+    preloaded = itertools.cycle(source.cached_batches)  # the pace without the loader
+    _, step_s = train_steps(trainer, preloaded, PACE_STEPS, sweep.clock, limit_s)
     if losses and math.isnan(losses[0]):
         # before anything was learnt
         advice = (
@@ -482,10 +473,8 @@ def due_cells(sweep: SweepState, number: int) -> list[Cell]:
     bases = {cell.source: cell for cell in medians if cell.precision == "fp32"}
     due = set()
     for cell, by_round in medians.items():
-        if number < MIN_WINDOWS or not (
-            sweep.is_tiny(cell)
-            or _is_narrow(by_round, medians.get(bases.get(cell.source, cell), by_round))
-        ):
+        base = medians.get(bases.get(cell.source, cell), by_round)
+        if number < MIN_WINDOWS or not _is_narrow(by_round, base):
             due |= {cell, bases.get(cell.source, cell)}
     return [cell for cell in medians if cell in due]
 
@@ -524,7 +513,7 @@ class Feed:
 
 
 def _feeds(sweep: SweepState) -> list[Feed]:
-    cells = [cell for cell in sweep.live_cells() if not sweep.is_tiny(cell)]
+    cells = sweep.live_cells()
     opened = {cell.source for cell in cells}
     alone = [sweep.sources[key] for key in sweep.sources if key in opened]
     alone += [each for each in sweep.further if (each.model, each.batch_size) in opened]
@@ -570,10 +559,7 @@ def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
         source, trainer = sweep.open_source(cell), _warm_trainer(sweep, cell)
         begin_s, compiled = round(sweep.spent_s(), 3), trainer.graphs()
         batches = itertools.cycle([trainer.place(batch) for batch in source.cached_batches])
-        warmup = 0 if sweep.is_tiny(cell) else WARM_STEPS
-        if sweep.is_tiny(cell):
-            trainer.lead_in = 0
-        window = time_window(trainer, batches, window_steps(sweep, cell), warmup, sweep.clock)
+        window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS, sweep.clock)
         recompiled = trainer.graphs() - compiled
         sweep.windows.append(CellWindow(cell, number, begin_s, window, recompiled))
         return ProbeResult()
@@ -634,7 +620,7 @@ def collect_measurement(sweep: SweepState) -> Measurement:
         backend.device_name,
         sweep.options.recipe,
         {precision: backend.flags(precision) for precision in precisions},
-        [ProbedCell(cell, probe, sweep.is_tiny(cell)) for cell, probe in sweep.probes.items()],
+        [ProbedCell(cell, probe) for cell, probe in sweep.probes.items()],
         [source.describe() for source in sweep.sources.values()],
         sweep.largest,
         sweep.windows,

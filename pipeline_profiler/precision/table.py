@@ -42,7 +42,6 @@ class ProbedCell:
 
     cell: Cell
     probe: ProbeResult
-    tiny: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,6 @@ class Row:
     cell: Cell
     status: str
     sentence: str
-    tiny: bool
     step_ms: Interval | None
     p95_ms: float | None
     preloaded_per_s: Interval | None

@@ -142,7 +142,7 @@ SCREEN_HEAD = (
 
 def _screen_table(table: PrecisionTable, best: Row) -> list[str]:
     """Two lines of head, then a row for each cell with the model and batch size of the best."""
-    rows = [row for row in table.rows if row.cell.source == best.cell.source and not row.tiny]
+    rows = [row for row in table.rows if row.cell.source == best.cell.source]
     lines = [*SCREEN_HEAD, *(_screen_row(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for gap in ("  ", " "):
@@ -193,7 +193,7 @@ def format_mark(mark: LossMark) -> str:
 
 def _list_uncertain(rows: Sequence[Row]) -> Iterator[str]:
     """One line with the figures whose interval is too wide, and the time that they need."""
-    wide = [row for row in rows if row.needed_s > 0 and not row.tiny]
+    wide = [row for row in rows if row.needed_s > 0]
     if wide:
         names = ", ".join(f"{row.cell.name} at batch {row.cell.batch_size}" for row in wide[:4])
         more = f" and {len(wide) - 4} more" if len(wide) > 4 else ""
@@ -282,7 +282,7 @@ def explain_columns(table: PrecisionTable) -> str:
 def format_row(row: Row) -> tuple[str, ...]:
     """One line of the table, as text."""
     cell = row.cell
-    head = (cell.model, str(cell.batch_size), cell.name + (" (tiny)" if row.tiny else ""))
+    head = (cell.model, str(cell.batch_size), cell.name)
     if row.status != "ok":
         word = {"oom": "out of memory"}.get(row.status, row.status)
         return (*head, word, *["n/a"] * (len(HEAD) - 4))
@@ -397,7 +397,7 @@ def draw_rates(table: PrecisionTable) -> Markup | str:
 
     charts: list[Markup] = []
     for model in dict.fromkeys(row.cell.model for row in table.rows):
-        rows = [row for row in table.rows if row.cell.model == model and not row.tiny]
+        rows = [row for row in table.rows if row.cell.model == model]
         measured = [row for row in rows if row.preloaded_per_s]
         if measured:
             shapes = _draw_model(table, rows, measured)

@@ -162,7 +162,6 @@ PROBED = fields_of(
     {
         **CELL,
         **dict.fromkeys(("status", "sentence"), text),
-        "tiny": flag,
         "losses": several(maybe(number)),
     },
     {

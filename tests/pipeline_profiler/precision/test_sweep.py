@@ -117,7 +117,6 @@ def test_skipped_amp_steps_of_every_phase_are_counted() -> None:
     found = run(
         job(overflowing),
         precisions=("fp16",),
-        tiny_fp16=False,
         loss_scales=("dynamic", "512", "2"),
         parity_steps=2,
         recipe=Recipe(lr=0.0),
@@ -249,26 +248,16 @@ def test_a_loss_of_the_users_own_judges_shapes_itself() -> None:
     assert run(job(segmenter), precisions=("fp32",))["rows"][0]["status"] == "ok"
 
 
-def test_fp16_on_a_cpu_is_one_tiny_row_with_fp32_beside_it() -> None:
-    options = quick(batch_sizes=(4, 8), precisions=("fp32", "fp16"))
-    planned, reasons = plan_cells(CPU, [job(), job(name="two")], options)
-    half = [c for c in planned if c.precision == "fp16"]
-    assert [(c.model, c.batch_size) for c in half] == [("flat", 2)]
-    assert "no FP16 arithmetic" in reasons[0]
-
-    def steep() -> Any:
-        return flat_model(), lambda outputs, targets: 4 * cross_entropy(outputs, targets)
-
-    found = run(job(steep), batch_sizes=(4,), precisions=("fp32", "fp16"))
-    tiny = [row for row in found["rows"] if row["tiny"]]
-    assert [(row["precision"], row["batch_size"]) for row in tiny] == [("fp32", 2), ("fp16", 2)]
-    assert (tiny[1]["step_ms"]["n"], tiny[1]["with_loader_per_s"]) == (3, None)
-    assert tiny[1]["skipped"] > 0  # in the probe, where the scale was found
-    assert not any("FP16" in text for text in found["sentences"])
+def test_fp16_on_a_cpu_is_measured_and_said_to_be_emulated() -> None:
+    options = quick(precisions=("fp32", "fp16"))
+    planned, reasons = plan_cells(CPU, [job()], options)
+    assert [cell.precision for cell in planned] == ["fp32", "fp16"]
+    assert "FP16 is emulated on a CPU" in reasons[0]
+    assert plan_cells(CPU, [job()], quick())[1] == []
 
 
 def test_loss_scales_multiply_fp16_rows_only() -> None:
-    options = quick(precisions=("fp32", "fp16"), loss_scales=("dynamic", "64"), tiny_fp16=False)
+    options = quick(precisions=("fp32", "fp16"), loss_scales=("dynamic", "64"))
     planned, _ = plan_cells(CPU, [job()], options)
     asked = [("fp32", ""), ("fp16", "dynamic"), ("fp16", "64")]
     assert [(c.precision, c.loss_scale) for c in planned] == asked
