@@ -138,7 +138,7 @@ def estimate_memory(args: argparse.Namespace) -> int:
     check_arguments(args)
     if args.step or args.compile or args.framework != "torch":
         raise ProfileError("--gpu needs an eager torch model: leave --step and --compile out.")
-    room, args.workers = memory.memory_room(args.gpu, read_size(args.memory_limit)), 0
+    room, args.workers = memory.memory_room(args.gpu, read_size(args.memory_limit)), (0,)
     gpu, rows, args.device = args.gpu or "h100", [], "cpu"
     backend = open_backend(args)
     jobs = make_jobs(args, backend)[1]
