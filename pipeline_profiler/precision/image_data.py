@@ -1,4 +1,4 @@
-"""Images for the precision sweep: a folder read and augmented as training would, or noise.
+"""Images for the precision sweep: a folder read and augmented as training would.
 
 The dataset is a plain object without torch, so that spawned workers start quickly. A list of files
 that is short for the batches in flight is read several times in one epoch. Both frameworks shuffle,
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = NDArray[np.float32]
 
 SIDE, PADDING = 32, 4
-NOISE_IMAGES = 4096
 PREFETCH = 2  # batches a worker
 EPOCHS_IN_FLIGHT = 4  # an epoch has at least so many times the batches in flight
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
@@ -64,52 +62,27 @@ class ImageFolder:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) / 127.5 - 1, self.labels[at]
 
 
-class NoiseImages:
-    """Random pictures, different ones: where there is no folder of images."""
-
-    def __init__(self, classes: int, side: int, length: int) -> None:
-        self.classes, self.side, self.length = classes, side, length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def repeated(self, least: int) -> NoiseImages:
-        """The dataset with at least so many images."""
-        return NoiseImages(self.classes, self.side, max(self.length, least))
-
-    def __getitem__(self, i: int) -> tuple[Pixels, int]:
-        # by number, so that every worker and every epoch gives the same picture
-        rng = np.random.default_rng(i)
-        pixels = rng.standard_normal((3, self.side, self.side), dtype=np.float32)
-        return pixels, int(rng.integers(self.classes))
-
-
 @dataclass(frozen=True)
 class ImageData:
     """A dataset, how many classes it has, and notes about it."""
 
-    dataset: ImageFolder | NoiseImages
+    dataset: ImageFolder
     classes: int
     notes: tuple[str, ...]
 
 
 def find_data(folder: str | None) -> ImageData:
-    """The given folder of images, else sample_data/train here or beside the package, else noise."""
+    """The given folder of images, else sample_data/train here or beside the package."""
     if folder is not None:
         return read_image_folder(Path(folder))
     own = Path(__file__).resolve().parents[2]
     for root in (Path.cwd(), own):
         if (root / "sample_data" / "train").is_dir():
             return read_image_folder(root / "sample_data" / "train")
-    return make_noise(
-        f"no sample_data/train in {Path.cwd().name}: give --data FOLDER for real files"
+    raise ProfileError(
+        f"No sample_data/train in {Path.cwd().name}: give --data FOLDER with one folder per class, "
+        "or --loader."
     )
-
-
-def make_noise(reason: str, classes: int = 10, length: int = NOISE_IMAGES) -> ImageData:
-    """Random pictures, with the reason."""
-    text = f"images are random numbers ({reason}); the loader reads and decodes nothing."
-    return ImageData(NoiseImages(classes, SIDE, length), classes, (text,))
 
 
 def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
@@ -117,8 +90,6 @@ def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
     if not root.is_dir():
         raise ProfileError(f"No folder {root}: give --data a folder with one folder per class.")
     paths = sorted(p for p in root.glob("*/*") if p.suffix.lower() in EXTENSIONS)
-    if not find_spec("PIL"):
-        return make_noise("Pillow is not installed: pip install pillow")
     decodable = [path for path in paths if _can_decode(path)]
     if not decodable:
         raise ProfileError(f"No images in the class folders of {root}: give --data another folder.")

@@ -10,7 +10,6 @@ import pytest
 from pipeline_profiler.cli import main
 from pipeline_profiler.cli import precision as precision_cli
 from pipeline_profiler.precision.image_data import (
-    make_noise,
     make_torch_loader,
     read_image_folder,
 )
@@ -136,12 +135,7 @@ def test_a_folder_of_images_is_read_with_its_damaged_files_left_out(
     assert len(make_torch_loader(found, 3, 0, pin=False).dataset) == 15  # type: ignore[arg-type]
 
 
-def test_without_sample_data_noise_is_used_and_says_so(tmp_path: Path) -> None:
-    found = make_noise("none here")
-    assert "random numbers (none here)" in found.notes[0]
-    first, again = found.dataset[7], found.dataset[7]
-    assert (first[0] == again[0]).all()
-    assert (first[0] != found.dataset[8][0]).any()
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="No images in the class folders"):
         read_image_folder(tmp_path)
     with pytest.raises(ProfileError, match="No folder"):
