@@ -13,6 +13,7 @@ from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
 from pipeline_profiler.profiling.diagnose.disturbance import BUSY, disturbed_blocks
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, LOOK_MISS
+from pipeline_profiler.profiling.diagnose.throughput import MIN_STEPS
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
@@ -138,7 +139,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
     # a quick run ends a little later for it; else it takes the time of steps, of no repeat
     spare = shorter[1:3] == (repeats, warmup) and shorter[0] > LEAST_STEPS
     at_end = options.quick and not options.seconds
-    long_enough = piece_s > warmup * first.input_wait_ns / 1e9
+    long_enough = piece_s > (warmup + MIN_STEPS) * first.input_wait_ns / 1e9
     once = first.run.config.get("one_shot")
     timed_alone = pieces >= FIRST_LOOK and (spare or at_end) and long_enough and not once
     if timed_alone and not at_end:

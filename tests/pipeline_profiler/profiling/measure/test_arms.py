@@ -95,16 +95,17 @@ def test_a_piece_of_the_loader_alone_is_whole_rounds_of_its_workers() -> None:
     ("made", "options", "reason"),
     [
         (lambda clock: bench(clock, wait=300), Options(quick=True), "not enough time"),
-        (lambda clock: bench(clock, open_ms=2000.0), Options(quick=True), "not enough time"),
-        (lambda clock: bench(clock, wait=100), Options(quick=True, seconds=9.0), "not enough time"),
+        (lambda clock: bench(clock, wait=40, step=2), Options(quick=True), "not enough time"),
+        (lambda clock: bench(clock, open_ms=400.0), Options(quick=True), "not enough time"),
+        (lambda clock: bench(clock, wait=40), Options(quick=True, seconds=12.0), "not enough time"),
     ],
-    ids=["slow batches", "slow start", "no time"],
+    ids=["few repeats", "slow batches", "slow start", "short budget"],
 )
 def test_a_loader_too_slow_for_it_is_not_timed_alone(
     made: Callable[[FakeClock], Bench], options: Options, reason: str
 ) -> None:
     session = measure_arms(made(FakeClock()), options)
-    assert session.arm(Arm.ALONE) == []
+    assert not session.arm(Arm.ALONE)
     rates = verdict.diagnose_session(session).as_results()["throughput"]
     assert f"loader alone skipped ({reason}: give more --seconds)" in rates["sentence"]
 
@@ -372,6 +373,7 @@ def test_a_generator_function_is_made_anew_for_each_arm_and_nan_is_noted() -> No
 
     session = measure_arms(Bench(make, step, clock), quick())
     assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    assert not session.arm(Arm.ALONE)  # its batches may be read only once
     notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]
