@@ -28,6 +28,7 @@ from pipeline_profiler.cli.runs import record_command
 from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
+from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from pipeline_profiler.precision.image_data import ImageData
@@ -53,6 +54,9 @@ OF_A_MODEL = (  # options that a script after `--` does not take
     *("model", "step", "loader", "data", "workers", "batch_sizes", "lr", "channels_last"),
     *("compile", "device", "memory_limit", "largest"),
 )
+# glibc returns memory to the system by thresholds that follow the sizes freed: blocks of another
+# precision would change the page faults of a step
+STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{16 << 30}"}
 GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
@@ -66,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "model",
         nargs="?",
         metavar="FILE.py:FUNCTION",
-        help="makes the model, or (model, loss); a shipped one: resnet18, dpn26, dpn92",
+        help="makes the model, or (model, loss); shipped: resnet18, dpn26, dpn92. Or `-- SCRIPT`",
     )
     p.add_argument(
         "--step",
@@ -126,7 +130,10 @@ def run_precision(args: argparse.Namespace) -> int:
     # torch's profiler and its C++ side write to stderr, through the progress bar
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    return finish(run_sweep(args) if args.script is None else measure_script(args), args)
+    session = run_sweep(args) if args.script is None else measure_script(args)
+    code = finish(session, args)
+    interrupted = any("KeyboardInterrupt" in note for note in session.notes)
+    return strongest(code, ExitCode.INTERRUPTED) if interrupted else code
 
 
 def measure_script(args: argparse.Namespace) -> Session:
@@ -144,6 +151,7 @@ def measure_script(args: argparse.Namespace) -> Session:
     seconds, only = args.seconds or CPU_SECONDS, tuple(split_words(args.precisions))
     order = CheckOrder("", "", seconds, only=only, seed=args.settings.measure.seed, hooks=HOOKS)
     until = f"with blocks of steps at other precisions, for at most {seconds:.0f} s of training"
+    os.environ.update(STEADY_MALLOC)
     load = describe()["load"]
     code, told = run_script(args.script, order, args.yes, until)
     if told is None:

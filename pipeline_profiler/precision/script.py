@@ -45,12 +45,12 @@ from pipeline_profiler.profiling.watching.process import process_rank
 WARM_UP_STEPS, LEAD_IN_STEPS = 4, 2
 BLOCK_STEPS, SLOW_BLOCK_STEPS, SLOW_STEP_S = 9, 5, 0.030
 ROUND_S, ROUNDS_OF_BUDGET = 3.0, 30  # a round lasts so long, or this part of the budget
-HOOKS = {"torch": "pipeline_profiler.precision.script:hook_torch"}
+HOOKS = {"torch": "pipeline_profiler.precision.script:hook_precision"}
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 RANKS = "The script trains in several processes: start one process, on one device."
 
 
-def hook_torch(torch: Any) -> None:
+def hook_precision(torch: Any) -> None:
     """Measure the script of this process, unless it is a worker or one of several ranks."""
     order = read_order()
     if multiprocessing.parent_process() is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -276,7 +276,7 @@ class ScriptBlocks(Hooks):
     def _compile(self, plain: Any, model: Any = None, **kwargs: Any) -> Any:
         whole = isinstance(getattr(model, "__self__", model), self.torch.nn.Module)
         if whole or is_own_code(sys._getframe(2).f_code.co_filename):
-            self.compiled = user_place()
+            self.compiled = user_place() or "The script"
         return plain(model, **kwargs)
 
     def _next(self, plain: Any, iterator: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -83,16 +84,16 @@ def _answer(run: ScriptRun, ratios: dict[str, Interval], seconds: float) -> str:
     if not sound:
         return _inconclusive(run, ratios, seconds)
     best = max(sound, key=lambda name: sound[name].value)
-    ratio, than = sound[best], f" as {run.own}"
-    subject = f"{PRECISION_NAMES[best]}{' (autocast)' if best in HALVES else ''} would make"
-    if run.casts:  # the gain of what it has, which is the inverse
+    ratio, name = sound[best], f"{PRECISION_NAMES[best]}{' (autocast)' if best in HALVES else ''}"
+    subject, verb, base = name, "would make", run.own
+    if run.casts:  # the gain of the autocast that it has, which is the inverse
         ratio = Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.n)
-        subject, than = f"The script's own {run.own} autocast makes", f" as {PRECISION_NAMES[best]}"
-    figure = f"{_figure(ratio, 'x', 2, '95% CI ')}"
+        subject, verb, base = f"The script's own {run.own} autocast", "makes", name
+    ends = f"95% CI {ratio.low:.2f} to {ratio.high:.2f}"
     if ratio.low <= 1 <= ratio.high:
-        return f"{subject} this training no faster beyond the noise: {figure}."
-    word = "" if ratio.low > 1 else "slower: "
-    return f"{subject} this training {word}{figure.replace('x', f'x as fast{than}', 1)}."
+        return f"{subject} is no faster than {base} beyond the noise: {ratio.value:.2f}x ({ends})."
+    word = "" if ratio.low > 1 else "slower, "
+    return f"{subject} {verb} this training {word}{ratio.value:.2f}x as fast as {base} ({ends})."
 
 
 def _inconclusive(run: ScriptRun, ratios: dict[str, Interval], seconds: float) -> str:
@@ -111,24 +112,22 @@ def _row(run: ScriptRun, kind: Kind) -> tuple[str, ...]:
         return (PRECISION_NAMES.get(kind.name, run.own), "not measured", *[""] * (len(HEAD) - 2))
     step, alone = (geometric_mean([*ms.values()]) for ms in (kind.step_ms, kind.compute_ms))
     gain = paired_ratio(own.compute_ms, kind.compute_ms)
-    ratios = (
-        ("", "")
-        if kind is own or not gain
-        else (_figure(run.ratio(kind), "x", 2), f" {gain.value:.2f}x")
-    )
+    times = f" {gain.value:.2f}x" if gain and kind is not own else ""
     return (
         f"{run.own} (own)" if kind is own else PRECISION_NAMES[kind.name],
-        _figure(step, " ms", 1),
-        ratios[0],
-        f"{alone.value:.1f} ms{ratios[1]}" if run.samples else "not measured",
+        _figure(step, " ms", _digits),
+        _figure(run.ratio(kind), "x", "{:.2f}".format) if times else "",
+        f"{_digits(alone.value)} ms{times}" if run.samples else "not measured",
         f"{1e3 * run.samples / step.value:,.0f}" if run.samples else "",
-        f"{kind.peak_bytes / 1e6:,.0f} MB" if kind.peak_bytes else "not measured",
+        f"{_digits(kind.peak_bytes / 1e6)} MB" if kind.peak_bytes else "not measured",
     )
 
 
-def _figure(interval: Interval, unit: str, digits: int, word: str = "") -> str:
+def _figure(interval: Interval, unit: str, form: Callable[[float], str]) -> str:
     """Return '45.9 ms (38.2 to 55.1)'."""
-    value, low, high = (
-        f"{end:.{digits}f}" for end in (interval.value, interval.low, interval.high)
-    )
-    return f"{value}{unit}" + (f" ({word}{low} to {high})" if math.isfinite(interval.high) else "")
+    ends = f" ({form(interval.low)} to {form(interval.high)})"
+    return f"{form(interval.value)}{unit}{ends if math.isfinite(interval.high) else ''}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
