@@ -30,7 +30,9 @@ from preflight.ending import ExitCode, strongest
 Conclude = Callable[[Session], None]  # fills the session's results
 
 
-def finish(session: Session, args: argparse.Namespace, conclude: Conclude | None = None) -> int:
+def finish(
+    session: Session, args: argparse.Namespace, conclude: Conclude | None = None
+) -> ExitCode:
     """Save, conclude, save again, print; returns the exit code."""
     codes = [save_session(session, args)]
     if conclude is not None:

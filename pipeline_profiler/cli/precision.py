@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_profiler.cli import ending
 from pipeline_profiler.cli.arguments import (
     PYTHON_HELP,
+    YES_HELP,
     check_amount,
     split_numbers,
     split_words,
@@ -29,6 +30,7 @@ from pipeline_profiler.cli.runs import record_command
 from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
+from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from pipeline_profiler.precision.image_data import ImageData
@@ -48,6 +50,13 @@ UNITS = {"": 1} | {
     for power, letter in enumerate("kmgt", 1)
     for i in ("", "i")
 }
+OF_A_MODEL = (  # options that a script after `--` does not take
+    *("model", "step", "loader", "data", "workers", "batch_sizes", "lr", "channels_last"),
+    *("compile", "device", "memory_limit", "gpu", "largest"),
+)
+# glibc returns memory to the system by thresholds that follow the sizes freed: blocks of another
+# precision would change the page faults of a step
+STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{16 << 30}"}
 GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
@@ -61,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "model",
         nargs="?",
         metavar="FILE.py:FUNCTION",
-        help="makes the model, or (model, loss); a shipped one: resnet18, dpn26, dpn92",
+        help="makes the model, or (model, loss); shipped: resnet18, dpn26, dpn92. Or `-- SCRIPT`",
     )
     p.add_argument(
         "--step",
@@ -71,7 +80,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_data_options(p)
     _add_step_options(p)
     _add_run_options(p)
-    p.set_defaults(command=_run, fail_on=None)
+    p.add_argument("--yes", action="store_true", help=YES_HELP)
+    p.set_defaults(command=run_precision, fail_on=None, takes_script=True)
 
 
 def _add_data_options(p: argparse.ArgumentParser) -> None:
@@ -122,12 +132,6 @@ def _add_run_options(p: argparse.ArgumentParser) -> None:
     record_command(p)
 
 
-def _run(args: argparse.Namespace) -> int:
-    can_estimate = args.framework == "torch" and not args.step
-    is_absent = args.memory_limit and can_estimate and open_backend(args).device == "cpu"
-    return estimate_memory(args) if args.gpu or is_absent else finish(run_sweep(args), args)
-
-
 def estimate_memory(args: argparse.Namespace) -> int:
     """Print the peak memory on a GPU that is not there; nothing is trained or saved."""
     from pipeline_profiler.precision import memory
@@ -157,13 +161,57 @@ def estimate_memory(args: argparse.Namespace) -> int:
     return show(json.dumps(document) if args.json else memory.format_rows(rows, room))
 
 
+def run_precision(args: argparse.Namespace) -> int:
+    """Measure a model, or a script after `--`; save, print. Or estimate memory alone."""
+    can_estimate = args.framework == "torch" and not args.step and args.script is None
+    is_absent = args.memory_limit and can_estimate and open_backend(args).device == "cpu"
+    if args.script is None and (args.gpu or is_absent):
+        return estimate_memory(args)
+    # torch's profiler and its C++ side write to stderr, through the progress bar
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    session = run_sweep(args) if args.script is None else measure_script(args)
+    code = finish(session, args)
+    interrupted = any("KeyboardInterrupt" in note for note in session.notes)
+    return strongest(code, ExitCode.INTERRUPTED) if interrupted else code
+
+
+def measure_script(args: argparse.Namespace) -> Session:
+    """Time the steps of an unmodified script at several precisions; returns the session."""
+    from pipeline_profiler.checks.caught_run import CheckOrder
+    from pipeline_profiler.cli.check_script import run_script
+    from pipeline_profiler.precision.script import HOOKS
+    from pipeline_profiler.profiling.measure.environment import describe
+    from pipeline_profiler.profiling.record.session import Session, utc_now
+
+    if given := [name for name in OF_A_MODEL if getattr(args, name) not in (None, False)]:
+        raise ProfileError(f"Leave {given[0].replace('_', '-')} out: a script brings its own.")
+    check_amount("--seconds", args.seconds)
+    check_session_output(args.output, [word for word in args.script if os.path.isfile(word)])
+    seconds, only = args.seconds or CPU_SECONDS, tuple(split_words(args.precisions))
+    order = CheckOrder("", "", seconds, only=only, seed=args.settings.measure.seed, hooks=HOOKS)
+    until = f"with blocks of steps at other precisions, for at most {seconds:.0f} s of training"
+    os.environ.update(STEADY_MALLOC)
+    load = describe()["load"]
+    code, told = run_script(args.script, order, args.yes, until)
+    if told is None:
+        raise ProfileError(
+            f"{args.script[0]} ended with exit code {code}, and no step of a torch optimizer was "
+            "seen: give a training that calls optimizer.step()."
+        )
+    notes = list(filter(None, [told["problem"]]))
+    if not told["results"]:
+        raise ProfileError(notes[0])
+    for note in notes:
+        say(note)
+    environment = told["environment"] | {"load": load}  # of the time before
+    return Session([], environment, results=told["results"], notes=notes, created=utc_now())
+
+
 def run_sweep(args: argparse.Namespace) -> Session:
     """Measure; returns the session."""
     began = time.perf_counter_ns()
     check_arguments(args)
-    # torch's profiler and its C++ side write to stderr, through the progress bar
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from pipeline_profiler.precision.sweep import measure_precisions
 
     backend = open_backend(args)

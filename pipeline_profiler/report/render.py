@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from pipeline_profiler.report.section import Section, share_text
 from pipeline_profiler.report.sections import (
     busy_machine,
     report_sections,
+    script_sections,
     split_causes,
     sweep_points,
     tuning_trials,
@@ -181,6 +183,10 @@ def to_screen(session: Session, width: int = 96) -> str:
 
     Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
     """
+    if script := script_sections(session):
+        table = section_text(script[0]).splitlines()[2:]
+        lines = [*_folded(str(session.results["sentence"]), "", width), *table]
+        return "\n".join([*lines, *chain(*(_folded(t, "", width) for t in script[1].lines))]) + "\n"
     shown, unsure = split_causes(session.results.get("causes") or [])
     busy = busy_machine(session)
     first, *others = [line for line in verdict(session).lines if line not in busy]

@@ -60,6 +60,7 @@ def report_sections(session: Session) -> list[Section]:
     all_sections = [
         verdict(session),
         *precision_sections(session),
+        *script_sections(session),
         _causes(session),
         arm_periods(session, windows),
         waiting(session, windows),
@@ -82,6 +83,18 @@ def _words(sections: Sequence[Section]) -> list[Section]:
     text = " ".join(part for s in sections for part in (*s.lines, *s.head, *chain(*s.rows)))
     said = [f"{w}: {m}" for w, m in WORDS.items() if re.search(rf"\b{w}s?\b", text, re.IGNORECASE)]
     return [Section("Words", tuple(said))] if said else []
+
+
+def script_sections(session: Session) -> list[Section]:
+    """Return the precisions of an unmodified script, and how they were measured."""
+    table = session.results.get("precision-script")
+    if not table:
+        return []
+    rows = tuple(map(tuple, table["rows"]))
+    return [
+        Section("Precision of the script", (), tuple(table["head"]), rows),
+        Section("How it was measured", tuple(table["lines"])),
+    ]
 
 
 def verdict(session: Session) -> Section:

@@ -283,6 +283,7 @@ def _predictions(value: Any, at: str) -> None:
         raise FormError(f"{at} has rows of unequal length")
 
 
+SCRIPT = fields_of({"head": several(text), "lines": several(text), "rows": several(several(text))})
 RESULTS = {
     "predictions": maybe(_predictions),
     "verdict": text,
@@ -302,6 +303,7 @@ RESULTS = {
     "sweep": maybe(several(SWEEP_POINT)),
     "trials": maybe(several(TRIAL)),
     "precision": maybe(PRECISION),
+    "precision-script": maybe(SCRIPT),
     "cut_off": maybe(CUT_OFF),
 }
 
