@@ -158,10 +158,6 @@ class KerasTrainer(Trainer):
             self._build()
             self.optimizer.dynamic_scale.assign(scale)
 
-    def graphs(self) -> int:
-        """Times the step was traced."""
-        return int(self._traced.experimental_get_tracing_count())
-
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """Peak of TensorFlow's GPU allocator; a CPU has no such figure."""
         if self.device != "cuda":

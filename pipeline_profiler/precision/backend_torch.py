@@ -248,14 +248,6 @@ class TorchTrainer(DeviceTrainer):
         if self.scaler is not None and self.static is None:
             self.scaler = self._torch.amp.GradScaler(self.device, init_scale=scale)
 
-    def graphs(self) -> int:
-        """Graphs that torch.compile made in this process."""
-        if not self.recipe.compile:
-            return 0
-        from torch._dynamo.utils import counters
-
-        return int(counters["stats"]["unique_graphs"])
-
     def count_correct(self) -> None:
         self._correct = []
 

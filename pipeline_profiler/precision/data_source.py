@@ -47,7 +47,6 @@ class DataSource:
     cached_batches: list[Batch] = field(default_factory=list)
     batch_s: float = 0.0
     first_s: float = 0.0  # until the first batch: workers start in it
-    open_s: float = 0.0
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
     pairs: bool = True  # batches are (inputs, labels)
@@ -62,7 +61,7 @@ class DataSource:
         cls, make_loader: MakeLoader, model: str, size: int, clock: Clock, pairs: bool = True
     ) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source, begin = cls(model, size, pairs=pairs), clock()
+        source = cls(model, size, pairs=pairs)
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
@@ -76,7 +75,6 @@ class DataSource:
                 f"the loader failed with {type(error).__name__}: {text}; iterate it by hand to "
                 "see where."
             )
-        source.open_s = (clock() - begin) / 1e9
         return source
 
     def _check_length(self) -> str:

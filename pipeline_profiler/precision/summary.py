@@ -150,7 +150,6 @@ def _make_row(
     passages = [each for each in measurement.passages if each.cell == cell]
     skipped = sum(len(each.timed.skipped) + each.timed.warmup_skipped for each in windows)
     skipped += probe.skipped + sum(each.skipped for each in passages)
-    periods = [ms for window in windows for ms in window.timed.counted_ms]
     basis = timings[base] if base is not None and base != cell else None
     speedup = paired_ratio(basis.preloaded, timing.preloaded) if basis else None
     return Row(
@@ -158,7 +157,6 @@ def _make_row(
         probe.status,
         probe.sentence,
         step_ms,
-        p95_ms=float(np.quantile(periods, 0.95)) if periods else None,
         preloaded_per_s=preloaded_per_s,
         with_loader_per_s=fed_per_s,
         stall=stall_share(fed, timing.steps) if fed and timing.steps else None,
@@ -176,9 +174,6 @@ def _make_row(
         skipped=skipped if cell.loss_scale else None,
         loss_scale_end=probe.scale,
         marks=loss_marks(probe),
-        warmup_s=round(probe.seconds + sum(each.timed.warmup_s for each in windows), 3),
-        graphs=probe.graphs,
-        recompiled=sum(each.recompiled for each in windows),
         reserved_bytes=probe.reserved_bytes,
         occupied_bytes=probe.occupied_bytes,
         error=error,

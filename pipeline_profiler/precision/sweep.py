@@ -182,18 +182,6 @@ def choose_passages(sweep: SweepState) -> None:
         source.whole_epochs = sweep.sources[source.model, source.batch_size].whole_epochs
 
 
-def explain_start(sweep: SweepState) -> None:
-    """A reason: what of the budget went by before the first timed window."""
-    loaders = sum(source.open_s for source in sweep.sources.values())
-    models = max(0.0, sum(probe.seconds for probe in sweep.probes.values()) - loaders)
-    rest = max(0.0, sweep.spent_s() - loaders - models)
-    sweep.reasons.append(
-        f"start-up took {sweep.spent_s():.1f} s of the {sweep.options.seconds:.0f} s: loaders "
-        f"opened and read {loaders:.1f} s, models made and their first steps {models:.1f} s, "
-        f"imports and the losses of second runs {rest:.1f} s."
-    )
-
-
 PACE_STEPS = 4
 
 
@@ -216,8 +204,6 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     begin = sweep.clock()
     trainer = sweep.make_trainer(cell)
     setup_s = (sweep.clock() - begin) / 1e9
-    # torch counts graphs in the whole process: only the difference belongs to this cell
-    compiled = trainer.graphs()
     problem = find_misfit(trainer, source)
     if problem:
         return ProbeResult("refused", problem)
@@ -256,7 +242,6 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
         peak_how=peak.how,
         reserved_bytes=peak.reserved,
         occupied_bytes=peak.occupied,
-        graphs=trainer.graphs() - compiled,
     )
 
 
@@ -405,7 +390,6 @@ def _run_sweep(sweep: SweepState) -> None:
     _probe_cells(sweep, cells)
     drop_excess(sweep)
     choose_passages(sweep)
-    explain_start(sweep)
     _run_rounds(sweep)
     if sweep.searches_largest:
         search_largest(sweep, cells)
@@ -557,11 +541,10 @@ def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
 
     def work() -> ProbeResult:
         source, trainer = sweep.open_source(cell), _warm_trainer(sweep, cell)
-        begin_s, compiled = round(sweep.spent_s(), 3), trainer.graphs()
+        begin_s = round(sweep.spent_s(), 3)
         batches = itertools.cycle([trainer.place(batch) for batch in source.cached_batches])
         window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS, sweep.clock)
-        recompiled = trainer.graphs() - compiled
-        sweep.windows.append(CellWindow(cell, number, begin_s, window, recompiled))
+        sweep.windows.append(CellWindow(cell, number, begin_s, window))
         return ProbeResult()
 
     _guard_cells(sweep, [cell], work)

@@ -33,7 +33,6 @@ class ProbeResult:
     peak_how: str = "n/a"
     reserved_bytes: int | None = None
     occupied_bytes: int | None = None
-    graphs: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,12 @@ class ProbedCell:
 
 @dataclass(frozen=True)
 class CellWindow:
-    """One window of a cell on preloaded batches; `recompiled` counts graphs made inside it.
-
-    `begin_s`: seconds since the sweep began.
-    """
+    """One window of a cell on preloaded batches; `begin_s`: seconds since the sweep began."""
 
     cell: Cell
     round: int
     begin_s: float
     timed: TimedWindow
-    recompiled: int = 0
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,6 @@ class Row:
     status: str
     sentence: str
     step_ms: Interval | None
-    p95_ms: float | None
     preloaded_per_s: Interval | None
     with_loader_per_s: Interval | None
     stall: Interval | None
@@ -198,9 +192,6 @@ class Row:
     skipped: int | None
     loss_scale_end: float | None
     marks: Sequence[LossMark]
-    warmup_s: float
-    graphs: int
-    recompiled: int
     reserved_bytes: int | None = None
     occupied_bytes: int | None = None
     error: str = ""

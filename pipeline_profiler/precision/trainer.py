@@ -232,10 +232,6 @@ class Trainer(ABC):
         """Share of each step's samples whose largest output is their label; [] where unknown."""
         return []
 
-    def graphs(self) -> int:
-        """Graphs compiled so far; grows where a new shape makes it compile again."""
-        return 0
-
 
 class Backend(ABC):
     """A framework on a device."""
@@ -316,7 +312,6 @@ class TimedWindow:
     steps: int
     skipped: Sequence[int] = ()
     warmup_skipped: int = 0
-    warmup_s: float = 0.0
 
     @property
     def counted_ms(self) -> list[float]:
@@ -342,7 +337,6 @@ def time_window(
     clock: Clock = time.perf_counter_ns,
 ) -> TimedWindow:
     """Train `warmup` steps and the lead-in, which do not count, then `steps` that do."""
-    start = clock()
     warmup_skipped = warm_up(trainer, batches, warmup)
     lead_in = trainer.lead_in
     with _no_collector():
@@ -368,7 +362,6 @@ def time_window(
         steps,
         [i - lead_in for i in skipped if i >= lead_in],
         warmup_skipped + sum(i < lead_in for i in skipped),
-        (begin - start) / 1e9,
     )
 
 

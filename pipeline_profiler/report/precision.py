@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 HEAD = (
-    *("model", "batch", "precision", "step", "p95", "FP32 / step", "preloaded, samples/s"),
+    *("model", "batch", "precision", "step", "FP32 / step", "preloaded, samples/s"),
     *("with the loader", "data stall", "time per epoch", "peak memory", "skipped", "loss"),
 )
 LOADER_HEAD = ("model", "batch", "num_workers", "samples/s", "samples/s a worker", "epoch start")
@@ -289,7 +289,6 @@ def format_row(row: Row) -> tuple[str, ...]:
     return (
         *head,
         f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
-        "n/a" if row.p95_ms is None else f"{format_number(row.p95_ms)} ms",
         format_ratio(row.speedup),
         format_rate(row.preloaded_per_s),
         "error" if row.error else format_rate(row.with_loader_per_s),

@@ -170,7 +170,7 @@ PROBED = fields_of(
         **dict.fromkeys(("step_s", "seconds"), number),
         "peak_bytes": maybe(COUNT),
         "peak_how": text,
-        **dict.fromkeys(("skipped", "graphs"), COUNT),
+        **dict.fromkeys(("skipped",), COUNT),
     },
 )
 PASSAGE = fields_of(
@@ -188,14 +188,13 @@ WINDOW = fields_of(
         **CELL,
         "period_ms": several(number),
         "elapsed_ms": number,
-        **dict.fromkeys(("round", "steps", "recompiled"), COUNT),
+        **dict.fromkeys(("round", "steps"), COUNT),
     },
     {
         **SCALE,
         "begin_s": number,
         "skipped": several(COUNT),
         "warmup_skipped": COUNT,
-        "warmup_s": number,
     },
 )
 
