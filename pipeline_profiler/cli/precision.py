@@ -6,12 +6,11 @@ Without arguments it trains the shipped networks on sample images.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from pipeline_profiler.precision.image_data import ImageData
-    from pipeline_profiler.precision.plan import ModelJob, ReportProgress, SweepOptions
+    from pipeline_profiler.precision.plan import ModelJob, SweepOptions
     from pipeline_profiler.precision.trainer import Backend, MakeLoader, MakeModel
     from pipeline_profiler.profiling.measure.stopping import Guard
     from pipeline_profiler.profiling.record.session import Session
@@ -44,7 +43,6 @@ GPU_PRECISIONS, CPU_PRECISIONS = "fp32,tf32,fp16,bf16", "fp32,bf16"
 GPU_SECONDS, CPU_SECONDS = 300.0, 120.0
 GPU_PARITY, CPU_PARITY = 50, 8
 GPU_LR, CPU_LR = 0.01, 0.001  # small batches have noisy gradients: larger steps diverge
-LINE_EVERY_S = 15.0
 UNITS = {"": 1} | {
     letter + i: (1024 if i else 1000) ** power
     for power, letter in enumerate("kmgt", 1)
@@ -212,21 +210,25 @@ def run_sweep(args: argparse.Namespace) -> Session:
     """Measure; returns the session."""
     began = time.perf_counter_ns()
     check_arguments(args)
+    from pipeline_profiler.checks.runner import ProgressLine
     from pipeline_profiler.precision.sweep import measure_precisions
 
     backend = open_backend(args)
     notes, jobs = make_jobs(args, backend)
     options = choose_options(args, backend)
-    with progress_on_stderr() as progress:
+    line = ProgressLine()
+    try:
         return measure_precisions(
             backend,
             jobs,
             options,
-            progress=progress,
+            progress=lambda done, total, text: line(f"{done} of {total} s: {text}"),
             notes=notes,
             guard=_guard(args, options),
             began=began,
         )
+    finally:
+        line.clear()
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -396,41 +398,3 @@ def make_models(args: argparse.Namespace, classes: int) -> list[tuple[str, MakeM
             f"'{args.model}' is no shipped model ({names}) and no FILE.py:FUNCTION of your own."
         )
     return [(args.model.rpartition(":")[2], target(args.model, "the model"))]
-
-
-@contextlib.contextmanager
-def progress_on_stderr() -> Iterator[ReportProgress]:
-    """A bar with ETA on a terminal that has rich, else plain lines."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        yield write_lines()
-        return
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield write_lines()
-        return
-    columns = (
-        *(BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f}")),
-        *(TimeRemainingColumn(), TextColumn("{task.description}")),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=1)
-        yield lambda done, total, text: bar.update(
-            task, completed=done, total=max(total, 1), description=text
-        )
-
-
-def write_lines(clock: Callable[[], float] = time.monotonic) -> ReportProgress:
-    """A line for each tenth of the work, and at least every LINE_EVERY_S seconds."""
-    shown_tenth, last = -1, clock()
-
-    def write_line(done: int, total: int, text: str) -> None:
-        nonlocal shown_tenth, last
-        tenth = 10 * done // max(total, 1)
-        if tenth != shown_tenth or clock() - last > LINE_EVERY_S:
-            shown_tenth, last = tenth, clock()
-            say(f"{done} of {total}: {text}")
-
-    return write_line

@@ -107,9 +107,8 @@ def estimate_peak(
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise ProfileError(
-            f"Cannot estimate the memory of {cell.label} ({reason}): measure it on a GPU."
-        ) from error
+        text = f"Cannot estimate the memory of {cell.label} ({reason}): measure it on a GPU."
+        raise ProfileError(text) from error
     return int(counted.peak) + (CUBLAS_HOPPER_BYTES if GPUS[gpu][1] >= HOPPER else CUBLAS_BYTES)
 
 
@@ -123,7 +122,7 @@ def _modes(copies: bool) -> tuple[Any, Any, Any]:
 
     alive: dict[int, int] = {}  # bytes by storage
 
-    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Counting(TorchDispatchMode):
         peak = 0
 
         def add(self, tensors: Sequence[Any], copied: Sequence[Any] = ()) -> None:
@@ -149,5 +148,5 @@ def _modes(copies: bool) -> tuple[Any, Any, Any]:
                 )
             return func(*args, **(kwargs or {}))
 
-    counting: Any = Counting
-    return FakeTensorMode(allow_non_fake_inputs=True), counting(), GpuAutocast()
+    counting = Counting()  # type: ignore[no-untyped-call]
+    return FakeTensorMode(allow_non_fake_inputs=True), counting, GpuAutocast()

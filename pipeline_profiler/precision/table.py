@@ -27,7 +27,6 @@ class ProbeResult:
     skipped: int = 0
     scale: float | None = None
     step_s: float = 0.0
-    seconds: float = 0.0
     setup_s: float = 0.0
     peak_bytes: int | None = None
     peak_how: str = "n/a"

@@ -167,7 +167,7 @@ PROBED = fields_of(
     {
         **SCALE,
         "scale": maybe(number),
-        **dict.fromkeys(("step_s", "seconds"), number),
+        **dict.fromkeys(("step_s", "setup_s"), number),
         "peak_bytes": maybe(COUNT),
         "peak_how": text,
         **dict.fromkeys(("skipped",), COUNT),

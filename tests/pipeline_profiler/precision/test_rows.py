@@ -48,7 +48,6 @@ def probed(precision: str, batch_size: int = 100, **changes: Any) -> ProbedCell:
         "losses": [2.0, 1.0],
         "peak_bytes": 1_000_000,
         "peak_how": "counted",
-        "seconds": 1.0,
     }
     probe = ProbeResult(**(usual | changes))
     return ProbedCell(Cell("net", batch_size, precision, scale), probe)
