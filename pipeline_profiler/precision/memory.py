@@ -122,7 +122,7 @@ def _modes(copies: bool) -> tuple[Any, Any, Any]:
 
     alive: dict[int, int] = {}  # bytes by storage
 
-    class Counting(TorchDispatchMode):
+    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak = 0
 
         def add(self, tensors: Sequence[Any], copied: Sequence[Any] = ()) -> None:

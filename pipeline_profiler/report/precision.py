@@ -14,11 +14,11 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.precision.estimate import is_inconclusive
 from pipeline_profiler.precision.summary import (
     best_row,
     describe_largest,
     format_rate,
+    format_times,
     list_crossings,
     list_launch_bound,
     list_problems,
@@ -289,7 +289,7 @@ def format_row(row: Row) -> tuple[str, ...]:
     return (
         *head,
         f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
-        format_ratio(row.speedup),
+        format_times(row.speedup) if row.speedup else "n/a",
         format_rate(row.preloaded_per_s),
         "error" if row.error else format_rate(row.with_loader_per_s),
         format_share(row.stall),
@@ -298,16 +298,6 @@ def format_row(row: Row) -> tuple[str, ...]:
         "n/a" if row.skipped is None else str(row.skipped),
         format_mark(row.marks[-1]) if row.marks else "n/a",
     )
-
-
-def format_ratio(ratio: Interval | None) -> str:
-    """'2.10x (2.00 to 2.20)'; without an interval the value alone."""
-    if ratio is None:
-        return "n/a"
-    if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
-        return f"{ratio.value:.2f}x"
-    wide = " inconclusive" if is_inconclusive(ratio) else ""
-    return f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}){wide}"
 
 
 def format_share(share: Interval | None) -> str:
