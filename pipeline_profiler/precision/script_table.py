@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -115,18 +114,17 @@ def _row(run: ScriptRun, kind: Kind) -> tuple[str, ...]:
     times = f" {gain.value:.2f}x" if gain and kind is not own else ""
     return (
         f"{run.own} (own)" if kind is own else PRECISION_NAMES[kind.name],
-        _figure(step, " ms", _digits),
-        _figure(run.ratio(kind), "x", "{:.2f}".format) if times else "",
+        f"{_digits(step.value)} ms",
+        _speedup(run.ratio(kind)) if times else "",
         f"{_digits(alone.value)} ms{times}" if run.samples else "not measured",
         f"{1e3 * run.samples / step.value:,.0f}" if run.samples else "",
-        f"{_digits(kind.peak_bytes / 1e6)} MB" if kind.peak_bytes else "not measured",
+        f"{kind.peak_bytes / 1e6:,.1f} MB" if kind.peak_bytes else "not measured",
     )
 
 
-def _figure(interval: Interval, unit: str, form: Callable[[float], str]) -> str:
-    """Return '45.9 ms (38.2 to 55.1)'."""
-    ends = f" ({form(interval.low)} to {form(interval.high)})"
-    return f"{form(interval.value)}{unit}{ends if math.isfinite(interval.high) else ''}"
+def _speedup(ratio: Interval) -> str:
+    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.high) else ""
+    return f"{ratio.value:.2f}x{ends}"
 
 
 def _digits(value: float) -> str:
