@@ -65,7 +65,7 @@ def script_results(run: ScriptRun, script: str, seconds: float) -> dict[str, Any
     lines = [
         f"{script}: {run.model} on {run.device_name}, {run.steps} steps in {run.seconds:.0f} s, "
         f"{len(run.kinds[0].step_ms)} rounds.",
-        f"End to end, with the script's loader{queue}: it has no preloaded batches.",
+        f"End to end with the loader of the script{queue}; a script has no preloaded batches.",
         *([f"FP16: {skipped} steps skipped by the GradScaler."] if "fp16" in ratios else []),
         *run.left_out,
     ]
