@@ -29,11 +29,6 @@ class Kind:
     peak_bytes: int | None = None
     skipped: int = 0  # steps whose update the GradScaler dropped
 
-    @property
-    def compute_ms(self) -> dict[int, float]:
-        """The medians without the wait for data."""
-        return {number: ms - self.wait_ms[number] for number, ms in self.step_ms.items()}
-
 
 @dataclass
 class ScriptRun:
@@ -65,7 +60,7 @@ def script_results(run: ScriptRun, script: str, seconds: float) -> dict[str, Any
     lines = [
         f"{script}: {run.model} on {run.device_name}, {run.steps} steps in {run.seconds:.0f} s, "
         f"{len(run.kinds[0].step_ms)} rounds.",
-        f"End to end with the loader of the script{queue}; a script has no preloaded batches.",
+        f"End to end with the script's loader{queue}; a script has no preloaded batches.",
         *([f"FP16: {skipped} steps skipped by the GradScaler."] if "fp16" in ratios else []),
         *run.left_out,
     ]
@@ -109,8 +104,9 @@ def _row(run: ScriptRun, kind: Kind) -> tuple[str, ...]:
     own = run.kinds[0]
     if not kind.step_ms:
         return (PRECISION_NAMES.get(kind.name, run.own), "not measured", *[""] * (len(HEAD) - 2))
-    step, alone = (geometric_mean([*ms.values()]) for ms in (kind.step_ms, kind.compute_ms))
-    gain = paired_ratio(own.compute_ms, kind.compute_ms)
+    before, after = ({n: ms - k.wait_ms[n] for n, ms in k.step_ms.items()} for k in (own, kind))
+    step, alone = geometric_mean([*kind.step_ms.values()]), geometric_mean([*after.values()])
+    gain = paired_ratio(before, after)
     times = f" {gain.value:.2f}x" if gain and kind is not own else ""
     return (
         f"{run.own} (own)" if kind is own else PRECISION_NAMES[kind.name],
