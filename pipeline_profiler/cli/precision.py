@@ -171,7 +171,7 @@ def run_precision(args: argparse.Namespace) -> int:
     session = run_sweep(args) if args.script is None else measure_script(args)
     code = finish(session, args)
     interrupted = any("KeyboardInterrupt" in note for note in session.notes)
-    return strongest(code, ExitCode.INTERRUPTED) if interrupted else code
+    return strongest(ExitCode(code), ExitCode.INTERRUPTED) if interrupted else code
 
 
 def measure_script(args: argparse.Namespace) -> Session:

@@ -229,7 +229,7 @@ class ScriptBlocks(Hooks):
         elif device == "cuda":
             products = torch.get_float32_matmul_precision() != "highest"
             both = products + torch.backends.cudnn.allow_tf32
-            run.own = ("FP32", "FP32, partly TF32", "TF32")[both]
+            run.own = ("FP32", "TF32 in part", "TF32")[both]
         for name in names:
             refusal = self.backend.refusal(name)
             if name == "fp16" and device == "cpu" and not only:

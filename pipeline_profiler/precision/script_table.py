@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from pipeline_profiler.precision.estimate import (
 )
 from pipeline_profiler.precision.trainer import PRECISION_NAMES
 from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.throughput import format_number
 
 HEAD = ("precision", "step time", "speed-up", "without data wait", "samples/s", "peak memory")
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}  # autocast dtypes
@@ -29,11 +29,6 @@ class Kind:
     wait_ms: dict[int, float] = field(default_factory=dict)
     peak_bytes: int | None = None
     skipped: int = 0  # steps whose update the GradScaler dropped
-
-    @property
-    def compute_ms(self) -> dict[int, float]:
-        """The medians without the wait for data."""
-        return {number: ms - self.wait_ms[number] for number, ms in self.step_ms.items()}
 
 
 @dataclass
@@ -66,7 +61,7 @@ def script_results(run: ScriptRun, script: str, seconds: float) -> dict[str, Any
     lines = [
         f"{script}: {run.model} on {run.device_name}, {run.steps} steps in {run.seconds:.0f} s, "
         f"{len(run.kinds[0].step_ms)} rounds.",
-        f"End to end, with the script's loader{queue}: it has no preloaded batches.",
+        f"End to end with the script's loader{queue}; a script has no preloaded batches.",
         *([f"FP16: {skipped} steps skipped by the GradScaler."] if "fp16" in ratios else []),
         *run.left_out,
     ]
@@ -110,24 +105,20 @@ def _row(run: ScriptRun, kind: Kind) -> tuple[str, ...]:
     own = run.kinds[0]
     if not kind.step_ms:
         return (PRECISION_NAMES.get(kind.name, run.own), "not measured", *[""] * (len(HEAD) - 2))
-    step, alone = (window_mean([*ms.values()]) for ms in (kind.step_ms, kind.compute_ms))
-    gain = paired_ratio(own.compute_ms, kind.compute_ms)
+    before, after = ({n: ms - k.wait_ms[n] for n, ms in k.step_ms.items()} for k in (own, kind))
+    step, alone = window_mean([*kind.step_ms.values()]), window_mean([*after.values()])
+    gain = paired_ratio(before, after)
     times = f" {gain.value:.2f}x" if gain and kind is not own else ""
     return (
         f"{run.own} (own)" if kind is own else PRECISION_NAMES[kind.name],
-        _figure(step, " ms", _digits),
-        _figure(run.ratio(kind), "x", "{:.2f}".format) if times else "",
-        f"{_digits(alone.value)} ms{times}" if run.samples else "not measured",
+        f"{format_number(step.value)} ms",
+        _speedup(run.ratio(kind)) if times else "",
+        f"{format_number(alone.value)} ms{times}" if run.samples else "not measured",
         f"{1e3 * run.samples / step.value:,.0f}" if run.samples else "",
-        f"{_digits(kind.peak_bytes / 1e6)} MB" if kind.peak_bytes else "not measured",
+        f"{kind.peak_bytes / 1e6:,.1f} MB" if kind.peak_bytes else "not measured",
     )
 
 
-def _figure(interval: Interval, unit: str, form: Callable[[float], str]) -> str:
-    """Return '45.9 ms (38.2 to 55.1)'."""
-    ends = f" ({form(interval.low)} to {form(interval.high)})"
-    return f"{form(interval.value)}{unit}{ends if math.isfinite(interval.high) else ''}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def _speedup(ratio: Interval) -> str:
+    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.high) else ""
+    return f"{ratio.value:.2f}x{ends}"

@@ -103,7 +103,7 @@ def test_an_unmodified_script_is_measured(loop: str, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "precision.json").read_text())
     own, bf16 = found["precision-script"]["kinds"]
     assert len(own["step_ms"]) >= 3
-    assert own["step_ms"].keys() == bf16["step_ms"].keys()
+    assert len(own["step_ms"].keys() ^ bf16["step_ms"].keys()) <= 1, "the time may end in a round"
     assert min(own["peak_bytes"], bf16["peak_bytes"]) > 0
     report = [*warm_line("pipeline_profiler"), "report", "precision.json"]
     shown = subprocess.run(report, cwd=tmp_path, text=True, capture_output=True, check=True)
