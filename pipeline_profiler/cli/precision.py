@@ -6,6 +6,7 @@ Without arguments it trains the shipped networks on sample images.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -52,9 +53,10 @@ OF_A_MODEL = (  # options that a script after `--` does not take
     *("model", "step", "loader", "data", "workers", "batch_sizes", "lr", "channels_last"),
     *("compile", "device", "memory_limit", "gpu", "largest"),
 )
-# glibc returns memory to the system by thresholds that follow the sizes freed: blocks of another
-# precision would change the page faults of a step
+# glibc returns memory to the system by thresholds that follow the sizes freed: steps of another
+# precision would change the page faults of a step. By the environment, and by mallopt's number.
 STEADY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{16 << 30}"}
+STEADY_MALLOPT = {-3: 32 << 20, -1: 2**31 - 1}
 GIVEN = "given on the command line"  # for a training that needs to bring no loader of its own
 OPTIMIZERS = ("sgd", "adam", "adamw")
 MOST_WORKERS = 1024
@@ -216,6 +218,9 @@ def run_sweep(args: argparse.Namespace) -> Session:
     backend = open_backend(args)
     notes, jobs = make_jobs(args, backend)
     options = choose_options(args, backend)
+    if backend.device == "cpu" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        for number, size in STEADY_MALLOPT.items():
+            libc.mallopt(number, size)
     line = ProgressLine()
     try:
         return measure_precisions(

@@ -46,6 +46,7 @@ from pipeline_profiler.profiling.diagnose.throughput import (
 )
 
 INPUT_BOUND = 1.05  # times the step on preloaded batches
+FED = 0.1  # the data stall below which a loader feeds a step
 LAUNCH_BOUND = 1.2  # times as long for twice the batch
 MARK_STEPS = 50
 WINDOW_STEPS = 13  # of a window, the untimed ones included
@@ -315,8 +316,7 @@ def best_row(rows: Sequence[Row]) -> Row | None:
 
 def _deciding(row: Row) -> Interval:
     """The figure that a recommendation rests on: the ratio to FP32, without one the step."""
-    nothing = Interval(math.nan, -math.inf, math.inf)
-    return row.speedup or row.step_ms or nothing
+    return row.speedup or row.step_ms or Interval(math.nan, -math.inf, math.inf)
 
 
 def write_answer(table: PrecisionTable, model: str) -> list[str]:
@@ -329,9 +329,8 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
     feeding = _describe_feeding(table, best)
     if is_inconclusive(_deciding(best)):
         number = _deciding(best).n
-        why = "differ by more than 25%"
-        if number < MIN_WINDOWS:
-            why = f"are {number}, and an interval needs {MIN_WINDOWS}"
+        few = f"are {number}, and an interval needs {MIN_WINDOWS}"
+        why = few if number < MIN_WINDOWS else "differ by more than 25%"
         return [
             f"Inconclusive: the windows of {best.cell.name} {at} {why}; about "
             f"{best.needed_s:.0f} s more would settle it (`--seconds`)."
@@ -343,11 +342,10 @@ def write_answer(table: PrecisionTable, model: str) -> list[str]:
             if row.cell.source == best.cell.source and row.speedup
         ]
         slower = f"no other precision is faster ({', '.join(others)})" if others else "no other row"
-        rate = format_rate(best.preloaded_per_s)
+        rate = f"{format_rate(best.preloaded_per_s)} samples/s on preloaded batches"
         if best.cell.precision != "fp32":
-            return [f"{best.cell.name} {at}: {rate} samples/s on preloaded batches; no FP32 row.",
-                    *feeding]  # fmt: skip
-        return [f"Use FP32 {at} ({rate} samples/s on preloaded batches): {slower}.", *feeding]
+            return [f"{best.cell.name} {at}: {rate}; no FP32 row.", *feeding]
+        return [f"Use FP32 {at} ({rate}): {slower}.", *feeding]
     if best.speedup.low <= 1:
         slower = f"{best.cell.name} is not faster beyond the noise: {format_times(best.speedup)}"
         return [f"Stay with FP32 {at}: {slower}.", *feeding]
@@ -380,11 +378,13 @@ def _describe_feeding(table: PrecisionTable, best: Row) -> list[str]:
     loader = table.loader_of(best.cell)
     if loader is None or best.with_loader_per_s is None:
         return []
-    setting = f"num_workers={loader.num_workers}"
-    stall = f"{best.stall.value:.0%}" if best.stall else "n/a"
+    setting, stall = f"num_workers={loader.num_workers}", best.stall
+    size = "n/a" if stall is None else f"{max(0.0, stall.value):.0%}"
     if not best.is_input_bound:
-        return [f"With {setting} the loader feeds it (data stall {stall})."]
-    text = f"With {setting} the training is input-bound (data stall {stall})."
+        is_fed = stall is not None and stall.high < FED
+        verdict = "the loader feeds it" if is_fed else "it is inconclusive if the loader feeds it"
+        return [f"With {setting} {verdict} (data stall {size})."]
+    text = f"With {setting} the training is input-bound (data stall {size})."
     tried = [
         row
         for row in table.loaders

@@ -132,14 +132,13 @@ def has_room(sweep: SweepState) -> bool:
     return least_s(sweep, [*live, last]) + probe_s <= left_s(sweep)
 
 
-def drop_excess(sweep: SweepState) -> list[Cell]:
-    """The cells that fit the time left; ProfileError where not even the first does."""
+def drop_excess(sweep: SweepState) -> None:
+    """Drop the cells that do not fit the time left; ProfileError where not even the first does."""
     live = sweep.live_cells()
     while live and least_s(sweep, live) > left_s(sweep):
         if len(live) == 1:
             raise ProfileError(_explain_least(sweep, live[0]))
         drop_cell(sweep, live.pop())
-    return live
 
 
 def drop_cell(sweep: SweepState, cell: Cell) -> None:

@@ -380,24 +380,20 @@ class Axes:
         return BOTTOM - min(1.0, max(0.0, rate / self.highest)) * (BOTTOM - TOP)
 
 
-def draw_rates(table: PrecisionTable) -> Markup | str:
+def draw_rates(table: PrecisionTable) -> Markup:
     """A chart for each model; '' without a measured row."""
+    from markupsafe import Markup
+
     from preflight.charts import figure
 
-    charts: list[Markup] = []
+    charts = []
     for model in dict.fromkeys(row.cell.model for row in table.rows):
         rows = [row for row in table.rows if row.cell.model == model]
         measured = [row for row in rows if row.preloaded_per_s]
         if measured:
             shapes = _draw_model(table, rows, measured)
             charts.append(figure(BOTTOM + 44, f"{model}. {TITLE}", shapes))
-    return charts[0] if len(charts) == 1 else _join(charts)
-
-
-def _join(charts: Sequence[Markup]) -> Markup | str:
-    from markupsafe import Markup
-
-    return Markup("").join(charts) if charts else ""
+    return Markup("").join(charts)
 
 
 def _draw_model(

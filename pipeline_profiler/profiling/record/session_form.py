@@ -153,11 +153,7 @@ SOURCE: dict[str, Form] = {
     **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
     "pin_memory": maybe(flag),
 }
-EPOCH: dict[str, Form] = {
-    "epoch_batches": maybe(COUNT),
-    "in_flight": COUNT,
-    "whole_epochs": flag,
-}
+EPOCH: dict[str, Form] = {"epoch_batches": maybe(COUNT), "in_flight": COUNT, "whole_epochs": flag}
 PROBED = fields_of(
     {
         **CELL,
