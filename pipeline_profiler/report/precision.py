@@ -357,7 +357,7 @@ def _flag(key: str, value: str | bool | int) -> str:
 # ---- the chart ----
 
 TITLE = "Throughput by batch size: preloaded batches (lines), with the loader (hollow)"
-LEFT, RIGHT, TOP, BOTTOM = 70, 560, 20, 260  # px of the axes; the legend is on the right
+LEFT, RIGHT, TOP, BOTTOM = 70, 530, 20, 260  # px of the axes; the legend is on the right
 BAND = 'stroke="#999999" stroke-width="1.5"'
 FAINT = 'stroke="#999999" stroke-opacity="0.5" stroke-dasharray="4 3"'
 
