@@ -50,6 +50,32 @@ def line(x1: float, y1: float, x2: float, y2: float, style: str = AXIS, words: s
     return _markup(element).format(x1, y1, x2, y2, _markup(style), words)
 
 
+def dot(x: float, y: float, r: float, fill: str, words: str, hollow: bool = False) -> Markup:
+    """Return a circle of radius `r` px; `words` are what a pointer on it shows."""
+    element = (
+        '<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="{}" stroke="{}" stroke-width="1.6">'
+        "<title>{}</title></circle>"
+    )
+    return _markup(element).format(x, y, r, "none" if hollow else fill, fill, words)
+
+
+def cross(x: float, y: float, r: float, words: str) -> list[Markup]:
+    """Return a cross of 2 `r` px."""
+    style = 'stroke="currentColor" stroke-width="2"'
+    return [
+        line(x - r, y - r, x + r, y + r, style, words),
+        line(x - r, y + r, x + r, y - r, style, words),
+    ]
+
+
+def band(ends: Sequence[tuple[float, float, float]], opacity: float, words: str) -> Markup:
+    """Return a grey area between two lines; an end is x, lower y, upper y, px."""
+    there = [f"{x:.1f},{below:.1f}" for x, below, _ in ends]
+    back = [f"{x:.1f},{above:.1f}" for x, _, above in reversed(ends)]
+    element = '<polygon points="{}" fill="{}" fill-opacity="{}"><title>{}</title></polygon>'
+    return _markup(element).format(" ".join([*there, *back]), COLOURS[-1], opacity, words)
+
+
 def drawing(width: float, height: float, title: str, shapes: Sequence[Markup]) -> Markup:
     """Return shapes as an `<svg>` of this size, px."""
     head = (
@@ -139,7 +165,7 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], unit:
         shapes += [
             text(LABEL - 8, y + 4, label, "end"),
             line(left, y, right, y, style, words),
-            _markup('<circle cx="{:.1f}" cy="{}" r="4" fill="{}"/>').format(middle, y, COLOURS[4]),
+            dot(middle, y, 4, COLOURS[4], words),
             text(WIDTH, y + 4, f"{value:.1f}{_spaced(unit)} ({low:.1f} to {high:.1f})", "end"),
         ]
     return figure(len(rows) * ROW + 12, title, shapes)

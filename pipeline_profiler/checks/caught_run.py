@@ -75,7 +75,7 @@ def _of_family(word: str, family: str) -> bool:
 
 def hook_torch(torch: Any) -> None:
     """Catch what the script does with torch."""
-    order = _order()
+    order = read_order()
     if order is None:
         return
     from pipeline_profiler.checks.caught_torch import Caught
@@ -84,7 +84,7 @@ def hook_torch(torch: Any) -> None:
 
     def end(caught: Caught) -> None:
         spent = min(time.monotonic() - began, time.process_time())
-        _leave(order, examine_torch(caught, order, spent))
+        leave(order, examine_torch(caught, order, spent))
 
     caught = Caught(Patience(reach, PATIENT * reach), end)
     caught.hook(torch)
@@ -93,15 +93,15 @@ def hook_torch(torch: Any) -> None:
 
 def hook_keras(module: Any) -> None:
     """Catch the first `fit` of a model of Keras."""
-    order = _order()
+    order = read_order()
     if order is None:
         return
     from pipeline_profiler.checks.caught_keras import catch_fit
 
-    catch_fit(module, lambda caught: _leave(order, examine_keras(caught, order)))
+    catch_fit(module, lambda caught: leave(order, examine_keras(caught, order)))
 
 
-def _order() -> CheckOrder | None:
+def read_order() -> CheckOrder | None:
     """The order, for the process that trains: no worker, and of several ranks the first."""
     first = os.environ.get("RANK", "0") == "0"
     if multiprocessing.parent_process() is not None or not first:
@@ -282,7 +282,7 @@ def read_report(told: Mapping[str, Any]) -> CheckReport:
     return CheckReport(results, told["ended"], told["interrupted"], told["seconds"], grid=grid)
 
 
-def _leave(order: CheckOrder, told: Mapping[str, Any]) -> None:
+def leave(order: CheckOrder, told: Mapping[str, Any]) -> None:
     """Write the answers and end the process: nothing of the script runs after this."""
     path = Path(order.folder, f"{os.getpid()}.part")
     path.write_text(json.dumps(told))

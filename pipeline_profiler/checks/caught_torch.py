@@ -83,8 +83,34 @@ class CaughtBatches(FewBatches):
         )
 
 
+class Hooks:
+    """Functions of torch that are replaced, until `ended`."""
+
+    ended: bool
+    undo: list[Callable[[], None]]
+
+    def wrap(self, owner: Any, name: str, hook: Callable[..., Any]) -> None:
+        """Replace a function by `hook(plain, ...)`."""
+        plain = getattr(owner, name)
+
+        @functools.wraps(plain)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if self.ended:
+                return plain(*args, **kwargs)
+            return hook(plain, *args, **kwargs)
+
+        setattr(owner, name, wrapped)
+        self.undo.append(lambda: setattr(owner, name, plain))
+
+    def unhook(self) -> None:
+        """Take the hooks out."""
+        self.ended = True
+        while self.undo:
+            self.undo.pop()()
+
+
 @dataclass
-class Caught:
+class Caught(Hooks):
     """What was caught so far; `why` says what could not be, `on_end` ends the run."""
 
     patience: Patience
@@ -130,42 +156,24 @@ class Caught:
 
         self.random = torch.get_rng_state()
         for owner in (torch, torch.random):
-            self._wrap(owner, "manual_seed", self._seed)
+            self.wrap(owner, "manual_seed", self._seed)
         self.mode = recording_mode(lambda: self.tape, self.states)
         self.mode.__enter__()
-        self._wrap(loading.DataLoader, "__init__", self._made_loader)
-        self._wrap(loading.DataLoader, "__iter__", self._iter)
-        self._wrap(loading.DataLoader, "__len__", self._len)
-        self._wrap(loading._BaseDataLoaderIter, "__next__", self._next)
-        self._wrap(torch.nn.Module, "__call__", self._call)
-        self._wrap(torch.nn.Module, "load_state_dict", self._load)
-        self._wrap(torch.nn.Module, "state_dict", self._state)
-        self._wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._plateau)
-        self._wrap(torch.autograd, "backward", self._backward)
-        self._wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
+        self.wrap(loading.DataLoader, "__init__", self._made_loader)
+        self.wrap(loading.DataLoader, "__iter__", self._iter)
+        self.wrap(loading.DataLoader, "__len__", self._len)
+        self.wrap(loading._BaseDataLoaderIter, "__next__", self._next)
+        self.wrap(torch.nn.Module, "__call__", self._call)
+        self.wrap(torch.nn.Module, "load_state_dict", self._load)
+        self.wrap(torch.nn.Module, "state_dict", self._state)
+        self.wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._plateau)
+        self.wrap(torch.autograd, "backward", self._backward)
+        self.wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
-            self._wrap(torch.nn.utils.clip_grad, name, self._clip)
-            self._wrap(torch.nn.utils, name, self._clip)
+            self.wrap(torch.nn.utils.clip_grad, name, self._clip)
+            self.wrap(torch.nn.utils, name, self._clip)
         self.undo.append(register_optimizer_step_pre_hook(self._before_step).remove)
         self.undo.append(register_optimizer_step_post_hook(self._after_step).remove)
-
-    def _wrap(self, owner: Any, name: str, hook: Callable[..., Any]) -> None:
-        plain = getattr(owner, name)
-
-        @functools.wraps(plain)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if self.ended:
-                return plain(*args, **kwargs)
-            return hook(plain, *args, **kwargs)
-
-        setattr(owner, name, wrapped)
-        self.undo.append(lambda: setattr(owner, name, plain))
-
-    def unhook(self) -> None:
-        """Take the hooks out."""
-        self.ended, self.tape = True, None
-        while self.undo:
-            self.undo.pop()()
 
     def end(self) -> None:
         """End the run, once."""
@@ -176,6 +184,7 @@ class Caught:
             if live:
                 self.facts.places["kept"] = live[0]
             self.unhook()
+            self.tape = None
             torch = sys.modules["torch"]
             if self._drew_unseeded():
                 self.unseeded = NO_SEED.format("torch.manual_seed")

@@ -142,8 +142,8 @@ class Cover:
     def _add_layer(self, place: str, target: str) -> None:
         number = len(self.places)
         upper, work = (os.path.join(self.layers, f"{kind}{number}") for kind in "uw")
-        os.mkdir(upper)
-        os.mkdir(work)
+        os.makedirs(upper, exist_ok=True)  # of a folder that was gone by now
+        os.makedirs(work, exist_ok=True)
         os.chmod(upper, stat.S_IMODE(os.stat(place).st_mode))
         layers = f"lowerdir={_escaped(place)},upperdir={upper},workdir={work}"
         if _is_overlaid(target, layers):

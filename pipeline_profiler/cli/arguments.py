@@ -19,6 +19,7 @@ from pipeline_profiler.profiling.record.session import ProfileError
 from preflight.terminal import nearest_name
 
 PYTHON_HELP = "Python of your training, or the folder of its environment (default: this Python)"
+YES_HELP = "run a script even if not all its writes can be discarded"
 MIN_STEPS = 10
 FAIL_ON_HELP = 'exit code 1 where the data stall exceeds a bound, such as "stall>20%%"'
 TRY_HELP = "settings of the loader to measure: workers, prefetch, batch-size or pin; repeatable"

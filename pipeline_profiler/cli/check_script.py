@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +41,14 @@ SHORTENED = "Figures that your code prints come from shortened runs: they are no
 
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
     """Run the script of a command line, return its results; ProfileError if none was captured."""
-    command = command_of(words)
     if args.init:
         check_output(args.init, [word for word in words if Path(word).is_file()])
-    with tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True) as at:
-        with lent_packages() as home:
-            only, skip = split_words(args.only), split_words(args.skip)
-            order = CheckOrder(os.path.realpath(at), home, seconds, args.quick, tuple(only),
-                               tuple(skip), args.settings.check.seed)  # fmt: skip
-            chosen_checks(order)  # an unknown word is said before anything is started
-            code = _run_held(command, order, args.yes)
-        told = _answers(Path(at))
-        _tell_held(Path(at))
+    only, skip = tuple(split_words(args.only)), tuple(split_words(args.skip))
+    order = CheckOrder("", "", seconds, args.quick, only, skip, args.settings.check.seed)
+    chosen_checks(order)  # an unknown word is said before anything is started
+    until = f"for at most {seconds:.0f} s of CPU with the checks"
+    until = f"until its first evaluation and second epoch, {until}"
+    code, told = run_script(words, order, args.yes, until)
     if told is None:
         raise ProfileError(
             f"{words[0]} ended with exit code {code}, and no step of an optimizer (torch) or fit "
@@ -71,12 +67,25 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     return report
 
 
-def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool) -> int:
+def run_script(
+    words: Sequence[str], order: CheckOrder, agreed: bool, until: str
+) -> tuple[int, dict[str, Any] | None]:
+    """Run a script with its changes held back; return its exit code and what its process left."""
+    command = command_of(words)
+    with tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True) as at:
+        with lent_packages() as home:
+            order = replace(order, folder=os.path.realpath(at), home=home)
+            code = _run_held(command, order, agreed, until)
+        told = _answers(Path(at))
+        _tell_held(Path(at))
+    return code, told
+
+
+def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool, until: str) -> int:
     """Run it with its changes held back by the system; by hooks of Python's where it cannot."""
     say(
-        f"Runs {shlex.join(command)} in {os.getcwd()} until its first evaluation and second epoch, "
-        f"for at most {order.seconds:.0f} s of CPU with the checks. Trackers (wandb, mlflow, ...) "
-        "are offline; other network access is not blocked."
+        f"Runs {shlex.join(command)} in {os.getcwd()} {until}. Trackers (wandb, mlflow, "
+        "...) are offline; other network access is not blocked."
     )
     say(SHORTENED)
     if sys.platform == "linux":
@@ -92,7 +101,7 @@ def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool) -> int:
     if not agreed and not _agreed():
         raise ProfileError("It was not run: --yes runs it although some changes would be real.")
     hold = f"{order.folder}/scratch-by-hooks"
-    return _run(command, CheckOrder(**{**vars(order), "hold": hold}))
+    return _run(command, replace(order, hold=hold))
 
 
 def _agreed() -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_profiler.cli.arguments import (
     PYTHON_HELP,
+    YES_HELP,
     check_amount,
     split_words,
 )
@@ -75,9 +76,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for name in PARTS:
         group.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
     group = p.add_argument_group("for a script after --")
-    group.add_argument(
-        "--yes", action="store_true", help="run it even if not all its writes can be discarded"
-    )
+    group.add_argument("--yes", action="store_true", help=YES_HELP)
     group.add_argument("--init", metavar="X.py", help="write factories, to be filled in")
     group = p.add_argument_group("checks and output")
     group.add_argument("--only", metavar="LIST", help="codes, prefixes or names of checks to run")

@@ -30,7 +30,9 @@ from preflight.ending import ExitCode, strongest
 Conclude = Callable[[Session], None]  # fills the session's results
 
 
-def finish(session: Session, args: argparse.Namespace, conclude: Conclude | None = None) -> int:
+def finish(
+    session: Session, args: argparse.Namespace, conclude: Conclude | None = None
+) -> ExitCode:
     """Save, conclude, save again, print; returns the exit code."""
     codes = [save_session(session, args)]
     if conclude is not None:
@@ -71,6 +73,7 @@ def save_session(session: Session, args: argparse.Namespace) -> ExitCode:
 
 
 def _print(session: Session, args: argparse.Namespace) -> ExitCode:
+    from pipeline_profiler.report import precision
     from pipeline_profiler.report.render import to_json, to_screen, to_text
     from pipeline_profiler.report.sections import COMPUTE_BOUND, split_causes
 
@@ -82,8 +85,12 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
             "\nafter a change: the same command with -o after.json, then "
             f"pipeline-profiler report {args.saved} --against after.json"
         )
-    whole = "precision" in session.results  # its tables are the answer
-    text = to_json(session) if args.json else (to_text if whole else to_screen)(session)
+    if args.json:
+        text = to_json(session)
+    elif "precision" in session.results:
+        text = to_text(session) if args.full else precision.precision_screen(session)
+    else:
+        text = to_screen(session)
     text = text.rstrip("\n")
     code = show(text if args.json else f"{text}\n{done}")
     if code is not ExitCode.CLEAN:
@@ -116,7 +123,7 @@ def stopped(error: ProfileError, args: argparse.Namespace) -> ExitCode:
 
 def save_partial(session: Session, args: argparse.Namespace) -> ExitCode:
     """Save what there is, and say where and what to do with it."""
-    steps = (session.results.get("precision") or {}).get("visits")
+    steps = (session.results.get("precision") or {}).get("windows")
     measured = steps or any(len(run.spans) for run in session.runs)
     if not measured and "cut_off" not in session.results:
         say("Nothing was measured, so nothing is saved.")

@@ -225,9 +225,7 @@ def _add_run(commands: Commands) -> None:
 
 def _add_report(commands: Commands) -> None:
     p = commands.add_parser("report", help="print or write a saved profile, or compare two")
-    p.add_argument(
-        "session", help="a saved session, or a trace of the profiler of torch, JAX or TensorFlow"
-    )
+    p.add_argument("session", help="a saved session")
     p.add_argument("ranks", nargs="*", help="sessions of the other ranks, joined with the first")
     p.add_argument("--against", metavar="B", help="is session B, made after a change, faster?")
     p.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
@@ -263,15 +261,12 @@ def run_command(args: argparse.Namespace) -> int:
 def report_command(args: argparse.Namespace) -> int:
     """Render a saved session, judged by the present rules; or compare it with another."""
     from pipeline_profiler.report import render as reports
-    from pipeline_profiler.report.foreign_trace import is_foreign_trace, trace_lines
 
-    _check_report(args, foreign=is_foreign_trace(args.session))
+    _check_report(args)
     if args.against:
         return _compare(args)
     if args.ranks:
         return watch.report_ranks([args.session, *args.ranks], args.output)
-    if is_foreign_trace(args.session):
-        return show(escape_controls("\n".join(trace_lines(args.session))))
     session, code = _judged(args)
     if args.json:
         return strongest(code, show(reports.to_json(session).rstrip("\n")))
@@ -282,7 +277,7 @@ def report_command(args: argparse.Namespace) -> int:
     return code
 
 
-def _check_report(args: argparse.Namespace, foreign: bool) -> None:
+def _check_report(args: argparse.Namespace) -> None:
     """Raise ProfileError for options that exclude each other."""
     from pipeline_profiler.report.render import check_format
 
@@ -290,7 +285,6 @@ def _check_report(args: argparse.Namespace, foreign: bool) -> None:
     given |= {"--audit": args.audit, "--against": args.against}
     given |= {"several sessions": args.ranks}
     kinds: tuple[tuple[str, bool, set[str]], ...] = (
-        ("The trace of another profiler", foreign, set()),
         ("--against", bool(args.against), {"--json", "--against"}),
         ("A report of several sessions", bool(args.ranks), {"-o", "several sessions"}),
     )
@@ -356,7 +350,7 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     measure: MeasureSettings = args.settings.measure
     options = Options(
         steps=measure.steps or RUN_STEPS,
-        repeats=measure.repeats,
+        repeats=measure.repeats or Options.repeats,
         quick=args.quick,
         cold=measure.cold,
         files=tuple(matching_files(measure.files)) if measure.cold and measure.files else (),

@@ -82,9 +82,14 @@ class MeasureSettings:
     steps: int | None = _key(
         None,
         _whole(1),
-        "timed steps of a configuration (default: 300 for `run`, 50 for `precision`)",
+        "timed steps of a configuration (default: 300 for `run`; 9 of a window of `precision`, 5 "
+        "where a step is slow)",
     )
-    repeats: int = _key(5, _whole(1), "interleaved repeats of each configuration")
+    repeats: int | None = _key(
+        None,
+        _whole(1),
+        "interleaved repeats of each configuration (default: 5; at most 24 rounds of `precision`)",
+    )
     seed: int = _key(0, _whole(0, MAX_SEED), "order of the configurations, and initial weights")
     limit: float | None = _key(
         None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_profiler.precision.trainer import (
     DYNAMIC,
+    LEAD_IN,
     Backend,
     Batch,
     Cell,
@@ -58,6 +59,8 @@ class KerasTrainer(Trainer):
         import keras
 
         super().__init__(device, clock)
+        # without marks of the device a window is timed from one synchronise to the next
+        self.lead_in = 0 if device == "cuda" else LEAD_IN
         self.model: keras.Model
         self.loss: Loss
         self.model, self.loss = model if isinstance(model, tuple) else (model, None)
@@ -154,10 +157,6 @@ class KerasTrainer(Trainer):
         if self.scaled and self.static is None:
             self._build()
             self.optimizer.dynamic_scale.assign(scale)
-
-    def graphs(self) -> int:
-        """Times the step was traced."""
-        return int(self._traced.experimental_get_tracing_count())
 
     def peak_memory(self, batch: Batch) -> PeakMemory:
         """Peak of TensorFlow's GPU allocator; a CPU has no such figure."""

@@ -69,10 +69,20 @@ def _occupied_bytes() -> int:
 
 def allocated_in(work: Callable[[], None]) -> int | None:
     """Most bytes alive above the start while `work` ran, by torch's allocation events."""
+    with traced_memory() as recorded:
+        work()
+    return most_alive(recorded)
+
+
+def traced_memory() -> Any:
+    """Return a context that records the allocations on the CPU."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        work()
+    return profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+
+
+def most_alive(recorded: Any) -> int | None:
+    """Return the most bytes alive above the start; None where torch reports no allocations."""
     events = getattr(getattr(recorded, "profiler", None), "kineto_results", None)
     if events is None:
         return None
@@ -237,14 +247,6 @@ class TorchTrainer(DeviceTrainer):
     def start_at(self, scale: float) -> None:
         if self.scaler is not None and self.static is None:
             self.scaler = self._torch.amp.GradScaler(self.device, init_scale=scale)
-
-    def graphs(self) -> int:
-        """Graphs that torch.compile made in this process."""
-        if not self.recipe.compile:
-            return 0
-        from torch._dynamo.utils import counters
-
-        return int(counters["stats"]["unique_graphs"])
 
     def count_correct(self) -> None:
         self._correct = []

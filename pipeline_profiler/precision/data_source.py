@@ -1,22 +1,29 @@
-"""The data of one model at one batch size: the loader, preloaded batches, its throughput alone."""
+"""The data of one model at one batch size: the loader, preloaded batches, passages through it.
+
+A passage takes whole epochs where they are short enough. Else it takes batches from the middle of
+an epoch: first as many as were in flight, which prefetched while no step ran, then the timed ones.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from pipeline_profiler.precision.table import LoaderPass, SourceRecord
+from pipeline_profiler.precision.table import Passage, SourceRecord
 from pipeline_profiler.precision.trainer import (
     Batch,
+    Cell,
     Loader,
     MakeLoader,
+    Trainer,
     count_samples,
     full_batches,
     label_range,
     split_batch,
+    time_batches,
 )
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.record.session import ProfileError
@@ -25,7 +32,8 @@ from pipeline_profiler.profiling.record.stages import Clock
 T = TypeVar("T")
 CACHED = 8  # several, so that data differ from step to step; few, as all lie on the device
 SCANNED, SCAN_S = 64, 3.0
-LOADER_ONLY_BATCHES, LOADER_ONLY_S = 20, 1.0
+MIN_PASSAGE_BATCHES = 8
+MAX_EPOCHS = 1_000_000
 
 
 @dataclass
@@ -39,20 +47,25 @@ class DataSource:
     cached_batches: list[Batch] = field(default_factory=list)
     batch_s: float = 0.0
     first_s: float = 0.0  # until the first batch: workers start in it
-    open_s: float = 0.0
     labels: tuple[int, int] | None = None  # lowest and highest seen; None: not whole numbers
     problem: str = ""
     pairs: bool = True  # batches are (inputs, labels)
+    epoch_batches: int | None = None  # full ones; None where the loader has no length
+    whole_epochs: bool = False  # passages take whole epochs
+    start_s: list[float] = field(default_factory=list)  # until the first batch, a value an epoch
+    _stream: Iterator[Batch] | None = None
+    _taken: int = 0  # of the open epoch
 
     @classmethod
     def open(
         cls, make_loader: MakeLoader, model: str, size: int, clock: Clock, pairs: bool = True
     ) -> DataSource:
         """Make the loader and read its first batches; never raises for the loader's faults."""
-        source, begin = cls(model, size, pairs=pairs), clock()
+        source = cls(model, size, pairs=pairs)
         try:
             source.loader = make_loader(size)
             source.config = dict(module_for(source.loader).describe(source.loader))
+            source.epoch_batches = source._count_batches()
             source.problem = source._check_length() or source._scan(clock)
         except ProfileError as error:
             source.problem = str(error)
@@ -62,7 +75,6 @@ class DataSource:
                 f"the loader failed with {type(error).__name__}: {text}; iterate it by hand to "
                 "see where."
             )
-        source.open_s = (clock() - begin) / 1e9
         return source
 
     def _check_length(self) -> str:
@@ -74,16 +86,27 @@ class DataSource:
             return ""
         return "" if samples >= self.batch_size else explain_too_large(self.batch_size, samples)
 
+    def _count_batches(self) -> int | None:
+        """Full batches of an epoch, by the lengths of loader and dataset."""
+        lengths = []
+        for part, size in ((self.loader, 1), (getattr(self.loader, "dataset", None), None)):
+            try:
+                length = len(part)  # type: ignore[arg-type]
+            except TypeError:  # no length, or an IterableDataset that has none
+                continue
+            lengths.append(length // (size or self.batch_size))
+        return min(lengths) if lengths else None
+
     def _scan(self, clock: Clock) -> str:
         """Read the first batches: cache some, note the labels and the pace; '' or the problem."""
-        count, largest, begin = 0, 0, clock()
+        count, full, largest, begin = 0, 0, 0, clock()
         first = begin
         for batch in self.loader:
             if count == 0:
                 first = clock()
             count += 1
             size = count_samples(batch)
-            largest = max(largest, size)
+            largest, full = max(largest, size), full + (size == self.batch_size)
             if self.pairs and (ends := label_range(split_batch(batch)[1])):
                 low, high = self.labels or ends
                 self.labels = min(low, ends[0]), max(high, ends[1])
@@ -93,6 +116,8 @@ class DataSource:
             enough = len(self.cached_batches) > 1 and clock() - begin > SCAN_S * 1e9
             if count >= SCANNED or enough:
                 break
+        else:
+            self.epoch_batches = self.epoch_batches or full
         if not self.cached_batches:
             return _explain_no_batch(self.batch_size, largest)
         # The first batch holds the start of the workers, so the pace is that of the others; with
@@ -113,26 +138,76 @@ class DataSource:
         return 0.0 if alive else max(0.0, self.first_s - self.batch_s)
 
     @property
-    def warmup(self) -> int:
-        """Return the steps until the buffers are in their steady state: twice their size."""
-        return max(2, 2 * self.workers * (self._setting("prefetch", int) or 0))
+    def in_flight(self) -> int:
+        """Batches that workers load ahead; the first of them after a pause were waiting."""
+        return max(1, self.workers * (self._setting("prefetch", int) or 2)) if self.workers else 0
+
+    @property
+    def passage_batches(self) -> int:
+        """Timed batches of a passage: at least twice those in flight, or whole epochs."""
+        least = max(MIN_PASSAGE_BATCHES, 2 * self.in_flight)
+        if self.whole_epochs and self.epoch_batches:
+            return self.epoch_batches * -(-least // self.epoch_batches)
+        return least
 
     def _setting(self, key: str, kind: type[T]) -> T | None:
         value = self.config.get(key)
         return value if isinstance(value, kind) else None
 
-    def time_loader(self, block: int, clock: Clock) -> LoaderPass:
-        """Take batches with no step between them."""
-        batches = full_batches(self.loader, self.batch_size)
-        for _ in islice(batches, self.warmup):
-            pass
-        count, begin = 0, clock()
-        now = begin
-        for _ in islice(batches, LOADER_ONLY_BATCHES):
-            count, now = count + 1, clock()
-            if now - begin > LOADER_ONLY_S * 1e9:
-                break
-        return LoaderPass(block, self.model, self.batch_size, count, (now - begin) / 1e6)
+    def time_passage(
+        self, trainer: Trainer, cell: Cell | None, number: int, began: int, clock: Clock
+    ) -> Passage:
+        """Train on a passage through the loader; without a cell the loader is alone."""
+        begin, self.start_s = clock(), []
+        if self.whole_epochs and self.epoch_batches:
+            self._stream = None
+            epochs = self.passage_batches // self.epoch_batches
+            batches, elapsed_ms = time_batches(trainer, self.epochs(clock, epochs), clock)
+        else:
+            stream = self._steady(restart=cell is None, clock=clock)
+            for batch in islice(stream, self.in_flight):
+                trainer.step(batch)
+            batches, elapsed_ms = time_batches(trainer, islice(stream, self.passage_batches), clock)
+            self._taken += self.in_flight + batches
+        if not batches:
+            raise ProfileError(
+                "The loader had no full batch left: give a loader that can be iterated again and "
+                "has more samples than the batch size."
+            )
+        starts = self.start_s
+        return Passage(
+            self.model,
+            self.batch_size,
+            cell.precision if cell else "",
+            cell.loss_scale if cell else "",
+            self.workers,
+            number,
+            round((begin - began) / 1e9, 3),
+            batches,
+            round(elapsed_ms, 3),
+            round(1e3 * sum(starts) / len(starts), 3) if starts else None,
+            len(trainer.skipped()),
+        )
+
+    def epochs(self, clock: Clock, count: int = MAX_EPOCHS) -> Iterator[Batch]:
+        """Yield the full batches of `count` epochs; note in `start_s` how long each began."""
+        for _ in range(count):
+            begin, number = clock(), 0
+            for batch in full_batches(self.loader, self.batch_size):
+                if not number:
+                    self.start_s.append((clock() - begin) / 1e9)
+                number += 1
+                yield batch
+            if not number:
+                return
+
+    def _steady(self, restart: bool, clock: Clock) -> Iterator[Batch]:
+        """The open iterator; a new one where its epoch would end in the passage."""
+        needed = self.in_flight + self.passage_batches
+        ends = self.epoch_batches is not None and self._taken + needed > self.epoch_batches
+        if self._stream is None or restart or ends:
+            self._stream, self._taken = self.epochs(clock), 0
+        return self._stream
 
     def describe(self) -> SourceRecord:
         """The setting, for the session."""
@@ -145,11 +220,14 @@ class DataSource:
             self._setting("workers", int),
             self._setting("prefetch", int),
             self._setting("pin_memory", bool),
+            self.epoch_batches,
+            self.in_flight,
+            self.whole_epochs,
         )
 
     def close(self) -> None:
         """Drop loader and batches; its workers end with it."""
-        self.loader, self.cached_batches = (), []
+        self.loader, self.cached_batches, self._stream = (), [], None
 
 
 def explain_too_large(size: int, samples: int) -> str:
@@ -174,19 +252,29 @@ def _explain_no_batch(size: int, largest: int) -> str:
     )
 
 
-def make_sized_loader(make: Callable[..., Loader], size: int) -> Loader:
-    """A user's loader at one batch size: `make(size)`, or `make()` rebuilt by its adapter."""
+def make_sized_loader(make: Callable[..., Loader], size: int, workers: int | None = None) -> Loader:
+    """A user's loader at one batch size: `make(size)`, or `make()` rebuilt by its adapter.
+
+    Raises ProfileError where it cannot have another number of workers.
+    """
+    changes: dict[str, int] = {} if workers is None else {"workers": workers}
     try:
         inspect.signature(make).bind(1)
     except (TypeError, ValueError):
-        pass
+        loader = make()
+        changes["batch_size"] = size
     else:
-        return make(size)
-    loader = make()
+        loader = make(size)
     module = module_for(loader)
-    if module.describe(loader).get("batch_size") == size:
+    settings = module.describe(loader)
+    if all(settings.get(name) == value for name, value in changes.items()):
         return loader
-    rebuilt: Loader | None = module.rebuild(loader, {"batch_size": size})
+    rebuilt: Loader | None = module.rebuild(loader, changes)
+    if rebuilt is None and workers is not None:
+        raise ProfileError(
+            "--workers: this loader cannot be rebuilt with another number of workers; set it in "
+            "your own function."
+        )
     return loader if rebuilt is None else rebuilt
 
 

@@ -1,15 +1,14 @@
-"""Images for the precision sweep: a folder read and augmented as training would, or noise.
+"""Images for the precision sweep: a folder read and augmented as training would.
 
-The dataset is a plain object without torch, so that spawned workers start quickly. A short list of
-files is read several times in one epoch. Both frameworks shuffle, load in parallel and drop the
-partial batch.
+The dataset is a plain object without torch, so that spawned workers start quickly. A list of files
+that is short for the batches in flight is read several times in one epoch. Both frameworks shuffle,
+load in parallel and drop the partial batch.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = NDArray[np.float32]
 
 SIDE, PADDING = 32, 4
-SHORTEST_EPOCH = 4096
+PREFETCH = 2  # batches a worker
+EPOCHS_IN_FLIGHT = 4  # an epoch has at least so many times the batches in flight
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
 
@@ -40,6 +40,11 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return self.length
+
+    def repeated(self, least: int) -> ImageFolder:
+        """The dataset with whole passes over its files, until an epoch has `least` samples."""
+        passes = max(1, -(-least // len(self.files)))
+        return ImageFolder(self.files, self.labels, self.side, passes * len(self.files))
 
     def __getitem__(self, i: int) -> tuple[Pixels, int]:
         from PIL import Image
@@ -57,71 +62,45 @@ class ImageFolder:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) / 127.5 - 1, self.labels[at]
 
 
-class NoiseImages:
-    """Random pictures, different ones: where there is no folder of images."""
-
-    def __init__(self, classes: int, side: int, length: int) -> None:
-        self.classes, self.side, self.length = classes, side, length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, i: int) -> tuple[Pixels, int]:
-        # by number, so that every worker and every epoch gives the same picture
-        rng = np.random.default_rng(i)
-        pixels = rng.standard_normal((3, self.side, self.side), dtype=np.float32)
-        return pixels, int(rng.integers(self.classes))
-
-
 @dataclass(frozen=True)
 class ImageData:
-    """A dataset, how many classes it has, and what to say about it."""
+    """A dataset, how many classes it has, and notes about it."""
 
-    dataset: ImageFolder | NoiseImages
+    dataset: ImageFolder
     classes: int
     notes: tuple[str, ...]
 
 
 def find_data(folder: str | None) -> ImageData:
-    """The given folder of images, else sample_data/train here or beside the package, else noise."""
+    """The given folder of images, else sample_data/train here or beside the package."""
     if folder is not None:
         return read_image_folder(Path(folder))
     own = Path(__file__).resolve().parents[2]
     for root in (Path.cwd(), own):
         if (root / "sample_data" / "train").is_dir():
             return read_image_folder(root / "sample_data" / "train")
-    return make_noise(
-        f"no sample_data/train in {Path.cwd().name}: give --data FOLDER for real files"
+    raise ProfileError(
+        f"No sample_data/train in {Path.cwd().name}: give --data FOLDER with one folder per class, "
+        "or --loader."
     )
 
 
-def make_noise(reason: str, classes: int = 10, length: int = SHORTEST_EPOCH) -> ImageData:
-    """Random pictures, with the reason."""
-    text = f"images are random numbers ({reason}); the loader reads and decodes nothing."
-    return ImageData(NoiseImages(classes, SIDE, length), classes, (text,))
-
-
-def read_image_folder(root: Path, side: int = SIDE, shortest: int = SHORTEST_EPOCH) -> ImageData:
+def read_image_folder(root: Path, side: int = SIDE) -> ImageData:
     """Every readable image in the class folders of `root`; ProfileError where there is none."""
     if not root.is_dir():
         raise ProfileError(f"No folder {root}: give --data a folder with one folder per class.")
     paths = sorted(p for p in root.glob("*/*") if p.suffix.lower() in EXTENSIONS)
-    if not find_spec("PIL"):
-        return make_noise("Pillow is not installed: pip install pillow")
     decodable = [path for path in paths if _can_decode(path)]
     if not decodable:
         raise ProfileError(f"No images in the class folders of {root}: give --data another folder.")
     classes = sorted({path.parent.name for path in decodable})
     labels = [classes.index(path.parent.name) for path in decodable]
-    times = max(1, -(-shortest // len(decodable)))
     notes = [
         f"data: {len(decodable)} images in {len(classes)} classes of {root.name}, {side}x{side}."
     ]
     if len(paths) > len(decodable):
         notes.append(f"{len(paths) - len(decodable)} files were left out: undecodable.")
-    if times > 1:
-        notes.append(f"The file list is read {times} times per epoch: it is short.")
-    dataset = ImageFolder([str(p) for p in decodable], labels, side, len(decodable) * times)
+    dataset = ImageFolder([str(p) for p in decodable], labels, side, len(decodable))
     return ImageData(dataset, len(classes), tuple(notes))
 
 
@@ -152,6 +131,11 @@ def default_workers() -> int:
     return min(MOST_WORKERS, max(1, usable_cores() - 1))
 
 
+def _least_samples(batch_size: int, workers: int) -> int:
+    """Samples of an epoch that is long for the batches in flight."""
+    return batch_size * max(EPOCHS_IN_FLIGHT * workers * PREFETCH, EPOCHS_IN_FLIGHT)
+
+
 def make_torch_loader(
     data: ImageData, batch_size: int, workers: int | None, pin: bool
 ) -> DataLoader[tuple[Pixels, int]]:
@@ -160,9 +144,10 @@ def make_torch_loader(
     from torch.utils.data import DataLoader
 
     count = default_workers() if workers is None else workers
+    dataset = data.dataset.repeated(_least_samples(batch_size, count))
     order = torch.Generator().manual_seed(0)
     return DataLoader(
-        cast("Dataset[tuple[Pixels, int]]", data.dataset),  # torch asks for __getitem__ alone
+        cast("Dataset[tuple[Pixels, int]]", dataset),  # torch asks for __getitem__ alone
         batch_size,
         shuffle=True,
         num_workers=count,
@@ -178,7 +163,8 @@ def make_keras_loader(data: ImageData, batch_size: int, workers: int | None) -> 
     from pipeline_profiler.precision.backend_keras import import_tensorflow
 
     tf = import_tensorflow()
-    dataset, side = data.dataset, data.dataset.side
+    dataset = data.dataset.repeated(_least_samples(batch_size, workers or default_workers()))
+    side = dataset.side
 
     def load(number: int) -> tuple[Pixels, int]:
         image, label = dataset[int(number)]

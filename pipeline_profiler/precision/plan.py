@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 
 from pipeline_profiler.precision.data_source import DataSource
-from pipeline_profiler.precision.table import LargestBatch, LoaderPass, ProbeResult, Visit
+from pipeline_profiler.precision.estimate import LOOKS
+from pipeline_profiler.precision.table import CellWindow, LargestBatch, Passage, ProbeResult
 from pipeline_profiler.precision.trainer import (
     DYNAMIC,
     Backend,
     Cell,
+    Loader,
     MakeLoader,
     MakeModel,
     Recipe,
     Trainer,
     is_out_of_memory,
 )
+from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
-
-TINY_BATCH = 2  # FP16 is emulated on a CPU: one step of a larger batch would take minutes
 
 
 @dataclass(frozen=True)
@@ -43,15 +46,15 @@ class SweepOptions:
     precisions: tuple[str, ...] = ("fp32", "tf32", "fp16", "bf16")
     loss_scales: tuple[str, ...] = (DYNAMIC,)
     recipe: Recipe = field(default_factory=Recipe)
-    repeats: int = 5
-    steps: int = 50
+    rounds: int = LOOKS[-1]  # at most
+    steps: int | None = None  # timed, of a window; None: 9, or 5 where a step is slow
     seconds: float = 150.0
+    gap_s: float = 4.0  # between two windows of a cell: states of the host last a second or two
     parity_steps: int = 20
-    fewest_steps: int = 3  # per window: what the time budget cuts `steps` down to at most
+    workers: tuple[int, ...] = ()  # of further loaders, which are timed alone
     memory_limit: int | None = None  # bytes
     largest: bool | None = None  # find the largest batch; None: where there is a GPU
     largest_limit: int = 65536
-    tiny_fp16: bool = True  # FP16 on a CPU is cut down to one small row
 
 
 def check_options(options: SweepOptions) -> None:
@@ -60,7 +63,7 @@ def check_options(options: SweepOptions) -> None:
         raise ProfileError("--batch-sizes takes whole numbers above 0, such as 64,128.")
     if not options.precisions:
         raise ProfileError("--precisions is empty: give some of fp32,tf32,fp16,bf16.")
-    if options.repeats < 1 or options.steps < 1 or options.parity_steps < 1:
+    if min(options.rounds, options.steps or 1, options.parity_steps) < 1:
         raise ProfileError("Repeats, steps and parity steps must be at least 1.")
     for text in options.loss_scales:
         try:
@@ -77,28 +80,15 @@ def plan_cells(
     backend: Backend, jobs: Sequence[ModelJob], options: SweepOptions
 ) -> tuple[list[Cell], list[str]]:
     """All cells to measure, and the reasons for those that were changed."""
-    cells: list[Cell] = []
-    reasons = []
-    tiny = has_tiny(backend, options)
     asked = product(jobs, options.batch_sizes, options.precisions)
-    for job, size, precision in asked:
-        if not (tiny and precision == "fp16"):
-            cells += _by_loss_scale(job.name, size, precision, options)
-    if tiny:
-        size = min(TINY_BATCH, *options.batch_sizes)
-        # a ratio needs FP32 at the same batch; where it is planned already, dict.fromkeys drops it
-        cells.append(Cell(jobs[0].name, size, "fp32"))
-        cells += _by_loss_scale(jobs[0].name, size, "fp16", options)
-        reasons.append(
-            f"FP16 is one tiny row (batch {size}, with FP32 beside it): a CPU has no FP16 "
-            "arithmetic and is slower with it, so it says nothing about a GPU."
-        )
-    return list(dict.fromkeys(cells)), reasons
-
-
-def has_tiny(backend: Backend, options: SweepOptions) -> bool:
-    """Whether FP16 is cut down to a tiny row: on a CPU, where it was asked for."""
-    return backend.device == "cpu" and options.tiny_fp16 and "fp16" in options.precisions
+    cells = [
+        cell
+        for job, size, precision in asked
+        for cell in _by_loss_scale(job.name, size, precision, options)
+    ]
+    emulated = backend.device == "cpu" and "fp16" in options.precisions
+    note = "FP16 is emulated on a CPU, so its times say nothing about a GPU: use bf16 there."
+    return cells, [note] if emulated else []
 
 
 def _by_loss_scale(model: str, size: int, precision: str, options: SweepOptions) -> list[Cell]:
@@ -119,12 +109,12 @@ class SweepState:
     clock: Clock
     progress: ReportProgress
     sources: dict[tuple[str, int], DataSource] = field(default_factory=dict)
+    further: list[DataSource] = field(default_factory=list)  # with other numbers of workers
     probes: dict[Cell, ProbeResult] = field(default_factory=dict)
-    visits: list[Visit | LoaderPass] = field(default_factory=list)
+    windows: list[CellWindow] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
     largest: list[LargestBatch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    done: int = 0
-    total: int = 0
     began: int = 0
     guard: Guard = field(default_factory=Guard)
 
@@ -144,19 +134,14 @@ class SweepState:
         return self.spent_s() > self.options.seconds
 
     def announce(self, text: str) -> None:
-        """One unit of work is about to start."""
+        """One unit of work is about to start; progress is the share of the time budget."""
         self.guard.pulse.doing = text
-        self.progress(self.done, self.total, text)
-        self.done += 1
+        total = math.ceil(self.options.seconds)
+        self.progress(min(int(self.spent_s()), total), total, text)
 
     def job(self, name: str) -> ModelJob:
         """The job of that name."""
         return next(job for job in self.jobs if job.name == name)
-
-    def is_tiny(self, cell: Cell) -> bool:
-        """True for the cut-down FP16 row of a CPU and the FP32 row beside it."""
-        beside = cell.precision == "fp32" and cell.batch_size not in self.options.batch_sizes
-        return has_tiny(self.backend, self.options) and (cell.precision == "fp16" or beside)
 
     def live_cells(self) -> list[Cell]:
         """The cells that can still be measured, in the order they were planned."""
@@ -173,15 +158,33 @@ class SweepState:
         if key not in self.sources:
             job = self.job(cell.model)
             self.sources[key] = DataSource.open(job.make_loader, *key, self.clock, job.pairs)
+            self._open_further(job, key)
         source = self.sources[key]
         if source.problem:
             raise ProfileError(source.problem)
         return source
 
+    def _open_further(self, job: ModelJob, key: tuple[str, int]) -> None:
+        """The same loader with the other numbers of workers; a reason where it has none."""
+        source = self.sources[key]
+        for workers in self.options.workers if not source.problem else ():
+            rebuilt = module_for(source.loader).rebuild(source.loader, {"workers": workers})
+            if rebuilt is None:
+                self.reasons.append(
+                    "--workers: this loader cannot be rebuilt with other numbers of workers."
+                )
+                return
+            make = partial(_given, rebuilt)
+            self.further.append(DataSource.open(make, *key, self.clock, job.pairs))
+
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
         job, recipe = self.job(cell.model), self.options.recipe
         return self.backend.new_trainer(job.make_model, cell, recipe)
+
+
+def _given(loader: Loader, batch_size: int) -> Loader:
+    return loader
 
 
 def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:

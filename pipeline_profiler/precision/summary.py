@@ -1,375 +1,469 @@
-"""From a measurement to the results of a session: rows, comparisons, sentences, in this order.
+"""From a measurement to the results of a session: rows, loaders, crossings, the answer.
 
-Pure functions over a `Measurement`. Means, because stalls are heavy-tailed; intervals are Student's
-over repeats, and ratios are taken inside a block. Data stall: (T_W - T_D) / T_W, signed.
+Pure functions over a `Measurement`. The step on preloaded batches is the geometric mean of window
+medians, and its ratios are paired by round. With the loader, sums over passages count.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 
+from pipeline_profiler.precision.estimate import (
+    LOOKS,
+    MIN_WINDOWS,
+    is_inconclusive,
+    paired_ratio,
+    relative_half_width,
+    unpaired_ratio,
+    window_mean,
+    windows_to_settle,
+)
 from pipeline_profiler.precision.table import (
-    EarlyLosses,
-    Growth,
+    Crossing,
     LargestBatch,
     LoaderRow,
+    LossMark,
     Measurement,
     PrecisionTable,
     ProbedCell,
-    Rate,
+    ProbeResult,
     Row,
     SourceRecord,
-    Speedup,
-    StepTimes,
     table_as_dict,
 )
-from pipeline_profiler.precision.trainer import (
-    PRECISION_NAMES,
-    RESIDENT,
-    WARM,
-    Cell,
-    name_precision,
+from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell
+from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.throughput import (
+    explain_excess,
+    format_number,
+    limit_rate,
 )
-from pipeline_profiler.profiling.diagnose.intervals import Interval, mean_interval
 
-MOST_EXPONENT = 700.0  # exp() of more overflows a double
-
-
-MOST_ABOVE = 1.05  # times a limit, which a rate may lie above it by chance
-MIN_FED_STEPS = 8  # with the loader: fewer steps do not show that a rate is impossible
-T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-"""One-sided 95 % quantiles of Student's t by degrees of freedom; the last holds for more."""
+INPUT_BOUND = 1.05  # times the step on preloaded batches
+FED = 0.1  # the data stall below which a loader feeds a step
+LAUNCH_BOUND = 1.2  # times as long for twice the batch
+MARK_STEPS = 50
+WINDOW_STEPS = 13  # of a window, the untimed ones included
+ALIKE = 1.03  # precisions that are recommended together differ by less
 
 
-def impossible_rate(fed: Mapping[int, float], limits: Mapping[str, Mapping[int, float]]) -> str:
-    """Return why a rate with the loader is an error of the measurement, "" if it can hold.
+@dataclass(frozen=True)
+class Timing:
+    """The times of one cell, ms a batch: `preloaded` by round, `fed` by passage in time order.
 
-    `limits` and `fed`: ms a batch by block. The one-sided 95% limit must exceed `MOST_ABOVE`.
+    `fed` is shared by the cells of a source that its loader limits.
     """
-    above = []
-    for name, limit in limits.items():
-        logs = [math.log(limit[block] / fed[block]) for block in sorted(limit.keys() & fed.keys())]
-        if len(logs) < 2:
-            continue
-        spread = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
-        low = float(np.mean(logs)) - T_95[min(len(logs) - 1, len(T_95)) - 1] * spread
-        if low > math.log(MOST_ABOVE):
-            above.append(f"{math.exp(float(np.mean(logs))):.2f} times the rate of {name}")
-    return " and ".join(above)
+
+    preloaded: Mapping[int, float]
+    fed: Sequence[float]
+    is_input_bound: bool
+
+    @property
+    def steps(self) -> list[float]:
+        """The preloaded times in the order of rounds."""
+        return [self.preloaded[number] for number in sorted(self.preloaded)]
 
 
-def _make_row(measurement: Measurement, probed: ProbedCell) -> Row:
-    cell, probe = probed.cell, probed.probe
-    synthetic = measurement.means_by_block(cell, RESIDENT)
-    fed = measurement.means_by_block(cell, WARM)
-    limits = {
-        "the step alone": synthetic,
-        "the loader alone": measurement.loader_means(*cell.source),
-    }
-    visits = measurement.visits_of(cell)
-    fed_steps = sum(visit.window.steps for visit in visits if visit.arm == WARM)
-    error = impossible_rate(fed, limits) if fed_steps >= MIN_FED_STEPS else ""
-    fed = {} if error else fed
-    skipped_timed = sum(len(v.window.skipped) for v in visits)
-    skipped_warmup = sum(v.window.warmup_skipped for v in visits)
+def time_cells(measurement: Measurement) -> dict[Cell, Timing]:
+    """The times of each cell that was measured; input-bound cells share the loader's times."""
+    timings: dict[Cell, Timing] = {}
+    sources = {(source.model, source.batch_size): source for source in measurement.sources}
+    for probed in measurement.cells:
+        source = sources.get(probed.cell.source)
+        preloaded = measurement.medians_by_round(probed.cell)
+        fed = measurement.batch_times(source, probed.cell) if source else []
+        timing = Timing(preloaded, fed, False)
+        slower = unpaired_ratio(fed, timing.steps) if fed and preloaded else None
+        is_bound = slower is not None and slower.low > INPUT_BOUND
+        timings[probed.cell] = replace(timing, is_input_bound=is_bound)
+    return _share_limit(timings)
+
+
+def _share_limit(timings: dict[Cell, Timing]) -> dict[Cell, Timing]:
+    """Give the input-bound cells of a source, as far as they agree with the fastest, one list."""
+    bound: dict[tuple[str, int], list[Cell]] = {}
+    for cell, timing in timings.items():
+        if timing.is_input_bound:
+            bound.setdefault(cell.source, []).append(cell)
+    shared = dict(timings)
+    for cells in bound.values():
+        fastest = min((timings[cell].fed for cell in cells), key=lambda fed: sum(fed) / len(fed))
+        alike = [cell for cell in cells if unpaired_ratio(timings[cell].fed, fastest).low <= 1]
+        # a passage of each cell in turn, as they were measured: neighbours may agree
+        turns = zip_longest(*(timings[cell].fed for cell in alike))
+        whole = [ms for turn in turns for ms in turn if ms is not None]
+        shared |= {cell: replace(timings[cell], fed=whole) for cell in alike}
+    return shared
+
+
+def samples_per_s(batch_ms: Interval, batch_size: int) -> Interval:
+    """The rate of a time of a batch."""
+    samples = 1e3 * batch_size
+    if not math.isfinite(batch_ms.high):
+        return Interval(samples / batch_ms.value, -math.inf, math.inf, batch_ms.n)
+    return Interval(
+        samples / batch_ms.value, samples / batch_ms.high, samples / batch_ms.low, batch_ms.n
+    )
+
+
+def stall_share(fed: Sequence[float], preloaded: Sequence[float]) -> Interval:
+    """Share of the step time with the loader that the step on preloaded batches does not need."""
+    slower = unpaired_ratio(fed, preloaded)
+    low, high = ((1 - 1 / end) if end > 0 else end for end in (slower.low, slower.high))
+    return Interval(1 - 1 / slower.value, low, 1.0 if math.isinf(slower.high) else high, slower.n)
+
+
+def _make_rows(measurement: Measurement) -> list[Row]:
+    timings = time_cells(measurement)
+    bases = {cell.source: cell for cell in timings if cell.precision == "fp32"}
+    return [
+        _make_row(measurement, probed, timings, bases.get(probed.cell.source))
+        for probed in measurement.cells
+    ]
+
+
+def _make_row(
+    measurement: Measurement, probed: ProbedCell, timings: Mapping[Cell, Timing], base: Cell | None
+) -> Row:
+    cell, probe, timing = probed.cell, probed.probe, timings[probed.cell]
+    sources = {(source.model, source.batch_size): source for source in measurement.sources}
+    source = sources.get(cell.source)
+    alone = measurement.batch_times(source, None) if source else []
+    limits = {"the step alone": timing.steps, "the loader alone": alone}
+    error = explain_excess(
+        {name: unpaired_ratio(limit, timing.fed) for name, limit in limits.items()}
+    )
+    fed = [] if error else timing.fed
+    step_ms = window_mean(timing.steps) if timing.steps else None
+    preloaded_per_s = samples_per_s(step_ms, cell.batch_size) if step_ms else None
+    alone_per_s = samples_per_s(window_mean(alone), cell.batch_size) if alone else None
+    fed_per_s = samples_per_s(window_mean(fed), cell.batch_size) if fed else None
+    if fed_per_s:
+        fed_per_s = limit_rate(fed_per_s, [alone_per_s, preloaded_per_s])
+    epoch = source.epoch_batches * cell.batch_size if source and source.epoch_batches else None
+    windows = measurement.windows_of(cell)
+    passages = [each for each in measurement.passages if each.cell == cell]
+    skipped = sum(len(each.timed.skipped) + each.timed.warmup_skipped for each in windows)
+    skipped += probe.skipped + sum(each.skipped for each in passages)
+    basis = timings[base] if base is not None and base != cell else None
+    speedup = paired_ratio(basis.preloaded, timing.preloaded) if basis else None
     return Row(
         cell,
         probe.status,
         probe.sentence,
-        probed.tiny,
-        step=summarise_steps(measurement, cell, RESIDENT),
-        fed=None if error else summarise_steps(measurement, cell, WARM),
-        synthetic_per_s=samples_per_second(synthetic, cell.batch_size),
-        loader_per_s=samples_per_second(fed, cell.batch_size),
-        stall=data_stall(synthetic, fed),
+        step_ms,
+        preloaded_per_s=preloaded_per_s,
+        with_loader_per_s=fed_per_s,
+        stall=stall_share(fed, timing.steps) if fed and timing.steps else None,
+        speedup=speedup,
+        speedup_with_loader=(
+            unpaired_ratio(basis.fed, fed) if basis and basis.fed and fed else None
+        ),
+        is_input_bound=timing.is_input_bound,
+        is_launch_bound=_is_launch_bound(cell, timings),
+        needed_s=_needed_s(speedup, step_ms, window_mean(fed) if fed else None, probe, source),
+        epoch_s=epoch / fed_per_s.value if epoch and fed_per_s else None,
         peak_bytes=probe.peak_bytes,
         peak_how=probe.peak_how,
         # None, not 0, without a loss scale: nothing could have been skipped
-        skipped=probe.skipped + skipped_timed + skipped_warmup if cell.loss_scale else None,
-        skipped_timed=skipped_timed,
+        skipped=skipped if cell.loss_scale else None,
         loss_scale_end=probe.scale,
-        early=read_losses(probe.losses),
-        warmup_s=round(probe.seconds + sum(v.window.warmup_s for v in visits), 3),
-        graphs=probe.graphs,
-        recompiled=sum(v.recompiled for v in visits),
+        marks=loss_marks(probe),
         reserved_bytes=probe.reserved_bytes,
         occupied_bytes=probe.occupied_bytes,
         error=error,
     )
 
 
-def data_stall(synthetic: Mapping[int, float], fed: Mapping[int, float]) -> Interval | None:
-    """Share of the fed step that the same step on batches in hand does not need."""
-    # Paired inside each block, where heat and other programs slow both windows alike. Not cut at 0:
-    # the mean of noise would become positive.
-    shares = [(fed[b] - synthetic[b]) / fed[b] for b in sorted(synthetic.keys() & fed.keys())]
-    return mean_interval(shares) if shares else None
-
-
-def summarise_steps(measurement: Measurement, cell: Cell, arm: str) -> StepTimes | None:
-    """Mean with interval over the repeats, and the quantiles of all single steps, ms."""
-    blocks = measurement.means_by_block(cell, arm)
-    if not blocks:
-        return None
-    # One mean per block, not all steps: steps of one window share heat and the loader's phase, and
-    # as independent values they would give an interval that is far too narrow.
-    mean = positive_mean(list(blocks.values()))
-    steps = [ms for v in measurement.visits_of(cell) if v.arm == arm for ms in v.window.counted_ms]
-    median, tail = np.quantile(steps, [0.5, 0.95]).tolist() if steps else (None, None)
-    return StepTimes(
-        mean.value, median, tail, _finite(mean.low), _finite(mean.high), mean.n, len(steps)
+def _is_launch_bound(cell: Cell, timings: Mapping[Cell, Timing]) -> bool:
+    """Whether about twice the batch takes less than LAUNCH_BOUND times as long."""
+    sizes = [
+        other.batch_size
+        for other, timing in timings.items()
+        if replace(other, batch_size=cell.batch_size) == cell and timing.preloaded
+    ]
+    larger = min((size for size in sizes if size >= 2 * cell.batch_size), default=0)
+    if not larger or larger > 2.5 * cell.batch_size:
+        return False
+    ratio = paired_ratio(
+        timings[replace(cell, batch_size=larger)].preloaded, timings[cell].preloaded
     )
+    return ratio is not None and not is_inconclusive(ratio) and ratio.value < LAUNCH_BOUND
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _needed_s(
+    speedup: Interval | None,
+    step_ms: Interval | None,
+    fed_ms: Interval | None,
+    probe: ProbeResult,
+    source: SourceRecord | None,
+) -> float:
+    """Seconds of more windows and passages that make an inconclusive row conclusive."""
+    needed = 0.0
+    wide = [each for each in (speedup, step_ms) if each is not None and is_inconclusive(each)]
+    if wide and step_ms is not None:
+        windows = min(LOOKS[-1], max(map(windows_to_settle, wide)))
+        needed += windows * (probe.setup_s + WINDOW_STEPS * step_ms.value / 1e3)
+    if fed_ms is not None and source is not None and is_inconclusive(fed_ms):
+        batches = max(WINDOW_STEPS, 2 * source.in_flight, source.epoch_batches or 0)
+        passages = min(LOOKS[-1], windows_to_settle(fed_ms))
+        needed += passages * (probe.setup_s + batches * fed_ms.value / 1e3)
+    return needed
 
 
-def samples_per_second(blocks: Mapping[int, float], batch_size: int) -> Rate | None:
-    """Samples per second with interval, from mean periods in ms by block."""
-    if not blocks:
-        return None
-    # Mean of periods, inverted once: the mean of the blocks' rates would report more samples than
-    # the run delivered (Jensen's inequality).
-    period, samples = positive_mean(list(blocks.values())), batch_size * 1e3
-    has_ends = period.low > 0 and math.isfinite(period.high)
-    return Rate(
-        samples / period.value,
-        samples / period.high if has_ends else None,
-        samples / period.low if has_ends else None,
-        period.n,
-    )
+def loss_marks(probe: ProbeResult) -> list[LossMark]:
+    """Means of the losses and accuracies, every MARK_STEPS steps and after the last step."""
+    marks = []
+    for begin in range(0, len(probe.losses), MARK_STEPS):
+        losses = probe.losses[begin : begin + MARK_STEPS]
+        shares = probe.accuracies[begin : begin + MARK_STEPS]
+        accuracy = float(np.mean(shares)) if shares else None
+        marks.append(LossMark(begin + len(losses), float(np.mean(losses)), accuracy))
+    return marks
 
 
-def positive_mean(values: Sequence[float], geometric: bool = False) -> Interval:
-    """Mean with an interval above 0; two values, and geometric means, go through logarithms."""
-    if not geometric and len(values) != 2:
-        return mean_interval(values)
-    # Two repeats leave Student's t one degree of freedom: +-12.7 standard errors reach below 0 for
-    # almost any pair. Times are positive and errors multiply them, hence logarithms.
-    logs = mean_interval([math.log(v) for v in values])
-    value = math.exp(logs.value) if geometric else float(np.mean(values))
-    if not math.isfinite(logs.half_width):
-        return Interval(value, logs.low, logs.high, logs.n)
-    high = math.exp(min(logs.high, MOST_EXPONENT))
-    return Interval(value, math.exp(logs.low), high, logs.n)
+def _make_loader_rows(measurement: Measurement) -> Iterator[LoaderRow]:
+    """What each loader delivers alone, for each number of workers that was tried."""
+    for source in measurement.sources:
+        through = [
+            each
+            for each in measurement.passages
+            if each.cell is None
+            and (each.model, each.batch_size) == (source.model, source.batch_size)
+        ]
+        for workers in sorted({each.workers for each in through}):
+            times = measurement.batch_times(source, None, workers)
+            starts = [
+                each.start_ms / 1e3
+                for each in through
+                if each.workers == workers and each.start_ms is not None
+            ]
+            start_s = sum(starts) / len(starts) if starts else None
+            rate = samples_per_s(window_mean(times), source.batch_size)
+            yield LoaderRow(source, workers, rate, start_s)
 
 
-def read_losses(losses: Sequence[float]) -> EarlyLosses:
-    """Return the first and the last of a row's losses."""
-    first, last = (losses[0], losses[-1]) if losses else (None, None)
-    return EarlyLosses(len(losses), first, last)
-
-
-def make_loader_row(measurement: Measurement, source: SourceRecord) -> LoaderRow:
-    """Return what the loader delivers alone: an upper bound of the throughput of a training."""
-    blocks = measurement.loader_means(source.model, source.batch_size)
-    return LoaderRow(source, samples_per_second(blocks, source.batch_size))
-
-
-def compare_with_fp32(measurement: Measurement, rows: Sequence[Row]) -> list[Speedup]:
-    """Each row against the FP32 row of its model and batch size: compute and run."""
-    sound = [row for row in rows if not row.error]
-    bases = {row.cell.source: row.cell for row in sound if row.cell.precision == "fp32"}
-    speedups = []
-    for row in sound:
-        base = bases.get(row.cell.source)
-        if base is not None and row.cell.precision != "fp32":
-            compute = _cell_ratio(measurement, base, row.cell, RESIDENT)
-            run = _cell_ratio(measurement, base, row.cell, WARM)
-            if compute is not None and run is not None:
-                speedups.append(Speedup(row.cell, row.tiny, compute, run))
-    return speedups
-
-
-def compare_batch_sizes(measurement: Measurement, rows: Sequence[Row]) -> list[Growth]:
-    """What the largest batch of a model and precision buys over the smallest, in samples/s."""
-    by_kind: dict[tuple[str, str, str], list[Cell]] = {}
+def find_crossings(rows: Sequence[Row], table: PrecisionTable) -> list[Crossing]:
+    """Where each precision begins to need more than the loader delivers, by batch size."""
+    kinds: dict[tuple[str, str, str], list[tuple[int, float, float]]] = {}
     for row in rows:
-        # tiny rows have one step per window: too few to compare batch sizes by
-        if row.step and row.fed and not row.tiny:
+        loader = table.loader_of(row.cell)
+        if row.preloaded_per_s and loader:
             kind = row.cell.model, row.cell.precision, row.cell.loss_scale
-            by_kind.setdefault(kind, []).append(row.cell)
-    growths = [_compare_extremes(measurement, cells) for cells in by_kind.values()]
-    return [growth for growth in growths if growth is not None]
+            needed, delivered = row.preloaded_per_s.value, loader.alone_per_s.value
+            kinds.setdefault(kind, []).append((row.cell.batch_size, needed, needed / delivered))
+    return [Crossing(*kind, *_cross(sorted(points))) for kind, points in kinds.items()]
 
 
-def _compare_extremes(measurement: Measurement, cells: Sequence[Cell]) -> Growth | None:
-    smallest = min(cells, key=lambda cell: cell.batch_size)
-    largest = max(cells, key=lambda cell: cell.batch_size)
-    times = largest.batch_size / smallest.batch_size
-    compute = _cell_ratio(measurement, smallest, largest, RESIDENT)
-    run = _cell_ratio(measurement, smallest, largest, WARM)
-    if times <= 1 or compute is None or run is None:
+def _cross(points: Sequence[tuple[int, float, float]]) -> tuple[float | None, float, bool]:
+    """Batch size and needed rate where need over supply passes 1, on logarithmic scales.
+
+    The last value is True where it is above 1 at the smallest size.
+    """
+    size, needed, ratio = points[0]
+    if ratio > 1:
+        return size, needed, True
+    for (size, needed, below), (next_size, next_needed, above) in pairwise(points):
+        if above > 1:
+            share = math.log(1 / below) / math.log(above / below)
+            crossed = size * (next_size / size) ** share
+            return crossed, needed * (next_needed / needed) ** share, False
+    return None, points[-1][1], False
+
+
+def needed_workers(row: Row, loader: LoaderRow | None) -> int | None:
+    """Workers that would feed the row, if each delivers as much as now; None where enough do."""
+    if loader is None or not loader.num_workers or row.preloaded_per_s is None:
         return None
-    return Growth(
-        *(largest.model, largest.precision, largest.loss_scale),
-        smallest.batch_size,
-        largest.batch_size,
-        # a step of the larger batch takes longer and holds `times` as many samples: the ratio of
-        # periods times the ratio of sizes is the ratio of samples per second
-        compute.scaled(times),
-        run.scaled(times),
-    )
+    times = row.preloaded_per_s.value / loader.alone_per_s.value
+    return math.ceil(times * loader.num_workers) if times > 1 else None
 
 
-def _cell_ratio(measurement: Measurement, base: Cell, cell: Cell, arm: str) -> Interval | None:
-    """How many times as fast as the base one step is: its period is the divisor."""
-    return paired_ratio(
-        measurement.means_by_block(base, arm), measurement.means_by_block(cell, arm)
-    )
+# ---- sentences ----
 
 
-def paired_ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval | None:
-    """Geometric mean of the ratios inside each block; None without a common block."""
-    # blocks where either window is missing (out of memory, all steps skipped) have no pair
-    ratios = [above[block] / below[block] for block in sorted(above.keys() & below.keys())]
-    # On the log scale 2x and 0.5x are equally far from 1, so A against B is the inverse of B
-    # against A; an arithmetic mean of ratios favours whichever row stands above.
-    return positive_mean(ratios, geometric=True) if ratios else None
+def format_times(ratio: Interval) -> str:
+    """'4.0x (95% CI 3.9 to 4.1)'; without an interval the value alone."""
+    value = f"{ratio.value:.2f}x"
+    if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
+        return f"{value} (no interval: {ratio.n} windows)"
+    return f"{value} (95% CI {ratio.low:.2f} to {ratio.high:.2f})"
 
 
-AT_ITS_LIMIT = 0.9  # of what the loader delivers with no step running
+def best_row(rows: Sequence[Row]) -> Row | None:
+    """The row with the highest throughput on preloaded batches; conclusive rows come first.
+
+    A fixed loss scale is a variant of FP16: it is not chosen where another row was measured.
+    """
+    measured = [
+        (
+            not is_inconclusive(_deciding(row)),
+            row.cell.loss_scale in ("", DYNAMIC),
+            row.preloaded_per_s.value,
+            row,
+        )
+        for row in rows
+        if row.status == "ok" and row.preloaded_per_s and not row.error
+    ]
+    return max(measured, key=lambda rank: rank[:3])[3] if measured else None
+
+
+def _deciding(row: Row) -> Interval:
+    """The figure that a recommendation rests on: the ratio to FP32, without one the step."""
+    return row.speedup or row.step_ms or Interval(math.nan, -math.inf, math.inf)
+
+
+def write_answer(table: PrecisionTable, model: str) -> list[str]:
+    """Which precision and batch size to use for a model, and what the loader makes of it."""
+    rows = [row for row in table.rows if row.cell.model == model]
+    best = best_row(rows)
+    if best is None:
+        return [f"{model}: no row could be measured."]
+    at = f"at batch {best.cell.batch_size}"
+    feeding = _describe_feeding(table, best)
+    if is_inconclusive(_deciding(best)):
+        number = _deciding(best).n
+        few = f"are {number}, and an interval needs {MIN_WINDOWS}"
+        why = few if number < MIN_WINDOWS else "differ by more than 25%"
+        return [
+            f"Inconclusive: the windows of {best.cell.name} {at} {why}; about "
+            f"{best.needed_s:.0f} s more would settle it (`--seconds`)."
+        ]
+    if best.cell.precision == "fp32" or best.speedup is None:
+        others = [
+            f"{row.cell.name} {format_times(row.speedup)}"
+            for row in rows
+            if row.cell.source == best.cell.source and row.speedup
+        ]
+        slower = f"no other precision is faster ({', '.join(others)})" if others else "no other row"
+        rate = f"{format_rate(best.preloaded_per_s)} samples/s on preloaded batches"
+        if best.cell.precision != "fp32":
+            return [f"{best.cell.name} {at}: {rate}; no FP32 row.", *feeding]
+        return [f"Use FP32 {at} ({rate}): {slower}.", *feeding]
+    if best.speedup.low <= 1:
+        slower = f"{best.cell.name} is not faster beyond the noise: {format_times(best.speedup)}"
+        return [f"Stay with FP32 {at}: {slower}.", *feeding]
+    names = " or ".join(row.cell.name for row in _equals(rows, best))
+    gain = f"{format_times(best.speedup)} the throughput of FP32 on preloaded batches"
+    through = best.speedup_with_loader
+    if through is not None and through.low <= 1 and best.is_input_bound:
+        head = f"Fix the loader first: {names} {at} would have {gain}"
+        return [f"{head}, and {through.value:.2f}x with the loader.", *feeding]
+    end = f", {format_times(through)} with the loader" if through is not None else ""
+    return [f"Use {names} {at}: {gain}{end}.", *feeding]
+
+
+def _equals(rows: Sequence[Row], best: Row) -> list[Row]:
+    """The rows at the same batch size that are as fast as the best one, the best one first."""
+    alike = [
+        row
+        for row in rows
+        if row.cell.source == best.cell.source
+        and row.preloaded_per_s
+        and best.preloaded_per_s
+        and row.preloaded_per_s.value * ALIKE > best.preloaded_per_s.value
+        and row.cell.loss_scale in ("", DYNAMIC)
+    ]
+    return sorted(alike or [best], key=lambda row: -row.preloaded_per_s.value)  # type: ignore[union-attr]
+
+
+def _describe_feeding(table: PrecisionTable, best: Row) -> list[str]:
+    """Whether the loader feeds the best row, and how many workers would."""
+    loader = table.loader_of(best.cell)
+    if loader is None or best.with_loader_per_s is None:
+        return []
+    setting, stall = f"num_workers={loader.num_workers}", best.stall
+    size = "n/a" if stall is None else f"{max(0.0, stall.value):.0%}"
+    if not best.is_input_bound:
+        is_fed = stall is not None and stall.high < FED
+        verdict = "the loader feeds it" if is_fed else "it is inconclusive if the loader feeds it"
+        return [f"With {setting} {verdict} (data stall {size})."]
+    text = f"With {setting} the training is input-bound (data stall {size})."
+    tried = [
+        row
+        for row in table.loaders
+        if row.source == loader.source and best.preloaded_per_s
+        and row.alone_per_s.value > best.preloaded_per_s.value
+    ]  # fmt: skip
+    needed, cores = needed_workers(best, loader), table.measurement.cores
+    if tried:
+        text += f" num_workers={tried[0].num_workers} delivers enough (tried, loader alone)."
+    elif needed is not None and needed > max(cores, 1):
+        text += f" It needs about {needed} workers (predicted); this machine has {cores} cores."
+    elif needed is not None:
+        text += f" num_workers={needed} would feed it (predicted, not tried)."
+    return [text]
+
+
+def format_rate(rate: Interval | None) -> str:
+    """'1,840 ±2%' or '1,840'."""
+    if rate is None:
+        return "n/a"
+    width = relative_half_width(rate)
+    shown = ">100%" if width > 1 else f"{width:.0%}"
+    end = f" ±{shown}" if math.isfinite(width) else ""
+    return f"{format_number(rate.value)}{end}"
 
 
 def write_sentences(table: PrecisionTable) -> list[str]:
-    """All sentences, the speed first."""
-    measured = [row for row in table.rows if row.status == "ok"]
+    """The answer for each model, then what is wrong, then facts of the rows."""
+    models = dict.fromkeys(row.cell.model for row in table.rows)
+    answers = [text for model in models for text in write_answer(table, model)]
     return [
-        *list_errors(measured),
-        *compare_speeds(table),
-        *state_demands(table, measured),
-        *compare_sizes(table.growths),
-        *compare_loss_scales(measured),
+        *answers,
+        *list_errors(table.rows),
+        *(text for model in models for text in list_crossings(table, model)),
+        *list_launch_bound(table.rows),
         *list_problems(table.rows),
         *describe_largest(table.measurement.largest),
     ]
 
 
-def list_errors(measured: Sequence[Row]) -> Iterator[str]:
+def list_errors(rows: Sequence[Row]) -> Iterator[str]:
     """The rates with the loader that no loop can reach."""
-    for row in measured:
+    for row in rows:
         if row.error:
             yield (
                 f"{row.cell.model}, batch {row.cell.batch_size}, {row.cell.name}: error of the "
                 f"measurement: with the loader it is {row.error}, beyond the noise, which no loop "
-                "can be. No speed-up and no data stall follow from it: measure again with more "
-                "steps (`--set measure.steps=N`)."
+                "can be. No speed-up and no data stall follow from it: give more `--seconds`."
             )
 
 
-def format_ratio(ratio: Interval) -> str:
-    """'2.1x faster (2.0 to 2.2)', '9.0x slower', or that it cannot be told from noise."""
-    value, low, high = ratio.value, ratio.low, ratio.high
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return f"{value:.2f}x as fast (one repeat: no interval)"
-    # the whole interval must lie on one side of 1: anything else may be noise
-    if low > 1:
-        return f"{value:.2f}x faster ({low:.2f} to {high:.2f})"
-    if high < 1 and low > 0:
-        # turned round, so that a reader need not divide; the ends change places
-        return f"{1 / value:.2f}x slower ({1 / high:.2f} to {1 / low:.2f})"
-    return f"no faster or slower beyond the noise ({value:.2f}x, {low:.2f} to {high:.2f})"
+def list_crossings(table: PrecisionTable, model: str) -> Iterator[str]:
+    """From which batch size the loader limits each precision of a model."""
+    parts = []
+    for crossing in table.crossings:
+        if crossing.model != model:
+            continue
+        name = Cell(model, 0, crossing.precision, crossing.loss_scale).name
+        size = crossing.batch_size
+        where = (
+            "never"
+            if size is None
+            else f"from batch {'' if crossing.at_smallest else '~'}{size:.0f}"
+        )
+        parts.append(f"{name} {where}")
+    if parts:
+        yield f"crossing: {model} needs more than the loader delivers: {', '.join(parts)}"
 
 
-def compare_speeds(table: PrecisionTable) -> Iterator[str]:
-    """What each precision buys over FP32, with the loader attached, and what it asks of it."""
-    rows = {row.cell: row for row in table.rows}
-    for speedup in table.speedups:
-        cell = speedup.cell
-        row, loader = rows[cell], table.loader_of(cell)
-        head = f"{cell.model}, batch {cell.batch_size}: {cell.name} makes the compute "
-        text = f"{head}{format_ratio(speedup.compute)} and the run {format_ratio(speedup.run)}"
-        if row.tiny:
-            yield f"{text}. This is the tiny row: it says nothing about a GPU."
-        else:
-            yield f"{text}{name_reason(speedup, row, loader)}; {state_demand(row, loader)}"
-
-
-def name_reason(speedup: Speedup, row: Row, loader: LoaderRow | None) -> str:
-    """Why the run gains less than the compute; '' where that cannot be told from noise."""
-    compute, run = speedup.compute, speedup.run
-    if not math.isfinite(run.high) or compute.low <= 1 or run.high >= compute.low:
-        return ""
-    used = None  # of what the loader delivers with no step running
-    if loader is not None and loader.alone_per_s and row.loader_per_s:
-        used = row.loader_per_s.value / loader.alone_per_s.value
-    # the stronger reason first: a loader near its limit explains the stall as well
-    if used is not None and used >= AT_ITS_LIMIT:
-        return f", because the loader is at {used:.0%} of its limit"
-    # a stall whose interval reaches 0 may be noise and is no reason; an unknown end is -inf
-    if row.stall is None or row.stall.low <= 0:
-        return ""
-    limit = "" if used is None else f" (the loader is at {used:.0%} of what it delivers alone)"
-    return f", because {row.stall.value:.0%} of the step is data stall{limit}"
-
-
-def state_demand(row: Row, loader: LoaderRow | None) -> str:
-    """How much the loader would have to deliver for this row's compute."""
-    need = row.synthetic_per_s.value if row.synthetic_per_s else math.nan
-    text = f"the loader would have to deliver {need:,.0f} samples/s"
-    if loader is None or not loader.alone_per_s:
-        return f"{text}."
-    # Measured without a step beside it, the loader's rate is an upper bound: below the need it
-    # proves that the loader is too slow, above it it proves nothing, and the words differ.
-    most = loader.alone_per_s.value
-    compared = "and delivers at most" if most < need else "and delivers, with the cores to itself,"
-    return f"{text} {compared} {most:,.0f}."
-
-
-def state_demands(table: PrecisionTable, measured: Sequence[Row]) -> Iterator[str]:
-    """Rows that no comparison speaks of: what they ask of the loader."""
-    compared = {speedup.cell.source for speedup in table.speedups}
-    for row in measured:
-        cell = row.cell
-        if cell.source not in compared and row.synthetic_per_s:
-            stall = (
-                "" if row.stall is None else f", {row.stall.value:.0%} of the step is data stall"
-            )
-            head = f"{cell.model}, batch {cell.batch_size}, {cell.name}"
-            yield f"{head}{stall}; {state_demand(row, table.loader_of(cell))}"
-
-
-def compare_sizes(growths: Sequence[Growth]) -> Iterator[str]:
-    """From the smallest to the largest batch of a model and precision."""
-    for growth in growths:
-        name = name_precision(growth.precision, growth.loss_scale)
-        head = f"{growth.model}, {name}: from batch {growth.smallest} to {growth.largest}"
-        compute, run = format_ratio(growth.compute), format_ratio(growth.run)
-        yield f"{head} the compute is {compute} in samples/s and the run {run}."
-
-
-def compare_loss_scales(measured: Sequence[Row]) -> Iterator[str]:
-    """Whether the loss scale made a difference to the step."""
-    by_source: dict[tuple[str, int], list[tuple[Row, StepTimes]]] = {}
-    for row in measured:
-        if row.cell.precision == "fp16" and row.step:
-            by_source.setdefault(row.cell.source, []).append((row, row.step))
-    for (model, size), rows in by_source.items():
-        if len(rows) > 1:
-            yield f"{model}, batch {size}: {_compare_scales(rows)}"
-
-
-def _compare_scales(timed: Sequence[tuple[Row, StepTimes]]) -> str:
-    rows, steps = zip(*timed, strict=True)
-    periods = [step.mean_ms for step in steps]
-    # All intervals share a point exactly when the highest low end is not above the lowest high
-    # end; an unknown end excludes nothing.
-    low, high = (step.low_ms or 0.0 for step in steps), (step.high_ms or math.inf for step in steps)
-    verdict = (
-        "no difference to the step beyond the noise" if max(low) <= min(high) else "a difference"
-    )
-    scales = ", ".join(row.cell.loss_scale for row in rows)
-    skips = ", ".join(str(row.skipped) for row in rows)
-    return (
-        f"loss scales {scales} make {verdict} ({min(periods):.1f} to {max(periods):.1f} ms); "
-        f"skipped steps {skips}."
-    )
+def list_launch_bound(rows: Sequence[Row]) -> Iterator[str]:
+    """One line with the cells where a larger batch costs nothing."""
+    bound = [
+        f"{row.cell.name} at batch {row.cell.batch_size}" for row in rows if row.is_launch_bound
+    ]
+    if bound:
+        yield (
+            f"launch-bound (twice the batch takes about as long): {', '.join(bound)}; use a larger "
+            "batch or --compile"
+        )
 
 
 def list_problems(rows: Sequence[Row]) -> Iterator[str]:
@@ -379,9 +473,9 @@ def list_problems(rows: Sequence[Row]) -> Iterator[str]:
         if row.status != "ok":
             alike.setdefault(row.sentence, []).append(row.cell)
     for sentence, cells in alike.items():
-        names = [f"{cell.model}, batch {cell.batch_size}, {cell.name}" for cell in cells]
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{more}: {sentence}"
+        first = cells[0]
+        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        yield f"{first.model}, batch {first.batch_size}, {first.name}{more}: {sentence}"
 
 
 def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:
@@ -397,16 +491,10 @@ def describe_largest(largest: Sequence[LargestBatch]) -> Iterator[str]:
 
 def summarise(measurement: Measurement) -> PrecisionTable:
     """Everything that follows from a measurement."""
-    rows = [_make_row(measurement, probed) for probed in measurement.cells]
-    table = PrecisionTable(
-        measurement,
-        rows,
-        # a source with a problem delivered nothing: its rows carry the sentence
-        [make_loader_row(measurement, s) for s in measurement.feeds if not s.problem],
-        compare_with_fp32(measurement, rows),
-        compare_batch_sizes(measurement, rows),
-        sentences=(),
-    )
+    rows = _make_rows(measurement)
+    loaders = list(_make_loader_rows(measurement))
+    table = PrecisionTable(measurement, rows, loaders, crossings=(), sentences=())
+    table = replace(table, crossings=find_crossings(rows, table))
     return replace(table, sentences=write_sentences(table))
 
 

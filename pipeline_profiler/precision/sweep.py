@@ -1,8 +1,8 @@
-"""The precision sweep: every cell probed once, then timed in interleaved blocks, in one run.
+"""The precision sweep: every cell probed once, then timed in rounds, in one run.
 
-Each repeat visits all cells in random order and times the step with preloaded batches, then with
-the loader. A cell that fails becomes a row. The largest batch is found by trials of two steps,
-doubling, then bisection.
+A round times a window of each cell on preloaded batches, in random order, and passages through the
+loader. A cell is left out once its interval is narrow enough. A cell that fails becomes a row. The
+largest batch is found by trials of two steps, doubling, then bisection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline_profiler.precision.data_source import LOADER_ONLY_BATCHES, LOADER_ONLY_S, DataSource
+from pipeline_profiler.precision.data_source import DataSource
+from pipeline_profiler.precision.estimate import (
+    HALF_WIDTH,
+    LOOKS,
+    MIN_WINDOWS,
+    is_settled,
+    paired_ratio,
+    relative_half_width,
+    window_mean,
+)
+from pipeline_profiler.precision.image_data import EPOCHS_IN_FLIGHT
 from pipeline_profiler.precision.plan import (
     ModelJob,
     ReportProgress,
@@ -24,98 +34,91 @@ from pipeline_profiler.precision.plan import (
     plan_cells,
     run_guarded,
 )
-from pipeline_profiler.precision.summary import as_results, summarise
+from pipeline_profiler.precision.summary import as_results, summarise, time_cells
 from pipeline_profiler.precision.table import (
+    CellWindow,
     LargestBatch,
     Measurement,
     ProbedCell,
     ProbeResult,
-    Visit,
 )
 from pipeline_profiler.precision.trainer import (
-    RESIDENT,
-    WARM,
+    LEAD_IN,
     Backend,
-    Batch,
     Cell,
+    NoStep,
     Trainer,
-    full_batches,
     label_problem,
     shape_problem,
     time_window,
     train_steps,
+    warm_up,
 )
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.stopping import Guard, StoppedError, kept_when_stopped
 from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock
+from preflight.cores import usable_cores
 
-# Steps are cut first, then repeats down to three, because the interval comes from them, then the
-# last rows of the command line. Every cut is a reason that the session prints.
-
-TINY_STEPS, TINY_REPEATS = 1, 3  # a step of FP16 on a CPU takes seconds
-FEWEST_REPEATS = 3  # below three an interval is a guess
+STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a step is fast, slow
 WARM_STEPS = 2
 PROBE_SHARE = 0.25  # of the budget: the first visit of one row ends there, after two steps at least
-LARGEST_SHARE = 0.2  # of the budget: kept for the search of the largest batch where there is one
+PASSAGE_SHARE = 0.3  # of the time left: whole epochs are taken where they fit in it
+LARGEST_SHARE = 0.2  # of the budget: left for the search of the largest batch where there is one
 MARGIN = 0.9  # of the time left is planned with: a busy machine makes later steps slower
+MAX_PAUSE_S = 2.0  # until the workers have filled their queues
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Seconds: for each timed step of both arms, and fixed for each block."""
-
-    once: float
-    fixed: float
-
-    def of(self, repeats: int, steps: int) -> float:
-        """Seconds of so many blocks."""
-        return repeats * (self.fixed + steps * self.once)
+def window_steps(sweep: SweepState, cell: Cell) -> int:
+    """Timed steps of one window."""
+    slow = sweep.probes[cell].step_s > SLOW_STEP_S
+    return sweep.options.steps or (FEW_STEPS if slow else STEPS)
 
 
-def visit_cost(sweep: SweepState, cell: Cell) -> Cost:
-    """What one block spends on one cell; a tiny one takes a fixed number of steps."""
+def window_s(sweep: SweepState, cell: Cell) -> float:
+    """Seconds of one window with its new trainer."""
+    probe = sweep.probes[cell]
+    return probe.setup_s + (WARM_STEPS + LEAD_IN + window_steps(sweep, cell)) * probe.step_s
+
+
+def passage_s(sweep: SweepState, cell: Cell) -> float:
+    """Seconds of one passage through the loader."""
     probe, source = sweep.probes[cell], sweep.sources[cell.source]
     # workers load while the step runs, so the slower one sets the pace; without workers the
     # loader runs between the steps and both times add up
     parallel = max(probe.step_s, source.batch_s)
     fed = parallel if source.workers else probe.step_s + source.batch_s
-    begin = probe.setup_s + source.restart_s
-    if sweep.is_tiny(cell):
-        return Cost(0.0, begin + (1 + TINY_STEPS) * probe.step_s + TINY_STEPS * fed)
-    warm = (WARM_STEPS + 1) * probe.step_s + source.warmup * fed
-    return Cost(probe.step_s + fed, begin + warm)
+    return probe.setup_s + WARM_STEPS * probe.step_s + loader_s(source, fed)
 
 
-def loader_cost(source: DataSource) -> float:
-    """Seconds of one pass over the loader with no step beside it."""
-    counted = min(LOADER_ONLY_BATCHES * source.batch_s, LOADER_ONLY_S + source.batch_s)
-    return source.restart_s + source.warmup * source.batch_s + counted
-
-
-def blocks_cost(sweep: SweepState, cells: Sequence[Cell]) -> Cost:
-    """Seconds of one block over all cells, the tiny ones as if they were in every block."""
-    costs = [visit_cost(sweep, cell) for cell in cells]
-    passes = sum(loader_cost(sweep.sources[key]) for key in {cell.source for cell in cells})
-    return Cost(sum(c.once for c in costs), passes + sum(c.fixed for c in costs))
+def loader_s(source: DataSource, batch_s: float) -> float:
+    """Seconds of one passage at this pace."""
+    untimed = 0 if source.whole_epochs else source.in_flight
+    return source.restart_s + (untimed + source.passage_batches) * batch_s
 
 
 def least_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
-    """Seconds that these cells take with the fewest repeats of the fewest steps."""
-    return blocks_cost(sweep, cells).of(*_fewest(sweep.options))
+    """Seconds that these cells take in the fewest rounds."""
+    rounds = min(MIN_WINDOWS, sweep.options.rounds)
+    return rounds * (sum(window_s(sweep, cell) for cell in cells) + passages_s(sweep, cells))
 
 
-def _fewest(options: SweepOptions) -> tuple[int, int]:
-    """The repeats and steps that the budget leaves at least."""
-    return min(FEWEST_REPEATS, options.repeats), min(options.fewest_steps, options.steps)
+def passages_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
+    """Seconds of one passage of each cell and of each loader alone."""
+    opened = {cell.source for cell in cells}
+    alone = [source for key, source in sweep.sources.items() if key in opened]
+    alone += [source for source in sweep.further if (source.model, source.batch_size) in opened]
+    return sum(passage_s(sweep, cell) for cell in cells) + sum(
+        loader_s(source, source.batch_s) for source in alone
+    )
 
 
 def left_s(sweep: SweepState) -> float:
-    """Seconds left for the blocks, a margin and the search of the largest batch taken off."""
+    """Seconds left for the rounds, a margin and the search of the largest batch taken off."""
     options = sweep.options
-    kept = LARGEST_SHARE * options.seconds if sweep.searches_largest else 0.0
-    return MARGIN * (options.seconds - kept - sweep.spent_s())
+    reserved = LARGEST_SHARE * options.seconds if sweep.searches_largest else 0.0
+    return MARGIN * (options.seconds - reserved - sweep.spent_s())
 
 
 def has_room(sweep: SweepState) -> bool:
@@ -129,14 +132,13 @@ def has_room(sweep: SweepState) -> bool:
     return least_s(sweep, [*live, last]) + probe_s <= left_s(sweep)
 
 
-def drop_excess(sweep: SweepState) -> list[Cell]:
-    """The cells that fit the time left; ProfileError where not even the first does."""
+def drop_excess(sweep: SweepState) -> None:
+    """Drop the cells that do not fit the time left; ProfileError where not even the first does."""
     live = sweep.live_cells()
     while live and least_s(sweep, live) > left_s(sweep):
         if len(live) == 1:
             raise ProfileError(_explain_least(sweep, live[0]))
         drop_cell(sweep, live.pop())
-    return live
 
 
 def drop_cell(sweep: SweepState, cell: Cell) -> None:
@@ -150,65 +152,44 @@ def drop_cell(sweep: SweepState, cell: Cell) -> None:
 
 def _explain_least(sweep: SweepState, cell: Cell) -> str:
     options = sweep.options
-    repeats, steps = _fewest(options)
     took = options.seconds - left_s(sweep) / MARGIN
     needed = took + least_s(sweep, [cell]) / MARGIN
     return (
         f"{options.seconds:.0f} s are too short: {cell.label} alone needs about "
-        f"{math.ceil(needed)} s here ({took:.0f} s of start-up and first steps, then {repeats} "
-        f"repeats of {steps} steps at {sweep.probes[cell].step_s:.2g} s). Give --seconds "
-        f"{math.ceil(1.2 * needed)}, or a smaller batch."
+        f"{math.ceil(needed)} s here ({took:.0f} s of start-up and first steps, then "
+        f"{min(MIN_WINDOWS, options.rounds)} rounds at {sweep.probes[cell].step_s:.2g} s a step). "
+        f"Give --seconds {math.ceil(1.2 * needed)}, or a smaller batch."
     )
 
 
-def fit_to_budget(sweep: SweepState, live: Sequence[Cell]) -> tuple[int, int]:
-    """(timed steps per window, repeats) that fit the time left; adds the reasons for cuts."""
-    options, left = sweep.options, left_s(sweep)
-    cost = blocks_cost(sweep, [cell for cell in live if not sweep.is_tiny(cell)])
-    # tiny cells have a number of steps and blocks of their own: they come off the top
-    tiny = [cell for cell in live if sweep.is_tiny(cell)]
-    left -= blocks_cost(sweep, tiny).of(min(TINY_REPEATS, options.repeats), 0)
-    fewest = min(options.fewest_steps, options.steps)
-    repeats = options.repeats
-    while repeats > FEWEST_REPEATS and cost.of(repeats, fewest) > left:
-        repeats -= 1
-    # solved for the steps: repeats * (fixed + steps * once) = left
-    affordable = int((left / repeats - cost.fixed) / cost.once) if cost.once else options.steps
-    steps = max(min(options.steps, affordable), fewest)
-    end = f"all rows must end within {options.seconds:.0f} s"
-    if repeats < options.repeats:
-        sweep.reasons.append(
-            f"{repeats} repeats instead of {options.repeats}: {end}; give --seconds for more."
-        )
-    if steps < options.steps:
-        sweep.reasons.append(f"{steps} timed steps per window instead of {options.steps}: {end}.")
-    return steps, repeats
+def choose_passages(sweep: SweepState) -> None:
+    """Take whole epochs where they fit in the time left, those of few batches first."""
+    live = sweep.live_cells()
+    known = [source for source in sweep.sources.values() if source.epoch_batches]
+    for source in sorted(known, key=lambda each: each.epoch_batches or 0):
+        batches = source.epoch_batches or 0
+        is_short = batches <= source.in_flight + source.passage_batches
+        source.whole_epochs = True
+        too_long = MIN_WINDOWS * passages_s(sweep, live) > PASSAGE_SHARE * left_s(sweep)
+        source.whole_epochs = is_short or not too_long
+        if batches < EPOCHS_IN_FLIGHT * source.in_flight:
+            sweep.reasons.append(
+                f"batch {source.batch_size}: an epoch has {batches} batches and "
+                f"{source.in_flight} are in flight, so its start decides the rate with the loader."
+            )
+    for source in sweep.further:
+        source.whole_epochs = sweep.sources[source.model, source.batch_size].whole_epochs
 
 
-def explain_start(sweep: SweepState) -> None:
-    """A reason: what of the budget went by before the first timed window."""
-    loaders = sum(source.open_s for source in sweep.sources.values())
-    models = max(0.0, sum(probe.seconds for probe in sweep.probes.values()) - loaders)
-    rest = max(0.0, sweep.spent_s() - loaders - models)
-    sweep.reasons.append(
-        f"start-up took {sweep.spent_s():.1f} s of the {sweep.options.seconds:.0f} s: loaders "
-        f"opened and read {loaders:.1f} s, models made and their first steps {models:.1f} s, "
-        f"imports and the losses of second runs {rest:.1f} s."
-    )
-
-
-TINY_PARITY = 3  # FP16 on a CPU takes seconds per step
+PACE_STEPS = 4
 
 
 def probe_cell(sweep: SweepState, cell: Cell) -> ProbeResult:
-    """The first visit with the seconds it took, or why there is none."""
-    started = sweep.clock()
+    """The first visit, or why there is none."""
     refusal = sweep.backend.refusal(cell.precision)
     if refusal:
-        result = ProbeResult("refused", refusal)
-    else:
-        result = run_guarded(sweep, cell, lambda: _visit_first(sweep, cell))
-    return replace(result, seconds=(sweep.clock() - started) / 1e9)
+        return ProbeResult("refused", refusal)
+    return run_guarded(sweep, cell, lambda: _visit_first(sweep, cell))
 
 
 def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
@@ -219,16 +200,14 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
     begin = sweep.clock()
     trainer = sweep.make_trainer(cell)
     setup_s = (sweep.clock() - begin) / 1e9
-    # torch counts graphs in the whole process: only the difference belongs to this cell
-    compiled = trainer.graphs()
     problem = find_misfit(trainer, source)
     if problem:
         return ProbeResult("refused", problem)
     trainer.count_correct()
     wanted = sweep.options.parity_steps
-    wanted = min(TINY_PARITY, wanted) if sweep.is_tiny(cell) else wanted
     limit_s = PROBE_SHARE * sweep.options.seconds
-    step_s = train_steps(trainer, source.cached_batches, wanted, sweep.clock, limit_s)
+    through = source.epochs(sweep.clock)
+    first_s, step_s = train_steps(trainer, through, wanted, sweep.clock, limit_s)
     losses, skipped = trainer.losses(), trainer.skipped()
     accuracies = trainer.accuracies()
     if 0 < len(losses) < wanted:
@@ -236,6 +215,8 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
             f"{cell.label}: the losses of {len(losses)} steps instead of {wanted}, because a step "
             f"takes {step_s:.2g} s."
         )
+    preloaded = itertools.cycle(source.cached_batches)  # the pace without the loader
+    _, step_s = train_steps(trainer, preloaded, PACE_STEPS, sweep.clock, limit_s)
     if losses and math.isnan(losses[0]):
         # before anything was learnt
         advice = (
@@ -252,12 +233,11 @@ def _visit_first(sweep: SweepState, cell: Cell) -> ProbeResult:
         skipped=len(skipped),
         scale=trainer.scale(),
         step_s=step_s,
-        setup_s=setup_s,
+        setup_s=setup_s + max(0.0, first_s - step_s),
         peak_bytes=peak.allocated,
         peak_how=peak.how,
         reserved_bytes=peak.reserved,
         occupied_bytes=peak.occupied,
-        graphs=trainer.graphs() - compiled,
     )
 
 
@@ -286,7 +266,7 @@ def search_largest(sweep: SweepState, cells: Sequence[Cell]) -> None:
                 f"{sweep.options.seconds:.0f} s are over; give --seconds for more."
             )
             continue
-        sweep.progress(sweep.total, sweep.total, f"largest batch of {cell.model} {cell.precision}")
+        sweep.announce(f"largest batch of {cell.model} {cell.precision}")
         sweep.largest.append(_search_cell(sweep, cell))
 
 
@@ -302,7 +282,7 @@ def _search_cell(sweep: SweepState, cell: Cell) -> LargestBatch:
     def train(size: int) -> ProbeResult:
         trainer = sweep.make_trainer(replace(cell, batch_size=size))
         device_batch = trainer.place(sweep.backend.resized(batch, size))
-        train_steps(trainer, [device_batch], TRIAL_STEPS, sweep.clock)
+        train_steps(trainer, itertools.repeat(device_batch), TRIAL_STEPS, sweep.clock)
         return ProbeResult()
 
     def fits(size: int) -> bool:
@@ -383,7 +363,7 @@ def measure_precisions(
         fill_session(session, sweep)
         raise
     finally:
-        for source in sweep.sources.values():
+        for source in (*sweep.sources.values(), *sweep.further):
             source.close()
     fill_session(session, sweep)
     return session
@@ -401,19 +381,16 @@ def _fill_before_rescue(guard: Guard, sweep: SweepState) -> None:
 
 
 def _run_sweep(sweep: SweepState) -> None:
-    options = sweep.options
-    cells, reasons = plan_cells(sweep.backend, sweep.jobs, options)
+    cells, reasons = plan_cells(sweep.backend, sweep.jobs, sweep.options)
     sweep.reasons += reasons
-    sweep.total = len(cells) * (1 + options.repeats)
     _probe_cells(sweep, cells)
-    live = drop_excess(sweep)
-    explain_start(sweep)
-    steps, repeats = fit_to_budget(sweep, live)
-    sweep.done, sweep.total = len(cells), len(cells) + repeats * len(live)
-    _time_blocks(sweep, steps, repeats)
+    drop_excess(sweep)
+    choose_passages(sweep)
+    _run_rounds(sweep)
     if sweep.searches_largest:
         search_largest(sweep, cells)
-    sweep.progress(sweep.total, sweep.total, "done")
+    total = math.ceil(sweep.options.seconds)
+    sweep.progress(total, total, "done")
 
 
 def _probe_cells(sweep: SweepState, cells: Sequence[Cell]) -> None:
@@ -427,61 +404,183 @@ def _probe_cells(sweep: SweepState, cells: Sequence[Cell]) -> None:
         sweep.probes[cell] = probe_cell(sweep, cell)
 
 
-def _time_blocks(sweep: SweepState, steps: int, repeats: int) -> None:
-    """Every live cell once per block, in random order; ends early where time runs out."""
+def _run_rounds(sweep: SweepState) -> None:
+    """Time windows and passages until their intervals are narrow, or the time is over."""
     rng = random.Random(sweep.options.recipe.seed)
-    begin = sweep.spent_s()
-    for block in range(repeats):
-        per_block = (sweep.spent_s() - begin) / max(1, block)
-        if block and sweep.spent_s() + per_block > sweep.options.seconds:
+    for number in range(sweep.options.rounds):
+        cells, feeds = due_cells(sweep, number), due_feeds(sweep, number)
+        if not cells and not feeds:
+            return
+        begin = sweep.spent_s()
+        # a fixed order would give each cell the heat that its neighbour leaves behind
+        rng.shuffle(cells)
+        rng.shuffle(feeds)
+        for cell in cells:
+            if not number and sweep.is_over():
+                drop_cell(sweep, cell)
+            elif _fits(sweep, number, window_s(sweep, cell)):
+                sweep.announce(f"round {number + 1}: {cell.label}")
+                _time_window(sweep, cell, number)
+        for feed in itertools.chain(feeds, _fill_gap(sweep, begin, cells, rng)):
+            if feed in _feeds(sweep) and _fits(sweep, number, feed.cost_s(sweep)):
+                sweep.announce(f"round {number + 1}: {feed.label}")
+                _time_passage(sweep, feed, number)
+        if sweep.spent_s() > _end_s(sweep):
             sweep.reasons.append(
-                f"{block} repeats instead of {repeats}: steps got slower than at first, and the "
-                f"{sweep.options.seconds:.0f} s would not hold one more."
+                f"stopped in round {number + 1} of {sweep.options.rounds} at the time budget; "
+                "give --seconds for narrower intervals."
             )
             return
-        order = sweep.live_cells()
-        if block >= TINY_REPEATS:
-            order = [cell for cell in order if not sweep.is_tiny(cell)]
-        for key in dict.fromkeys(cell.source for cell in order):
-            sweep.visits.append(sweep.sources[key].time_loader(block, sweep.clock))
-        # a fixed order would give each cell the heat that its neighbour leaves behind
-        rng.shuffle(order)
-        for cell in order:
-            if not block and sweep.is_over():
-                drop_cell(sweep, cell)
-                continue
-            sweep.announce(f"block {block + 1} of {repeats}: {cell.label}")
-            _visit_cell(sweep, cell, block, steps, rng)
 
 
-def _visit_cell(sweep: SweepState, cell: Cell, block: int, steps: int, rng: random.Random) -> None:
-    """Both arms of one cell, in random order, on one freshly made trainer."""
+def _end_s(sweep: SweepState) -> float:
+    """Seconds after which no round begins."""
+    share = LARGEST_SHARE if sweep.searches_largest else 0.0
+    return (1 - share) * sweep.options.seconds
+
+
+def _fits(sweep: SweepState, number: int, cost_s: float) -> bool:
+    """Whether there is time; the first rounds were planned for and may use all of it."""
+    if number < MIN_WINDOWS:
+        return not sweep.is_over()
+    return sweep.spent_s() + cost_s <= _end_s(sweep)
+
+
+def due_cells(sweep: SweepState, number: int) -> list[Cell]:
+    """The cells whose interval is too wide, each with the FP32 cell that it is compared with."""
+    measurement = collect_measurement(sweep)
+    medians = {cell: measurement.medians_by_round(cell) for cell in sweep.live_cells()}
+    bases = {cell.source: cell for cell in medians if cell.precision == "fp32"}
+    due = set()
+    for cell, by_round in medians.items():
+        base = medians.get(bases.get(cell.source, cell), by_round)
+        if number < MIN_WINDOWS or not _is_narrow(by_round, base):
+            due |= {cell, bases.get(cell.source, cell)}
+    return [cell for cell in medians if cell in due]
+
+
+def _is_narrow(by_round: dict[int, float], base: dict[int, float]) -> bool:
+    """Whether the cell's interval, and that of its ratio to FP32, were narrow at some look."""
+    for look in LOOKS:
+        rounds = sorted(by_round)[:look]
+        if len(rounds) < look:
+            return False
+        seen = {number: by_round[number] for number in rounds}
+        ratio = paired_ratio(base, seen)
+        mean = window_mean(list(seen.values()))
+        if is_settled(mean, look) and (ratio is None or is_settled(ratio, look)):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A data source with the cell that trains on it; without one the loader is alone."""
+
+    source: DataSource
+    cell: Cell | None = None
+
+    @property
+    def label(self) -> str:
+        """For progress lines."""
+        size = self.source.batch_size
+        return f"{self.cell.label} with the loader" if self.cell else f"loader alone x{size}"
+
+    def cost_s(self, sweep: SweepState) -> float:
+        """Seconds of a passage."""
+        alone_s = loader_s(self.source, self.source.batch_s)
+        return passage_s(sweep, self.cell) if self.cell else alone_s
+
+
+def _feeds(sweep: SweepState) -> list[Feed]:
+    cells = sweep.live_cells()
+    opened = {cell.source for cell in cells}
+    alone = [sweep.sources[key] for key in sweep.sources if key in opened]
+    alone += [each for each in sweep.further if (each.model, each.batch_size) in opened]
+    sound = [Feed(source) for source in alone if not source.problem]
+    return sound + [Feed(sweep.sources[cell.source], cell) for cell in cells]
+
+
+def due_feeds(sweep: SweepState, number: int) -> list[Feed]:
+    """The passages whose interval is too wide; after the first rounds in every other round."""
+    feeds = _feeds(sweep)
+    if number < MIN_WINDOWS:
+        return feeds
+    if number % 2:
+        return []
+    measurement = collect_measurement(sweep)
+    timings = time_cells(measurement)
+
+    def is_wide(feed: Feed) -> bool:
+        record = feed.source.describe()
+        alone = measurement.batch_times(record, None)
+        times = timings[feed.cell].fed if feed.cell else alone
+        return relative_half_width(window_mean(times)) > HALF_WIDTH
+
+    return [feed for feed in feeds if is_wide(feed)]
+
+
+def _fill_gap(
+    sweep: SweepState, begin_s: float, cells: Sequence[Cell], rng: random.Random
+) -> Iterator[Feed]:
+    """Passages in random order until two windows of a cell lie `gap_s` apart."""
+    while cells and sweep.spent_s() - begin_s < sweep.options.gap_s:
+        left = _end_s(sweep) - sweep.spent_s()
+        feeds = [feed for feed in _feeds(sweep) if feed.cost_s(sweep) < left]
+        if not feeds:
+            return
+        yield rng.choice(feeds)
+
+
+def _time_window(sweep: SweepState, cell: Cell, number: int) -> None:
+    """One window of the step on preloaded batches, on a new trainer: a trainer has a pace too."""
 
     def work() -> ProbeResult:
-        source, trainer = sweep.open_source(cell), sweep.make_trainer(cell)
-        tiny = sweep.is_tiny(cell)
-        scale = sweep.probes[cell].scale
-        if scale is not None:
-            trainer.start_at(scale)
-        device_batches = [trainer.place(batch) for batch in source.cached_batches]
-        train_steps(trainer, device_batches, 1 if tiny else WARM_STEPS, sweep.clock)
-        # which arm comes first is drawn, or the second would always have the warmer device
-        for arm in rng.sample((RESIDENT, WARM), 2):
-            before = trainer.graphs()
-            batches: Iterator[Batch] = itertools.cycle(device_batches)
-            if arm == WARM:
-                batches = full_batches(source.loader, source.batch_size)
-            warmup = source.warmup if arm == WARM else 1
-            # a tiny row takes one step and no warm-up, or it would take minutes
-            count, warmup = (TINY_STEPS, 0) if tiny else (steps, warmup)
-            window = time_window(trainer, batches, count, warmup, sweep.clock)
-            recompiled = trainer.graphs() - before
-            sweep.visits.append(Visit(arm, block, cell, window.rounded(), recompiled))
-        return sweep.probes[cell]
+        source, trainer = sweep.open_source(cell), _warm_trainer(sweep, cell)
+        begin_s = round(sweep.spent_s(), 3)
+        batches = itertools.cycle([trainer.place(batch) for batch in source.cached_batches])
+        window = time_window(trainer, batches, window_steps(sweep, cell), WARM_STEPS, sweep.clock)
+        sweep.windows.append(CellWindow(cell, number, begin_s, window))
+        return ProbeResult()
 
-    result = run_guarded(sweep, cell, work)
+    _guard_cells(sweep, [cell], work)
+
+
+def _time_passage(sweep: SweepState, feed: Feed, number: int) -> None:
+    """One passage through the loader, then a pause until the workers are idle again."""
+    source, cell = feed.source, feed.cell
+    # a loader that fails alone ends all cells of its source
+    cells = [cell] if cell else [
+        each for each in sweep.live_cells() if each.source == (source.model, source.batch_size)
+    ]  # fmt: skip
+
+    def work() -> ProbeResult:
+        trainer: Trainer = NoStep("cpu", sweep.clock)
+        if cell is not None:
+            trainer = _warm_trainer(sweep, cell)
+            warm_up(trainer, itertools.cycle(source.cached_batches), WARM_STEPS)
+        passage = source.time_passage(trainer, cell, number, sweep.began, sweep.clock)
+        sweep.passages.append(passage)
+        return ProbeResult()
+
+    _guard_cells(sweep, cells, work)
+    if not source.whole_epochs and source.workers:
+        time.sleep(min(MAX_PAUSE_S, source.in_flight * source.batch_s))
+
+
+def _warm_trainer(sweep: SweepState, cell: Cell) -> Trainer:
+    """A new trainer at the loss scale that the probe found."""
+    trainer = sweep.make_trainer(cell)
+    if (scale := sweep.probes[cell].scale) is not None:
+        trainer.start_at(scale)
+    return trainer
+
+
+def _guard_cells(sweep: SweepState, cells: Sequence[Cell], work: Callable[[], ProbeResult]) -> None:
+    result = run_guarded(sweep, cells[0], work)
     if result.status != "ok":
-        sweep.mark_failed(cell, result)
+        for cell in cells:
+            sweep.mark_failed(cell, result)
 
 
 def fill_session(session: Session, sweep: SweepState) -> None:
@@ -500,8 +599,10 @@ def collect_measurement(sweep: SweepState) -> Measurement:
         backend.device_name,
         sweep.options.recipe,
         {precision: backend.flags(precision) for precision in precisions},
-        [ProbedCell(cell, probe, sweep.is_tiny(cell)) for cell, probe in sweep.probes.items()],
+        [ProbedCell(cell, probe) for cell, probe in sweep.probes.items()],
         [source.describe() for source in sweep.sources.values()],
         sweep.largest,
-        sweep.visits,
+        sweep.windows,
+        sweep.passages,
+        usable_cores(),
     )

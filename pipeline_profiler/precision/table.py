@@ -1,7 +1,7 @@
-"""What a sweep measured, and what it concludes: rows, the comparisons between them, sentences.
+"""What a sweep measured, and what it concludes: rows, loaders and crossings.
 
 All figures follow from the records of the measurement. Figures that were not measured are None.
-Times are in ms, rates in samples per second; an `Interval` is a ratio or share with its 95% CI.
+Times are in ms, rates in samples per second; an `Interval` is a value with its 95% CI.
 """
 
 from __future__ import annotations
@@ -12,15 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
-from pipeline_profiler.precision.trainer import (
-    LOADER_ONLY,
-    RESIDENT,
-    WARM,
-    Cell,
-    Flags,
-    Recipe,
-    TimedWindow,
-)
+from pipeline_profiler.precision.trainer import Cell, Flags, Recipe, TimedWindow
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 
 
@@ -35,13 +27,11 @@ class ProbeResult:
     skipped: int = 0
     scale: float | None = None
     step_s: float = 0.0
-    seconds: float = 0.0
     setup_s: float = 0.0
     peak_bytes: int | None = None
     peak_how: str = "n/a"
     reserved_bytes: int | None = None
     occupied_bytes: int | None = None
-    graphs: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,29 +40,43 @@ class ProbedCell:
 
     cell: Cell
     probe: ProbeResult
-    tiny: bool = False
 
 
 @dataclass(frozen=True)
-class Visit:
-    """One window of one cell in one block; `recompiled` counts graphs made inside it."""
+class CellWindow:
+    """One window of a cell on preloaded batches; `begin_s`: seconds since the sweep began."""
 
-    arm: str
-    block: int
     cell: Cell
-    window: TimedWindow
-    recompiled: int = 0
+    round: int
+    begin_s: float
+    timed: TimedWindow
 
 
 @dataclass(frozen=True)
-class LoaderPass:
-    """Batches taken from a loader with no step between them, in one block."""
+class Passage:
+    """Batches taken through a loader in one go; without a precision the loader is alone.
 
-    block: int
+    `elapsed_ms`: until the device had finished. `start_ms`: until the first batch of an epoch,
+    None where no epoch began.
+    """
+
     model: str
     batch_size: int
+    precision: str
+    loss_scale: str
+    workers: int
+    round: int
+    begin_s: float
     batches: int
     elapsed_ms: float
+    start_ms: float | None = None
+    skipped: int = 0
+
+    @property
+    def cell(self) -> Cell | None:
+        """The cell that was trained; None for the loader alone."""
+        names = self.model, self.batch_size, self.precision, self.loss_scale
+        return Cell(*names) if self.precision else None
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,22 @@ class SourceRecord:
 
     model: str
     batch_size: int
-    kept: int = 0
+    preloaded: int = 0
     problem: str = ""
     kind: str | None = None
     workers: int | None = None
     prefetch: int | None = None
     pin_memory: bool | None = None
+    epoch_batches: int | None = None
+    in_flight: int = 0
+    whole_epochs: bool = False
+
+    def batch_ms(self, passage: Passage, start_ms: float) -> float:
+        """Time of a batch, ms; outside whole epochs with the batch's share of the epoch's start."""
+        steady = passage.elapsed_ms / passage.batches
+        if self.whole_epochs or not self.epoch_batches:
+            return steady
+        return steady + max(0.0, start_ms - steady) / self.epoch_batches
 
 
 @dataclass(frozen=True)
@@ -111,81 +125,72 @@ class Measurement:
     recipe: Recipe = field(default_factory=Recipe)
     flags: Mapping[str, Flags] = field(default_factory=dict)
     cells: Sequence[ProbedCell] = ()
-    feeds: Sequence[SourceRecord] = ()
+    sources: Sequence[SourceRecord] = ()
     largest: Sequence[LargestBatch] = ()
-    visits: Sequence[Visit | LoaderPass] = ()
+    windows: Sequence[CellWindow] = ()
+    passages: Sequence[Passage] = ()
+    cores: int = 0  # that this process may use
 
-    def visits_of(self, cell: Cell) -> list[Visit]:
-        """The timed windows of one cell, both arms, in order of measurement."""
-        windows = (visit for visit in self.visits if isinstance(visit, Visit))
-        return [v for v in windows if v.cell == cell and v.arm in (RESIDENT, WARM)]
+    def windows_of(self, cell: Cell) -> list[CellWindow]:
+        """The timed windows of one cell, in order of measurement."""
+        return [window for window in self.windows if window.cell == cell]
 
-    def means_by_block(self, cell: Cell, arm: str) -> dict[int, float]:
-        """Block -> mean period of one arm, ms; windows whose steps AMP all skipped are left out."""
-        means = {v.block: v.window.mean_ms for v in self.visits_of(cell) if v.arm == arm}
-        return {block: mean for block, mean in means.items() if mean}
+    def medians_by_round(self, cell: Cell) -> dict[int, float]:
+        """Round -> median period, ms; windows whose steps AMP all skipped are left out."""
+        medians = {window.round: window.timed.median_ms for window in self.windows_of(cell)}
+        return {number: median for number, median in medians.items() if median}
 
-    def loader_means(self, model: str, batch_size: int) -> dict[int, float]:
-        """Block -> mean time of a batch of the loader with no step running, ms."""
-        passes = (visit for visit in self.visits if isinstance(visit, LoaderPass))
-        own = (p for p in passes if (p.model, p.batch_size) == (model, batch_size) and p.batches)
-        return {each.block: each.elapsed_ms / each.batches for each in own}
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """One arm of a row: mean with interval over the repeats, quantiles of all single steps, ms."""
-
-    mean_ms: float
-    p50_ms: float | None
-    p95_ms: float | None
-    low_ms: float | None
-    high_ms: float | None
-    repeats: int
-    steps: int
+    def batch_times(
+        self, source: SourceRecord, cell: Cell | None, workers: int | None = None
+    ) -> list[float]:
+        """Mean time of a batch through the loader, ms, by passage; without a cell it is alone."""
+        wanted = source.workers if workers is None else workers
+        through = [
+            each
+            for each in self.passages
+            if (each.model, each.batch_size) == (source.model, source.batch_size)
+            and each.workers == (wanted or 0)
+        ]
+        starts = [each.start_ms for each in through if each.start_ms is not None]
+        start_ms = sum(starts) / len(starts) if starts else 0.0
+        return [source.batch_ms(each, start_ms) for each in through if each.cell == cell]
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Samples per second with interval; the ends are None where there is no interval."""
+class LossMark:
+    """Mean loss and accuracy (0 to 1) of the steps since the last mark, up to `step`."""
 
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-
-
-@dataclass(frozen=True)
-class EarlyLosses:
-    """The first and the last loss of the first `steps` steps from the recipe's seed."""
-
-    steps: int
-    first: float | None
-    last: float | None
+    step: int
+    loss: float
+    accuracy: float | None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `sentence` explains another status than ok, `error` a rate."""
+    """One line of the table; `sentence` explains another status than ok, `error` a rate.
+
+    `step_ms`: on preloaded batches. `is_input_bound`: the loader slows the step beyond the noise.
+    `needed_s`: seconds that would settle an inconclusive figure, 0 where none is.
+    """
 
     cell: Cell
     status: str
     sentence: str
-    tiny: bool
-    step: StepTimes | None
-    fed: StepTimes | None
-    synthetic_per_s: Rate | None
-    loader_per_s: Rate | None
+    step_ms: Interval | None
+    preloaded_per_s: Interval | None
+    with_loader_per_s: Interval | None
     stall: Interval | None
+    speedup: Interval | None
+    speedup_with_loader: Interval | None
+    is_input_bound: bool
+    is_launch_bound: bool
+    needed_s: float
+    epoch_s: float | None
     peak_bytes: int | None
     peak_how: str
     skipped: int | None
-    skipped_timed: int
     loss_scale_end: float | None
-    early: EarlyLosses
-    warmup_s: float
-    graphs: int
-    recompiled: int
+    marks: Sequence[LossMark]
     reserved_bytes: int | None = None
     occupied_bytes: int | None = None
     error: str = ""
@@ -193,33 +198,31 @@ class Row:
 
 @dataclass(frozen=True)
 class LoaderRow:
-    """A data source and what its loader delivers with no step running: an upper bound."""
+    """A data source and what its loader delivers with no step running: an upper bound.
+
+    `start_s`: until the first batch of an epoch, mean.
+    """
 
     source: SourceRecord
-    alone_per_s: Rate | None
+    num_workers: int
+    alone_per_s: Interval
+    start_s: float | None
 
 
 @dataclass(frozen=True)
-class Speedup:
-    """How many times as fast as FP32 a cell is: its compute alone, and the run with the loader."""
+class Crossing:
+    """The batch size from which a precision needs more than the loader delivers.
 
-    cell: Cell
-    tiny: bool
-    compute: Interval
-    run: Interval
-
-
-@dataclass(frozen=True)
-class Growth:
-    """What the largest batch buys over the smallest, in samples/s."""
+    None: at no measured size. `per_s`: samples/s that it needs there. `at_smallest`: at the
+    smallest measured size already.
+    """
 
     model: str
     precision: str
     loss_scale: str
-    smallest: int
-    largest: int
-    compute: Interval
-    run: Interval
+    batch_size: float | None
+    per_s: float
+    at_smallest: bool
 
 
 @dataclass(frozen=True)
@@ -229,14 +232,17 @@ class PrecisionTable:
     measurement: Measurement
     rows: Sequence[Row]
     loaders: Sequence[LoaderRow]
-    speedups: Sequence[Speedup]
-    growths: Sequence[Growth]
+    crossings: Sequence[Crossing]
     sentences: Sequence[str]
 
     def loader_of(self, cell: Cell) -> LoaderRow | None:
         """The loader that fed this cell."""
-        sources = {(row.source.model, row.source.batch_size): row for row in self.loaders}
-        return sources.get(cell.source)
+        rows = {
+            (row.source.model, row.source.batch_size): row
+            for row in self.loaders
+            if row.num_workers == (row.source.workers or 0)
+        }
+        return rows.get(cell.source)
 
 
 # Keys are those of `profile/1` (docs/precision.md). Only the measurement is read again, and unknown
@@ -250,13 +256,9 @@ def table_as_dict(table: PrecisionTable) -> Document:
     """The value of the session's key `precision`."""
     return {
         **measurement_as_dict(table.measurement),
-        "rows": [_row_as_dict(row) for row in table.rows],
+        "rows": [_plain(row, "cell") for row in table.rows],
         "loaders": [_plain(row, "source") for row in table.loaders],
-        "speedups": [_plain(speedup, "cell") for speedup in table.speedups],
-        "growths": [
-            data | {"from": data.pop("smallest"), "to": data.pop("largest")}
-            for data in map(_plain, table.growths)
-        ],
+        "crossings": _plain(table.crossings),
         "sentences": list(table.sentences),
     }
 
@@ -264,32 +266,25 @@ def table_as_dict(table: PrecisionTable) -> Document:
 def measurement_as_dict(measurement: Measurement) -> Document:
     """Only what was measured."""
     cells = [_plain(cell, "cell", "probe") for cell in measurement.cells]
-    visits = [
-        _plain(visit, "window") if isinstance(visit, Visit) else {"arm": LOADER_ONLY, **vars(visit)}
-        for visit in measurement.visits
-    ]
+    windows = [_plain(window, "cell", "timed") for window in measurement.windows]
     whole: Document = _plain(measurement)
-    return whole | {"cells": cells, "visits": visits}
+    return whole | {"cells": cells, "windows": windows}
 
 
 def _plain(value: Any, *beside: str) -> Any:
     """JSON types; the keys of the fields named in `beside` stand beside the other fields."""
     if isinstance(value, Interval):
-        return value.as_dict()
+        ends = {"low": value.low, "high": value.high}
+        known = {name: end if math.isfinite(end) else None for name, end in ends.items()}
+        return {"value": value.value, **known, "n": value.n}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     if not is_dataclass(value):
         return value
     data = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     for name in beside:
         data |= data.pop(name)
     return data
-
-
-def _row_as_dict(row: Row) -> Document:
-    data: Document = _plain(row, "cell")
-    early = data.pop("early")
-    return data | {f"loss_{name}": value for name, value in early.items()}
 
 
 def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
@@ -301,12 +296,11 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
         _read(Recipe, data["recipe"]),
         data["flags"],
         [_read(ProbedCell, cell | _losses(cell)) for cell in data["cells"]],
-        [_read(SourceRecord, source) for source in data["feeds"]],
+        [_read(SourceRecord, source) for source in data["sources"]],
         [_read(LargestBatch, largest) for largest in data["largest"]],
-        [
-            _read(LoaderPass, v) if v["arm"] == LOADER_ONLY else _read(Visit, v)
-            for v in data["visits"]
-        ],
+        [_read(CellWindow, window) for window in data["windows"]],
+        [_read(Passage, passage) for passage in data["passages"]],
+        data.get("cores", 0),
     )
 
 

@@ -1,8 +1,8 @@
 """What a framework must offer so that its training step can be timed, and how a window is timed.
 
 A backend holds the device and its precisions; a trainer is one model with its optimizer at one
-precision. Periods run from next() entry to next() entry: CUDA events on a GPU, perf_counter_ns
-elsewhere. Steps that AMP skipped are counted, and are not in the mean.
+precision. Periods run from step to step: CUDA events on a GPU, perf_counter_ns elsewhere. Steps
+that AMP skipped are counted, and are not in the median.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
-from itertools import cycle, pairwise
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 
@@ -29,10 +28,6 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PRECISION_NAMES = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "bf16": "BF16"}
 DYNAMIC = "dynamic"
 OWN_OPTIMIZER = "of make_step"  # in a recipe: the user's own, whose rate is not known
-
-# The arms that a sweep times, as saved sessions name them: the step on batches that
-# already lie on the device, the same step fed by the loader, and the loader with no step at all.
-RESIDENT, WARM, LOADER_ONLY = Arm.RESIDENT, Arm.WARM, "L"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +110,9 @@ def count_samples(batch: Batch) -> int:
     return int(part.shape[0])
 
 
-def full_batches(loader: Loader, batch_size: int) -> Iterator[Batch]:
-    """Yield full batches, epoch after epoch; end after an epoch without a full batch."""
-    any_full = True
-    while any_full:
-        any_full = False
-        for batch in loader:
-            if count_samples(batch) == batch_size:
-                any_full = True
-                yield batch
+def full_batches(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
+    """Yield the batches of this size."""
+    return (batch for batch in batches if count_samples(batch) == batch_size)
 
 
 def label_range(targets: Tensor) -> tuple[int, int] | None:
@@ -176,8 +165,13 @@ class PeakMemory:
     occupied: int | None = None
 
 
+LEAD_IN = 2  # steps between a synchronise and the first mark: they fill the queue of the device
+
+
 class Trainer(ABC):
     """A model with its optimizer that can be stepped, on one framework and device."""
+
+    lead_in = LEAD_IN
 
     def __init__(self, device: str, clock: Clock) -> None:
         """`device` is cuda or cpu; the clock gives ns."""
@@ -237,10 +231,6 @@ class Trainer(ABC):
     def accuracies(self) -> list[float]:
         """Share of each step's samples whose largest output is their label; [] where unknown."""
         return []
-
-    def graphs(self) -> int:
-        """Graphs compiled so far; grows where a new shape makes it compile again."""
-        return 0
 
 
 class Backend(ABC):
@@ -311,19 +301,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class TimedWindow:
-    """One timed window: a period and the host's wait in next() for each step, ms.
+    """One timed window on preloaded batches: the period of each step, ms.
 
-    `skipped`: steps whose update AMP dropped, in `period_ms`, in no mean. Without `period_ms`,
+    `skipped`: steps whose update AMP dropped, in `period_ms`, in no median. Without `period_ms`,
     `elapsed_ms` counts alone.
     """
 
     period_ms: Sequence[float]
-    wait_ms: Sequence[float]
     elapsed_ms: float
     steps: int
     skipped: Sequence[int] = ()
     warmup_skipped: int = 0
-    warmup_s: float = 0.0
 
     @property
     def counted_ms(self) -> list[float]:
@@ -332,55 +320,57 @@ class TimedWindow:
         return [ms for i, ms in enumerate(self.period_ms) if i not in dropped]
 
     @property
-    def mean_ms(self) -> float | None:
-        """Mean period of the steps taken; None where AMP skipped them all."""
+    def median_ms(self) -> float | None:
+        """Median period of the steps taken; None where AMP skipped them all."""
         if not self.period_ms:
             return self.elapsed_ms / self.steps if self.steps else None
         # a skipped step omits the optimizer: left in, it would make FP16 look faster than it is
         counted = self.counted_ms
-        return float(np.mean(counted)) if counted else None
-
-    def rounded(self) -> TimedWindow:
-        """Return the window in whole microseconds, so that a loaded session gives equal figures."""
-        periods = [round(ms, 3) for ms in self.period_ms]
-        return replace(self, period_ms=periods, wait_ms=[round(ms, 3) for ms in self.wait_ms])
+        return float(np.median(counted)) if counted else None
 
 
 def time_window(
     trainer: Trainer,
-    batches: Iterable[Batch],
+    batches: Iterator[Batch],
     steps: int,
     warmup: int,
     clock: Clock = time.perf_counter_ns,
 ) -> TimedWindow:
-    """Train `warmup` steps that do not count, then `steps` that do."""
-    iterator = iter(batches)
-    start = clock()
-    try:
-        warmup_skipped = _warm_up(trainer, iterator, warmup)
-        with _no_collector():
-            begin = clock()
-            marks, waits = _time_steps(trainer, iterator, steps, clock)
-            end = clock()
-    finally:
-        # a generator over the loader holds its workers: they must end here, not at some collection
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
+    """Train `warmup` steps and the lead-in, which do not count, then `steps` that do."""
+    warmup_skipped = warm_up(trainer, batches, warmup)
+    lead_in = trainer.lead_in
+    with _no_collector():
+        # The first step after a synchronise finds an empty queue, so its period holds the host's
+        # launches. The lead-in fills the queue and is not marked.
+        for _ in range(lead_in):
+            trainer.step(_next_batch(batches))
+        begin, marks = clock(), []
+        for _ in range(steps):
+            marks.append(trainer.mark())
+            trainer.step(_next_batch(batches))
+        marks.append(trainer.mark())
+        # the only wait for the device: the last mark must have happened before it is read
+        trainer.synchronise()
+        end = clock()
     # the events are read only now: reading one inside the window would wait for the device
-    periods = trainer.periods_ms(marks)
+    periods = [round(ms, 3) for ms in trainer.periods_ms(marks)]
     elapsed = sum(periods) if periods else (end - begin) / 1e6
+    skipped = trainer.skipped()
     return TimedWindow(
-        periods, waits, elapsed, steps, trainer.skipped(), warmup_skipped, (begin - start) / 1e9
+        periods,
+        elapsed,
+        steps,
+        [i - lead_in for i in skipped if i >= lead_in],
+        warmup_skipped + sum(i < lead_in for i in skipped),
     )
 
 
-def _warm_up(trainer: Trainer, iterator: Iterator[Batch], count: int) -> int:
-    """Steps until compilation and the loader's buffers have settled; how many AMP skipped."""
+def warm_up(trainer: Trainer, batches: Iterator[Batch], count: int) -> int:
+    """Train steps until allocation and compilation have settled; how many AMP skipped."""
     trainer.forget()
     for _ in range(count):
-        trainer.step(_next_batch(iterator))
-    # work still queued on the device would be charged to the first timed step
+        trainer.step(_next_batch(batches))
+    # work still queued on the device would be charged to what is timed next
     trainer.synchronise()
     skipped = len(trainer.skipped())
     trainer.forget()
@@ -399,23 +389,21 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _time_steps(
-    trainer: Trainer, iterator: Iterator[Batch], steps: int, clock: Clock
-) -> tuple[list[Mark], list[float]]:
-    """The window itself: marks at each next() entry and after the last step; waits in ms."""
-    marks, waits = [], []
-    for _ in range(steps):
-        # the mark comes before next(), so a period holds one wait and one step, in that order
-        marks.append(trainer.mark())
-        # the wait is on the host's clock: it is the host that stands still in next()
-        before = clock()
-        batch = _next_batch(iterator)
-        waits.append((clock() - before) / 1e6)
-        trainer.step(batch)
-    marks.append(trainer.mark())
-    # the only wait for the device: the last mark must have happened before it is read
+def time_batches(trainer: Trainer, batches: Iterable[Batch], clock: Clock) -> tuple[int, float]:
+    """Train on all `batches` and return their number and the ms until the device has finished.
+
+    The time includes the start of the iterator, so that whole epochs hold their first batch.
+    """
     trainer.synchronise()
-    return marks, waits
+    count, begin, marks = 0, clock(), [trainer.mark()]
+    with _no_collector():
+        for batch in batches:
+            trainer.step(batch)
+            count += 1
+        marks.append(trainer.mark())
+        trainer.synchronise()
+    periods = trainer.periods_ms(marks)
+    return count, periods[0] if periods else (clock() - begin) / 1e6
 
 
 def _next_batch(iterator: Iterator[Batch]) -> Batch:
@@ -430,23 +418,44 @@ def _next_batch(iterator: Iterator[Batch]) -> Batch:
 
 def train_steps(
     trainer: Trainer,
-    batches: Sequence[Batch],
+    batches: Iterator[Batch],
     count: int,
     clock: Clock,
     limit_s: float = math.inf,
-) -> float:
-    """Train up to `count` steps in `limit_s`, two at least; return s a step without the first."""
+) -> tuple[float, float]:
+    """Train up to `count` steps in `limit_s`, two at least.
+
+    Returns the seconds of the first step, which allocates and compiles, and of a later one with its
+    batch.
+    """
+    batch = _next_batch(batches)
     start = clock()
-    cycled = cycle(batches)
-    # the first step allocates, compiles and picks algorithms: it says nothing about the pace
-    trainer.step(next(cycled))
+    trainer.step(batch)
     trainer.synchronise()
     begin = clock()
     taken = 0
     for _ in range(count - 1):
-        trainer.step(next(cycled))
+        trainer.step(_next_batch(batches))
         taken += 1
         if (clock() - start) / 1e9 > limit_s:
             break
     trainer.synchronise()
-    return (clock() - begin) / 1e9 / max(1, taken)
+    return (begin - start) / 1e9, (clock() - begin) / 1e9 / max(1, taken)
+
+
+class NoStep(Trainer):
+    """Stands in for a trainer where the loader is alone: a step does nothing."""
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch, where it is."""
+        return batch
+
+    def step(self, batch: Batch) -> None:
+        """The batch is dropped."""
+
+    def synchronise(self) -> None:
+        """Nothing runs."""
+
+    def peak_memory(self, batch: Batch) -> PeakMemory:
+        """Nothing to measure."""
+        return PeakMemory(None, "not measured: no step")

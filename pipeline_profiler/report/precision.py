@@ -1,26 +1,46 @@
-"""The precision sweep's part of a report: chart, table, flags and sentences.
+"""The precision sweep's part of a report: screen, chart, table, losses and flags.
 
-The chart has two bars a row, in samples/s: preloaded batches, and with the loader. A whisker is the
-95% CI, the dashed line the loader alone.
+The chart has a line a precision over the batch sizes, preloaded; hollow marks are with the loader,
+whiskers 95% CI. The band is the loader alone, a dot its crossing, a cross out of memory.
 """
 
 from __future__ import annotations
 
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pipeline_profiler.precision.summary import summarise
+from pipeline_profiler.precision.summary import (
+    best_row,
+    describe_largest,
+    format_rate,
+    format_times,
+    list_crossings,
+    list_launch_bound,
+    list_problems,
+    needed_workers,
+    summarise,
+    write_answer,
+)
 from pipeline_profiler.precision.table import (
     LoaderRow,
+    LossMark,
     PrecisionTable,
-    ProbeResult,
-    Rate,
     Row,
-    StepTimes,
     measurement_from_dict,
 )
-from pipeline_profiler.precision.trainer import OWN_OPTIMIZER, name_precision
+from pipeline_profiler.precision.trainer import (
+    DYNAMIC,
+    OWN_OPTIMIZER,
+    PRECISION_NAMES,
+    name_precision,
+)
 from pipeline_profiler.profiling.diagnose.intervals import Interval
+from pipeline_profiler.profiling.diagnose.throughput import format_number
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.section import Section
 
@@ -28,139 +48,265 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 HEAD = (
-    *("model", "batch", "precision", "step", "p50 / p95", "samples/s", "with loader", "stall"),
-    *("peak memory", "skipped", "loss"),
+    *("model", "batch", "precision", "step", "FP32 / step", "preloaded, samples/s"),
+    *("with the loader", "data stall", "time per epoch", "peak memory", "skipped", "loss"),
 )
-CURVE_STEPS = 50  # as in the published tables
+LOADER_HEAD = ("model", "batch", "num_workers", "samples/s", "samples/s a worker", "epoch start")
+WIDTH = 100  # columns of the screen
+MAX_LINES = 20
 
 
-TITLE = "Samples/s by row: preloaded batches, and with the loader attached"
-NAMES = ("preloaded batches", "with the loader")
-LABEL, ROW, BAR, RIGHT = 230, 40, 13, 720  # px: labels, a row, a bar, the chart's width
-DASHED = 'stroke="#D55E00" stroke-width="2" stroke-dasharray="4 2"'
+def read_table(session: Session) -> PrecisionTable | None:
+    """The table of a precision session; None for other sessions."""
+    saved = session.results.get("precision")
+    return summarise(measurement_from_dict(saved)) if saved else None
 
 
 def precision_sections(session: Session) -> list[Section]:
     """The sections of a precision sweep; [] for other sessions."""
-    saved = session.results.get("precision")
-    if not saved:
+    table = read_table(session)
+    if table is None:
         return []
-    table = summarise(measurement_from_dict(saved))
     rows = tuple(format_row(row) for row in table.rows)
-    said = (*table.sentences, explain_columns(table))
+    lines = (*table.sentences[1:], explain_columns(table))  # the first one is the verdict
+    loaders = tuple(format_loader(row) for row in table.loaders)
     return [
-        Section("Precision", (), HEAD, rows, partial(draw_rates, table)),
+        Section("Precision", lines, HEAD, rows, partial(draw_rates, table)),
+        *([Section("Loader alone", (), LOADER_HEAD, loaders)] if loaders else []),
         *curves(table),
-        Section("What the table says", said),
         Section("What the precisions mean here", tuple(describe_flags(table))),
     ]
 
 
+# ---- the screen ----
+
+
+def precision_screen(session: Session) -> str:
+    """The answer, a row for each precision at the best batch size, and what limits them.
+
+    At most MAX_LINES lines of WIDTH columns, whatever the number of models and batch sizes.
+    """
+    table = read_table(session)
+    if table is None:
+        return ""
+    models = list(dict.fromkeys(row.cell.model for row in table.rows))
+    best = best_row([row for row in table.rows if row.cell.model == models[0]]) if models else None
+    lines = [line for text in write_answer(table, models[0])[:2] for line in _fold(text)]
+    if best is None:
+        lines += [line for text in table.sentences[1:] for line in _fold(text)]
+        return "\n".join(lines[:MAX_LINES]) + "\n"
+    lines += ["", *_fold(_describe_run(table, best)), *_screen_table(table, best)]
+    notes = [
+        *_list_uncertain(table.rows),
+        *list_problems(table.rows),
+        *describe_largest([each for each in table.measurement.largest if each.model == models[0]]),
+        *_list_loaders(table, best),
+        *list_crossings(table, models[0]),
+        *list_launch_bound(table.rows),
+        *_compare_losses(table.rows, best),
+        *(write_answer(table, model)[0] for model in models[1:]),
+        *_next_command(table, best),
+    ]
+    for text in notes:
+        folded = _fold(text)
+        lines += folded if len(lines) + len(folded) <= MAX_LINES else []
+    return "\n".join(lines) + "\n"
+
+
+def _fold(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _describe_run(table: PrecisionTable, best: Row) -> str:
+    """'resnet18, batch 512, 50,000 samples an epoch, H100, SGD, num_workers=8, 16 cores'."""
+    measurement, loader = table.measurement, table.loader_of(best.cell)
+    parts = [best.cell.model, f"batch {best.cell.batch_size}", measurement.device_name]
+    if loader and loader.source.epoch_batches:
+        samples = loader.source.epoch_batches * best.cell.batch_size
+        parts.insert(1, f"{samples:,} samples an epoch")
+    parts.append(f"optimizer {measurement.recipe.optimizer}")
+    if loader:
+        parts.append(f"num_workers={loader.num_workers}")
+    rounds = best.step_ms.n if best.step_ms else 0
+    return f"{', '.join(parts)}, {measurement.cores} cores; {rounds} rounds, ± is the 95% CI:"
+
+
+SCREEN_HEAD = (
+    ("precision", "step", "FP32 /", "preloaded", "with loader", "data", "time per", "peak", "loss",
+     "AMP"),
+    ("", "", "step", "samples/s", "samples/s", "stall", "epoch", "memory", "accuracy", "skipped"),
+)  # fmt: skip
+
+
+def _screen_table(table: PrecisionTable, best: Row) -> list[str]:
+    """Two lines of head, then a row for each cell with the model and batch size of the best."""
+    rows = [row for row in table.rows if row.cell.source == best.cell.source]
+    lines = [*SCREEN_HEAD, *(_screen_row(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for gap in ("  ", " "):
+        text = [
+            gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        if max(map(len, text)) <= WIDTH:
+            break
+    return text
+
+
+def _screen_row(row: Row) -> tuple[str, ...]:
+    scale = "" if row.cell.loss_scale in ("", DYNAMIC) else f" x{row.cell.loss_scale}"
+    name = PRECISION_NAMES.get(row.cell.precision, row.cell.precision) + scale
+    if row.status != "ok":
+        word = {"oom": "no memory"}.get(row.status, row.status)
+        return (name, word, *[""] * (len(SCREEN_HEAD[0]) - 2))
+    last = row.marks[-1] if row.marks else None
+    return (
+        name,
+        f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
+        f"{row.speedup.value:.2f}x" if row.speedup else "",
+        format_rate(row.preloaded_per_s),
+        "error" if row.error else format_rate(row.with_loader_per_s),
+        f"{max(0.0, row.stall.value):.0%}" if row.stall else "n/a",
+        format_seconds(row.epoch_s),
+        format_bytes(row.peak_bytes),
+        format_mark(last) if last else "n/a",
+        "-" if row.skipped is None else str(row.skipped),
+    )
+
+
+def format_seconds(seconds: float | None) -> str:
+    """'33 ms', '6.9 s', '12 min'."""
+    if seconds is None:
+        return "n/a"
+    if seconds < 1:
+        return f"{format_number(1e3 * seconds)} ms"
+    return f"{seconds / 60:,.0f} min" if seconds >= 600 else f"{format_number(seconds)} s"
+
+
+def format_mark(mark: LossMark) -> str:
+    """'2.02 24%'."""
+    accuracy = "" if mark.accuracy is None else f" {mark.accuracy:.0%}"
+    return f"{mark.loss:.3g}{accuracy}"
+
+
+def _list_uncertain(rows: Sequence[Row]) -> Iterator[str]:
+    """One line with the figures whose interval is too wide, and the time that they need."""
+    wide = [row for row in rows if row.needed_s > 0]
+    if wide:
+        names = ", ".join(f"{row.cell.name} at batch {row.cell.batch_size}" for row in wide[:4])
+        more = f" and {len(wide) - 4} more" if len(wide) > 4 else ""
+        seconds = sum(row.needed_s for row in wide)
+        yield (
+            f"inconclusive (95% CI wider than ±25%): {names}{more}; about {seconds:.0f} s more "
+            "would settle it (--seconds)"
+        )
+
+
+def _list_loaders(table: PrecisionTable, best: Row) -> Iterator[str]:
+    """What the loader of the best row delivers alone, by number of workers."""
+    for loader in table.loaders:
+        if (loader.source.model, loader.source.batch_size) == best.cell.source:
+            _, batch, workers, rate, each, start = format_loader(loader)
+            yield (
+                f"loader alone (num_workers={workers}, batch {batch}): {rate} samples/s, {each} a "
+                f"worker; an epoch starts with {start} of wait"
+            )
+
+
+def format_loader(row: LoaderRow) -> tuple[str, ...]:
+    """One line of the table of loaders, as text."""
+    rate, workers = row.alone_per_s, row.num_workers
+    return (
+        row.source.model,
+        str(row.source.batch_size),
+        str(workers),
+        format_rate(rate),
+        format_number(rate.value / max(1, workers)),
+        format_seconds(row.start_s),
+    )
+
+
+def _compare_losses(rows: Sequence[Row], best: Row) -> Iterator[str]:
+    """How far apart the losses of the precisions are at the last mark."""
+    marks = [row.marks[-1] for row in rows if row.cell.source == best.cell.source and row.marks]
+    losses = [mark.loss for mark in marks if math.isfinite(mark.loss)]
+    if len(losses) > 1:
+        yield (
+            f"loss: mean up to step {marks[0].step}; the precisions differ by at most "
+            f"{max(losses) - min(losses):.2g} (one seed each; not a comparison)"
+        )
+
+
+def _next_command(table: PrecisionTable, best: Row) -> Iterator[str]:
+    needed = needed_workers(best, table.loader_of(best.cell))
+    if best.is_input_bound and needed and needed <= table.measurement.cores:
+        precisions = dict.fromkeys(["fp32", best.cell.precision])
+        yield (
+            f"next: the same command with --batch-sizes {best.cell.batch_size} --precisions "
+            f"{','.join(precisions)} --workers {needed}"
+        )
+
+
+# ---- the sections ----
+
+
 def curves(table: PrecisionTable) -> list[Section]:
-    """Loss and accuracy of the first steps, every CURVE_STEPS; none where nothing was trained."""
-    trained = [probed for probed in table.measurement.cells if probed.probe.losses]
+    """Loss and accuracy of the first steps, at each mark; none where nothing was trained."""
+    trained = [row for row in table.rows if row.marks]
     if not trained:
         return []
-    longest = max(len(probed.probe.losses) for probed in trained)
-    marks = sorted({*range(CURVE_STEPS, longest, CURVE_STEPS), longest})
-    rows = tuple(
-        (
-            *(probed.cell.model, str(probed.cell.batch_size), probed.cell.name),
-            *(_at_mark(probed.probe, mark) for mark in marks),
-        )
-        for probed in trained
-    )
-    title = f"Loss / accuracy, mean of up to {CURVE_STEPS} steps (preloaded batches)"
-    head = ("model", "batch", "precision", *(f"step {mark}" for mark in marks))
-    return [Section(title, (), head, rows)]
-
-
-def _at_mark(probe: ProbeResult, mark: int) -> str:
-    """'2.182 / 17.60 %' over the steps that end at the mark; n/a where it took fewer."""
-    if len(probe.losses) < mark:
-        return "n/a"
-    begin = (mark - 1) // CURVE_STEPS * CURVE_STEPS
-    losses, shares = probe.losses[begin:mark], probe.accuracies[begin:mark]
-    accuracy = f"{100 * sum(shares) / len(shares):.2f}%" if shares else "-"
-    return f"{sum(losses) / len(losses):.4g} / {accuracy}"
+    steps = sorted({mark.step for row in trained for mark in row.marks})
+    rows = []
+    for row in trained:
+        by_step = {mark.step: format_mark(mark) for mark in row.marks}
+        cells = (by_step.get(step, "n/a") for step in steps)
+        rows.append((row.cell.model, str(row.cell.batch_size), row.cell.name, *cells))
+    head = ("model", "batch", "precision", *(f"step {step}" for step in steps))
+    title = "Loss and accuracy through the loader, mean since the last mark"
+    return [Section(title, (), head, tuple(rows))]
 
 
 def explain_columns(table: PrecisionTable) -> str:
     """How to read the columns."""
-    repeats = max((row.step.repeats for row in table.rows if row.step), default=0)
+    rounds = max((row.step_ms.n for row in table.rows if row.step_ms), default=0)
     return (
-        f"Means with 95% CI over {repeats} interleaved repeats on "
-        f"{table.measurement.device_name}; "
-        "samples/s with preloaded batches, then with the loader attached, measured in one run. "
-        "Warm-up and compilation are not in them; steps that AMP skipped are counted, not timed."
+        f"Step: geometric mean of window medians over up to {rounds} rounds on "
+        f"{table.measurement.device_name}, on preloaded batches. With the loader: samples over "
+        "seconds, epoch starts included. ± is the 95% CI. Warm-up and compilation are not in it; "
+        "steps that AMP skipped are counted, not timed."
     )
 
 
 def format_row(row: Row) -> tuple[str, ...]:
     """One line of the table, as text."""
     cell = row.cell
-    head = (cell.model, str(cell.batch_size), cell.name + (" (tiny)" if row.tiny else ""))
+    head = (cell.model, str(cell.batch_size), cell.name)
     if row.status != "ok":
         word = {"oom": "out of memory"}.get(row.status, row.status)
         return (*head, word, *["n/a"] * (len(HEAD) - 4))
     return (
         *head,
-        format_step(row.step),
-        format_quantiles(row.step),
-        format_rate(row.synthetic_per_s),
-        "error" if row.error else format_rate(row.loader_per_s),
+        f"{format_number(row.step_ms.value)} ms" if row.step_ms else "n/a",
+        format_times(row.speedup) if row.speedup else "n/a",
+        format_rate(row.preloaded_per_s),
+        "error" if row.error else format_rate(row.with_loader_per_s),
         format_share(row.stall),
+        format_seconds(row.epoch_s),
         format_memory(row),
         "n/a" if row.skipped is None else str(row.skipped),
-        "n/a" if row.early.last is None else f"{row.early.last:.4g}",
+        format_mark(row.marks[-1]) if row.marks else "n/a",
     )
 
 
-def format_step(step: StepTimes | None) -> str:
-    """'12.3 ms (12.1 to 12.6)'."""
-    if step is None:
-        return "n/a"
-    mean = f"{format_number(step.mean_ms)} ms"
-    if step.low_ms is None or step.high_ms is None:
-        return mean
-    return f"{mean} ({format_number(step.low_ms)} to {format_number(step.high_ms)})"
-
-
-def format_quantiles(step: StepTimes | None) -> str:
-    """'12.2 / 13.0 ms'."""
-    if step is None or step.p50_ms is None or step.p95_ms is None:
-        return "n/a"
-    return f"{format_number(step.p50_ms)} / {format_number(step.p95_ms)} ms"
-
-
 def format_share(share: Interval | None) -> str:
-    """'12% (10% to 14%)'; one repeat has no interval."""
-    data = None if share is None else share.as_dict()
-    if data is None or data["share"] is None:
+    """'12% (10 to 14)'; without an interval the value alone."""
+    if share is None:
         return "n/a"
-    if data["low"] is None or data["high"] is None:
-        return _whole_percent(data["share"])
-    low, high = _whole_percent(data["low"]), _whole_percent(data["high"])
-    return f"{_whole_percent(data['share'])} ({low} to {high})"
-
-
-def _whole_percent(value: float) -> str:
-    """Whole percent, without a minus before 0."""
-    return f"{round(100 * value) + 0:d}%"
-
-
-def format_number(value: float) -> str:
-    """Three figures below 100, whole numbers above."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def format_rate(rate: Rate | None) -> str:
-    """'1,840 (1,790 to 1,900)'."""
-    if rate is None:
-        return "n/a"
-    if rate.low is None or rate.high is None:
-        return format_number(rate.value)
-    return f"{format_number(rate.value)} ({format_number(rate.low)} to {format_number(rate.high)})"
+    if not (math.isfinite(share.low) and math.isfinite(share.high)):
+        return f"{share.value:.0%}"
+    return f"{share.value:.0%} ({100 * share.low:.0f} to {100 * share.high:.0f})"
 
 
 def format_memory(row: Row) -> str:
@@ -208,65 +354,154 @@ def _flag(key: str, value: str | bool | int) -> str:
     return f"{key.replace('_', ' ')} {text}"
 
 
-def draw_rates(table: PrecisionTable) -> Markup | str:
-    """The chart as a figure; '' without a measured row."""
-    from preflight.charts import figure, text
+# ---- the chart ----
 
-    rows = [
-        (row, (row.synthetic_per_s, row.loader_per_s))
-        for row in table.rows
-        if row.synthetic_per_s and (row.loader_per_s or row.error)
+TITLE = "Throughput by batch size: preloaded batches (lines), with the loader (hollow)"
+LEFT, RIGHT, TOP, BOTTOM = 70, 530, 20, 260  # px of the axes; the legend is on the right
+BAND = 'stroke="#999999" stroke-width="1.5"'
+FAINT = 'stroke="#999999" stroke-opacity="0.5" stroke-dasharray="4 3"'
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Batch size (logarithmic) and samples/s to px."""
+
+    sizes: tuple[float, float]
+    highest: float
+
+    def x(self, size: float) -> float:
+        """Px of a batch size."""
+        low, high = self.sizes
+        share = math.log(size / low) / math.log(high / low) if high > low else 0.5
+        return LEFT + 20 + share * (RIGHT - LEFT - 40)
+
+    def y(self, rate: float) -> float:
+        """Px of a rate; above the axes it is cut."""
+        return BOTTOM - min(1.0, max(0.0, rate / self.highest)) * (BOTTOM - TOP)
+
+
+def draw_rates(table: PrecisionTable) -> Markup:
+    """A chart for each model; '' without a measured row."""
+    from markupsafe import Markup
+
+    from preflight.charts import figure
+
+    charts = []
+    for model in dict.fromkeys(row.cell.model for row in table.rows):
+        rows = [row for row in table.rows if row.cell.model == model]
+        measured = [row for row in rows if row.preloaded_per_s]
+        if measured:
+            shapes = _draw_model(table, rows, measured)
+            charts.append(figure(BOTTOM + 44, f"{model}. {TITLE}", shapes))
+    return Markup("").join(charts)
+
+
+def _draw_model(
+    table: PrecisionTable, rows: Sequence[Row], measured: Sequence[Row]
+) -> list[Markup]:
+    from preflight.charts import AXIS, cross, line, text
+
+    sizes = sorted({row.cell.batch_size for row in rows})
+    rates = [row.preloaded_per_s.value for row in measured if row.preloaded_per_s]
+    axes = Axes((sizes[0], sizes[-1]), 1.15 * max(rates))
+    shapes = [
+        line(LEFT, BOTTOM, RIGHT, BOTTOM, AXIS),
+        line(LEFT, TOP, LEFT, BOTTOM, AXIS),
+        text(LEFT - 6, TOP + 6, format_number(axes.highest), "end"),
+        text(LEFT - 6, BOTTOM, "0", "end"),
+        text(LEFT, TOP - 6, "samples/s"),
+        text((LEFT + RIGHT) / 2, BOTTOM + 34, "batch size", "middle"),
+        *(text(axes.x(size), BOTTOM + 16, str(size), "middle") for size in sizes),
+        *_draw_loaders(table, measured, axes),
     ]
-    if not rows:
-        return ""
-    # wide intervals are cut at the edge: they must not squeeze the bars
-    most = 1.3 * max(rate.value for _, rates in rows for rate in rates if rate)
-    scale = (RIGHT - LABEL - 10) / most
-    body = _legend()
-    for i, (row, rates) in enumerate(rows):
-        top = 30 + i * ROW
-        label = f"{row.cell.model} {row.cell.name} x{row.cell.batch_size}"
-        body.append(text(LABEL - 8, top + BAR + 4, label, "end"))
-        for arm, rate in enumerate(rates):
-            if rate:
-                body += _bar(rate, top + arm * (BAR + 2), scale, arm)
-        body += _limit(table.loader_of(row.cell), top, scale, most)
-    return figure(36 + len(rows) * ROW, TITLE, body)
+    kinds = dict.fromkeys((row.cell.precision, row.cell.loss_scale) for row in measured)
+    for number, kind in enumerate(kinds):
+        own = [row for row in measured if (row.cell.precision, row.cell.loss_scale) == kind]
+        shapes += _draw_kind(table, own, axes, number)
+    out_of_memory = [row for row in rows if row.status == "oom"]
+    for row in out_of_memory:
+        words = f"{row.cell.name} at batch {row.cell.batch_size}: out of memory"
+        shapes += cross(axes.x(row.cell.batch_size), BOTTOM, 4, words)
+    return shapes
 
 
-def _bar(rate: Rate, y: float, scale: float, arm: int) -> list[Markup]:
-    """A bar with its whisker and value; `arm` 0 is the upper one."""
-    from preflight.charts import bar, line, text
+def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: int) -> list[Markup]:
+    """The line of a precision with whiskers, its hollow marks, its crossing, its legend."""
+    from preflight.charts import COLOURS, dot, line, text
 
-    width, middle = rate.value * scale, y + BAR / 2
-    words = f"{NAMES[arm]}: {format_rate(rate)} samples/s"
-    shapes = [bar(LABEL, y, max(width, 0.5), BAR, arm, words)]
-    if rate.low is not None and rate.high is not None:
-        low, width = rate.low * scale, min(rate.high * scale, RIGHT - LABEL - 40.0)
-        style = 'stroke="currentColor" stroke-width="1.2"'
-        shapes.append(line(LABEL + low, middle, LABEL + width, middle, style))
-        ends = (LABEL + low, LABEL + width)
-        shapes += [line(end, middle - 3, end, middle + 3, style) for end in ends]
-    return [*shapes, text(LABEL + width + 6, y + BAR - 2, format_number(rate.value))]
+    colour, name = COLOURS[number % len(COLOURS)], rows[0].cell.name
+    stroke = f'stroke="{colour}" stroke-width="1.6"'
+    shapes: list[Markup] = []
+    points = [(row, row.preloaded_per_s) for row in rows if row.preloaded_per_s]
+    for (row, rate), (next_row, next_rate) in pairwise(points):
+        x, next_x = axes.x(row.cell.batch_size), axes.x(next_row.cell.batch_size)
+        shapes.append(line(x, axes.y(rate.value), next_x, axes.y(next_rate.value), stroke))
+    for row, rate in points:
+        x, at = axes.x(row.cell.batch_size), f"{name} at batch {row.cell.batch_size}"
+        if math.isfinite(rate.high):
+            shapes.append(line(x, axes.y(rate.low), x, axes.y(rate.high), stroke))
+        shapes.append(
+            dot(
+                x,
+                axes.y(rate.value),
+                3.5,
+                colour,
+                f"{at}, preloaded: {format_rate(rate)} samples/s",
+            )
+        )
+        if fed := row.with_loader_per_s:
+            words = f"{at}, with the loader: {format_rate(fed)} samples/s"
+            shapes.append(dot(x, axes.y(fed.value), 4.5, colour, words, hollow=True))
+    kind = rows[0].cell.model, rows[0].cell.precision, rows[0].cell.loss_scale
+    for crossing in table.crossings:
+        own = (crossing.model, crossing.precision, crossing.loss_scale) == kind
+        if own and crossing.batch_size is not None:
+            words = f"{name} is input-bound from batch {crossing.batch_size:.0f}"
+            x, y = axes.x(crossing.batch_size), axes.y(crossing.per_s)
+            shapes.append(dot(x, y, 6, "currentColor", words))
+    y = TOP + 8 + 18 * number
+    shapes += [line(RIGHT + 14, y, RIGHT + 34, y, stroke), text(RIGHT + 40, y + 4, name)]
+    return shapes
 
 
-def _limit(loader: LoaderRow | None, top: float, scale: float, most: float) -> list[Markup]:
-    """What the loader delivers alone, where that is not beyond the chart."""
-    from preflight.charts import line
+def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> list[Markup]:
+    """The loader alone as a band over the batch sizes; fainter for other numbers of workers."""
+    from preflight.charts import band, line, text
 
-    rate = loader.alone_per_s if loader else None
-    if rate is None or rate.value > most:
-        return []
-    x, words = LABEL + rate.value * scale, f"loader alone: {format_number(rate.value)} samples/s"
-    return [line(x, top - 3, x, top + 2 * BAR + 5, DASHED, words)]
+    shapes: list[Markup] = []
+    own = sorted(
+        (row for row in table.loaders if row.source.model == rows[0].cell.model),
+        key=lambda row: (row.num_workers, row.source.batch_size),
+    )
+    for place, workers in enumerate(dict.fromkeys(row.num_workers for row in own)):
+        loaders = [row for row in own if row.num_workers == workers]
+        primary = workers == (loaders[0].source.workers or 0)
+        slowest = min((row.alone_per_s for row in loaders), key=lambda rate: rate.value)
+        words = f"loader, {workers} workers: {format_number(slowest.value)}"
+        if slowest.value < axes.highest:
+            ends = [_loader_ends(row, axes) for row in loaders]
+            if len(ends) == 1:
+                ends = [(LEFT, *ends[0][1:]), (RIGHT, *ends[0][1:])]
+            shapes.append(band(ends, 0.35 if primary else 0.15, f"{words} samples/s alone"))
+        y = BOTTOM - 8 - 18 * place
+        shapes.append(line(RIGHT + 14, y, RIGHT + 34, y, BAND if primary else FAINT))
+        shapes.append(text(RIGHT + 40, y + 4, words))
+    best = best_row(rows)
+    loader = table.loader_of(best.cell) if best else None
+    needed = needed_workers(best, loader) if best else None
+    if loader and needed and needed <= table.measurement.cores:
+        rate = loader.alone_per_s.value / loader.num_workers * needed
+        shapes.append(line(LEFT, axes.y(rate), RIGHT, axes.y(rate), FAINT))
+        shapes.append(text(RIGHT - 4, axes.y(rate) - 4, f"{needed} workers (predicted)", "end"))
+    return shapes
 
 
-def _legend() -> list[Markup]:
-    from preflight.charts import bar, line, text
-
-    shapes = [text(8, 16, "samples/s, 95% CI:")]
-    for i, name in enumerate(NAMES):
-        x = 170 + i * 140
-        shapes += [bar(x, 6, 12, 12, i, name), text(x + 18, 16, name)]
-    alone = text(463, 16, "loader alone (none: beyond the edge)")
-    return [*shapes, line(455, 5, 455, 19, DASHED), alone]
+def _loader_ends(row: LoaderRow, axes: Axes) -> tuple[float, float, float]:
+    """(x, y of the lower end, y of the upper end) px; at least 3 px high."""
+    rate = row.alone_per_s
+    low, high = (rate.low, rate.high) if math.isfinite(rate.high) else (rate.value, rate.value)
+    below, above = axes.y(low), axes.y(high)
+    if below - above < 3:
+        middle = (below + above) / 2
+        below, above = middle + 1.5, middle - 1.5
+    return axes.x(row.source.batch_size), below, above

@@ -12,10 +12,10 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
 from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.profiling.watching.ranks import (
@@ -30,6 +30,7 @@ from pipeline_profiler.report.section import Section, share_text
 from pipeline_profiler.report.sections import (
     busy_machine,
     report_sections,
+    script_sections,
     split_causes,
     sweep_points,
     tuning_trials,
@@ -171,7 +172,7 @@ def make_report(session: Session, path: str) -> bytes:
 # with it; everything else is `pipeline-profiler report`. Source text stays in the report.
 
 SHOWN = 2
-SCREEN_LINES = 10  # two more name the file and the next command
+SCREEN_LINES = 12  # two more name the file and the next command
 SENTENCE_LINES, CAUSE_LINES, NEXT_LINES = 2, 2, 1
 SOURCE = re.compile(r"^(\S+:\d+ \S+?): .*$", re.DOTALL)  # `loader.py:61 resize: the line`
 CLAUSE_END = re.compile(r"[;,:] | \(")
@@ -182,11 +183,14 @@ def to_screen(session: Session, width: int = 96) -> str:
 
     Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
     """
+    if script := script_sections(session):
+        table = section_text(script[0]).splitlines()[2:]
+        lines = [*_folded(str(session.results["sentence"]), "", width), *table]
+        return "\n".join([*lines, *chain(*(_folded(t, "", width) for t in script[1].lines))]) + "\n"
     shown, unsure = split_causes(session.results.get("causes") or [])
     busy = busy_machine(session)
     first, *others = [line for line in verdict(session).lines if line not in busy]
     lines = [line for text in others for line in _folded(text, "", width)]
-    lines += throughput(session)
     for number, cause in enumerate(shown[:SHOWN], 1):
         share = f", {share_text(cause)} of the step" if cause.get("share") is not None else ""
         text = f"{number}. {cause['code']} {cause['name']}{share}: {_without_source(cause)}"
@@ -229,21 +233,6 @@ def _without_source(cause: Mapping[str, Any]) -> str:
     for whole in filter(None, (place, innermost)):
         text = text.replace(whole, SOURCE.sub(r"\1", innermost))
     return text
-
-
-def throughput(session: Session) -> list[str]:
-    """Return the throughput in one line, of the training step and end to end; empty if unknown."""
-    configurations = session.results.get("arms") or {}
-    runs = session.arm(Arm.WARM)
-    size = runs[0].config.get("batch_size") if runs else None
-    periods = [(configurations.get(arm) or {}).get("period_ms") for arm in (Arm.WARM, Arm.RESIDENT)]
-    rates = [
-        f"{1e3 * size / period:,.0f}" for period in periods if period and isinstance(size, int)
-    ]
-    if len(rates) < len(periods):
-        return []
-    end_to_end, step = rates
-    return [f"Throughput: end to end {end_to_end} samples/s, training step alone {step} samples/s."]
 
 
 def _folded(text: str, indent: str, width: int, hanging: str = "  ") -> list[str]:

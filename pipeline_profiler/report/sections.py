@@ -60,6 +60,7 @@ def report_sections(session: Session) -> list[Section]:
     all_sections = [
         verdict(session),
         *precision_sections(session),
+        *script_sections(session),
         _causes(session),
         arm_periods(session, windows),
         waiting(session, windows),
@@ -84,6 +85,18 @@ def _words(sections: Sequence[Section]) -> list[Section]:
     return [Section("Words", tuple(said))] if said else []
 
 
+def script_sections(session: Session) -> list[Section]:
+    """Return the precisions of an unmodified script, and how they were measured."""
+    table = session.results.get("precision-script")
+    if not table:
+        return []
+    rows = tuple(map(tuple, table["rows"]))
+    return [
+        Section("Precision of the script", (), tuple(table["head"]), rows),
+        Section("How it was measured", tuple(table["lines"])),
+    ]
+
+
 def verdict(session: Session) -> Section:
     """The verdict, what a perfect loader would buy, and what speaks against believing either."""
     results = session.results
@@ -92,6 +105,7 @@ def verdict(session: Session) -> Section:
         lines = [UNTOLD]
     else:
         lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
+    lines += [rates["sentence"]] if (rates := results.get("throughput")) else []
     lines += [note for note in session.notes if note.startswith("Stopped after ")]
     lines += failed_rules(session)
     if session.partial:

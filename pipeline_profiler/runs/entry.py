@@ -196,7 +196,7 @@ def outcome_of_session(session: Session, file: str = "") -> RunOutcome:
 def _best(results: Mapping[str, Any]) -> tuple[str, float | None, int | None]:
     """(name, best value, number of trials) of a sweep, tune, precision table or run."""
     if rows := (results.get("precision") or {}).get("rows"):
-        rates = _numbers([row.get("loader_per_s") or {} for row in rows], "value")
+        rates = _numbers([row.get("with_loader_per_s") or {} for row in rows], "value")
         return "samples/s", max(rates, default=None), len(rows)
     if points := results.get("sweep"):
         return "step ms", min(_numbers(points, "measured_ms"), default=None), len(points)

@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stall_events
-from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
+from pipeline_profiler.profiling.diagnose.window import Window, Windows
 from pipeline_profiler.profiling.record.arm import REPORTED, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Session
+from pipeline_profiler.report.sections import shown
 
 MOST_POINTS = 2000
 OTHER_STEP = 1.5  # fold; the same step on one machine repeats within some percent
@@ -41,11 +42,6 @@ class TimeLine:
     stalls: pl.DataFrame
     seconds: float
     total: float
-
-
-def recorded(session: Session) -> Window | None:
-    """Return the loop that the page draws: the first warm loop, else the pilot of a partial one."""
-    return first_with_steps(Windows(session).arm(Arm.WARM, Arm.PILOT))
 
 
 def periods_frame(session: Session) -> pl.DataFrame:
@@ -119,7 +115,7 @@ def step_parts(session: Session) -> pl.DataFrame:
 
 def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:
     """Return ready depth and stalls of the first recorded loop, at most `most` steps; else None."""
-    timed = recorded(session)
+    timed = shown(Windows(session))
     if timed is None:
         return None
     window = timed.steps

@@ -5,7 +5,7 @@ Sections are those of the report. Texts of a session are shown as text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -13,12 +13,15 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
+from pipeline_profiler.profiling.diagnose.verdict import Verdict
+from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.measure.tune import compare
+from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import failed_rules, report_sections, split_causes
+from pipeline_profiler.report.sections import failed_rules, report_sections, shown, split_causes
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import nearby, read, title
@@ -30,10 +33,13 @@ from pipeline_profiler.ui.texts import (
     write_text,
 )
 
-DRAWN = (
-    "Verdict", "Causes", "Configurations", "Stages", "Waiting", "Stall events", "Slowest samples",
-    "Conditions",
-)  # fmt: skip
+TIMES = {
+    "Configurations": "The same step with preloaded batches, with the loader beside it (shadow) "
+    "and in place (warm). The differences split the data stall.",
+    "Stages": "Loading time of a batch, by stage.",
+}
+SLOW = "Slowest samples"
+DRAWN = ("Verdict", "Causes", *TIMES, "Waiting", "Stall events", SLOW, "Conditions")
 CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-up", "unknown"]
 COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
 INTERVAL = "#8d96a3"  # to be seen on light and dark
@@ -57,30 +63,34 @@ def page(lookup: Lookup | None = None) -> None:
         )
         return
     name, session = chosen
-    _head(name, session)
-    views: dict[str, Callable[[], object]] = {
-        "Causes": lambda: _causes(session),
-        "Where the time goes": lambda: _time(session),
-        "Time line": lambda: _time_line(session),
-        "Slow samples": lambda: _slow(session, lookup),
-        "Compare": lambda: _compare(name, session),
-        "Conditions": lambda: _sections(session, ("Conditions",)),
-    }
-    extra = [s for s in report_sections(session) if s.title not in DRAWN]
-    tables: dict[str, Callable[[], object]] = {"Tables": lambda: _all(extra)} if extra else {}
+    found = {section.title: section for section in report_sections(session)}
+    _head(name, session, found["Verdict"])
+    extra = [section for title, section in found.items() if title not in DRAWN]
+    tables = "Tables", bool(extra), lambda: _sections(extra, heading=True)
+    others = [n for n in (*_uploaded(), *nearby()) if n != name and session.arm(Arm.WARM)]
+    timed = shown(Windows(session)) is not None
+    views: list[tuple[str, bool, Callable[[], object]]] = [
+        ("Causes", "Causes" in found, lambda: _causes(session, found["Causes"])),
+        ("Where the time goes", not found.keys().isdisjoint(TIMES), lambda: _time(found)),
+        ("Time line", timed, lambda: _time_line(session, found)),
+        ("Slow samples", SLOW in found, lambda: _slow(session, found[SLOW], lookup)),
+        ("Compare", bool(others), lambda: _compare(name, session, others)),
+        ("Conditions", True, lambda: _section(found["Conditions"], heading=False)),
+    ]
     first = session.results.get("verdict") == "precision"
-    views = tables | views if first else views | tables
+    views = [tables, *views] if first else [*views, tables]
+    views = [view for view in views if view[1]]
     # which one is open stands in the link, and only that one is drawn
-    tabs = st.tabs(list(views), key="profile", bind="query-params")
-    for tab, draw in zip(tabs, views.values(), strict=True):
+    tabs = st.tabs([title for title, *_ in views], key="profile", bind="query-params")
+    for tab, (*_, draw) in zip(tabs, views, strict=True):
         if tab.open:
             with tab:
                 draw()
 
 
-def _all(found: list[Section]) -> None:
-    for section in found:
-        _section(section)
+def _sections(sections: Iterable[Section], *, heading: bool) -> None:
+    for section in sections:
+        _section(section, heading=heading)
 
 
 def _choose() -> tuple[str, Session] | None:
@@ -123,8 +133,7 @@ def _loaded(path: Path, changed: int) -> Session:
     return session
 
 
-def _head(name: str, session: Session) -> None:
-    verdict = next(s for s in report_sections(session) if s.title == "Verdict")
+def _head(name: str, session: Session, verdict: Section) -> None:
     with st.container(border=True):
         _verdict(session)
         failed = failed_rules(session)
@@ -132,7 +141,7 @@ def _head(name: str, session: Session) -> None:
             write_notice(sentence)
         write_text("\n".join(line for line in verdict.lines if line not in failed))
         with st.container(horizontal=True):
-            if frames.recorded(session) is not None:
+            if shown(Windows(session)) is not None:
                 st.download_button(
                     "Download the Perfetto trace",
                     data=lambda: make_report(session, ".trace.json.gz"),
@@ -146,13 +155,14 @@ def _head(name: str, session: Session) -> None:
 
 def _verdict(session: Session) -> None:
     """Draw the verdict as a word, a number and what to do next; below it, the step in its parts."""
-    word, number, after = st.columns([2, 2, 5])
-    with word:
-        write_text(str(session.results.get("verdict", "no verdict")), strong=True)
-    with number:
-        write_text(frames.stall_text(session), strong=True)
-    with after:
-        write_text(frames.next_text(session))
+    if (verdict := session.results.get("verdict", "no verdict")) in ("no verdict", *Verdict):
+        word, number, after = st.columns([2, 2, 5])
+        with word:
+            write_text(str(verdict), strong=True)
+        with number:
+            write_text(frames.stall_text(session), strong=True)
+        with after:
+            write_text(frames.next_text(session))
     parts = frames.step_parts(session)
     if not parts.is_empty():
         st.altair_chart(_step_chart(parts), width="stretch", alt="Where the time of a step goes")
@@ -178,12 +188,9 @@ def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
     ).properties(height=120)
 
 
-def _causes(session: Session) -> None:
-    causes = list(chain(*split_causes(session.results.get("causes") or [])))
-    if not causes:
-        write_text("This session names no cause.")
-        return
-    _sections(session, ("Causes",), rows=False)
+def _causes(session: Session, found: Section) -> None:
+    causes = chain(*split_causes(session.results["causes"]))
+    _section(found, heading=False, rows=False)
     for rank, cause in enumerate(causes, 1):
         with st.container(border=True):
             write_text(f"{rank}. {cause['code']} {cause['name']}", strong=True)
@@ -195,18 +202,12 @@ def _share(name: str) -> alt.Tooltip:
     return alt.Tooltip(f"{name}:Q", format=".1%")
 
 
-def _time(session: Session) -> None:
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.header("Configurations", help="The same step with preloaded batches, with the loader "
-                     "beside it (shadow) and in place (warm). The differences split the "
-                     "data stall.")  # fmt: skip
-        if not _sections(session, ("Configurations",)):
-            write_text("No configuration was measured.")
-    with right:
-        st.header("Loading time of a batch, by stage")
-        if not _sections(session, ("Stages",)):
-            write_text("This loader reports no stages.")
+def _time(found: dict[str, Section]) -> None:
+    names = [name for name in TIMES if name in found]
+    for column, name in zip(st.columns(len(names), gap="large"), names, strict=True):
+        with column:
+            st.header(name, help=TIMES[name])
+            _section(found[name], heading=False)
 
 
 def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:
@@ -221,11 +222,15 @@ def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:
     ).properties(height=alt.Step(18))  # fmt: skip
 
 
-def _time_line(session: Session) -> None:
+def _time_line(session: Session, found: dict[str, Section]) -> None:
     drawn = frames.time_line(session)
-    if drawn is None:
-        write_text("This session holds no recorded loop.")
-        return
+    if drawn is not None and (drawn.stalls.height or drawn.depth.height):
+        _draw_time_line(drawn)
+    below = (found[name] for name in ("Stall events", "Waiting") if name in found)
+    _sections(below, heading=False)
+
+
+def _draw_time_line(drawn: frames.TimeLine) -> None:
     write_text(
         f"The first {drawn.seconds:.2f} s of the {drawn.total:.2f} s timed. Above, stalls: the "
         "trainer asked for a batch and none could be delivered. Below, batches ready: in a "
@@ -236,9 +241,6 @@ def _time_line(session: Session) -> None:
     charts = [_stall_chart(drawn.stalls, scale).add_params(zoom)] if drawn.stalls.height else []
     if drawn.depth.height:
         charts.append(_depth_chart(drawn.depth, scale))
-    if not charts:
-        write_text("No data stall. The loader does not report how many batches were ready.")
-        return
     st.altair_chart(
         alt.vconcat(*charts).resolve_scale(x="shared"),
         width="stretch",
@@ -248,7 +250,6 @@ def _time_line(session: Session) -> None:
         write_text("Ready batches: not applicable, this loader runs in the training process.")
     if not drawn.stalls.height:
         write_text("No stall in this window.")
-    _sections(session, ("Stall events", "Waiting"))
 
 
 def _stall_chart(stalls: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
@@ -281,22 +282,15 @@ def _depth_chart(depth: pl.DataFrame, scale: alt.Scale) -> alt.Chart:
     )
 
 
-def _slow(session: Session, lookup: Lookup | None) -> None:
-    found = frames.slow_samples_frame(session, lookup)
-    if found.is_empty():
-        write_text("This session has no figures of single samples.")
-        return
-    _sections(session, ("Slowest samples",), rows=False)
-    st.dataframe(found, hide_index=True, width="stretch", column_config={"share of stall": PERCENT})
-    if lookup is not None and found.width <= 5:
+def _slow(session: Session, found: Section, lookup: Lookup | None) -> None:
+    rows = frames.slow_samples_frame(session, lookup)
+    _section(found, heading=False, rows=False)
+    st.dataframe(rows, hide_index=True, width="stretch", column_config={"share of stall": PERCENT})
+    if lookup is not None and rows.width <= 5:
         write_text("None of these names is a sample of the open run, so sizes are not known.")
 
 
-def _compare(name: str, session: Session) -> None:
-    others = [n for n in (*_uploaded(), *nearby()) if n != name]
-    if not others:
-        write_text("There is no second session to compare with: record one, or upload it.")
-        return
+def _compare(name: str, session: Session, others: list[str]) -> None:
     asked = str(st.query_params.get("before", ""))
     st.session_state["before"] = asked if asked in others else None
     other = st.selectbox(
@@ -330,14 +324,6 @@ def _compared_with() -> None:
         st.query_params.pop("before", None)
     else:
         st.query_params["before"] = chosen
-
-
-def _sections(session: Session, titles: tuple[str, ...], *, rows: bool = True) -> bool:
-    """Draw sections of the report; say whether there is any."""
-    found = [one for one in report_sections(session) if one.title in titles]
-    for one in found:
-        _section(one, heading=False, rows=rows)
-    return bool(found)
 
 
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:

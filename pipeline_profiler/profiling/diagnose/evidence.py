@@ -613,14 +613,9 @@ def _bare_periods(windows: Windows) -> dict[int, float]:
     }
 
 
-def _by_block(windows: Windows, arm: Arm) -> dict[int, float]:
-    periods = {w.run.block: w.epoch_period_ns for w in windows.arm(arm)}
-    return {block: period for block, period in periods.items() if 0 < period < math.inf}
-
-
 def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
     """(period of `low`, period of `high`) of every block that has both arms, ns."""
-    first, second = _by_block(windows, low), _by_block(windows, high)
+    first, second = windows.periods(low), windows.periods(high)
     return [(first[b], second[b]) for b in sorted(first.keys() & second.keys())]
 
 
@@ -667,10 +662,10 @@ def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
     if len(present) < 2 or Arm.RESIDENT not in present:
         return {}
     # all parts over the last arm's step, so that they add up
-    last = _by_block(windows, present[-1])
+    last = windows.periods(present[-1])
     parts = {}
     for low, high in itertools.pairwise(present):
-        a, b = _by_block(windows, low), _by_block(windows, high)
+        a, b = windows.periods(low), windows.periods(high)
         blocks = sorted(a.keys() & b.keys() & last.keys())
         parts[PARTS[high]] = mean_interval([(b[k] - a[k]) / last[k] for k in blocks])
         if (low, high) == (Arm.RESIDENT, Arm.WARM) and stall is not None and stall.metered:

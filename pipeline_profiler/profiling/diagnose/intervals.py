@@ -9,7 +9,7 @@ intervals (Jennison and Turnbull 1989) with levels of Lan and DeMets 1983 (Pococ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -86,6 +86,12 @@ def mean_interval(values: Sequence[float], miss: float = MISS) -> Interval:
         return Interval(mean, -math.inf, math.inf, n)
     half = t_quantile(n - 1, miss) * float(x.std(ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def geometric_mean(values: Iterable[float], miss: float = MISS) -> Interval:
+    """Student's interval of a mean of positive values over repeats, by their logarithms."""
+    logs = mean_interval([math.log(value) for value in values], miss)
+    return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.n)
 
 
 def saved_share(pairs: Sequence[tuple[float, float]], miss: float = MISS) -> Interval:

@@ -27,6 +27,7 @@ from pipeline_profiler.profiling.diagnose.evidence import (
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, Interval, repeats_to_settle
 from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
+from pipeline_profiler.profiling.diagnose.throughput import measure_throughput
 from pipeline_profiler.profiling.record.arm import REPORTED
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 
@@ -154,6 +155,7 @@ class Conclusion:
     def as_results(self) -> dict[str, Any]:
         """The contract's keys for the session file and `run --json`."""
         with_floor = self.evidence.with_floor
+        rates = measure_throughput(self.evidence.session, self.evidence.windows)
         return {
             "verdict": self.verdict.value,
             "sentence": self.sentence,
@@ -170,6 +172,7 @@ class Conclusion:
             "null_ms": self.evidence.floor_ns / 1e6 or None,
             "stall_with_null": with_floor.as_dict() if with_floor else None,
             "machine": self.evidence.machine.as_dict(),
+            "throughput": rates and rates.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
         }
 

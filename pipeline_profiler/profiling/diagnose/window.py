@@ -540,6 +540,11 @@ class Windows:
         """Windows of one arm in block order, then those of the next."""
         return [window for arm in arms for window in self._by_arm[arm]]
 
+    def periods(self, arm: Arm) -> dict[int, float]:
+        """Block -> mean step period of an arm over whole epochs, ns."""
+        periods = {w.run.block: w.epoch_period_ns for w in self.arm(arm)}
+        return {block: period for block, period in periods.items() if 0 < period < math.inf}
+
 
 def first_with_steps(windows: Iterable[Window]) -> Window | None:
     """The first window that has something to show."""

@@ -41,6 +41,7 @@ Progress = Callable[[str], None]
 NULL_WARMUP, NULL_LEAST, NULL_STEPS, NULL_SECONDS = 10, 20, 110, 0.8
 HANDING_SHARE = 0.2  # of the step, that handing it a batch may take
 LOOK_ON = 3.0  # times as long is a stream looked along whose first worker has nothing more
+ALONE_STEPS = 500  # of the loader alone in a block, at most
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
 # with --quick all is over after so many seconds; what the last probes, the report and an overrun
@@ -307,6 +308,13 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
         _run_cycle(bench, recorder, total, kept_batches)
     elif arm == Arm.BARE:
         recorder.run = _run_bare(bench, recorder.run.block, plan)
+    elif arm == Arm.ALONE:
+        loader = _somewhere_in_the_epoch(bench, recorder, total)
+        most = plan.warmup + ALONE_STEPS
+        drive(bench, loader, recorder, most, plan.alone_s or 0.0, passed_over=range(most))
+        # workers deliver in turn: a part of a round would be too fast or too slow
+        workers = int(bench.settings().get("workers") or 1)
+        recorder.run.warmup += (recorder.steps - plan.warmup) % workers
     elif arm == Arm.TRIAL:
         changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
         drive(bench, changed, recorder, total, bench.trial_seconds)
@@ -393,7 +401,7 @@ def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any
     """The loader, where it can be from another batch on in each block: the first may be special."""
     loader, settings, run = bench.loader(), bench.settings(), recorder.run
     room = int(settings.get("batches") or 0) - total
-    if settings.get("kind") != "torch" or run.arm != Arm.WARM or room <= 0:
+    if settings.get("kind") != "torch" or run.arm not in (Arm.WARM, Arm.ALONE) or room <= 0:
         return loader
     number = random.Random(f"{bench.seed}/{run.block}").randint(0, room)
     moved = torch_loader.from_batch(loader, number)

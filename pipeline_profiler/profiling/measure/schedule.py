@@ -13,6 +13,7 @@ from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
 from pipeline_profiler.profiling.diagnose.disturbance import BUSY, disturbed_blocks
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, LOOK_MISS
+from pipeline_profiler.profiling.diagnose.throughput import MIN_STEPS
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
@@ -57,6 +58,7 @@ NARROW = 0.03  # width of the stall's interval with which no more repeats are as
 MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is ended
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
+ALONE_SHARE, QUICK_ALONE_SHARE = 0.1, 0.06  # of the budget, for the loader alone
 LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
 NO_HOST = "Host-to-device copy: not measured (no GPU)."
@@ -128,7 +130,20 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         left_out = (Arm.SHADOW, Arm.BARE)
         reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
         pace = _pace(first, _included(reasons), only_needed=True)
+    alone = (QUICK_ALONE_SHARE if options.quick else ALONE_SHARE) * options.budget
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
+    shorter = _fit(first, options, pace, max(options.budget - fixed - alone, 2.0))
+    early_stop = options.quick and repeats > FIRST_LOOK and not _is_stream(first)
+    pieces = FIRST_LOOK if early_stop else repeats
+    piece_s = round(alone / pieces - _start(first), 3)
+    # a quick run ends a little later for it; else it takes the time of steps, of no repeat
+    spare = shorter[1:3] == (repeats, warmup) and shorter[0] > LEAST_STEPS
+    at_end = options.quick and not options.seconds
+    long_enough = piece_s > (warmup + MIN_STEPS) * first.input_wait_ns / 1e9
+    once = first.run.config.get("one_shot")
+    timed_alone = pieces >= FIRST_LOOK and (spare or at_end) and long_enough and not once
+    if timed_alone and not at_end:
+        steps, why = shorter[0], shorter[3]
     seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
     if seconds > OVERRUN * options.budget:
         why.append(Reason(OVER_BUDGET.format(options.budget, seconds, steps, repeats)))
@@ -140,13 +155,14 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         repeats=repeats,
         steps=steps,
         warmup=warmup,
-        seconds=seconds,
+        seconds=round(seconds + timed_alone * alone, 1),
         reasons=(*reasons, *why),
         lean=lean,
         files=tuple(files),
         seed=options.seed,
         emulate_ms=options.emulate_ms,
-        early_stop=options.quick and repeats > FIRST_LOOK and not _is_stream(first),
+        alone_s=piece_s if timed_alone else 0.0,
+        early_stop=early_stop,
     )
 
 
@@ -414,6 +430,11 @@ def _run_blocks(
             bench.tell(f"block {block + 1} of {repeats}: {arm.label}")
             session.runs.append(run_arm(bench, arm, block, session, kept_batches))
         arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
+        if session.plan.alone_s and (block < FIRST_LOOK or not session.plan.early_stop):
+            bench.tell(f"block {block + 1} of {repeats}: {Arm.ALONE.label}")
+            begin = bench.clock()
+            session.runs.append(run_arm(bench, Arm.ALONE, block, session, kept_batches))
+            begun += bench.clock() - begin
         bench.save_meanwhile(session)
         # the last look is at the last block
         done, looks = block + 1, min(len(LOOK_MISS), repeats - FIRST_LOOK + 1)

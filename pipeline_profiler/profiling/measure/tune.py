@@ -21,6 +21,7 @@ from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.intervals import (
     Interval,
     difference_interval,
+    geometric_mean,
     mean_interval,
 )
 from pipeline_profiler.profiling.diagnose.window import Window
@@ -308,7 +309,7 @@ def versus(
     options: Options,
 ) -> Interval:
     """Speed-up of `new` over `old`, interleaved pairs in random order, with its interval."""
-    rng, logs = random.Random(options.seed), []
+    rng, ratios = random.Random(options.seed), []
     for block in range(options.repeats):
         order = [(Arm.CURRENT, old), (Arm.TRIAL, new)]
         rng.shuffle(order)
@@ -317,13 +318,8 @@ def versus(
             for arm, setting in order
         }
         # ratios are averaged as logarithms: twice as fast and half as fast must cancel
-        logs.append(math.log(period[Arm.CURRENT] / period[Arm.TRIAL]))
-    return _geometric(logs)
-
-
-def _geometric(logs: Sequence[float]) -> Interval:
-    mean = mean_interval(logs)
-    return Interval(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high), mean.n)
+        ratios.append(period[Arm.CURRENT] / period[Arm.TRIAL])
+    return geometric_mean(ratios)
 
 
 def _trial(
@@ -394,7 +390,7 @@ def tune_dataset(bench: Bench, options: Options, session: Session) -> None:
         rows, notes = tf_graph.try_all(dataset, bench.step, seconds, repeats=TF_REPEATS)
         session.notes += [note for note in notes if note not in session.notes]
         ranked = sorted(rows, key=lambda row: float(row["period_ms"]) / float(row["baseline_ms"]))
-        gains = [(r, _geometric([-math.log(1 - gain) for gain in r["gains"]])) for r in ranked]
+        gains = [(r, geometric_mean(1 / (1 - gain) for gain in r["gains"])) for r in ranked]
         best = next(
             (r for r, g in gains if g.low > 1 + NOISE and r["name"] not in ADVICE_ONLY), None
         )

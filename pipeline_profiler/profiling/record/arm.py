@@ -26,6 +26,7 @@ class Arm(StrEnum):
     CURRENT = "A", "current setting"  # `--tune`: the setting kept so far
     SETTING = "T", "tested setting"  # `--try` and `--tune`: one run of one setting
     CALIBRATION = "K", "calibration"  # `--try`: costs without a crowd, for the prediction
+    ALONE = "L", "loader alone"  # no step between its batches
 
     def __new__(cls, letter: str, label: str = "") -> Arm:
         """Make a member that is its letter."""
@@ -39,7 +40,7 @@ SPLIT_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.SHADOW, Arm.WARM, Arm.COLD)
 KEPT_BATCHES = 8  # in hand, for the arms without a loader
 REPORTED = (*SPLIT_ORDER, Arm.TRIAL)
 IN_HAND = frozenset({Arm.RESIDENT, Arm.HOST})  # no loader runs
-WITH_LOADER = frozenset({Arm.SHADOW, Arm.WARM, Arm.COLD, Arm.TRIAL})  # buffers fill up first
-TRAINED_FROM_LOADER = frozenset(Arm) - IN_HAND - {Arm.SHADOW, Arm.NULL}
+WITH_LOADER = frozenset({Arm.SHADOW, Arm.ALONE, Arm.WARM, Arm.COLD, Arm.TRIAL})  # with buffers
+TRAINED_FROM_LOADER = frozenset(Arm) - IN_HAND - {Arm.SHADOW, Arm.ALONE, Arm.NULL}
 
 EXPOSED = "training exposed"  # the span of a step that says what its device waited, by its events

@@ -38,6 +38,7 @@ class Plan:
     files: tuple[str, ...] = ()  # what the cold loader drops from the page cache
     seed: int = 0
     emulate_ms: float | None = None
+    alone_s: float | None = None  # of each piece of the loader alone; 0: no time for it
     early_stop: bool = False  # after the third or fourth block, once the interval decides
 
     def to_json(self) -> dict[str, Any]:

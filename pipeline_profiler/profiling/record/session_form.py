@@ -147,47 +147,52 @@ SCALE: dict[str, Form] = {"loss_scale": text}
 SOURCE: dict[str, Form] = {
     "model": text,
     "batch_size": whole(1),
-    "kept": COUNT,
+    "preloaded": COUNT,
     "problem": text,
     "kind": maybe(text),
     **dict.fromkeys(("workers", "prefetch"), maybe(COUNT)),
     "pin_memory": maybe(flag),
 }
+EPOCH: dict[str, Form] = {"epoch_batches": maybe(COUNT), "in_flight": COUNT, "whole_epochs": flag}
 PROBED = fields_of(
     {
         **CELL,
         **dict.fromkeys(("status", "sentence"), text),
-        "tiny": flag,
         "losses": several(maybe(number)),
     },
     {
         **SCALE,
         "scale": maybe(number),
-        **dict.fromkeys(("step_s", "seconds"), number),
+        **dict.fromkeys(("step_s", "setup_s"), number),
         "peak_bytes": maybe(COUNT),
         "peak_how": text,
-        **dict.fromkeys(("skipped", "graphs"), COUNT),
+        **dict.fromkeys(("skipped",), COUNT),
     },
 )
-PASS = fields_of(
-    {"block": COUNT, "model": text, "batch_size": whole(1), "batches": COUNT, "elapsed_ms": number}
+PASSAGE = fields_of(
+    {
+        **dict.fromkeys(("model", "precision", "loss_scale"), text),
+        "batch_size": whole(1),
+        "batches": whole(1),
+        **dict.fromkeys(("workers", "round"), COUNT),
+        "elapsed_ms": number,
+    },
+    {"begin_s": number, "start_ms": maybe(number), "skipped": COUNT},
 )
 WINDOW = fields_of(
     {
-        "arm": text,
-        "cell": fields_of(CELL, SCALE),
-        **dict.fromkeys(("period_ms", "wait_ms"), several(number)),
+        **CELL,
+        "period_ms": several(number),
         "elapsed_ms": number,
-        **dict.fromkeys(("block", "steps", "recompiled"), COUNT),
+        **dict.fromkeys(("round", "steps"), COUNT),
     },
-    {"skipped": several(COUNT), "warmup_skipped": COUNT, "warmup_s": number},
+    {
+        **SCALE,
+        "begin_s": number,
+        "skipped": several(COUNT),
+        "warmup_skipped": COUNT,
+    },
 )
-
-
-def _visit(value: object, at: str) -> None:
-    """A window of a cell, or (arm L) a pass over a loader alone."""
-    form = PASS if isinstance(value, dict) and value.get("arm") == "L" else WINDOW
-    form(value, at)
 
 
 PRECISION = fields_of(
@@ -205,7 +210,7 @@ PRECISION = fields_of(
         ),
         "flags": by_name(by_name(anything)),
         "cells": several(PROBED),
-        "feeds": several(fields_of(SOURCE)),
+        "sources": several(fields_of(SOURCE, EPOCH)),
         "largest": several(
             fields_of(
                 {**{k: CELL[k] for k in ("model", "precision")}, "batch_size": COUNT,
@@ -213,8 +218,10 @@ PRECISION = fields_of(
                 {"trouble": several(text)},
             )
         ),
-        "visits": several(_visit),
-    }
+        "windows": several(WINDOW),
+        "passages": several(PASSAGE),
+    },
+    {"cores": COUNT},
 )  # fmt: skip
 
 
@@ -271,6 +278,7 @@ def _predictions(value: Any, at: str) -> None:
         raise FormError(f"{at} has rows of unequal length")
 
 
+SCRIPT = fields_of({"head": several(text), "lines": several(text), "rows": several(several(text))})
 RESULTS = {
     "predictions": maybe(_predictions),
     "verdict": text,
@@ -282,6 +290,7 @@ RESULTS = {
     "failed_rules": maybe(several(fields_of(dict.fromkeys(("rule", "error", "text", "at"), text)))),
     "arms": maybe(by_name(maybe(fields_of({"period_ms": above_zero, "repeats": COUNT})))),
     "parts": maybe(by_name(SHARE)),
+    "throughput": maybe(fields_of({"sentence": text})),
     "recording_share": maybe(number),
     "null_ms": maybe(number),
     "stall_with_null": maybe(SHARE),
@@ -289,6 +298,7 @@ RESULTS = {
     "sweep": maybe(several(SWEEP_POINT)),
     "trials": maybe(several(TRIAL)),
     "precision": maybe(PRECISION),
+    "precision-script": maybe(SCRIPT),
     "cut_off": maybe(CUT_OFF),
 }
 
@@ -315,6 +325,7 @@ PLAN = fields_of(
         "files": several(text),
         **dict.fromkeys(("repeats", "steps", "warmup"), COUNT),
         "seconds": number,
+        "alone_s": maybe(number),
         "lean": flag,
         "seed": whole(),
         "emulate_ms": maybe(number),

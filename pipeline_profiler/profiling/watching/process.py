@@ -344,7 +344,7 @@ class WatchedProcess:
         if os.getpid() != self.pid:
             return
         with self._saving, contextlib.suppress(Exception):
-            self.rank = _rank(self.rank)
+            self.rank = process_rank(self.rank)
             path = self._path()
             for number, session in enumerate(self.sessions(), 1):
                 own = (
@@ -414,7 +414,7 @@ def _other_loops(main: Loop, loops: Sequence[Loop], apart: Sequence[Loop]) -> li
     return notes
 
 
-def _rank(known: int | None) -> int | None:
+def process_rank(known: int | None) -> int | None:
     """This process's rank among several, once it is known; the group may be gone at the end."""
     if known is not None:
         return known
@@ -436,7 +436,7 @@ def watched_process() -> WatchedProcess:
         _STATE = WatchedProcess(WatchOrder(**json.loads(os.environ[VARIABLE])))
         os.register_at_fork(after_in_child=_forget)
     if _STATE.rank is None:
-        _STATE.rank = _rank(None)
+        _STATE.rank = process_rank(None)
     return _STATE
 
 

@@ -141,7 +141,7 @@ def test_a_command_never_writes_over_what_it_reads(
         (["precision", "-o", "taken.py"], "was not written by pipeline-profiler"),
         (["precision", "--lr", "nan"], "--lr takes a number above 0"),
         (["precision", "--optimizer", "x"], "--optimizer is one of sgd"),
-        (["precision", "--workers", "-2"], "--workers takes a whole number"),
+        (["precision", "--workers", "-2"], "--workers takes whole numbers"),
         (["report", "s.json", "-o", "x.pdf"], "No report format"),
         (["report", "s.json", "-o", "taken.py/x.html"], "cannot be written"),
         (["report", "s.json", "--fail-on", "x"], "takes a bound like"),

@@ -26,7 +26,7 @@ def test_the_file_then_set_then_defaults() -> None:
     assert found.check.mean == (0.5, 0.4)
     Path("other.toml").write_text("[measure]\nsteps = 40\n")
     found = load_settings(GlobalOptions(Path("other.toml")))
-    assert (found.measure.steps, found.measure.repeats) == (40, 5)
+    assert (found.measure.steps, found.measure.repeats) == (40, None)
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,9 @@ def quick(**changes: Any) -> SweepOptions:
     plain: dict[str, Any] = {
         "batch_sizes": (4,),
         "precisions": ("fp32", "bf16"),
-        "repeats": 3,
+        "rounds": 3,
         "steps": 3,
+        "gap_s": 0.0,
         "seconds": 600.0,  # far more than it takes: a busy machine must not drop a row
         "parity_steps": 4,
     }

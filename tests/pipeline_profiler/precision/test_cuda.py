@@ -80,7 +80,7 @@ def test_every_column_is_filled_and_the_largest_batch_is_found() -> None:
         assert row["peak_bytes"] > 0
         assert row["peak_how"] == MEMORY_CUDA
         assert row["peak_bytes"] <= row["reserved_bytes"] <= row["occupied_bytes"]
-        assert row["step"]["p95_ms"] > 0
+        assert row["step_ms"]["value"] > 0
     assert [row["batch_size"] for row in found["largest"]] == [64, 64, 64]
 
 

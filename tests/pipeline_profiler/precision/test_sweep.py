@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline_profiler.precision.backend_torch import TorchBackend
+from pipeline_profiler.precision.backend_torch import TorchBackend, TorchTrainer
 from pipeline_profiler.precision.data_source import make_sized_loader
 from pipeline_profiler.precision.plan import SweepOptions, plan_cells
 from pipeline_profiler.precision.sweep import measure_precisions
@@ -34,10 +34,25 @@ class Ticking(FakeClock):
         return self.now
 
 
+class TickingTrainer(TorchTrainer):
+    """A real trainer whose steps take 100 ms on that clock."""
+
+    def step(self, batch: Any) -> None:
+        self.clock.advance(100.0)  # type: ignore[attr-defined]
+        super().step(batch)
+
+
+class TickingBackend(TorchBackend):
+    def new_trainer(self, make_model: Any, cell: Any, recipe: Any) -> Any:
+        made = super().new_trainer(make_model, cell, recipe)
+        made.__class__ = TickingTrainer
+        return made
+
+
 def run(*jobs: Any, **options: Any) -> dict[str, Any]:
     """The results on a clock of its own: what other programs delay is in no rate."""
     clock = Ticking()
-    backend = TorchBackend("cpu", clock)
+    backend = TickingBackend("cpu", clock)
     session = measure_precisions(backend, jobs or [job()], quick(**options), clock=clock)
     return dict(session.results["precision"])
 
@@ -57,57 +72,63 @@ def test_every_cell_becomes_a_row_with_all_its_figures(plain: dict[str, Any]) ->
     asked = [(4, "fp32"), (4, "bf16"), (6, "fp32"), (6, "bf16")]
     assert [(r["batch_size"], r["precision"]) for r in plain["rows"]] == asked
     for row in plain["rows"]:
-        assert (row["status"], row["skipped"], row["loss_steps"]) == ("ok", None, 4)
-        assert row["step"]["repeats"] == row["fed"]["repeats"] == 3
-        assert row["step"]["steps"] == 9
-        assert min(row["synthetic_per_s"]["value"], row["loader_per_s"]["value"]) > 0
+        assert (row["status"], row["skipped"], row["marks"][-1]["step"]) == ("ok", None, 4)
+        assert row["step_ms"]["n"] == 3
+        assert min(row[key]["value"] for key in ("preloaded_per_s", "with_loader_per_s")) > 0
+        assert row["with_loader_per_s"]["value"] <= plain["loaders"][0]["alone_per_s"]["value"]
+        assert row["epoch_s"] > 0
         assert row["peak_bytes"] > 48 * 3 * 4
-    assert len(plain["speedups"]) == 2
+    assert sum(row["speedup"] is not None for row in plain["rows"]) == 2
     assert plain["loaders"][0]["alone_per_s"]["n"] == 3
+    assert plain["crossings"]
 
 
-def test_both_arms_of_a_cell_are_neighbours_and_blocks_hold_every_cell(plain: Any) -> None:
-    visits = [v for v in plain["visits"] if v["arm"] != "L"]
-    for first, second in zip(visits[::2], visits[1::2], strict=True):
-        assert (first["cell"], first["block"]) == (second["cell"], second["block"])
-        assert {first["arm"], second["arm"]} == {"D", "W"}
-    assert [v["block"] for v in visits] == [0] * 8 + [1] * 8 + [2] * 8
+def test_every_round_holds_every_cell_with_and_without_the_loader(plain: Any) -> None:
+    for number in range(3):
+        timed = [w for w in plain["windows"] if w["round"] == number]
+        assert len({(w["batch_size"], w["precision"]) for w in timed}) == len(timed) == 4
+        through = [p for p in plain["passages"] if p["round"] == number]
+        cells = {(p["batch_size"], p["precision"]) for p in through}
+        assert len(cells) == len(through) == 6  # two of them the loader alone
+        assert (4, "") in cells
+    # an epoch of 6 batches is read twice: 8 batches are the fewest of a passage
+    assert {p["batches"] for p in plain["passages"]} == {12}
 
 
-def test_rows_keep_the_losses_of_their_first_steps(plain: Any) -> None:
+def test_losses_are_those_of_the_first_steps_through_the_loader(plain: Any) -> None:
     full, half = plain["rows"][:2]
-    assert (full["loss_steps"], half["loss_steps"]) == (4, 4)
-    assert full["loss_last"] == pytest.approx(half["loss_last"], rel=0.05)
-    assert plain["cells"][0]["losses"][-1] == full["loss_last"]
+    assert full["marks"][-1]["loss"] == pytest.approx(half["marks"][-1]["loss"], rel=0.05)
+    losses = plain["cells"][0]["losses"]
+    assert sum(losses) / len(losses) == pytest.approx(full["marks"][0]["loss"])
 
 
 def test_without_an_fp32_row_there_is_no_speed_up(plain: dict[str, Any]) -> None:
     alone = run(precisions=("bf16",))
-    assert alone["rows"][0]["loss_last"] == plain["rows"][1]["loss_last"]
-    assert alone["speedups"] == []
-    assert any("would have to deliver" in text for text in alone["sentences"])
+    assert alone["rows"][0]["marks"] == plain["rows"][1]["marks"]
+    assert alone["rows"][0]["speedup"] is None
+    assert "no FP32 row" in alone["sentences"][0]
 
 
 def test_skipped_amp_steps_of_every_phase_are_counted() -> None:
     def overflowing() -> Any:
         model = flat_model()
-        return model, lambda outputs, targets: 1e4 * outputs.mean()
+        return model, lambda outputs, targets: 2e3 * outputs.mean()
 
     found = run(
         job(overflowing),
         precisions=("fp16",),
-        tiny_fp16=False,
-        loss_scales=("dynamic", "128", "2"),
+        loss_scales=("dynamic", "512", "2"),
         parity_steps=2,
         recipe=Recipe(lr=0.0),
     )
     dynamic, static, low = found["rows"]
-    # 1e4 / 12 outputs * 128 is above 65,504, infinite in FP16; with a scale of 2 all fits
-    assert dynamic["skipped_timed"] > 0
+    # 2e3 / 12 outputs * 512 is above 65,504, infinite in FP16; with a scale of 2 all fits
+    assert dynamic["skipped"] > dynamic["step_ms"]["n"]
     assert dynamic["loss_scale_end"] < 2.0**16
-    assert (static["step"], static["loss_scale_end"]) == (None, 128.0)
-    assert static["skipped"] == 2 + 3 * (1 + 3 + 2 + 3)
-    assert (low["skipped"], low["step"]["steps"]) == (0, 9)
+    assert (static["step_ms"], static["loss_scale_end"]) == (None, 512.0)
+    # the probe, then in each of 3 rounds warm-up, lead-in, window and 12 batches of the loader
+    assert static["skipped"] == 2 + 3 * (2 + 2 + 3 + 12)
+    assert (low["skipped"], low["step_ms"]["n"]) == (0, 3)
 
 
 def real_allocator_failure() -> None:
@@ -146,7 +167,7 @@ def test_memory_that_runs_out_later_keeps_what_the_probe_found() -> None:
 
     late_job = job(lambda: refusing(0, fail_late))
     late, other = run(late_job, job(name="other"), precisions=("fp32",))["rows"]
-    assert (late["status"], late["loss_steps"], other["status"]) == ("oom", 4, "ok")
+    assert (late["status"], late["marks"][-1]["step"], other["status"]) == ("oom", 4, "ok")
 
 
 def test_a_dropped_cell_leaves_no_model_in_memory() -> None:
@@ -198,7 +219,7 @@ def test_bad_inputs_are_one_sentence_and_other_rows_run(
     assert bad["status"] in ("refused", "failed")
     assert said in bad["sentence"]
     assert "\n" not in bad["sentence"]
-    assert (bad["step"], good["status"], good["step"]["steps"]) == (None, "ok", 9)
+    assert (bad["step_ms"], good["status"], good["step_ms"]["n"]) == (None, "ok", 3)
     assert any(said in text for text in found["sentences"])
 
 
@@ -227,26 +248,16 @@ def test_a_loss_of_the_users_own_judges_shapes_itself() -> None:
     assert run(job(segmenter), precisions=("fp32",))["rows"][0]["status"] == "ok"
 
 
-def test_fp16_on_a_cpu_is_one_tiny_row_with_fp32_beside_it() -> None:
-    options = quick(batch_sizes=(4, 8), precisions=("fp32", "fp16"))
-    planned, reasons = plan_cells(CPU, [job(), job(name="two")], options)
-    half = [c for c in planned if c.precision == "fp16"]
-    assert [(c.model, c.batch_size) for c in half] == [("flat", 2)]
-    assert "no FP16 arithmetic" in reasons[0]
-
-    def steep() -> Any:
-        return flat_model(), lambda outputs, targets: 4 * cross_entropy(outputs, targets)
-
-    found = run(job(steep), batch_sizes=(4,), precisions=("fp32", "fp16"))
-    tiny = [row for row in found["rows"] if row["tiny"]]
-    assert [(row["precision"], row["batch_size"]) for row in tiny] == [("fp32", 2), ("fp16", 2)]
-    assert tiny[1]["step"]["steps"] == tiny[1]["fed"]["steps"] == 3  # one a repeat, none skipped
-    assert tiny[1]["skipped"] > 0  # in the probe, where the scale was found
-    assert any("tiny row" in text for text in found["sentences"])
+def test_fp16_on_a_cpu_is_measured_and_said_to_be_emulated() -> None:
+    options = quick(precisions=("fp32", "fp16"))
+    planned, reasons = plan_cells(CPU, [job()], options)
+    assert [cell.precision for cell in planned] == ["fp32", "fp16"]
+    assert "FP16 is emulated on a CPU" in reasons[0]
+    assert plan_cells(CPU, [job()], quick())[1] == []
 
 
 def test_loss_scales_multiply_fp16_rows_only() -> None:
-    options = quick(precisions=("fp32", "fp16"), loss_scales=("dynamic", "64"), tiny_fp16=False)
+    options = quick(precisions=("fp32", "fp16"), loss_scales=("dynamic", "64"))
     planned, _ = plan_cells(CPU, [job()], options)
     asked = [("fp32", ""), ("fp16", "dynamic"), ("fp16", "64")]
     assert [(c.precision, c.loss_scale) for c in planned] == asked
@@ -260,7 +271,7 @@ def test_loss_scales_multiply_fp16_rows_only() -> None:
         ({"precisions": ()}, "--precisions is empty"),
         ({"loss_scales": ("much",)}, "--loss-scale takes 'dynamic' or numbers"),
         ({"loss_scales": ("-1",)}, "--loss-scale takes 'dynamic' or numbers"),
-        ({"repeats": 0}, "must be at least 1"),
+        ({"rounds": 0}, "must be at least 1"),
     ],
 )
 def test_options_no_row_could_be_made_of_are_refused(changes: Any, said: str) -> None:
@@ -284,14 +295,14 @@ def test_progress_ends_at_the_total_and_the_session_survives_saving(tmp_path: An
 
 def test_an_interrupt_leaves_a_partial_session_that_can_be_read() -> None:
     def stop(done: int, total: int, text: str) -> None:
-        if text.startswith("block 2"):
+        if text.startswith("round 2"):
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError) as stopped:
         measure_precisions(CPU, [job()], quick(), progress=stop)
     session = stopped.value.session
     assert session.partial
-    assert session.results["precision"]["rows"][0]["step"]["repeats"] == 1
+    assert session.results["precision"]["rows"][0]["step_ms"]["n"] == 1
 
 
 def test_a_loader_that_hangs_leaves_a_partial_session_with_where_it_hangs() -> None:
@@ -313,10 +324,25 @@ def test_a_loader_that_hangs_leaves_a_partial_session_with_where_it_hangs() -> N
     assert "time.sleep(1000)" in session.results["cut_off"]["stacks"][0]["frames"][0]
 
 
-def test_a_short_budget_gives_fewer_steps_and_says_so() -> None:
-    session = measure_precisions(CPU, [job()], quick(steps=10**6, seconds=2.0))
-    reasons = " ".join(reason.sentence for reason in session.plan.reasons)
-    assert "timed steps per window instead of 1000000" in reasons
+def test_a_budget_for_too_many_steps_is_refused_with_the_seconds_they_need() -> None:
+    with pytest.raises(StoppedError, match=r"flat FP32 x4 alone needs about \d+ s here"):
+        measure_precisions(CPU, [job()], quick(steps=10**6, seconds=2.0))
+
+
+def test_a_loader_that_fails_in_the_middle_of_an_epoch_fails_its_rows() -> None:
+    class Broken(Batches):
+        reads = 0
+
+        def __iter__(self) -> Any:
+            for row in super().__iter__():
+                Broken.reads += 1
+                if Broken.reads > 30:
+                    raise OSError("no such file: 7.jpg")
+                yield row
+
+    bad, good = run(job(make_loader=Broken, name="bad"), job(), precisions=("fp32",))["rows"]
+    assert (bad["status"], good["status"]) == ("failed", "ok")
+    assert "OSError: no such file: 7.jpg" in bad["sentence"]
 
 
 def test_a_users_loader_is_called_with_the_size_or_rebuilt() -> None:

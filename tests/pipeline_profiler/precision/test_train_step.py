@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from pipeline_profiler.precision.sweep import bisect_largest
 from pipeline_profiler.precision.trainer import (
     Cell,
+    NoStep,
     TimedWindow,
     full_batches,
     is_out_of_memory,
     label_problem,
     shape_problem,
     split_batch,
+    time_batches,
     time_window,
+    train_steps,
 )
 from pipeline_profiler.profiling.record.session import ProfileError
 from tests.pipeline_profiler.fakes import FakeClock
@@ -33,33 +36,34 @@ def slow_batches(clock: FakeClock, waits: list[float]) -> Iterator[int]:
         yield i
 
 
-def test_periods_run_from_next_entry_to_next_entry() -> None:
+def test_the_lead_in_is_not_marked_and_periods_run_from_step_to_step() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 10.0)
-    window = time_window(trainer, slow_batches(clock, [1, 2, 3, 4, 5]), 3, 2, clock)
-    assert (window.period_ms, window.wait_ms) == ([13.0, 14.0, 15.0], [3.0, 4.0, 5.0])
-    assert (window.mean_ms, window.elapsed_ms) == (14.0, 42.0)
-    assert window.warmup_s == pytest.approx(0.023)
+    window = time_window(trainer, slow_batches(clock, [1, 90, 80, 3, 4, 5]), 3, 1, clock)
+    assert window.period_ms == [13.0, 14.0, 15.0]
+    assert (window.median_ms, window.elapsed_ms, window.steps) == (14.0, 42.0, 3)
 
 
 def test_the_device_is_synchronised_at_the_edges_only() -> None:
     clock = FakeClock()
     trainer = FakeTrainer(clock, 1.0)
-    time_window(trainer, slow_batches(clock, [0] * 5), 4, 1, clock)
-    assert trainer.calls == ["step", "synchronise", *["mark", "step"] * 4, "mark", "synchronise"]
+    time_window(trainer, slow_batches(clock, [0] * 7), 4, 1, clock)
+    edges = ["step", "synchronise", "step", "step"]
+    assert trainer.calls == [*edges, *["mark", "step"] * 4, "mark", "synchronise"]
 
 
-def test_skipped_steps_are_counted_and_not_time_window() -> None:
+def test_skipped_steps_are_counted_and_not_timed() -> None:
     clock = FakeClock()
-    trainer = FakeTrainer(clock, 10.0, skips={0, 3})
-    window = time_window(trainer, slow_batches(clock, [0, 0, 0, 90, 0]), 3, 2, clock)
-    assert (window.warmup_skipped, window.skipped) == (1, [1])
-    assert (window.counted_ms, window.mean_ms) == ([10.0, 10.0], 10.0)
+    trainer = FakeTrainer(clock, 10.0, skips={0, 2, 5})
+    window = time_window(trainer, slow_batches(clock, [0, 0, 0, 0, 0, 90, 0]), 3, 2, clock)
+    # one in the warm-up, one in the lead-in, one timed
+    assert (window.warmup_skipped, window.skipped) == (2, [1])
+    assert (window.counted_ms, window.median_ms) == ([10.0, 10.0], 10.0)
 
 
-def test_a_window_of_skipped_steps_has_no_mean() -> None:
-    assert TimedWindow([5.0], [0.0], 5.0, 1, skipped=[0]).mean_ms is None
-    assert TimedWindow([], [], 30.0, 3).mean_ms == 10.0
+def test_a_window_of_skipped_steps_has_no_median() -> None:
+    assert TimedWindow([5.0], 5.0, 1, skipped=[0]).median_ms is None
+    assert TimedWindow([], 30.0, 3).median_ms == 10.0
 
 
 def test_the_collector_is_off_inside_the_window_and_on_after_it() -> None:
@@ -71,18 +75,33 @@ def test_the_collector_is_off_inside_the_window_and_on_after_it() -> None:
             seen.append(gc.isenabled())
             super().step(batch)
 
-    time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 3), 2, 1, clock)
-    assert seen == [True, False, False]
+    time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 5), 2, 1, clock)
+    assert seen == [True, *[False] * 4]
     assert gc.isenabled()
     with pytest.raises(ProfileError, match="no full batch left"):
-        time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 2), 2, 1, clock)
+        time_window(Watching(clock, 1.0), slow_batches(clock, [0] * 4), 2, 1, clock)
     assert gc.isenabled()
 
 
-def test_partial_batches_are_left_out_and_epochs_follow_each_other() -> None:
+def test_a_passage_holds_the_start_of_its_batches_and_every_step() -> None:
+    clock = FakeClock()
+    trainer = FakeTrainer(clock, 10.0)
+    assert time_batches(trainer, slow_batches(clock, [70, 1, 1]), clock) == (3, 102.0)
+    assert trainer.calls == ["synchronise", "mark", *["step"] * 3, "mark", "synchronise"]
+    alone = NoStep("cpu", clock)
+    assert time_batches(alone, slow_batches(clock, [70, 1, 1]), clock) == (3, 72.0)
+
+
+def test_the_first_step_is_told_from_the_others() -> None:
+    clock = FakeClock()
+    trainer = FakeTrainer(clock, 10.0)
+    first_s, step_s = train_steps(trainer, slow_batches(clock, [50, 2, 4]), 3, clock)
+    assert (first_s, step_s) == pytest.approx((0.010, 0.013))
+
+
+def test_partial_batches_are_left_out() -> None:
     rows = [*Batches(4, 2).rows, *Batches(3, 1).rows]
-    drawn = full_batches(rows, 4)
-    assert [len(next(drawn)[0]) for _ in range(5)] == [4] * 5
+    assert [len(batch[0]) for batch in full_batches(rows, 4)] == [4, 4]
     assert list(full_batches(rows, 5)) == []
 
 

@@ -6,18 +6,21 @@ from dataclasses import replace
 import pytest
 
 from pipeline_profiler.precision.backend_torch import TorchBackend
-from pipeline_profiler.precision.summary import impossible_rate, summarise
+from pipeline_profiler.precision.summary import as_results, summarise
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.precision.table import (
-    PrecisionTable,
-    measurement_from_dict,
-    table_as_dict,
-)
-from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.precision.table import Measurement, PrecisionTable, ProbeResult
+from pipeline_profiler.profiling.record.session import Session, plain
 from pipeline_profiler.report import precision, render
 from tests.conftest import ROOT
 from tests.pipeline_profiler.precision.fakes import job, quick
-from tests.pipeline_profiler.precision.test_rows import amdahl, measurement, probed
+from tests.pipeline_profiler.precision.test_rows import (
+    amdahl,
+    around,
+    measurement,
+    passages,
+    probed,
+    windows,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -32,27 +35,12 @@ def session() -> Session:
     )
 
 
-def bar_widths(chart: ET.Element) -> list[float]:
-    """Widths of the bars of rates, px: those whose words end in a rate's unit."""
-    return [
-        float(r.attrib["width"])
-        for r in chart.iter(f"{SPACE}rect")
-        if (r.findtext(f"{SPACE}title") or "").endswith("samples/s")
-    ]
-
-
-def read_table(session: Session) -> PrecisionTable:
-    return summarise(measurement_from_dict(session.results["precision"]))
-
-
 def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
     text = render.to_text(session)
     assert "Precision\n---------" in text
-    assert "would have to deliver" in text
     assert "tf32 convolution off" in text
     assert "a CPU has no TF32" in text
-    assert "4 interleaved" not in text
-    assert "3 interleaved repeats on CPU" in text
+    assert "over up to 3 rounds on CPU" in text
     assert "| model | batch | precision |" in render.to_markdown(session)
     assert '"verdict": "precision"' in render.to_json(session)
     assert precision.precision_sections(Session()) == []
@@ -60,62 +48,92 @@ def test_the_text_has_table_sentences_and_flags(session: Session) -> None:
     assert "Careful: this torch has none" in render.to_text(unfit)
 
 
-def test_tables_and_chart_stand_before_the_sentences(session: Session) -> None:
-    for text in (render.to_text(session), render.to_html(session)):
-        places = [text.index(part) for part in ("with loader", "Loss / accuracy", "What the table")]
-        assert places == sorted(places)
-        assert text.index("would have to deliver", places[0]) > places[2]
-    assert render.to_html(session).index("Samples/s by row") < text.index("What the table")
-
-
-def test_loss_and_accuracy_are_means_of_the_steps_since_the_last_mark() -> None:
+def test_loss_and_accuracy_have_a_column_for_each_mark() -> None:
     losses, shares = [2.0] * 50 + [1.0] * 30, [0.1] * 50 + [0.5] * 30
     curve = probed("fp32", losses=losses, accuracies=shares)
-    plain = probed("bf16", losses=losses[:50])
-    table = summarise(measurement([curve, plain], [], 900.0))
-    part = next(p for p in precision.curves(table))
+    part = next(
+        iter(
+            precision.curves(
+                summarise(measurement([curve, probed("bf16", losses=losses[:50])], []))
+            )
+        )
+    )
     assert part.head[3:] == ("step 50", "step 80")
-    assert part.rows[0][3:] == ("2 / 10.00%", "1 / 50.00%")
-    assert part.rows[1][3:] == ("2 / -", "n/a")
+    assert part.rows[0][3:] == ("2 10%", "1 50%")
+    assert part.rows[1][3:] == ("2", "n/a")
 
 
 def test_every_line_of_the_table_has_every_column(session: Session) -> None:
-    rows = read_table(session).rows
-    assert [row.status for row in rows] == ["ok", "ok", "refused"]
-    assert all(len(precision.format_row(row)) == len(precision.HEAD) for row in rows)
-    refused = precision.format_row(rows[2])
+    table = precision.read_table(session)
+    assert table is not None
+    assert [row.status for row in table.rows] == ["ok", "ok", "refused"]
+    assert all(len(precision.format_row(row)) == len(precision.HEAD) for row in table.rows)
+    refused = precision.format_row(table.rows[2])
     assert refused[3] == "refused"
     assert set(refused[4:]) == {"n/a"}
     full = probed("fp32", status="oom", sentence="out of memory at batch 100: less.", losses=[])
-    row = summarise(measurement([full], [], 900.0)).rows[0]
+    row = summarise(measurement([full], [])).rows[0]
     assert precision.format_row(row)[3] == "out of memory"
 
 
-def test_the_page_holds_one_chart_with_two_bars_a_row(session: Session) -> None:
-    page = render.to_html(session)
-    assert page.count("Samples/s by row") == 3  # caption, label and title
-    widths = bar_widths(ET.fromstring(precision.draw_rates(read_table(session))))
-    assert len(widths) == 4
-    assert min(widths) > 0
+def screen(data: Measurement) -> list[str]:
+    saved = Session(results=plain(as_results(summarise(data))))
+    return precision.precision_screen(saved).splitlines()
 
 
-def test_the_longer_bar_is_the_faster_arm_and_the_limit_is_drawn() -> None:
-    chart = ET.fromstring(precision.draw_rates(summarise(amdahl())))
-    widths = bar_widths(chart)
-    assert widths[0] / widths[2] == pytest.approx(0.5, rel=1e-2)
-    assert widths[2] / widths[3] == pytest.approx(96 / 50, rel=1e-2)
-    titles = [line.findtext(f"{SPACE}title") for line in chart.iter(f"{SPACE}line")]
-    assert "loader alone: 900 samples/s" in titles
+def test_the_screen_answers_first_and_has_a_row_for_each_precision() -> None:
+    lines = screen(amdahl())
+    assert lines[0].startswith("Use FP16 at batch 100: 2.00x (95% CI 2.00 to 2.00)")
+    assert any("1,000 samples an epoch, batch 100, a card" in line for line in lines)
+    (half,) = (line for line in lines if line.startswith("FP16 "))
+    assert half.split()[3:5] == ["2.00x", "1,615"]
+    assert any(line.startswith("loader alone (num_workers=2, batch 100): 1,111") for line in lines)
+    assert any("with --batch-sizes 100 --precisions fp32,fp16 --workers" in line for line in lines)
+
+
+def test_the_screen_holds_twenty_lines_of_a_hundred_columns_whatever_was_measured() -> None:
+    data = amdahl()
+    failed = [
+        probed(name, size, status="oom", sentence=f"out of memory at batch {size}: take less.")
+        for size in range(200, 1200, 100)
+        for name in ("fp32", "bf16", "fp16")
+    ]
+    lines = screen(replace(data, cells=[*data.cells, *failed]))
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 100
+    assert screen(replace(data, cells=failed, windows=[]))[0] == "net: no row could be measured."
+
+
+def titles(table: PrecisionTable) -> list[str]:
+    """What a pointer on the shapes of the chart shows."""
+    (chart,) = ET.fromstring(precision.draw_rates(table)).iter(f"{SPACE}svg")
+    return [element.text or "" for element in chart.iter(f"{SPACE}title")]
+
+
+def test_the_chart_has_lines_hollow_marks_the_band_and_a_cross() -> None:
+    data = amdahl()
+    larger = [probed("fp32", 400), probed("fp16", 400)]
+    times = [*windows(larger[0], around(400.0)), *passages(None, around(360.0), 400)]
+    failed = replace(larger[1], probe=ProbeResult("oom", "out of memory."))
+    both = measurement([*data.cells, larger[0], failed], [*data.windows, *data.passages, *times])
+    found = titles(summarise(both))
+    assert any("FP32 at batch 400, preloaded: 1,000" in text for text in found)
+    assert any("FP16 at batch 100, with the loader: 1,087" in text for text in found)
+    assert "FP16 at batch 400: out of memory" in found
+    assert "loader, 2 workers: 1,111 samples/s alone" in found
+    assert any(text.startswith("FP16 is input-bound from batch 100") for text in found)
+    assert precision.draw_rates(summarise(measurement([failed], []))) == ""
 
 
 def test_the_saved_sample_session_renders() -> None:
     saved = Session.load(SAVED)
     assert SAVED.stat().st_size < 200_000
-    rows = read_table(saved).rows
-    assert {row.cell.model for row in rows} == {"resnet18", "dpn26"}
-    assert {"fp32", "bf16", "fp16"} <= {row.cell.precision for row in rows}
-    assert all(row.status == "ok" for row in rows)
-    assert "would have to deliver" in render.to_html(saved)
+    table = precision.read_table(saved)
+    assert table is not None
+    assert {row.cell.model for row in table.rows} == {"resnet18"}
+    assert {"fp32", "bf16", "fp16"} <= {row.cell.precision for row in table.rows}
+    assert all(row.status == "ok" for row in table.rows)
+    assert "Throughput by batch size" in render.to_html(saved)
 
 
 @pytest.mark.parametrize(
@@ -124,40 +142,22 @@ def test_the_saved_sample_session_renders() -> None:
 def test_memory_is_written_with_its_unit(value: int | None, text: str) -> None:
     assert precision.format_bytes(value) == text
     of_gpu = probed("fp32", reserved_bytes=2_000_000_000, occupied_bytes=3_500_000_000)
-    row = summarise(measurement([of_gpu], [], 900.0)).rows[0]
+    row = summarise(measurement([of_gpu], [])).rows[0]
     assert precision.format_memory(row) == "0.00 / 2.00 / 3.50 GB"
 
 
-@pytest.mark.parametrize(
-    ("fed", "limits", "names"),
-    [
-        (
-            {0: 10.0, 1: 10.1, 2: 9.9},
-            {"step": {0: 14.0, 1: 14.2, 2: 13.9}},
-            "1.40 times the rate of step",
-        ),
-        ({0: 10.0, 1: 10.1}, {"step": {0: 10.0, 1: 10.0}, "loader": {0: 4.0, 1: 4.1}}, ""),
-        ({0: 10.0, 1: 10.1}, {"loader": {0: 10.2, 1: 10.3}}, ""),  # within what chance does
-        ({0: 10.0, 1: 20.0}, {"loader": {0: 20.0, 1: 22.0}}, ""),  # the interval reaches 1
-        ({0: 10.0}, {"loader": {0: 20.0}}, ""),  # one repeat has no interval
-    ],
-)
-def test_no_loop_is_faster_than_its_step_or_its_loader(
-    fed: dict[int, float], limits: dict[str, dict[int, float]], names: str
-) -> None:
-    assert impossible_rate(fed, limits) == names
-
-
-def test_a_rate_that_no_loop_can_reach_is_an_error_and_gives_no_speed_up() -> None:
+def test_the_session_of_a_gpu_has_no_figures_with_the_loader() -> None:
     saved = Session.load(ROOT / "pipeline_profiler" / "on_a_gpu.json")
-    for said in (render.to_text(saved), render.to_html(saved)):
-        assert "resnet18, batch 512, FP16: error of the measurement" in said
-        assert said.count("error of the measurement") == 1
-        assert "3.96x" not in said
-        assert "28,518" not in said
-    table = read_table(saved)
-    (wrong,) = (row for row in table.rows if row.error)
-    assert (wrong.loader_per_s, wrong.stall) == (None, None)
-    assert wrong.cell not in [speedup.cell for speedup in table.speedups]
-    row = next(r for r in table_as_dict(table)["rows"] if r["error"])
-    assert row["error"].endswith("the loader alone")
+    text = render.to_text(saved)
+    assert "28,518" not in text
+    table = precision.read_table(saved)
+    assert table is not None
+    assert all(row.with_loader_per_s is None for row in table.rows)
+    (row,) = (
+        row
+        for row in table.rows
+        if (row.cell.model, row.cell.batch_size, row.cell.precision) == ("resnet18", 128, "tf32")
+    )
+    assert row.speedup is not None
+    assert row.speedup.value == pytest.approx(2.23, abs=0.01)
+    assert row.speedup.n == 2  # too few for an interval

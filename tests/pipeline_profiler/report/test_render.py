@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
-from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report import render
 from pipeline_profiler.report.render import to_screen
@@ -115,13 +114,23 @@ def test_it_ends_with_verdict_cause_and_what_to_do(session: Session) -> None:
         assert word not in text.split()
 
 
+def test_the_throughput_follows_the_verdict_on_every_screen(session: Session) -> None:
+    sentence = session.results["throughput"]["sentence"]
+    assert sentence.startswith("Throughput (batches/s, 95% CI): with the step 33")
+    screen = " ".join(to_screen(session).split())
+    assert screen.startswith(f"{session.results['sentence']} {sentence} A perfect loader")
+    assert render.to_text(session).splitlines()[3] == sentence
+    assert render.to_markdown(session).splitlines()[3].rstrip() == sentence
+    assert f"<p>{sentence}</p>" in render.to_html(session)
+    assert json.loads(render.to_json(session))["throughput"]["sentence"] == sentence
+    assert "Throughput" not in to_screen(having(session, throughput=None))
+
+
 def test_the_screen_has_the_place_of_a_cause_without_its_source(session: Session) -> None:
     at = "loader.py:61 resize: cv2.resize(image, (224, 224), interpol..."
     seen = cause("A", 0.3, 0.2, 0.4)
     seen |= {"cause": f"loading takes 9 ms ({at} < load)", "evidence": {"at": f"{at} < load"}}
     long = cause("B", 0.2, 0.1, 0.3) | {"cause": "; ".join(["one more clause of it"] * 20)}
-    session = copy.deepcopy(session)
-    session.arm(Arm.WARM)[0].config["batch_size"] = 4
     text = to_screen(having(session, causes=[seen, long, cause("C", 0.1, 0.05, 0.2)] * 9))
     assert (
         "1. A a, 30.0% (20.0% to 40.0%) of the step: loading takes 9 ms (loader.py:61 resize)"
@@ -131,7 +140,6 @@ def test_the_screen_has_the_place_of_a_cause_without_its_source(session: Session
     assert len(text.splitlines()) <= render.SCREEN_LINES
     assert "2. B b" in text
     assert "-> mend B" in text
-    assert "Throughput: end to end" in text
 
 
 def test_causes_keep_the_order_of_the_diagnosis() -> None:

@@ -26,7 +26,8 @@ from pipeline_profiler.ui.checks import answers_frame
 from pipeline_profiler.ui.runs import runs_frame
 from tests.audit.ui.pages import PATIENCE_S, html, text
 from tests.browser.recorded import session
-from tests.pipeline_profiler.fakes import broken_rule
+from tests.conftest import ROOT
+from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,7 @@ def test_a_session_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert "input-bound high" in said
     assert "PIPE" in said
     assert "48.9% of the step is stall (40.9% to 56.8%)" in said
+    assert "Throughput (samples/s, 95% CI): with the step" in said
     assert said.index("Next:") < said.index("data stall 48.9%")  # below a word and a number
     assert "<b>nowhere" not in html(at)
     at.selectbox(key="session").set_value("ok").run()
@@ -194,11 +196,36 @@ def test_an_uploaded_session_opens_and_can_be_compared(
 def test_a_link_opens_its_tab_and_draws_that_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # no sessions but this one
-    at = opened(monkeypatch, session(True).save(tmp_path / "slow.json"))
+    monkeypatch.chdir(tmp_path)  # no sessions but these two
+    paths = [session(slow).save(tmp_path / f"{slow}.json") for slow in (True, False)]
+    at = opened(monkeypatch, *paths)
     at.query_params["profile"] = asked
     at.run()
-    assert ("There is no second session" in text(at)) == (asked == "Compare")
+    assert ("B is True." in text(at)) == (asked == "Compare")
+    assert ("PIPE002" in text(at)) == (asked != "Compare")
+
+
+def test_a_precision_session_opens_on_its_table_and_no_tab_is_empty(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = opened(monkeypatch, ROOT / "sample_data" / "sessions" / "precision-cpu.json")
+    assert [tab.label for tab in at.tabs] == ["Tables", "Conditions"]
+    assert "Throughput by batch size" in _drawn(at)
+    assert "precision" in at.dataframe[0].value.columns
+    assert "precision" not in text(at).split("\n")[0].split()  # not the verdict as a bare word
+    at = opened(monkeypatch, session(True).save(tmp_path / "slow.json"))
+    assert [tab.label for tab in at.tabs] == [
+        *("Causes", "Where the time goes", "Time line", "Slow samples", "Conditions", "Tables")
+    ]
+    rows = [{k: v for k, v in row.items() if k != "fetch"} for row in
+            schedule(80, 0, 0, 10.0, lambda j: 5.0)]  # fmt: skip
+    # an iterable tells of no sample and of no batch that is ready
+    at = opened(monkeypatch, made_session(rows, 10.0).save(tmp_path / "plain.json"))
+    assert "Slow samples" not in [tab.label for tab in at.tabs]
+    at.query_params["profile"] = "Time line"
+    at.run()
+    assert "input wait" in text(at)
 
 
 def test_the_latest_session_of_the_folder_comes_first(

@@ -64,6 +64,52 @@ def test_all_arms_are_interleaved_and_exact_and_so_is_the_verdict() -> None:
     assert found.verdict == "input-bound high"
 
 
+def test_the_loader_alone_is_timed_in_short_pieces_over_the_run() -> None:
+    clock = FakeClock()
+    session = measure_arms(bench(clock, wait=10), Options(quick=True))
+    pieces = session.arm(Arm.ALONE)
+    assert [run.block for run in pieces] == [*range(5)]
+    assert [Window.of(run).period_ns for run in pieces] == [10 * MS] * 5
+    assert {run.warmup for run in pieces} == {session.plan.warmup}
+    spent = sum(int(Window.whole_of(run).steps.period.sum()) for run in pieces)
+    assert 0.5e9 < spent < 1.6e9
+    rates = verdict.diagnose_session(session).as_results()["throughput"]
+    assert rates["sentence"] == (
+        "Throughput (batches/s, 95% CI): loader alone 100 (100 to 100), with the step 33.3 (33.3 "
+        "to 33.3), preloaded batches 50 (50 to 50)."
+    )
+    full = measure_arms(bench(FakeClock(), wait=2), Options(steps=60))
+    assert [run.block for run in full.arm(Arm.ALONE)] == [*range(full.plan.repeats)] == [*range(5)]
+    assert {len(Window.of(run)) for run in full.arm(Arm.ALONE)} == {500}
+
+
+def test_a_piece_of_the_loader_alone_is_whole_rounds_of_its_workers() -> None:
+    made = bench(FakeClock(), wait=[10.0, 1.0, 1.0, 1.0] * 200, step=20)
+    made._settings = made.settings() | {"workers": 4, "prefetch": 2}
+    pieces = measure_arms(made, Options(quick=True)).arm(Arm.ALONE)
+    assert {len(Window.of(run)) % 4 for run in pieces} == {0}
+    assert {Window.of(run).period_ns for run in pieces} == {3.25 * MS}
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "reason"),
+    [
+        (lambda clock: bench(clock, wait=300), Options(quick=True), "not enough time"),
+        (lambda clock: bench(clock, wait=40, step=2), Options(quick=True), "not enough time"),
+        (lambda clock: bench(clock, open_ms=400.0), Options(quick=True), "not enough time"),
+        (lambda clock: bench(clock, wait=40), Options(quick=True, seconds=12.0), "not enough time"),
+    ],
+    ids=["few repeats", "slow batches", "slow start", "short budget"],
+)
+def test_a_loader_too_slow_for_it_is_not_timed_alone(
+    made: Callable[[FakeClock], Bench], options: Options, reason: str
+) -> None:
+    session = measure_arms(made(FakeClock()), options)
+    assert not session.arm(Arm.ALONE)
+    rates = verdict.diagnose_session(session).as_results()["throughput"]
+    assert f"loader alone skipped ({reason}: give more --seconds)" in rates["sentence"]
+
+
 def test_the_order_of_the_arms_depends_on_the_seed_only() -> None:
     orders = [
         [r.arm for r in measure_arms(bench(FakeClock()), quick(seed=s)).runs]
@@ -327,6 +373,7 @@ def test_a_generator_function_is_made_anew_for_each_arm_and_nan_is_noted() -> No
 
     session = measure_arms(Bench(make, step, clock), quick())
     assert [Window.of(run).period_ns for run in session.arm(Arm.WARM)] == [30 * MS] * 3
+    assert not session.arm(Arm.ALONE)  # its batches may be read only once
     notes = [note for run in session.arm(Arm.WARM) for note in run.notes]
     assert len(notes) == 3
     assert "returned NaN" in notes[0]

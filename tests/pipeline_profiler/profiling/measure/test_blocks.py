@@ -67,7 +67,7 @@ def measured(
     """The session after all blocks that the schedule runs of these simulated stalls."""
     session = Session(environment={"cores": 2})
     main = (Arm.RESIDENT, Arm.WARM)
-    session.plan = Plan(main, len(stalls), 40, early_stop=early_stop)
+    session.plan = Plan(main, len(stalls), 40, early_stop=early_stop, alone_s=0.4)
 
     def run(bench: Bench, arm: Arm, block: int, session: Session, kept: Any) -> Run:
         made = simulated_run(arm, block, stalls[block])
@@ -115,6 +115,15 @@ def test_a_full_run_never_stops_early_and_two_blocks_never_decide(
     two.runs = [run for run in two.runs if run.block < 2]
     assert diagnose_session(two).verdict == "input-bound high"
     assert deciding_side(two) == ""
+
+
+@pytest.mark.parametrize(("early_stop", "blocks"), [(True, [0, 1, 2]), (False, [0, 1, 2, 3, 4])])
+def test_the_loader_alone_is_timed_before_a_quick_run_may_stop(
+    early_stop: bool, blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = measured(monkeypatch, BORDERLINE, early_stop)
+    assert len(session.arm(Arm.WARM)) == 5
+    assert [run.block for run in session.arm(Arm.ALONE)] == blocks
 
 
 def test_a_disturbed_block_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
