@@ -174,7 +174,7 @@ def test_a_wrong_call_is_a_sentence(
 @pytest.mark.parametrize(
     ("name", "verdict", "metric", "trials"),
     [
-        ("precision-cpu.json", "precision", "samples/s", 6),
+        ("precision-cpu.json", "precision", "samples/s", 4),
         ("torch-input-bound.json.gz", "input-bound high", "stall share", 1),
     ],
 )
