@@ -406,17 +406,15 @@ def format_rate(rate: Interval | None) -> str:
     if rate is None:
         return "n/a"
     width = relative_half_width(rate)
-    shown = ">100%" if width > 1 else f"{width:.0%}"
-    end = f" ±{shown}" if math.isfinite(width) else ""
+    end = "" if math.isinf(width) else " ±>100%" if width > 1 else f" ±{width:.0%}"
     return f"{format_number(rate.value)}{end}"
 
 
 def write_sentences(table: PrecisionTable) -> list[str]:
     """The answer for each model, then what is wrong, then facts of the rows."""
     models = dict.fromkeys(row.cell.model for row in table.rows)
-    answers = [text for model in models for text in write_answer(table, model)]
     return [
-        *answers,
+        *(text for model in models for text in write_answer(table, model)),
         *list_errors(table.rows),
         *(text for model in models for text in list_crossings(table, model)),
         *list_launch_bound(table.rows),
