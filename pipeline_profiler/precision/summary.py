@@ -37,7 +37,7 @@ from pipeline_profiler.precision.table import (
     SourceRecord,
     table_as_dict,
 )
-from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell
+from pipeline_profiler.precision.trainer import DYNAMIC, PRECISION_NAMES, Cell, name_precision
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.throughput import (
     explain_excess,
@@ -251,30 +251,31 @@ def _make_loader_rows(measurement: Measurement) -> Iterator[LoaderRow]:
 
 def find_crossings(rows: Sequence[Row], table: PrecisionTable) -> list[Crossing]:
     """Where each precision begins to need more than the loader delivers, by batch size."""
-    kinds: dict[tuple[str, str, str], list[tuple[int, float, float]]] = {}
+    kinds: dict[tuple[str, str, str], list[tuple[int, float, float, int | None]]] = {}
     for row in rows:
         loader = table.loader_of(row.cell)
         if row.preloaded_per_s and loader:
             kind = row.cell.model, row.cell.precision, row.cell.loss_scale
             needed, delivered = row.preloaded_per_s.value, loader.alone_per_s.value
-            kinds.setdefault(kind, []).append((row.cell.batch_size, needed, needed / delivered))
-    return [Crossing(*kind, *_cross(sorted(points))) for kind, points in kinds.items()]
+            workers = needed_workers(row, loader)
+            point = row.cell.batch_size, needed, needed / delivered, workers
+            kinds.setdefault(kind, []).append(point)
+    return [
+        Crossing(*kind, *_cross([point[:3] for point in sorted(points)]), max(points)[3])
+        for kind, points in kinds.items()
+    ]
 
 
-def _cross(points: Sequence[tuple[int, float, float]]) -> tuple[float | None, float, bool]:
-    """Batch size and needed rate where need over supply passes 1, on logarithmic scales.
-
-    The last value is True where it is above 1 at the smallest size.
-    """
+def _cross(points: Sequence[tuple[int, float, float]]) -> tuple[float | None, float]:
+    """Batch size and needed rate where need over supply passes 1, on logarithmic scales."""
     size, needed, ratio = points[0]
     if ratio > 1:
-        return size, needed, True
+        return size, needed
     for (size, needed, below), (next_size, next_needed, above) in pairwise(points):
         if above > 1:
             share = math.log(1 / below) / math.log(above / below)
-            crossed = size * (next_size / size) ** share
-            return crossed, needed * (next_needed / needed) ** share, False
-    return None, points[-1][1], False
+            return size * (next_size / size) ** share, needed * (next_needed / needed) ** share
+    return None, points[-1][1]
 
 
 def needed_workers(row: Row, loader: LoaderRow | None) -> int | None:
@@ -406,17 +407,15 @@ def format_rate(rate: Interval | None) -> str:
     if rate is None:
         return "n/a"
     width = relative_half_width(rate)
-    shown = ">100%" if width > 1 else f"{width:.0%}"
-    end = f" ±{shown}" if math.isfinite(width) else ""
+    end = "" if math.isinf(width) else " ±>100%" if width > 1 else f" ±{width:.0%}"
     return f"{format_number(rate.value)}{end}"
 
 
 def write_sentences(table: PrecisionTable) -> list[str]:
     """The answer for each model, then what is wrong, then facts of the rows."""
     models = dict.fromkeys(row.cell.model for row in table.rows)
-    answers = [text for model in models for text in write_answer(table, model)]
     return [
-        *answers,
+        *(text for model in models for text in write_answer(table, model)),
         *list_errors(table.rows),
         *(text for model in models for text in list_crossings(table, model)),
         *list_launch_bound(table.rows),
@@ -442,14 +441,9 @@ def list_crossings(table: PrecisionTable, model: str) -> Iterator[str]:
     for crossing in table.crossings:
         if crossing.model != model:
             continue
-        name = Cell(model, 0, crossing.precision, crossing.loss_scale).name
-        size = crossing.batch_size
-        where = (
-            "never"
-            if size is None
-            else f"from batch {'' if crossing.at_smallest else '~'}{size:.0f}"
-        )
-        parts.append(f"{name} {where}")
+        name, size = name_precision(crossing.precision, crossing.loss_scale), crossing.batch_size
+        fed = f" ({crossing.workers} workers would feed it, predicted)" if crossing.workers else ""
+        parts.append(f"{name} never" if size is None else f"{name} from batch {size:.0f}{fed}")
     if parts:
         yield f"crossing: {model} needs more than the loader delivers: {', '.join(parts)}"
 

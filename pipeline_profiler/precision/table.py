@@ -211,10 +211,10 @@ class LoaderRow:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The batch size from which a precision needs more than the loader delivers.
+    """The batch size from which a precision needs more than the loader delivers, and `per_s`.
 
-    None: at no measured size. `per_s`: samples/s that it needs there. `at_smallest`: at the
-    smallest measured size already.
+    None: at no measured size. `workers`: what would feed the largest measured size if each delivers
+    as much as now; None where nothing more is needed.
     """
 
     model: str
@@ -222,7 +222,7 @@ class Crossing:
     loss_scale: str
     batch_size: float | None
     per_s: float
-    at_smallest: bool
+    workers: int | None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pipeline_profiler.precision.summary import (
     format_rate,
     format_times,
     list_crossings,
+    list_errors,
     list_launch_bound,
     list_problems,
     needed_workers,
@@ -87,16 +88,17 @@ def precision_screen(session: Session) -> str:
     At most MAX_LINES lines of WIDTH columns, whatever the number of models and batch sizes.
     """
     table = read_table(session)
-    if table is None:
-        return ""
+    if table is None or not table.rows:
+        return "No row could be measured.\n"
     models = list(dict.fromkeys(row.cell.model for row in table.rows))
-    best = best_row([row for row in table.rows if row.cell.model == models[0]]) if models else None
+    best = best_row([row for row in table.rows if row.cell.model == models[0]])
     lines = [line for text in write_answer(table, models[0])[:2] for line in _fold(text)]
     if best is None:
         lines += [line for text in table.sentences[1:] for line in _fold(text)]
         return "\n".join(lines[:MAX_LINES]) + "\n"
     lines += ["", *_fold(_describe_run(table, best)), *_screen_table(table, best)]
     notes = [
+        *list_errors(table.rows),
         *_list_uncertain(table.rows),
         *list_problems(table.rows),
         *describe_largest([each for each in table.measurement.largest if each.model == models[0]]),
@@ -159,7 +161,7 @@ def _screen_row(row: Row) -> tuple[str, ...]:
     scale = "" if row.cell.loss_scale in ("", DYNAMIC) else f" x{row.cell.loss_scale}"
     name = PRECISION_NAMES.get(row.cell.precision, row.cell.precision) + scale
     if row.status != "ok":
-        word = {"oom": "no memory"}.get(row.status, row.status)
+        word = {"oom": "out of memory"}.get(row.status, row.status)
         return (name, word, *[""] * (len(SCREEN_HEAD[0]) - 2))
     last = row.marks[-1] if row.marks else None
     return (

@@ -236,7 +236,8 @@ def test_a_crossing_lies_where_the_need_passes_the_supply() -> None:
     assert crossing.batch_size == pytest.approx(280, rel=0.01)
     assert crossing.per_s == pytest.approx(2800, rel=0.01)
     assert list(list_crossings(table, "net")) == [
-        "crossing: net needs more than the loader delivers: FP32 from batch ~280"
+        "crossing: net needs more than the loader delivers: FP32 from batch 280 (3 workers would "
+        "feed it, predicted)"
     ]
     assert needed_workers(table.rows[2], table.loader_of(cells[2].cell)) == 3
     assert needed_workers(table.rows[0], table.loader_of(cells[0].cell)) is None

@@ -102,6 +102,14 @@ def test_the_screen_holds_twenty_lines_of_a_hundred_columns_whatever_was_measure
     assert len(lines) <= 20
     assert max(map(len, lines)) <= 100
     assert screen(replace(data, cells=failed, windows=[]))[0] == "net: no row could be measured."
+    assert screen(replace(data, cells=[], windows=[])) == ["No row could be measured."]
+
+
+def test_the_screen_explains_a_rate_that_no_loop_can_reach() -> None:
+    half = probed("bf16")
+    times = [*windows(half, around(50.0)), *passages(half, around(30.0))]
+    lines = screen(measurement([half], times))
+    assert any("error of the measurement" in line for line in lines)
 
 
 def titles(table: PrecisionTable) -> list[str]:
