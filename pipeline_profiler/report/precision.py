@@ -479,12 +479,12 @@ def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> lis
         loaders = [row for row in own if row.num_workers == workers]
         primary = workers == (loaders[0].source.workers or 0)
         slowest = min((row.alone_per_s for row in loaders), key=lambda rate: rate.value)
-        words = f"loader, {workers} workers: {format_number(slowest.value)}"
+        words = f"num_workers={workers}: {format_number(slowest.value)}"
         if slowest.value < axes.highest:
             ends = [_loader_ends(row, axes) for row in loaders]
             if len(ends) == 1:
                 ends = [(LEFT, *ends[0][1:]), (RIGHT, *ends[0][1:])]
-            shapes.append(band(ends, 0.35 if primary else 0.15, f"{words} samples/s alone"))
+            shapes.append(band(ends, 0.35 if primary else 0.15, f"loader alone, {words} samples/s"))
         y = BOTTOM - 8 - 18 * place
         shapes.append(line(RIGHT + 14, y, RIGHT + 34, y, BAND if primary else FAINT))
         shapes.append(text(RIGHT + 40, y + 4, words))

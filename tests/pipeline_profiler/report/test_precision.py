@@ -128,7 +128,7 @@ def test_the_chart_has_lines_hollow_marks_the_band_and_a_cross() -> None:
     assert any("FP32 at batch 400, preloaded: 1,000" in text for text in found)
     assert any("FP16 at batch 100, with the loader: 1,087" in text for text in found)
     assert "FP16 at batch 400: out of memory" in found
-    assert "loader, 2 workers: 1,111 samples/s alone" in found
+    assert "loader alone, num_workers=2: 1,111 samples/s" in found
     assert any(text.startswith("FP16 is input-bound from batch 100") for text in found)
     assert precision.draw_rates(summarise(measurement([failed], []))) == ""
 
