@@ -8,21 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
-from pipeline_profiler.precision.data_source import DataSource
+from pipeline_profiler.precision.data_source import DataSource, make_sized_loader
 from pipeline_profiler.precision.estimate import LOOKS
 from pipeline_profiler.precision.table import CellWindow, LargestBatch, Passage, ProbeResult
 from pipeline_profiler.precision.trainer import (
     DYNAMIC,
     Backend,
     Cell,
-    Loader,
     MakeLoader,
     MakeModel,
     Recipe,
     Trainer,
     is_out_of_memory,
 )
-from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
@@ -166,25 +164,16 @@ class SweepState:
 
     def _open_further(self, job: ModelJob, key: tuple[str, int]) -> None:
         """The same loader with the other numbers of workers; a reason where it has none."""
-        source = self.sources[key]
-        for workers in self.options.workers if not source.problem else ():
-            rebuilt = module_for(source.loader).rebuild(source.loader, {"workers": workers})
-            if rebuilt is None:
-                self.reasons.append(
-                    "--workers: this loader cannot be rebuilt with other numbers of workers."
-                )
-                return
-            make = partial(_given, rebuilt)
-            self.further.append(DataSource.open(make, *key, self.clock, job.pairs))
+        for workers in self.options.workers if not self.sources[key].problem else ():
+            make = partial(make_sized_loader, job.make_loader, workers=workers)
+            opened = DataSource.open(make, *key, self.clock, job.pairs)
+            self.further.append(opened)
+            self.reasons += [opened.problem] if opened.problem else []
 
     def make_trainer(self, cell: Cell) -> Trainer:
         """A new trainer of the cell, from the recipe's seed."""
         job, recipe = self.job(cell.model), self.options.recipe
         return self.backend.new_trainer(job.make_model, cell, recipe)
-
-
-def _given(loader: Loader, batch_size: int) -> Loader:
-    return loader
 
 
 def run_guarded(sweep: SweepState, cell: Cell, work: Callable[[], ProbeResult]) -> ProbeResult:

@@ -34,7 +34,14 @@ from pipeline_profiler.precision.backend_torch import (
 )
 from pipeline_profiler.precision.estimate import LOOKS, is_settled
 from pipeline_profiler.precision.script_table import HALVES, Kind, ScriptRun, script_results
-from pipeline_profiler.precision.trainer import PRECISION_NAMES, PRECISIONS, Cell, count_samples
+from pipeline_profiler.precision.trainer import (
+    LEAD_IN,
+    PRECISION_NAMES,
+    PRECISIONS,
+    Cell,
+    count_samples,
+    timed_steps,
+)
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure.environment import describe
 from pipeline_profiler.profiling.measure.kept_batches import is_tensor, mapped
@@ -42,8 +49,7 @@ from pipeline_profiler.profiling.measure.stopping import is_own_code
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.watching.process import process_rank
 
-WARM_UP_STEPS, LEAD_IN_STEPS = 4, 2
-BLOCK_STEPS, SLOW_BLOCK_STEPS, SLOW_STEP_S = 9, 5, 0.030
+WARM_UP_STEPS = 4
 ROUND_S, ROUNDS_OF_BUDGET = 3.0, 30  # a round lasts so long, or this part of the budget
 HOOKS = {"torch": "pipeline_profiler.precision.script:hook_precision"}
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")
@@ -127,8 +133,7 @@ class ScriptBlocks(Hooks):
         for _ in range(WARM_UP_STEPS):
             begin = time.perf_counter()
             yield
-        is_slow = time.perf_counter() - begin > SLOW_STEP_S
-        run.block_steps = SLOW_BLOCK_STEPS if is_slow else BLOCK_STEPS
+        run.block_steps = timed_steps(time.perf_counter() - begin)
         self.problem = self._choose()
         if self.problem:
             return
@@ -167,7 +172,7 @@ class ScriptBlocks(Hooks):
     def _try(self, kind: Kind) -> Iterator[None]:
         """Make the first steps at a precision; on a CPU, measure the peak memory of one more."""
         self._use(kind)
-        for _ in range(LEAD_IN_STEPS):
+        for _ in range(LEAD_IN):
             yield
         if self.run.device == "cuda":
             return
@@ -182,7 +187,7 @@ class ScriptBlocks(Hooks):
     def _block(self, kind: Kind, number: int, ready: float) -> Iterator[None]:
         """Make lead-in steps, up to the time `ready` at least, then those that are timed."""
         self._use(kind)
-        end = self.run.steps + LEAD_IN_STEPS
+        end = self.run.steps + LEAD_IN
         while self.run.steps < end or time.perf_counter() < ready:
             yield
         first, marks = self.run.steps, [self.clock.mark()]

@@ -73,9 +73,8 @@ class Timing:
 def time_cells(measurement: Measurement) -> dict[Cell, Timing]:
     """The times of each cell that was measured; input-bound cells share the loader's times."""
     timings: dict[Cell, Timing] = {}
-    sources = {(source.model, source.batch_size): source for source in measurement.sources}
     for probed in measurement.cells:
-        source = sources.get(probed.cell.source)
+        source = measurement.source_of(probed.cell)
         preloaded = measurement.medians_by_round(probed.cell)
         fed = measurement.batch_times(source, probed.cell) if source else []
         timing = Timing(preloaded, fed, False)
@@ -132,8 +131,7 @@ def _make_row(
     measurement: Measurement, probed: ProbedCell, timings: Mapping[Cell, Timing], base: Cell | None
 ) -> Row:
     cell, probe, timing = probed.cell, probed.probe, timings[probed.cell]
-    sources = {(source.model, source.batch_size): source for source in measurement.sources}
-    source = sources.get(cell.source)
+    source = measurement.source_of(cell)
     alone = measurement.batch_times(source, None) if source else []
     limits = {"the step alone": timing.steps, "the loader alone": alone}
     error = explain_excess(

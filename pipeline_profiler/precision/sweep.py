@@ -51,6 +51,7 @@ from pipeline_profiler.precision.trainer import (
     label_problem,
     shape_problem,
     time_window,
+    timed_steps,
     train_steps,
     warm_up,
 )
@@ -61,7 +62,6 @@ from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock
 from preflight.cores import usable_cores
 
-STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a step is fast, slow
 WARM_STEPS = 2
 PROBE_SHARE = 0.25  # of the budget: the first visit of one row ends there, after two steps at least
 PASSAGE_SHARE = 0.3  # of the time left: whole epochs are taken where they fit in it
@@ -72,8 +72,7 @@ MAX_PAUSE_S = 2.0  # until the workers have filled their queues
 
 def window_steps(sweep: SweepState, cell: Cell) -> int:
     """Timed steps of one window."""
-    slow = sweep.probes[cell].step_s > SLOW_STEP_S
-    return sweep.options.steps or (FEW_STEPS if slow else STEPS)
+    return sweep.options.steps or timed_steps(sweep.probes[cell].step_s)
 
 
 def window_s(sweep: SweepState, cell: Cell) -> float:
@@ -106,12 +105,7 @@ def least_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
 
 def passages_s(sweep: SweepState, cells: Sequence[Cell]) -> float:
     """Seconds of one passage of each cell and of each loader alone."""
-    opened = {cell.source for cell in cells}
-    alone = [source for key, source in sweep.sources.items() if key in opened]
-    alone += [source for source in sweep.further if (source.model, source.batch_size) in opened]
-    return sum(passage_s(sweep, cell) for cell in cells) + sum(
-        loader_s(source, source.batch_s) for source in alone
-    )
+    return sum(feed.cost_s(sweep) for feed in feeds_of(sweep, cells))
 
 
 def left_s(sweep: SweepState) -> float:
@@ -422,7 +416,7 @@ def _run_rounds(sweep: SweepState) -> None:
                 sweep.announce(f"round {number + 1}: {cell.label}")
                 _time_window(sweep, cell, number)
         for feed in itertools.chain(feeds, _fill_gap(sweep, begin, cells, rng)):
-            if feed in _feeds(sweep) and _fits(sweep, number, feed.cost_s(sweep)):
+            if feed in feeds_of(sweep) and _fits(sweep, number, feed.cost_s(sweep)):
                 sweep.announce(f"round {number + 1}: {feed.label}")
                 _time_passage(sweep, feed, number)
         if sweep.spent_s() > _end_s(sweep):
@@ -492,8 +486,9 @@ class Feed:
         return passage_s(sweep, self.cell) if self.cell else alone_s
 
 
-def _feeds(sweep: SweepState) -> list[Feed]:
-    cells = sweep.live_cells()
+def feeds_of(sweep: SweepState, cells: Sequence[Cell] | None = None) -> list[Feed]:
+    """The loaders of the cells (all live ones) alone, by number of workers, then the cells."""
+    cells = sweep.live_cells() if cells is None else cells
     opened = {cell.source for cell in cells}
     alone = [sweep.sources[key] for key in sweep.sources if key in opened]
     alone += [each for each in sweep.further if (each.model, each.batch_size) in opened]
@@ -503,7 +498,7 @@ def _feeds(sweep: SweepState) -> list[Feed]:
 
 def due_feeds(sweep: SweepState, number: int) -> list[Feed]:
     """The passages whose interval is too wide; after the first rounds in every other round."""
-    feeds = _feeds(sweep)
+    feeds = feeds_of(sweep)
     if number < MIN_WINDOWS:
         return feeds
     if number % 2:
@@ -526,7 +521,7 @@ def _fill_gap(
     """Passages in random order until two windows of a cell lie `gap_s` apart."""
     while cells and sweep.spent_s() - begin_s < sweep.options.gap_s:
         left = _end_s(sweep) - sweep.spent_s()
-        feeds = [feed for feed in _feeds(sweep) if feed.cost_s(sweep) < left]
+        feeds = [feed for feed in feeds_of(sweep) if feed.cost_s(sweep) < left]
         if not feeds:
             return
         yield rng.choice(feeds)

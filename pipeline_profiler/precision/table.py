@@ -131,6 +131,10 @@ class Measurement:
     passages: Sequence[Passage] = ()
     cores: int = 0  # that this process may use
 
+    def source_of(self, cell: Cell) -> SourceRecord | None:
+        """The data source of a cell; None where it was not opened."""
+        return next((s for s in self.sources if (s.model, s.batch_size) == cell.source), None)
+
     def windows_of(self, cell: Cell) -> list[CellWindow]:
         """The timed windows of one cell, in order of measurement."""
         return [window for window in self.windows if window.cell == cell]

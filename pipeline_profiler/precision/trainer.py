@@ -165,6 +165,7 @@ class PeakMemory:
     occupied: int | None = None
 
 
+STEPS, FEW_STEPS, SLOW_STEP_S = 9, 5, 0.03  # timed steps of a window, where a step is fast, slow
 LEAD_IN = 2  # steps between a synchronise and the first mark: they fill the queue of the device
 
 
@@ -363,6 +364,11 @@ def time_window(
         [i - lead_in for i in skipped if i >= lead_in],
         warmup_skipped + sum(i < lead_in for i in skipped),
     )
+
+
+def timed_steps(step_s: float) -> int:
+    """How many steps of a window are timed, at this time of a step."""
+    return FEW_STEPS if step_s > SLOW_STEP_S else STEPS
 
 
 def warm_up(trainer: Trainer, batches: Iterator[Batch], count: int) -> int:
