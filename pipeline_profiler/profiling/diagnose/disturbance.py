@@ -14,8 +14,7 @@ from typing import Any
 from pipeline_profiler.profiling.diagnose.window import Window, Windows
 from pipeline_profiler.profiling.record.arm import IN_HAND, SPLIT_ORDER, Arm
 
-BUSY = 0.2  # share of the cores taken by others, from which no verdict is sure
-DISTURBED = 0.1  # the same in one window, from which its block is left out
+DISTURBED = 0.1  # share of the cores taken by others in a window that counts as disturbed
 QUEUED = 0.05  # of a window in which nothing of ours runs beside the step
 ALONE = 0.02  # CPU of other threads and children over the window, below which nothing does
 LEAST_BLOCKS = 2
@@ -26,6 +25,7 @@ class Machine:
     """The machine in the windows that were used; shares of its cores, and of the time."""
 
     others: float = 0.0  # other programs and other virtual machines
+    foreign: float = 0.0  # their share of the CPU time that was used
     pressure: float | None = None  # time in which something waited for a core
     left_out: int = 0  # blocks
     blocks: int = 0
@@ -34,6 +34,7 @@ class Machine:
         """The key `machine` of the results."""
         return {
             "others": round(self.others, 3),
+            "foreign": round(self.foreign, 3),
             "cpu_pressure": None if self.pressure is None else round(self.pressure, 3),
             "blocks_left_out": self.left_out,
             "blocks": self.blocks,
@@ -54,9 +55,11 @@ def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Mac
         windows.leave_out(frozenset(bad))
     used = windows.arm(*SPLIT_ORDER)
     taken = [share for window in used if (share := _others(window)) is not None]
+    foreign = [share for window in used if (share := _foreign(window)) is not None]
     pressed = [share for window in used if (share := _share(window, "pressure_ns")) is not None]
     return Machine(
         others=_mean(taken) if taken else share_of_others(environment),
+        foreign=_mean(foreign) if foreign else 0.0,
         pressure=_mean(pressed) if pressed else None,
         left_out=len(windows.left_out),
         blocks=len(blocks),
@@ -86,6 +89,14 @@ def _others(window: Window) -> float | None:
     if not totals.get("cores_ns") or "others_ns" not in totals:
         return None
     return (totals["others_ns"] + totals.get("steal_ns", 0)) / totals["cores_ns"]
+
+
+def _foreign(window: Window) -> float | None:
+    totals = window.run.totals
+    if _others(window) is None:
+        return None
+    others = totals["others_ns"] + totals.get("steal_ns", 0)
+    return others / max(1, others + totals["own_cpu_ns"] + totals["children_cpu_ns"])
 
 
 def _share(window: Window, name: str) -> float | None:

@@ -46,6 +46,7 @@ from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 from preflight.cores import usable_cores
 
 REPLAYED = 240  # batches of a replay, at least
+ENOUGH_LABELLED = 0.8  # of the loading time in stages that have stack samples
 LABELLED = ("read", "decode", "transform", "collate", "serialise")
 
 
@@ -175,6 +176,17 @@ class Labels:
         hits = {k.partition("|")[2]: v for k, v in rows.items() if k.partition("|")[0] == label}
         hits.pop("", None)
         return max(hits, key=lambda place: hits[place], default="")
+
+    @property
+    def loading_lines(self) -> dict[str, Shares]:
+        """Stack samples of loading: stage -> line of user code -> share of all of them."""
+        stages: dict[str, Shares] = {}
+        for key, share in (self.places.get("worker") or self.places.get("wait") or {}).items():
+            stage, _, place = key.partition("|")
+            if line := place.partition(" < ")[0]:
+                lines = stages.setdefault(stage or "sample code", {})
+                lines[line] = lines.get(line, 0.0) + share
+        return stages
 
     @property
     def beside_step(self) -> str:
@@ -346,6 +358,13 @@ class Evidence:
         """Steps that a stream was seen or drawn for at its first look."""
         return max((w.least_epoch_steps for w in self.windows.arm(Arm.PILOT)), default=0)
 
+    @cached_property
+    def step_cpu_ns(self) -> float:
+        """CPU time of a step in all threads of the process, without a loader; 0 unknown."""
+        windows = self.windows.arm(Arm.RESIDENT)
+        used = [w.run.totals["own_cpu_ns"] / len(w) for w in windows if _has_cpu_total(w)]
+        return float(np.mean(used)) if used else 0.0
+
     @property
     def idle_workers(self) -> dict[str, int]:
         """Workers of a stream that had nothing more, and the last step of each."""
@@ -380,6 +399,10 @@ class Evidence:
         # the model errs on what remains: a cause that is all of the step leaves nothing to err on
         return saved.widened(REPLAY_ERROR * max(0.0, 1.0 - saved.value))
 
+    def saving_by(self, relief: Callable[[Case], Mapping[str, Any]]) -> Interval:
+        """Return the share that a replay with these inputs exchanged saves."""
+        return self.saving(lambda case: case.play(**relief(case)))
+
     def share(self, of: Callable[[Case], float]) -> Interval:
         """Share of the measured period that `of` (ns a step) takes."""
         return self._interval([of(case) / case.period for case in self.cases], 0.0)
@@ -405,6 +428,23 @@ class Evidence:
         name, share = self.top_stage
         place = self.labels.top_place(name)
         return f"; {share:.0%} of loading is {name} ({place})" if place else ""
+
+    @cached_property
+    def loading_lines(self) -> Shares:
+        """Lines of user code with their share of the loading time.
+
+        Stack samples divide the measured time of each stage, or all of it where stages lack
+        samples.
+        """
+        sampled_lines = self.labels.loading_lines
+        known = {k: v for k, v in self.stage_shares.items() if k in sampled_lines}
+        measured = sum(known.values()) >= ENOUGH_LABELLED
+        total: Shares = {}
+        for stage, lines in sampled_lines.items():
+            part = known.get(stage, 0.0) / sum(lines.values()) if measured else 1.0
+            for line, share in lines.items():
+                total[line] = total.get(line, 0.0) + part * share
+        return total
 
     def remote_reads(self) -> tuple[float, float, float]:
         """(milliseconds a batch to first bytes, to the bytes that follow, number of requests)."""
@@ -440,6 +480,10 @@ class Evidence:
         low, high = (math.hypot(end - inside.value, again) for end in (inside.low, inside.high))
         both = Interval(inside.value, inside.value - low, inside.value + high, inside.n)
         return both.widened(abs(share.value) * error + self.recording_share)
+
+
+def _has_cpu_total(window: Window) -> bool:
+    return "own_cpu_ns" in window.run.totals and len(window) > 0
 
 
 def trials_of(e: Evidence, setting: str) -> list[Window]:

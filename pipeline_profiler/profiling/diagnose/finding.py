@@ -5,7 +5,7 @@ Codes are never reused. `about` tells loader causes ("input") from the rest ("st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ NAMES = {
     "PIPE007": "shallow-prefetch",
     "PIPE008": "straggler-samples",
     "PIPE009": "periodic-stall",
-    "PIPE010": "head-of-line-blocking",
     "PIPE011": "worker-startup",
     "PIPE012": "oversubscribed-cpu",
     "PIPE013": "gc-pauses",
@@ -36,13 +35,11 @@ NAMES = {
     "PIPE020": "shuffle-buffer-fill",
     "PIPE021": "copy-to-device",
     "PIPE022": "unused-fields",
-    "PIPE023": "repeated-preprocessing",
     "PIPE024": "remote-source",
     "PIPE025": "slow-sample-code",
     "PIPE026": "sequential-interleave",
     "PIPE027": "uncached-pipeline",
     "PIPE028": "slow-tf-operation",
-    "PIPE029": "late-hand-over",
     "PIPE030": "slow-worker",
     "PIPE031": "slow-first-use",
     "PIPE032": "idle-worker",
@@ -61,6 +58,7 @@ class Diagnosis:
     about: str = "input"
     change: Mapping[str, Any] | None = None  # the loader setting that would undo it
     tried: bool = False  # whether the share is what that setting was measured to save
+    relief: Callable[[Any], Mapping[str, Any]] | None = None  # Case -> replay inputs without it
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.disturbance import BUSY
+from pipeline_profiler.profiling.diagnose.contention import Contention, measure_contention
 from pipeline_profiler.profiling.diagnose.evidence import (
     Evidence,
     gather,
@@ -24,8 +24,11 @@ from pipeline_profiler.profiling.diagnose.evidence import (
     measured_share,
     trials_of,
 )
+from pipeline_profiler.profiling.diagnose.disturbance import DISTURBED
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, Interval, repeats_to_settle
+from pipeline_profiler.profiling.diagnose.joint import Together, replay_together
+from pipeline_profiler.profiling.diagnose.loading import Loading, describe_loading
 from pipeline_profiler.profiling.diagnose.rules import compute, loader, rare, stages
 from pipeline_profiler.profiling.diagnose.throughput import measure_throughput
 from pipeline_profiler.profiling.record.arm import REPORTED
@@ -83,10 +86,8 @@ def _failed(rule: Rule, error: Exception) -> FailedRule:
 HIGH, MODERATE = 0.20, NOT_BOUND
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
-SAID_START = 0.005  # of the step, from which epoch starts are said
-TOO_MANY_REPEATS = 40  # more are no advice
-ALONE = "repeats alone cannot settle it"
-ADVICE = ("PIPE023",)  # a way round a slow stage, never the cause itself
+MIN_START = 0.005  # of the step, from which epoch starts are reported
+MAX_SECONDS = 600.0  # of a measurement that is advised
 
 
 class Verdict(StrEnum):
@@ -116,17 +117,13 @@ INPUT_RULES: tuple[Rule, ...] = (
     rare.periodic_stall,
     loader.oversubscribed,
     loader.heavy_transfer,
-    loader.shallow_prefetch,
-    loader.head_of_line,
     rare.isolated_stall,
+    loader.shallow_prefetch,
     loader.too_few_workers_at_par,
     stages.smaller_copies,
     stages.dominant_stage,
     loader.too_few_workers,
     stages.largest_stage,
-    stages.second_stage,
-    stages.third_stage,
-    stages.repeated_preprocessing,
 )
 COMPUTE_RULES: tuple[Rule, ...] = (
     compute.cold_first_pass,
@@ -150,6 +147,9 @@ class Conclusion:
     causes: tuple[Diagnosis, ...]
     more_repeats: int
     evidence: Evidence
+    contention: Contention
+    loading: Loading | None = None
+    together: Together | None = None
     failed_rules: tuple[FailedRule, ...] = ()
 
     def as_results(self) -> dict[str, Any]:
@@ -159,6 +159,8 @@ class Conclusion:
         return {
             "verdict": self.verdict.value,
             "sentence": self.sentence,
+            "epoch_sentence": _epoch_sentence(self.evidence),
+            "conditions": _conditions(self.evidence, self.verdict, self.more_repeats),
             "stall": self.stall.as_dict(),
             "more_repeats": self.more_repeats,
             "causes": [cause.as_dict() for cause in self.causes],
@@ -174,6 +176,10 @@ class Conclusion:
             "machine": self.evidence.machine.as_dict(),
             "throughput": rates and rates.as_dict(),
             "parts": {k: v.as_dict() for k, v in self.evidence.parts.items()},
+            "contention": self.contention.share and self.contention.share.as_dict(),
+            "contention_sentence": self.contention.sentence,
+            "loading": self.loading and self.loading.as_dict(),
+            "together": self.together and self.together.as_dict(),
         }
 
 
@@ -209,14 +215,18 @@ def diagnose_session(session: Session) -> Conclusion:
     beside = run_rules(COMPUTE_RULES, evidence, failed)
     told = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
     causes = [*ranked(told, evidence.stall), *(cause for _, cause in beside)]
+    ordered = tuple(_first_of_each(order(causes, verdict, evidence.stall)))
     return Conclusion(
-        verdict,
-        _sentence(verdict, evidence, more),
-        evidence.stall,
-        tuple(_first_of_each(order(causes, verdict, evidence.stall))),
-        more,
-        evidence,
-        tuple(failed),
+        verdict=verdict,
+        sentence=_sentence(verdict, evidence),
+        stall=evidence.stall,
+        causes=ordered,
+        more_repeats=more,
+        evidence=evidence,
+        contention=measure_contention(evidence),
+        loading=describe_loading(evidence),
+        together=replay_together(evidence, ordered),
+        failed_rules=tuple(failed),
     )
 
 
@@ -235,7 +245,7 @@ def deciding_side(session: Session) -> str:
 
 
 def _judged(evidence: Evidence) -> tuple[Verdict, int]:
-    """(verdict, more repeats needed) by the stall, the empty loader and the machine."""
+    """(verdict, more repeats needed) by the stall and the cost of an empty loader."""
     verdict, more = verdict_of(evidence.stall)
     beyond = evidence.above_null
     # around 5 % the hand-over of an empty loader decides: what every loader costs is nothing that
@@ -245,9 +255,6 @@ def _judged(evidence: Evidence) -> tuple[Verdict, int]:
         verdict, more = Verdict.NOT_BOUND, 0
     if verdict == Verdict.NOT_BOUND and evidence.dear_start:
         verdict = Verdict.INCONCLUSIVE  # no repeat would show how often that start comes
-    if not evidence.observed and evidence.machine.others >= BUSY:
-        # whatever it looks like, it may be the doing of other programs
-        verdict, more = Verdict.INCONCLUSIVE, TOO_MANY_REPEATS
     return verdict, more
 
 
@@ -294,11 +301,8 @@ def ranked(rows: Sequence[tuple[int, Diagnosis]], stall: Interval) -> list[Diagn
 
     def place(row: tuple[int, Diagnosis]) -> tuple[int, float]:
         index, cause = row
-        if cause.code in ADVICE:
-            return 3, 0.0
-        # an interval that holds nothing is no ground to fix anything, however high its point; nor
-        # are other programs, which are no part of the pipeline
-        if cause.share.low <= 0 or cause.evidence.get("whose") == loader.OTHER_PROGRAMS:
+        # an interval that holds nothing is no ground to fix anything, however high its point
+        if cause.share.low <= 0:
             return 2, -cause.share.low
         # measured against at least 5 %: of a tiny stall anything would be enough
         if cause.share.value >= ENOUGH * max(stall.value, MODERATE):
@@ -339,57 +343,73 @@ def _first_of_each(causes: Sequence[Diagnosis]) -> list[Diagnosis]:
     return list(first.values())
 
 
-def _sentence(verdict: Verdict, evidence: Evidence, more: int) -> str:
-    s = evidence.stall
-    what = "input wait (observed in one loop)" if evidence.observed else "data stall"
+def _sentence(verdict: Verdict, e: Evidence) -> str:
+    """Return the verdict in at most 20 words."""
+    s = e.stall
+    head = f"{verdict}: {'input wait' if e.observed else 'data stall'} {s.value:.1%} of the step"
     if not math.isfinite(s.half_width):
-        return f"{verdict}: {what} {s.value:.1%} of the step, interval unknown (one repeat)"
-    text = f"{verdict}: {what} {s.value:.1%} of the step (95%: {s.low:.1%} to {s.high:.1%})"
-    if not evidence.floor_ns and verdict == Verdict.NOT_BOUND and s.high >= MODERATE:
-        text += f"; an empty loader costs {evidence.null_ns / evidence.period:.1%} here by itself"
-    text += _epoch_words(evidence)
-    text += _unseen_words(evidence)
-    machine = evidence.machine
-    if machine.left_out:
-        repeats = f"{machine.left_out} of {machine.blocks} repeats"
-        text += f"; {repeats} left out, as other programs disturbed them"
-    if evidence.floor_ns:
-        text += f", beyond the {evidence.floor_ns / 1e6:.2f} ms that an empty loader costs here"
-        # what a clock beside the training would show: any loader with workers hands over
-        text += f" ({evidence.with_floor.value:.1%} with it)" if evidence.with_floor else ""
-    # more repeats than anybody would run are no advice
-    if more >= TOO_MANY_REPEATS:
-        others = evidence.machine.others
-        why = f"other programs took {others:.0%} of the cores" if others >= BUSY else ALONE
-        return f"{text}; {why}: measure on a quieter machine"
-    words = "repeat" if more == 1 else "repeats"
-    return f"{text}; about {more} more {words} would settle it" if more else text
+        return f"{head}, interval unknown (one repeat)."
+    low, high = 100 * s.low, 100 * min(s.high, 1.0)
+    now = " on this machine now" if e.machine.others >= DISTURBED else ""
+    return f"{head} (95% CI {low:.1f} to {high:.1f}){now}."
 
 
-def _epoch_words(e: Evidence) -> str:
-    """What of the step lies at epoch starts, or could where the length of an epoch is unknown."""
+def _epoch_sentence(e: Evidence) -> str:
+    """Return what epoch starts cost, or could cost where the length of an epoch is unknown."""
     starts = [case.window.epoch_start_ns for case in e.cases]
     start, spread = mean_or_nan(starts), mean_or_nan([case.startup for case in e.cases])
     if e.observed or not start > 0:
         return ""
     steps = max(case.window.epoch_steps for case in e.cases)
-    if steps and spread >= SAID_START * e.period:
+    if steps and spread >= MIN_START * e.period:
         return (
-            f", {spread / e.period:.1%} of the step at epoch starts ({start / 1e6:.0f} ms before "
-            f"each {steps} steps)"
+            f"Epoch starts take {spread / e.period:.1%} of the step ({start / 1e6:.0f} ms before "
+            f"each {steps} steps)."
         )
     if not e.dear_start:
         return ""
     # below this length the start alone would make it input-bound
     enough = start * (1 - MODERATE) / (MODERATE * e.period)
     return (
-        f"; the length of an epoch is not known: each start costs {start / 1e6:.0f} ms more, which "
-        f"is {MODERATE:.0%} of an epoch of {enough:.0f} steps (set it: --set measure.epoch_steps=N)"
+        f"The length of an epoch is unknown: each start costs {start / 1e6:.0f} ms, {MODERATE:.0%} "
+        f"of an epoch of {enough:.0f} steps (`--set measure.epoch_steps=N`)."
     )
 
 
-def _unseen_words(e: Evidence) -> str:
-    """Which part of a stream's epoch the windows saw: what comes later may be slower, or faster."""
+def _conditions(e: Evidence, verdict: Verdict, more: int) -> list[dict[str, str]]:
+    """Return what limits the verdict, as rows of name and text."""
+    machine, null = e.machine, e.floor_ns or e.null_ns
+    texts = {"to decide": _to_decide(e, more) if verdict == Verdict.INCONCLUSIVE else ""}
+    if e.floor_ns and e.with_floor:
+        texts["empty loader"] = (
+            f"{null / 1e6:.2f} ms in next(), subtracted from the data stall "
+            f"({e.with_floor.value:.1%} with it)"
+        )
+    elif null and verdict == Verdict.NOT_BOUND and e.stall.high >= MODERATE:
+        texts["empty loader"] = f"{null / e.period:.1%} of the step by itself"
+    texts["measured steps"] = _measured_steps(e)
+    if machine.others >= DISTURBED:
+        texts["other programs"] = f"{machine.others:.0%} of the cores during the measurement"
+    if machine.left_out:
+        texts["repeats left out"] = (
+            f"{machine.left_out} of {machine.blocks}, disturbed by other programs"
+        )
+    return [{"name": name, "text": text} for name, text in texts.items() if text]
+
+
+def _to_decide(e: Evidence, more: int) -> str:
+    """Return the command that would make the interval decide."""
+    if e.observed or not more:
+        return "" if not e.observed else "more steps: let the script run longer"
+    seconds = e.session.plan.seconds + more * 2 * seconds_of_trial(e)
+    if seconds > MAX_SECONDS:
+        busy = e.machine.others >= DISTURBED
+        return "measure on a quieter machine" if busy else "the data stall is too close to 5%"
+    return f"about {more} more repeats: the same command with `--seconds {math.ceil(seconds)}`"
+
+
+def _measured_steps(e: Evidence) -> str:
+    """Return which steps of a stream's epoch were measured; "" for all of them."""
     windows = [case.window.steps.batch for case in e.cases]
     first, last = min(int(ids[0]) for ids in windows) + 1, max(int(ids[-1]) for ids in windows) + 1
     steps = max(case.window.epoch_steps for case in e.cases)
@@ -397,5 +417,4 @@ def _unseen_words(e: Evidence) -> str:
     by_index = e.config.get("kind") == "torch" and not e.config.get("iterable_dataset")
     if e.observed or by_index or (steps and last >= steps):
         return ""
-    whole = f" of an epoch's {steps}" if steps else ""
-    return f"; seen were steps {first} to {last}{whole}: nothing is known beyond step {last}"
+    return f"{first} to {last}" + (f" of an epoch of {steps}" if steps else " of an epoch")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
-from pipeline_profiler.profiling.diagnose.disturbance import BUSY, disturbed_blocks
+from pipeline_profiler.profiling.diagnose.disturbance import disturbed_blocks
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, LOOK_MISS
 from pipeline_profiler.profiling.diagnose.throughput import MIN_STEPS
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
@@ -469,8 +469,7 @@ def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: 
     for block in range(done, MOST_BLOCKS):
         found = diagnose_session(session)
         sure = block == done and found.verdict != Verdict.INCONCLUSIVE
-        busy = session.plan.early_stop and found.evidence.machine.others >= BUSY
-        if sure or busy or found.stall.high - found.stall.low <= NARROW:
+        if sure or found.stall.high - found.stall.low <= NARROW:
             return
         if not _one_more(bench, session, kept_batches, deadline, "nothing is settled yet"):
             return

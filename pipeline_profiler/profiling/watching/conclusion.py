@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.disturbance import BUSY, share_of_others
 from pipeline_profiler.profiling.diagnose.verdict import (
-    HIGH,
-    MODERATE,
     Conclusion,
     Verdict,
     diagnose_session,
@@ -27,7 +24,6 @@ from pipeline_profiler.profiling.record.session import ProfileError, Run, Sessio
 LEAST_STEPS = 5
 PARTS = ("forward", "backward", "optimizer", "training collective", "checkpoint")
 SAMPLED = ("backward", "optimizer")  # timed where `Looks` looks at a step
-FREE_CORES = 2  # from which nobody waits for other programs' cores
 ELSEWHERE = 0.5  # share of the steps that train in another thread
 
 
@@ -66,7 +62,7 @@ def judge_session(session: Session) -> Conclusion | None:
 def _judge_loop(session: Session) -> Conclusion | None:
     conclusion = None
     run = session.runs[0] if session.runs else None
-    why = "no loader was iterated" if run is None else _untold(run, session.environment)
+    why = "no loader was iterated" if run is None else _untold(run)
     if run is None or why:
         verdict = Verdict.INCONCLUSIVE.value
         said = f"{verdict}: the wait for the loader is inconclusive, because {why}"
@@ -80,7 +76,7 @@ def _judge_loop(session: Session) -> Conclusion | None:
     return conclusion
 
 
-def _untold(run: Run, environment: Mapping[str, Any]) -> str:
+def _untold(run: Run) -> str:
     """Why the wait of this run is not known; '' where it is."""
     window = Window.of(run)
     if len(window) < LEAST_STEPS:
@@ -94,36 +90,7 @@ def _untold(run: Run, environment: Mapping[str, Any]) -> str:
             "the training waits for: rec = Recorder(save_to='profile.json') and, in the thread "
             "that trains, for batch in rec.watch(loader)"
         )
-    return _crowded(window, {} if "rank" in run.totals else environment)
-
-
-def _crowded(window: Window, environment: Mapping[str, Any]) -> str:
-    """A moderate wait that other programs may have caused is nobody's fault here."""
-    period, wait = float(window.steps.period.sum()), float(window.exposed.sum())
-    if wait < MODERATE * period:
-        return ""
-    rows = window.spans("wait")
-    known = rows["queued"] >= 0  # the share of the waits that was spent runnable without a core
-    walls = max(1.0, float(rows["wall"][known].sum()))
-    queued = wait * min(1.0, float(rows["queued"][known].sum()) / walls)
-    if wait - queued < MODERATE * period:
-        return (
-            f"next() takes {wait / period:.1%} of the step, about {queued / wait:.0%} of that "
-            "waiting for a core that other programs have"
-        )
-    others = share_of_others(environment)
-    if wait >= HIGH * period or others < BUSY or _free_cores(environment) >= FREE_CORES:
-        return ""
-    return (
-        f"next() takes {wait / period:.1%} of the step where other programs took {others:.0%} of "
-        "the cores meanwhile: watch it again on a quieter machine"
-    )
-
-
-def _free_cores(environment: Mapping[str, Any]) -> float:
-    """How many cores did nothing meanwhile; infinite where that is not known."""
-    idle, cores = environment.get("idle"), environment.get("cores_of_machine")
-    return math.inf if idle is None or not cores else float(idle) * float(cores)
+    return ""
 
 
 def _all_steps(run: Run) -> str:

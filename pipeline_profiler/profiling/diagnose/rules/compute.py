@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.disturbance import BUSY
 from pipeline_profiler.profiling.diagnose.evidence import Evidence
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import (
@@ -347,7 +346,7 @@ def compute_bound(e: Evidence) -> Diagnosis | None:
     beyond = e.above_null
     if e.stall.high >= NOT_BOUND and (beyond is None or beyond.high >= NOT_BOUND):
         return None
-    if share.value < 0.5 or e.machine.others >= BUSY or e.dear_start:
+    if share.value < 0.5 or e.dear_start:
         return None
     of_all = "" if e.stall.high < NOT_BOUND else "beyond the hand-over that an empty loader costs, "
     places = e.labels.step_places()

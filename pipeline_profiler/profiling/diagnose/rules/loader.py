@@ -7,8 +7,10 @@ source give no finding on the healthy pipelines of the planted-bottleneck benchm
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,21 +24,22 @@ from pipeline_profiler.profiling.diagnose.evidence import (
 )
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
-from pipeline_profiler.profiling.diagnose.stalls import head_of_line_share
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
 
 CROWDED = 0.40  # share of worker time runnable without a core
-FOREIGN = 0.55  # the same, from which other programs are named though the loader alone would fit
+MIN_HAND_OVER = 0.2  # of what one worker needs for a batch
 PICKLED_PART = 0.25  # of the hand-over, from which the batch's weight is its cause
 PIPE_BYTES_PER_MS = 2.5e5  # measured: 25 MB through a worker's pipe take 100 ms
-OTHER_PROGRAMS = "other programs'"
+LOCKED = re.compile(r"\bwith\b[^:]*\block|\.acquire\(|\bflock\(|\blockf\(", re.IGNORECASE)
+LOCKED_SHARE = 0.25  # of the stack samples of loading
 NO_LOCK = "load in worker processes, or by code that releases the lock (numpy, Pillow, OpenCV)"
 ONE_CORE = 1.15  # cores that threads which take turns keep busy at most
 FREE_CORES = (
     "let them run on every core: look for taskset, sched_setaffinity, OMP_PROC_BIND, a quota"
 )
-TRY_PREFETCH = 8
+PREFETCH_FACTORS = (2, 4, 8, 16, 32)
+NEAR_BEST = 1.03  # of the shortest period, within which the smaller setting is advised
 LIGHTER_BATCH = "return tensors (shared memory), not Python objects or views of large arrays"
 
 
@@ -44,32 +47,35 @@ def heavy_transfer(e: Evidence) -> Diagnosis | None:
     """Pickling in the worker, the pipe, and unpickling in the trainer."""
     if not e.workers or not any(case.traced for case in e.cases):
         return None
-    share = e.saving(lambda case: _without_transfer(e, case))
     ms = _late_ms(e)
-    # below a fifth of what one worker delivers, a hand-over hides behind the next fetch
-    if ms < 0.2 * float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6 / e.workers:
+    if not _hands_over_late(e, ms):
         return None
     if _weight_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory"):
-        # where the workers' own demand crowds the cores, a late trainer is a consequence
-        if crowded_by_itself(e):
-            return None
-        # a long hand-over with little pickling in it: nobody took the batch when it was there
-        return Diagnosis(
-            "PIPE029",
-            f"a finished batch reaches the step {ms:.1f} ms late, and little of that is pickling: "
-            "the training process did not get a core, or another thread, there or in the worker, "
-            "held the interpreter lock",
-            share,
-            {"ms_per_batch": ms},
-            "end other programs and threads in the training process, then run again",
-        )
+        return None  # nobody took the batch when it was there: see `late_hand_over`
     return Diagnosis(
         "PIPE005",
         f"handing a batch over costs {ms:.1f} ms: pickling, the pipe, unpickling",
-        share,
+        e.saving_by(partial(_without_transfer, e)),
         {"ms_per_batch": ms},
         LIGHTER_BATCH,
+        relief=partial(_without_transfer, e),
     )
+
+
+def _hands_over_late(e: Evidence, ms: float) -> bool:
+    """Whether a hand-over of `ms` does not hide behind the next fetch."""
+    fetch_ms = float(np.mean([case.fetch.mean() for case in e.cases])) / 1e6
+    return ms >= MIN_HAND_OVER * fetch_ms / e.workers
+
+
+def late_hand_over(e: Evidence) -> float | None:
+    """Return the ms that a finished batch waits where its weight is not the reason, else None."""
+    if not e.workers or not any(case.traced for case in e.cases):
+        return None
+    ms = _late_ms(e)
+    light = _weight_ms(e) < PICKLED_PART * ms and not e.config.get("pin_memory")
+    # where the workers' own demand crowds the cores, a late trainer is a consequence
+    return ms if light and _hands_over_late(e, ms) and not crowded_by_itself(e) else None
 
 
 def _weight_ms(e: Evidence) -> float:
@@ -112,11 +118,11 @@ def _floor(e: Evidence, case: Case) -> float:
     return case.window.main_stage_ns("sampler") + e.null_ns
 
 
-def _without_transfer(e: Evidence, case: Case) -> float:
+def _without_transfer(e: Evidence, case: Case) -> dict[str, Any]:
     late, at_hand = (min(_floor(e, case), cost) for cost in (case.overhead, case.ready))
     # many small objects slow the step too: collections, and caches they have emptied
     loop = _loop_alone(e, case)
-    return case.play(serialise=np.zeros(1), overhead=late, ready=at_hand, loop=loop)
+    return {"serialise": np.zeros(1), "overhead": late, "ready": at_hand, "loop": loop}
 
 
 def _loop_alone(e: Evidence, case: Case) -> Floats:
@@ -126,20 +132,36 @@ def _loop_alone(e: Evidence, case: Case) -> Floats:
 
 
 def shallow_prefetch(e: Evidence) -> Diagnosis | None:
-    """Too few batches in flight to ride out uneven batch costs."""
-    if not e.workers or e.config.get("kind") != "torch" or _prefetch(e) > 1:
+    """Too few batches in flight for bursts of slow batches, by a replay of every larger factor."""
+    if not e.workers or e.config.get("kind") != "torch":
         return None
-    share = measured_or_predicted(
-        e, "prefetch", lambda: e.saving(lambda case: case.play(prefetch=TRY_PREFETCH))
-    )
+    tried = trials_of(e, "prefetch")
+    factor = int(tried[0].run.config["prefetch"]) if tried else _enough_prefetch(e)
+    if factor <= _prefetch(e):
+        return None
+
+    def deeper(case: Case) -> dict[str, int]:
+        return {"prefetch": factor}
+
+    share = measured_or_predicted(e, "prefetch", lambda: e.saving_by(deeper))
     return Diagnosis(
         "PIPE007",
-        f"prefetch_factor={_prefetch(e)} leaves no batch in reserve: uneven batches stall the step",
+        f"prefetch_factor={_prefetch(e)} holds too few batches in reserve for uneven batch times",
         share,
-        {"prefetch_factor": _prefetch(e), "tried": TRY_PREFETCH},
-        f"prefetch_factor={TRY_PREFETCH}",
-        change={"prefetch": TRY_PREFETCH},
+        {"prefetch_factor": _prefetch(e), "tried": factor},
+        f"prefetch_factor={factor}",
+        change={"prefetch": factor},
+        relief=deeper,
     )
+
+
+def _enough_prefetch(e: Evidence) -> int:
+    """Return the smallest factor whose replayed period is within 3% of the best factor's."""
+    case, now = e.cases[0], _prefetch(e)
+    periods = {now: case.replayed}
+    periods |= {n: case.play(prefetch=n) for n in PREFETCH_FACTORS if n > now}
+    best = min(periods.values())
+    return min(n for n, period in periods.items() if period <= NEAR_BEST * best)
 
 
 def _prefetch(e: Evidence) -> int:
@@ -147,12 +169,10 @@ def _prefetch(e: Evidence) -> int:
 
 
 def oversubscribed(e: Evidence) -> Diagnosis | None:
-    """More runnable threads than cores, measured as run-queue delay or as the contention arm."""
-    shares = e.loading_shares()
-    queued, threads = shares.queued, shares.threads
+    """More threads of the pipeline than cores, by run-queue delay or by the step that it slows."""
+    threads, queued = e.loading_shares().threads, _own_queued(e)
     bound, cores = _bound_to_cores(e)
-    own = _short_of_cores(e) or threads > 1.5 or bool(bound)
-    crowded = queued >= (CROWDED if own else FOREIGN)
+    crowded = queued >= CROWDED and (_short_of_cores(e) or threads > 1.5 or bool(bound))
     contention = e.parts.get("contention")
     # contention names the cores where it is sure, and at least half of what there is to explain
     least = 0.5 * max(e.stall.value, 0.01)
@@ -160,8 +180,7 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
         contention = None
     if not (crowded or contention):
         return None
-    own = own or contention is not None
-    crowd, fix = _crowd(e, threads, own)
+    crowd, fix = _crowd(e, threads)
     crowd, fix = (bound, FREE_CORES) if bound else (f"{crowd} share {e.cores} cores", fix)
     where = e.where_loading_goes
     if contention and not crowded and e.cores > 1 and _one_at_a_time(e):
@@ -175,21 +194,14 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
         "PIPE012",
         f"{crowd}: loading waits {queued:.0%} of its time for a core{slows}" + where,
         contention or _queueing(e, cores),
-        {
-            "queued_share": queued,
-            "threads_per_worker": threads,
-            "cores": e.cores,
-            "whose": "the pipeline's" if own else OTHER_PROGRAMS,
-        },
+        {"queued_share": queued, "threads_per_worker": threads, "cores": e.cores},
         fix,
     )
 
 
-def _crowd(e: Evidence, threads: float, own: bool) -> tuple[str, str]:
-    """Who shares the cores, and what to do about it."""
+def _crowd(e: Evidence, threads: float) -> tuple[str, str]:
+    """Return which threads share the cores, and what to do about it."""
     calls = "(torch.set_num_threads(1), cv2.setNumThreads(0))"
-    if not own:
-        return "this and other programs", "end the other programs, or measure on a quieter machine"
     if not e.workers:
         return f"the loader's {threads:.1f} threads and the step", f"one thread {calls}"
     fewer = f"num_workers={max(1, e.cores - 1)} and " if e.workers >= e.cores else ""
@@ -197,14 +209,20 @@ def _crowd(e: Evidence, threads: float, own: bool) -> tuple[str, str]:
     return f"{e.workers} workers{many} and the step", f"{fewer}one thread in each {calls}"
 
 
+def _own_queued(e: Evidence) -> float:
+    """Return the share of loading that waits for a core which the pipeline itself uses."""
+    return e.loading_shares().queued * (1 - e.machine.foreign)
+
+
 def _short_of_cores(e: Evidence) -> bool:
-    """Whether more threads want a core at a time, on average, than there are: workers, trainer."""
+    """Whether threads of the pipeline want more cores at a time, on average, than there are."""
     rows = []
     for case in e.cases:
         step = np.maximum(case.window.whole.spans("loop")["cpu"], 0)
         wanting = float(step.mean()) if len(step) else 0.0
-        if case.traced:  # who runs and who would like to: demand is both
-            wanting += float((case.batches.cpu + np.maximum(case.batches.queued, 0)).mean())
+        if case.traced:  # what runs and what waits behind it
+            queued = np.maximum(case.batches.queued, 0) * (1 - e.machine.foreign)
+            wanting += float((case.batches.cpu + queued).mean())
         rows.append(wanting / case.period)
     # a tenth above the cores, as counters of CPU and queue do not end at the same moment
     return float(np.mean(rows)) > 1.1 * e.cores
@@ -265,35 +283,13 @@ def shared_period(cores: int, case: Case, costs: predict.Costs, **changes: int) 
 
 def crowded_by_itself(e: Evidence) -> bool:
     """Whether the workers' own demand is more than the cores, and they wait for one."""
-    queued = e.loading_shares().queued
-    return bool(e.workers) and queued >= CROWDED and _short_of_cores(e)
+    return bool(e.workers) and _own_queued(e) >= CROWDED and _short_of_cores(e)
 
 
 def _without_queueing(case: Case) -> Floats:
     if not case.traced or len(case.batches.queued) != len(case.fetch):
         return case.fetch
     return np.maximum(case.fetch - np.maximum(case.batches.queued, 0), 0.0)
-
-
-def head_of_line(e: Evidence) -> Diagnosis | None:
-    """A later batch is ready, in-order delivery waits for an earlier one."""
-    if e.workers < 2 or not all(case.in_order for case in e.cases):
-        return None
-    blocked = float(np.mean([head_of_line_share(case.window) for case in e.cases]))
-    # below a quarter, order is the effect of slow batches and not what to change
-    if blocked < 0.25:
-        return None
-    share = measured_or_predicted(
-        e, "in_order", lambda: e.saving(lambda case: case.play(in_order=False))
-    )
-    return Diagnosis(
-        "PIPE010",
-        f"for {blocked:.0%} of the stalled time another batch was ready: in-order delivery blocks",
-        share,
-        {"stalled_with_another_ready": blocked},
-        "in_order=False (check that order does not matter), or more prefetch",
-        change={"in_order": False},
-    )
 
 
 def too_few_workers_at_par(e: Evidence) -> Diagnosis | None:
@@ -316,12 +312,14 @@ def too_few_workers(e: Evidence) -> Diagnosis | None:
 
 
 def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
-    if e.idle_workers:
-        return None  # more of them would have nothing to load either
+    if e.idle_workers or _at_a_lock(e):
+        return None  # more of them would have nothing to load, or wait for the same lock
     tried = trials_of(e, "workers")
     count = int(tried[0].run.config["workers"]) if tried else _enough_workers(e, most)
+    if count <= e.workers:
+        return None
     share = measured_or_predicted(
-        e, "workers", lambda: e.saving(lambda case: _with_workers(case, count, e.cores), True)
+        e, "workers", lambda: e.saving(lambda case: with_workers(e, case, count), True)
     )
     where = "in the training process" if e.workers == 0 else f"in {e.workers} worker(s)"
     left = _waiting_left(e, tried, count)
@@ -334,20 +332,30 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
         {"num_workers": e.workers, "tried": count, "cores": e.cores},
         f"num_workers={count}",
         change={"workers": count},
+        relief=lambda case: {"workers": count},
     )
+
+
+def _at_a_lock(e: Evidence) -> bool:
+    """Whether workers spend much of the loading at a line that takes a lock."""
+    lines = e.labels.loading_lines
+    return e.workers > 1 and sum(v for k, v in lines.items() if LOCKED.search(k)) >= LOCKED_SHARE
 
 
 def _waiting_left(e: Evidence, tried: Sequence[Window], count: int) -> float:
     """The share of the step that waits with so many workers: as tried, else as replayed."""
     if tried:
         return float(np.mean([window.input_wait_ns / window.period_ns for window in tried]))
-    rows = [(_with_workers(case, count, e.cores), case.step_ns) for case in e.cases]
+    rows = [(with_workers(e, case, count), case.step_ns) for case in e.cases]
     return float(np.mean([max(0.0, 1 - loop / period) for period, loop in rows]))
 
 
-def _with_workers(case: Case, count: int, cores: int) -> float:
+def with_workers(e: Evidence, case: Case, count: int) -> float:
+    """Return the period (ns) with so many workers, no shorter than the cores allow."""
     costs = _handed_over(case)
-    return shared_period(cores, case, costs, workers=count, prefetch=max(2, case.prefetch))
+    period = shared_period(e.cores, case, costs, workers=count, prefetch=max(2, case.prefetch))
+    # all threads of the step need cores too, not its main thread alone
+    return max(period, (float(costs.cpu.mean()) + e.step_cpu_ns) / e.cores)
 
 
 def _handed_over(case: Case) -> predict.Costs:
@@ -364,9 +372,9 @@ def _handed_over(case: Case) -> predict.Costs:
 def _enough_workers(e: Evidence, most: int) -> int:
     """The smallest count whose predicted period is within 3 % of what the most would give."""
     case = e.cases[0]
-    periods = {n: _with_workers(case, n, e.cores) for n in range(1, most + 1)}
+    periods = {n: with_workers(e, case, n) for n in range(e.workers + 1, most + 1)}
     best = min(periods.values())
-    return min(n for n, period in periods.items() if period <= 1.03 * best)
+    return min(n for n, period in periods.items() if period <= NEAR_BEST * best)
 
 
 MOST_OF_IT = 0.7  # of the best gain; a cache is always best and rarely what is missing

@@ -49,7 +49,7 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
     if _buffer_fills(e):
         fix = "a smaller shuffle buffer over shuffled files, or shuffle before the costly map"
         said = f"{begins}: the shuffle buffer is filled first"
-        return Diagnosis("PIPE020", said, share, seen, fix)
+        return Diagnosis("PIPE020", said, share, seen, fix, relief=_without_start)
     fix = "keep the iterator over epochs, fill buffers once, import less in the dataset's module"
     change = None
     if e.workers and not persistent:
@@ -64,7 +64,11 @@ def worker_startup(e: Evidence) -> Diagnosis | None:
         said = f"{begins}" + (f", most of it at {place}" if place else " (sampler, first fetch)")
         fix = "make once what is made anew for each epoch: an order, an index, a filled buffer"
         seen |= {"at": place} if place else {}
-    return Diagnosis("PIPE011", said, share, seen, fix, change=change)
+    return Diagnosis("PIPE011", said, share, seen, fix, change=change, relief=_without_start)
+
+
+def _without_start(case: Case) -> dict[str, float]:
+    return {"startup": case.startup - _avoidable_start(case)}
 
 
 def _avoidable_start(case: Case) -> float:
@@ -150,7 +154,7 @@ def straggler_samples(e: Evidence) -> Diagnosis | None:
     """A few samples that cost many times the typical one."""
     if not any(_stragglers(case).any() for case in e.cases):
         return None
-    share = e.saving(lambda case: case.play(fetch=_capped_samples(case)))
+    share = e.saving_by(_capped_samples)
     rows = e.session.probes.slow_samples or slowest_samples([case.window for case in e.cases], 5)
     often = float(np.mean([_stragglers(case).mean() for case in e.cases]))
     keys = ", ".join(str(row.get("path", row["key"])) for row in rows[:3])
@@ -162,6 +166,7 @@ def straggler_samples(e: Evidence) -> Diagnosis | None:
         {"batches_affected": often, "worst_ms": rows[0]["worst_ms"], "slowest": keys},
         "re-encode or leave out these samples (`audit scan` gives their sizes), or deliver out of "
         "order with in_order=False",
+        relief=_capped_samples,
     )
 
 
@@ -191,10 +196,10 @@ def _stragglers(case: Case) -> Flags:
     return hit if hit.mean() <= RARE else none
 
 
-def _capped_samples(case: Case) -> Floats:
+def _capped_samples(case: Case) -> dict[str, Floats]:
     hit = _stragglers(case)
     cut = np.where(hit, np.maximum(case.batches.slow - _typical_sample(case), 0), 0)
-    return np.maximum(case.fetch - cut, 0.0)
+    return {"fetch": np.maximum(case.fetch - cut, 0.0)}
 
 
 def periodic_stall(e: Evidence) -> Diagnosis | None:
@@ -217,18 +222,18 @@ def isolated_stall(e: Evidence) -> Diagnosis | None:
 
 
 def _interrupted(e: Evidence, text: str, every: float) -> Diagnosis:
-    def without(case: Case) -> float:
+    def without(case: Case) -> dict[str, Floats]:
         typical = float(np.median(case.fetch))
-        return case.play(fetch=np.where(_rare_batches(case), typical, case.fetch))
+        return {"fetch": np.where(_rare_batches(case), typical, case.fetch)}
 
-    share = e.saving(without)
     return Diagnosis(
         "PIPE009",
         f"{text} as the others",
-        share,
+        e.saving_by(without),
         {"every_batches": every},
         "look for what happens that often: opening a shard, a cache refill, a checkpoint, a lock "
         "or a log",
+        relief=without,
     )
 
 
@@ -292,15 +297,19 @@ def slow_worker(e: Evidence) -> Diagnosis | None:
     if found is None:
         return None
     worker, own, others = found[0], found[1] / 1e6, found[2] / 1e6
-    share = e.saving(lambda case: case.play(fetch=_evened(case, worker)))
+
+    def evened(case: Case) -> dict[str, Floats]:
+        return {"fetch": _evened(case, worker)}
+
     return Diagnosis(
         "PIPE030",
         f"the batches of worker {worker} take {own:.1f} ms each, those of the others "
         f"{others:.1f} ms: in order, all wait for it",
-        share,
+        e.saving_by(evened),
         {"worker": worker, "ms_per_batch": own, "others_ms_per_batch": others},
         "deal the work evenly: shards of equal cost, several small ones a worker, or an order of "
         "samples that is no multiple of the workers; in_order=False hides it in part",
+        relief=evened,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
 from pipeline_profiler.profiling.diagnose.rules.loader import (
     LIGHTER_BATCH,
+    LOCKED,
     crowded_by_itself,
     relieved,
     shared_period,
@@ -22,7 +25,6 @@ from pipeline_profiler.profiling.diagnose.rules.loader import (
 WORTH_REDUCING = 0.2  # of the decoding
 DOMINANT = 0.50  # share of the loading time from which one stage is "the" stage
 DECODING = 0.25  # from which smaller copies, where they help, help the decoder
-REPEATED_SHARE = 0.3  # of the loading time
 STAGE_CODES = {
     "read": "PIPE001",
     "decode": "PIPE002",
@@ -42,7 +44,6 @@ STAGE_NEXT = {
 }
 PER_SAMPLE = ("read", "decode", "transform", "sample code")
 TEXT = re.compile(r"csv|json|xml|yaml|read_table|read_excel|loadtxt|genfromtxt", re.IGNORECASE)
-LOCKED = re.compile(r"\bwith\b[^:]*\block|\.acquire\(|\bflock\(|\blockf\(", re.IGNORECASE)
 REDUCED = (
     "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
 )
@@ -78,7 +79,7 @@ PARTS_NEXT = "name its parts with `with stage(...)`"
 def dominant_stage(e: Evidence) -> Diagnosis | None:
     """One named stage that is most of the worker's time."""
     name, share = e.top_stage
-    return _stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
+    return describe_stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
 
 
 def smaller_copies(e: Evidence) -> Diagnosis | None:
@@ -86,33 +87,21 @@ def smaller_copies(e: Evidence) -> Diagnosis | None:
     tried, share = e.session.probes.reduced or {}, e.stage_shares.get("decode", 0.0)
     if "copied_ms" not in tried or share < DECODING:
         return None
-    own, saved = _stage(e, "decode", share), _saved_by_copies(e, tried)
+    own, saved = describe_stage(e, "decode", share), _saved_by_copies(e, tried)
     return replace(own, share=saved) if saved.value > own.share.value else None
 
 
 def largest_stage(e: Evidence) -> Diagnosis | None:
     """The stage that costs most, when nothing more specific explains the stall."""
-    return _stage_of_rank(e, 0)
+    name, share = e.top_stage
+    return describe_stage(e, name, share) if name else None
 
 
-def second_stage(e: Evidence) -> Diagnosis | None:
-    """What most of the rest of the loading is: beside the largest stage it is no secret."""
-    return _stage_of_rank(e, 1)
-
-
-def third_stage(e: Evidence) -> Diagnosis | None:
-    """The one after it."""
-    return _stage_of_rank(e, 2)
-
-
-def _stage_of_rank(e: Evidence, rank: int) -> Diagnosis | None:
-    stages = list(e.stage_shares.items())
-    return _stage(e, *stages[rank]) if rank < len(stages) else None
-
-
-def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
+def describe_stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
+    """Return a stage with its time, its line, what it costs the step and what helps."""
     crowded = crowded_by_itself(e)
     share = e.saving(lambda case: _played_without(e, case, (name,), crowded))
+    relief = None if crowded else partial(_relief, e, names=(name,))
     # a stage that samples named is as uncertain as its share of them
     share = share.widened(share.value * e.labels.error(name))
     ms = float(np.mean([case.stages[name].mean() for case in e.cases if name in case.stages])) / 1e6
@@ -136,6 +125,7 @@ def _stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
         share,
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
         ONE_LOCK if contended else REDUCED if tried else fix,
+        relief=relief,
     )
 
 
@@ -248,28 +238,6 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     )
 
 
-def repeated_preprocessing(e: Evidence) -> Diagnosis | None:
-    """Decoding and transforming gives the same bytes every epoch: once would do."""
-    repeatable = e.session.probes.repeatable or {}
-    shares = e.stage_shares
-    # what depends on the sample alone; collate and serialise would remain
-    work = shares.get("decode", 0.0) + shares.get("transform", 0.0)
-    if not repeatable.get("same") or work < REPEATED_SHARE:
-        return None
-    prepared = ("decode", "transform")
-    share = e.saving(lambda case: _played_without(e, case, prepared, False))
-    disk = repeatable["bytes"] * repeatable["samples"] / 1e9
-    return Diagnosis(
-        "PIPE023",
-        f"decode and transform ({work:.0%} of the loading time) give the same bytes every epoch: "
-        f"done once they would take {disk:.2f} GB on disk ({repeatable['samples']} samples of "
-        f"{repeatable['bytes'] / 1e6:.2f} MB)",
-        share,
-        {"gigabytes": disk, "share_of_loading": work},
-        "store the prepared samples once (np.save, a tar of arrays) and read those",
-    )
-
-
 def _without_parts(case: Case, names: tuple[str, ...], part: float = 1.0) -> Floats:
     fetch = case.fetch
     for name in names:
@@ -283,14 +251,23 @@ def _played_without(
     e: Evidence, case: Case, names: tuple[str, ...], crowded: bool, part: float = 1.0
 ) -> float:
     """The period without stages; what waits for the loading, and its crowd, go with their part."""
-    fetch = _without_parts(case, names, part)
-    left = float(fetch.sum() / max(float(case.fetch.sum()), 1.0))
     if not crowded:
-        return case.play(fetch=fetch, **relieved(e, case, left))
+        return case.play(**_relief(e, case, names, part))
+    left = _left(case, _without_parts(case, names, part))
     # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
     costs = uncrowded(e, case)
     less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
     return shared_period(e.cores, case, less)
+
+
+def _relief(e: Evidence, case: Case, names: tuple[str, ...], part: float = 1.0) -> dict[str, Any]:
+    """Return the replay inputs without `part` of these stages."""
+    fetch = _without_parts(case, names, part)
+    return {"fetch": fetch} | relieved(e, case, _left(case, fetch))
+
+
+def _left(case: Case, fetch: Floats) -> float:
+    return float(fetch.sum() / max(float(case.fetch.sum()), 1.0))
 
 
 def _mostly(e: Evidence) -> tuple[float, str]:
