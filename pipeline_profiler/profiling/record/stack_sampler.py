@@ -86,7 +86,7 @@ def _is_user(frame: FrameType) -> bool:
 
 
 def describe(frame: FrameType | None) -> str:
-    """'stage|file:line function: source < caller ...', cut where the loader's machinery begins."""
+    """Return 'stage|file:line function: source < caller:line ...', up to the code that drives it."""
     names: list[str] = []
     place = line = within = ""
     callers: list[str] = []
@@ -106,7 +106,7 @@ def describe(frame: FrameType | None) -> str:
             line = line if len(line) <= LINE_SHOWN else f"{line[: LINE_SHOWN - 3]}..."
             place = f"{file.rsplit('/', 1)[-1]}:{f.f_lineno} {f.f_code.co_qualname}: {line}"
         elif place and _is_user(f) and len(callers) < CALLERS:
-            callers.append(f.f_code.co_qualname)
+            callers.append(f"{f.f_code.co_qualname}:{f.f_lineno}")
     # compiled code has no frame: the line that called it names it
     stage = within or stage_of(names) or stage_of(_CALLED.findall(line))
     return f"{stage}|{' < '.join([place, *callers])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 
 import numpy as np
@@ -51,6 +52,7 @@ _PREPARING_LINE = re.compile(
     r"\b(augment\w*|transforms?|tokenizer|tokenize|collate_fn|preprocess\w*|decode\w*)\("
     r"|\bcv2\.|\bImage(Ops|Enhance|Filter|Draw)?\.|\bnp\.(flip\w*|rot90|pad)\("
 )
+_FORWARD = re.compile(r"\.backward\(|\bforward\b|\w*(model|net)\w*\(", re.IGNORECASE)
 SIDE_WORK = {
     "side": ("side work", "do it every N steps, or in a thread; log tensors without reading them"),
     "preparing": (
@@ -223,8 +225,36 @@ def _named_side_work(e: Evidence) -> Diagnosis | None:
 
 def _step_place(e: Evidence, of: str) -> tuple[str, float]:
     """The step's most sampled place of a kind (see `_kind`), and that kind's share of it."""
-    hits = {place: share for place, share in e.labels.step_places().items() if _kind(place) == of}
+    places = e.labels.step_places()
+    begins = _forward_lines(places)
+    hits = {place: share for place, share in places.items() if kind_in_step(place, begins) == of}
     return max(hits, key=lambda place: hits[place], default=""), sum(hits.values())
+
+
+def _forward_lines(places: Iterable[str]) -> dict[str, int]:
+    """Return the first line of each outermost function that runs or differentiates the model."""
+    begins: dict[str, int] = {}
+    for place in places:
+        if _FORWARD.search(place):
+            function, line = _outermost(place)
+            begins[function] = min(line, begins.get(function, line))
+    return begins
+
+
+def _outermost(place: str) -> tuple[str, int]:
+    """Return function and line of the outermost frame of a place; line 0 where it has none."""
+    innermost, *callers = place.split(" < ")
+    at, _, function = innermost.partition(": ")[0].partition(" ")
+    name, _, line = callers[-1].rpartition(":") if callers else (function, "", at.rpartition(":")[2])
+    return name, int(line) if line.isdigit() else 0
+
+
+def kind_in_step(place: str, begins: Mapping[str, int]) -> str:
+    """Return the kind of a place; what follows the forward pass of its function prepares no data."""
+    kind = _kind(place)
+    function, line = _outermost(place)
+    after = line > begins.get(function, line)
+    return "side" if kind == "preparing" and after else kind
 
 
 def _kind(place: str) -> str:
@@ -235,7 +265,7 @@ def _kind(place: str) -> str:
         return "sync"
     if _SIDE_LINE.search(line):
         return "side"
-    names = [head.rpartition(" ")[2], *callers]
+    names = [head.rpartition(" ")[2], *(caller.partition(":")[0] for caller in callers)]
     functions = [_function(name) for name in names]
     # what a model does to its input is training, whatever its functions are called
     in_model = "forward" in functions

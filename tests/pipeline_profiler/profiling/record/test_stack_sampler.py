@@ -56,6 +56,16 @@ def test_lines_tell_waiting_from_side_work(place: str, kind: str) -> None:
     assert compute._kind(place) == kind
 
 
+def test_what_follows_the_forward_pass_prepares_no_data() -> None:
+    metric = "train.py:31 score: n = cv2.connectedComponents(mask) < Step.__call__:14"
+    augment = "train.py:24 flip: x = cv2.flip(x, 1) < Step.__call__:9"
+    begins = compute._forward_lines([metric, augment, "train.py:11 Step.__call__: y = model(x)"])
+    assert begins == {"Step.__call__": 11}
+    assert compute.kind_in_step(metric, begins) == "side"
+    assert compute.kind_in_step(augment, begins) == "preparing"
+    assert compute.kind_in_step(metric, {}) == "preparing"  # no model was seen
+
+
 def decode_everything(step: Callable[[int], None]) -> None:
     """Its name would give the step's time to decoding."""
     drive(Bench(lambda: [1], step), [1], Recorder(arm=Arm.STACKS), 1)
