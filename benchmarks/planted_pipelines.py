@@ -290,7 +290,7 @@ def periodic_stall(planted: bool) -> Any:
     return torch_loader(Costs(), workers=1, collate_fn=collate), sleepy()
 
 
-@plant("PIPE010")
+@plant("PIPE009", "PIPE007")
 def head_of_line(planted: bool) -> Any:
     costs = Costs(slow_batch=(10, 30.0))
     return torch_loader(costs, workers=3, in_order=planted), sleepy()

@@ -43,6 +43,7 @@ NAMES = {
     "PIPE030": "slow-worker",
     "PIPE031": "slow-first-use",
     "PIPE032": "idle-worker",
+    "PIPE033": "other-programs",
 }
 
 

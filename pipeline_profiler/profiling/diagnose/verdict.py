@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.contention import Contention, measure_contention
+from pipeline_profiler.profiling.diagnose.contention import Contention, measure_contention, other_programs
 from pipeline_profiler.profiling.diagnose.evidence import (
     Evidence,
     gather,
@@ -107,6 +107,7 @@ class Verdict(StrEnum):
 # from the most to the least specific; order decides between sufficient causes only
 INPUT_RULES: tuple[Rule, ...] = (
     loader.intervention,
+    other_programs,
     rare.worker_startup,
     rare.collector_pauses,
     rare.slow_sampler,

@@ -41,26 +41,17 @@ def test_a_prediction_for_workers_has_the_hand_over_in_it() -> None:
     assert "PIPE006" not in codes(dear)
 
 
-def test_waiting_for_a_core_that_others_have_is_no_accusation() -> None:
-    crowded = judged(watched_loop(4, 36, queued_ms=3.5))
-    assert (crowded["verdict"], crowded["causes"]) == (Verdict.INCONCLUSIVE, [])
-    assert "for a core that other programs have" in crowded["sentence"]
-    assert judged(watched_loop(4, 36, queued_ms=1.0))["verdict"] == Verdict.MODERATE
+def test_waiting_for_a_core_that_others_have_is_their_cause() -> None:
+    session = watched_loop(4, 36, queued_ms=3.5)
+    session.environment |= {"others_cpu": 0.5, "steal": 0.1}
+    crowded = judged(session)
+    assert (crowded["verdict"], codes(crowded)[0]) == (Verdict.MODERATE, "PIPE033")
+    assert crowded["contention"]["share"] == pytest.approx(0.1 - 0.5 / 36.5, abs=0.001)
+    assert crowded["contention_sentence"].startswith("Of that, other programs cost about 9 points")
+    assert "on this machine now" in crowded["sentence"]
+    quiet = watched_loop(4, 36, queued_ms=3.5)
+    assert judged(quiet)["contention"] is None  # nobody else wanted a core
     assert judged(watched_loop(0.4, 40))["verdict"] == Verdict.NOT_BOUND
-
-
-def test_a_moderate_wait_on_a_crowded_machine_accuses_nobody() -> None:
-    crowd = {"cores_of_machine": 4, "others_cpu": 0.4, "steal": 0.1, "idle": 0.3}
-
-    def verdict(wait_ms: float, **change: float) -> str:
-        session = watched_loop(wait_ms, 36)
-        session.environment |= crowd | change
-        return str(judged(session)["verdict"])
-
-    assert verdict(4) == Verdict.INCONCLUSIVE
-    assert verdict(4, cores_of_machine=64) == Verdict.MODERATE  # 19 cores did nothing
-    assert verdict(4, others_cpu=0.05, steal=0.0) == Verdict.MODERATE
-    assert verdict(30) == Verdict.HIGH
 
 
 @pytest.mark.parametrize(
