@@ -23,9 +23,11 @@ from pipeline_profiler.profiling.diagnose.intervals import (
 )
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.session import MAIN
+from pipeline_profiler.profiling.record.stages import THREAD
 
 SLOWED = 0.5  # of a thread's CPU time: what sharing a core's units, caches and memory costs at most
 TOUCH_NS = 1.0  # a byte that the loader has made, until it is in the trainer's caches: 1 GB/s
+IDLE = 0.05  # of a window: CPU time of a thread that is not the step's
 HELPED = 0.02  # of the period: CPU of other threads, from which a step has threads of its own
 SURE = 1.6  # 99.5 % quantile of t over that of 97.5 %, for few repeats: what a bound must exceed
 ASSUMED_NOISE = 0.005  # of a run's mean period, which the spread inside it does not show
@@ -67,13 +69,13 @@ def paired_blocks(
     resident: Mapping[int, Window], warm: Mapping[int, Window], batch_bytes: float
 ) -> list[Block]:
     """Blocks that have both arms, with the reach of the loader where the machine was metered."""
-    rows = []
-    for number in sorted(resident.keys() & warm.keys()):
+    rows, numbers = [], sorted(resident.keys() & warm.keys())
+    reach = loader_reach_ns([(warm[number], resident[number]) for number in numbers], batch_bytes)
+    for number in numbers:
         w, d = warm[number], resident[number]
         # of a device's step, what its events leave: the host's is over when all is launched
         loop = w.device_ns or float(w.steps.loop.mean())
         noise = math.hypot(_relative_error(w), _relative_error(d))
-        reach = loader_reach_ns(w, d, batch_bytes)
         rows.append(Block(w.epoch_period_ns, loop, d.epoch_period_ns, reach, noise))
     return rows
 
@@ -87,23 +89,45 @@ def _relative_error(window: Window) -> float:
     return math.hypot(spread, ASSUMED_NOISE)
 
 
-def loader_reach_ns(warm: Window, resident: Window, batch_bytes: float) -> float:
-    """What the loader can have cost a step at most; infinite where the machine was not metered."""
+def loader_reach_ns(pairs: Sequence[tuple[Window, Window]], batch_bytes: float) -> float:
+    """Return what the loader can have cost a step at most (ns); infinite where it was not metered.
+
+    pairs: warm and resident window of each block; medians over the blocks.
+    """
     metered = ("own_cpu_ns", "main_cpu_ns", "children_cpu_ns", "main_queued_ns")
-    if not all(name in window.run.totals for window in (warm, resident) for name in metered):
+    windows = [window for pair in pairs for window in pair]
+    if not pairs or not all(name in w.run.totals for w in windows for name in metered):
         return math.inf
-    beside = [_beside_main(window) for window in (warm, resident)]
-    in_process = max(0.0, beside[0][0] - beside[1][0])
-    used = in_process + max(0.0, beside[0][1] - beside[1][1])
+    in_process = float(np.median([_threads_of_loader(*pair) for pair in pairs]))
+    rows = [(*_beside_main(warm), *_beside_main(resident)) for warm, resident in pairs]
+    _, children, own_alone, children_alone = np.median(rows, axis=0).tolist()
+    used = in_process + max(0.0, children - children_alone)
     touched = TOUCH_NS * batch_bytes
-    # the trainer's own thread: what it waited for a core in the step, and what slowed it there
+    queued, on_cpu = np.median([_step_delays(warm) for warm, _ in pairs], axis=0).tolist()
+    helped = own_alone > HELPED * float(np.median([d.period_ns for _, d in pairs]))
+    slowed = SLOWED * min(on_cpu, used) + min(touched, on_cpu)
+    return min(used + touched, queued + slowed + (used if helped else in_process))
+
+
+def _step_delays(warm: Window) -> tuple[float, float]:
+    """Nanoseconds a step that the trainer's thread waits for a core in the step, and is on CPU."""
     rows = warm.spans("wait")
     in_next = float(np.maximum(rows["queued"], 0).sum()) / max(1, len(warm))
     queued = max(0.0, warm.run.totals["main_queued_ns"] / max(1, len(warm)) - in_next)
     on_cpu = float(np.maximum(warm.spans("loop", MAIN)["cpu"], 0).sum()) / max(1, len(warm))
-    helped = beside[1][0] > HELPED * resident.period_ns
-    slowed = SLOWED * min(on_cpu, used) + min(touched, on_cpu)
-    return min(used + touched, queued + slowed + (used if helped else in_process))
+    return queued, on_cpu
+
+
+def _threads_of_loader(warm: Window, resident: Window) -> float:
+    """Return the CPU nanoseconds a step of threads that are idle beside preloaded batches.
+
+    Threads of the step are busy beside both: how much CPU they use differs by chance.
+    """
+    if "own_queued_ns" not in warm.run.totals:  # a session without figures of threads
+        return max(0.0, _beside_main(warm)[0] - _beside_main(resident)[0])
+    alone, window_ns = resident.run.totals, resident.run.totals.get("window_ns", 0)
+    busy = {k: ns for k, ns in warm.run.totals.items() if k.startswith(THREAD)}
+    return sum(ns for k, ns in busy.items() if alone.get(k, 0) <= IDLE * window_ns) / len(warm)
 
 
 def _beside_main(window: Window) -> tuple[float, float]:

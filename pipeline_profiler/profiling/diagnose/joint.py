@@ -77,6 +77,6 @@ def _relieved_period(e: Evidence, reliefs: Sequence[Relief], case: Case) -> floa
 def _merged(name: str, known: Any, value: Any, case: Case) -> Any:
     if known is None:
         return value
-    if name == "fetch":  # each removes its part of what the other leaves
-        return known * value / np.maximum(case.fetch, 1.0)
+    if name == "fetch":  # each removes a part of its own
+        return np.maximum(known + value - case.fetch, 0.0)
     return max(known, value) if name in ("workers", "prefetch") else np.minimum(known, value)

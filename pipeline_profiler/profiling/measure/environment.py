@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.record.stage_hooks import network_mounts
-from pipeline_profiler.profiling.record.stages import Counters
+from pipeline_profiler.profiling.record.stages import THREAD, Counters
 from preflight.cores import usable_cores
 
 LEAK_BYTES, LEAK_WINDOWS = 16_384, 3  # a step, and windows in a row, from which memory grows
@@ -62,22 +62,28 @@ def _pressure(field: str) -> float:
     return float(line.split(f"{field}=")[1].split()[0])
 
 
+MIN_THREAD = 0.01  # of the window: CPU time of a thread that is counted by itself
+
+
 class Meter:
     """Totals of the machine over a run, in ns, beside its steps.
 
-    CPU time of this process, its main thread and its children; run-queue time of the main thread;
-    cores taken by other programs and the host; Linux PSI; bytes and page faults from the block
+    CPU time of this process, its threads and its children; their time in the run queue; cores taken by other programs and the host; Linux PSI; bytes and page faults from the block
     device; growth of this process; cores of its workers. Unknown values are absent.
     """
 
     def __init__(self) -> None:
         self._counters = Counters()
+        self._threads = _threads_cpu_ns()
         self._before = self._read()
 
     def taken(self) -> dict[str, int]:
         """What was taken since the meter was made."""
         after = self._read()
         taken = {k: after[k] - self._before[k] for k in after.keys() & self._before.keys()}
+        threads, least = _threads_cpu_ns(), MIN_THREAD * taken["window_ns"]
+        used = {name: ns - self._threads.get(name, 0) for name, ns in threads.items()}
+        taken |= {name: ns for name, ns in used.items() if ns >= least}
         if "busy_ns" in taken:
             own = taken["own_cpu_ns"] + taken["children_cpu_ns"]
             taken["others_ns"] = max(0, taken.pop("busy_ns") - own)
@@ -188,6 +194,13 @@ def _queued_ns(pattern: str) -> int:
     """Return the nanoseconds that the threads of these schedstat files waited for a core."""
     fields = (_read(Path(found)).split() for found in glob.glob(pattern))
     return sum(int(row[1]) for row in fields if len(row) > 1)
+
+
+def _threads_cpu_ns() -> dict[str, int]:
+    """Return the CPU time of each thread of this process but its main thread."""
+    found = {path.parent.name: path for path in Path("/proc/self/task").glob("*/schedstat")}
+    found.pop(str(os.getpid()), None)
+    return {f"{THREAD}{name}": _scheduled_ns(path) for name, path in found.items()}
 
 
 def packages() -> dict[str, str]:

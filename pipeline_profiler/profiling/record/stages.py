@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Clock = Callable[[], int]
+THREAD = "thread_cpu_ns:"  # and a native id: key of the CPU time of a thread in a run's totals
 READINGS = 5  # of a clock, before anything is decided by it
 _LOCAL = threading.local()
 

@@ -94,18 +94,18 @@ def metered(step: float, **totals: int) -> Window:
 def test_a_loader_reaches_no_further_than_its_cpu_time() -> None:
     """Ten steps of 2 ms on a core: 1 ms of workers slows them by half of it at most."""
     quiet = metered(20.0)
-    assert loader_reach_ns(quiet, quiet, 0) == 0
-    assert loader_reach_ns(metered(20.0, children_cpu_ns=10), quiet, 0) == pytest.approx(0.5 * MS)
+    assert loader_reach_ns([(quiet, quiet)], 0) == 0
+    assert loader_reach_ns([(metered(20.0, children_cpu_ns=10), quiet)], 0) == pytest.approx(0.5 * MS)
     # more than the step's own time on a core counts only where the step waited for one
     crowd = metered(20.0, children_cpu_ns=200, main_queued_ns=30)
-    assert loader_reach_ns(crowd, quiet, 0) == pytest.approx((3 + 1) * MS)
+    assert loader_reach_ns([(crowd, quiet)], 0) == pytest.approx((3 + 1) * MS)
     # a step with threads of its own may lose all that the loader used
     threads = metered(20.0, own_cpu_ns=50)
     used = metered(20.0, own_cpu_ns=50, children_cpu_ns=200)
-    assert loader_reach_ns(used, threads, 0) == pytest.approx(20 * MS)
+    assert loader_reach_ns([(used, threads)], 0) == pytest.approx(20 * MS)
     # memory that the loader has made is read by the step, in the time it is on a core
-    assert loader_reach_ns(quiet, quiet, 1e6) == pytest.approx(1 * MS)
-    assert loader_reach_ns(Window.of(Run(arm=Arm.WARM)), quiet, 0) == math.inf
+    assert loader_reach_ns([(quiet, quiet)], 1e6) == pytest.approx(1 * MS)
+    assert loader_reach_ns([(Window.of(Run(arm=Arm.WARM)), quiet)], 0) == math.inf
 
 
 def test_the_verdict_does_not_ignore_the_stopwatch() -> None:
