@@ -16,7 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.contention import Contention, measure_contention, other_programs
+from pipeline_profiler.profiling.diagnose.contention import (
+    Contention,
+    measure_contention,
+    other_programs,
+)
+from pipeline_profiler.profiling.diagnose.disturbance import DISTURBED
 from pipeline_profiler.profiling.diagnose.evidence import (
     Evidence,
     gather,
@@ -24,7 +29,6 @@ from pipeline_profiler.profiling.diagnose.evidence import (
     measured_share,
     trials_of,
 )
-from pipeline_profiler.profiling.diagnose.disturbance import DISTURBED
 from pipeline_profiler.profiling.diagnose.finding import NOT_BOUND, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, Interval, repeats_to_settle
 from pipeline_profiler.profiling.diagnose.joint import Together, replay_together

@@ -68,8 +68,9 @@ MIN_THREAD = 0.01  # of the window: CPU time of a thread that is counted by itse
 class Meter:
     """Totals of the machine over a run, in ns, beside its steps.
 
-    CPU time of this process, its threads and its children; their time in the run queue; cores taken by other programs and the host; Linux PSI; bytes and page faults from the block
-    device; growth of this process; cores of its workers. Unknown values are absent.
+    CPU time of this process, its threads and its children; their time in the run queue; cores
+    taken by other programs and the host; Linux PSI; bytes and page faults from the block device;
+    growth of this process; cores of its workers. Unknown values are absent.
     """
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ def _is_user(frame: FrameType) -> bool:
 
 
 def describe(frame: FrameType | None) -> str:
-    """Return 'stage|file:line function: source < caller:line ...', up to the code that drives it."""
+    """Return 'stage|file:line function: source < caller:line ...', up to what drives it."""
     names: list[str] = []
     place = line = within = ""
     callers: list[str] = []

@@ -6,8 +6,6 @@ device's wait). No verdict if the wait lies inside a compiled step or in another
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np

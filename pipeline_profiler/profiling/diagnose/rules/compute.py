@@ -245,12 +245,14 @@ def _outermost(place: str) -> tuple[str, int]:
     """Return function and line of the outermost frame of a place; line 0 where it has none."""
     innermost, *callers = place.split(" < ")
     at, _, function = innermost.partition(": ")[0].partition(" ")
-    name, _, line = callers[-1].rpartition(":") if callers else (function, "", at.rpartition(":")[2])
+    name, _, line = (
+        callers[-1].rpartition(":") if callers else (function, "", at.rpartition(":")[2])
+    )
     return name, int(line) if line.isdigit() else 0
 
 
 def kind_in_step(place: str, begins: Mapping[str, int]) -> str:
-    """Return the kind of a place; what follows the forward pass of its function prepares no data."""
+    """Return the kind of a place; after the forward pass of its function nothing is prepared."""
     kind = _kind(place)
     function, line = _outermost(place)
     after = line > begins.get(function, line)

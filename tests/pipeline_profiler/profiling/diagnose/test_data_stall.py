@@ -23,6 +23,7 @@ from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
+from pipeline_profiler.profiling.record.stages import THREAD
 from tests.pipeline_profiler.fakes import MS, made_run, made_session, schedule
 
 METERED = {"own_cpu_ns": 0, "main_cpu_ns": 0, "children_cpu_ns": 0, "main_queued_ns": 0}
@@ -95,7 +96,9 @@ def test_a_loader_reaches_no_further_than_its_cpu_time() -> None:
     """Ten steps of 2 ms on a core: 1 ms of workers slows them by half of it at most."""
     quiet = metered(20.0)
     assert loader_reach_ns([(quiet, quiet)], 0) == 0
-    assert loader_reach_ns([(metered(20.0, children_cpu_ns=10), quiet)], 0) == pytest.approx(0.5 * MS)
+    assert loader_reach_ns([(metered(20.0, children_cpu_ns=10), quiet)], 0) == pytest.approx(
+        0.5 * MS
+    )
     # more than the step's own time on a core counts only where the step waited for one
     crowd = metered(20.0, children_cpu_ns=200, main_queued_ns=30)
     assert loader_reach_ns([(crowd, quiet)], 0) == pytest.approx((3 + 1) * MS)
@@ -106,6 +109,19 @@ def test_a_loader_reaches_no_further_than_its_cpu_time() -> None:
     # memory that the loader has made is read by the step, in the time it is on a core
     assert loader_reach_ns([(quiet, quiet)], 1e6) == pytest.approx(1 * MS)
     assert loader_reach_ns([(Window.of(Run(arm=Arm.WARM)), quiet)], 0) == math.inf
+
+
+def test_only_threads_that_idle_beside_preloaded_batches_are_the_loaders() -> None:
+    """The step's own thread uses 18 ms beside one and 5 ms beside the other: by chance."""
+    step_thread, loader_thread = f"{THREAD}7", f"{THREAD}8"
+    alone = metered(20.0, own_queued_ns=0, own_cpu_ns=105, **{step_thread: 50})
+    warm = metered(20.0, own_queued_ns=0, own_cpu_ns=280, **{step_thread: 180})
+    assert loader_reach_ns([(warm, alone)], 0) == 0
+    with_loader = metered(20.0, own_queued_ns=0, **{step_thread: 180, loader_thread: 20})
+    assert loader_reach_ns([(with_loader, alone)], 0) == pytest.approx(2 * MS)
+    # one block in which others disturbed the step decides nothing
+    disturbed = metered(20.0, own_queued_ns=0, children_cpu_ns=90, main_queued_ns=99)
+    assert loader_reach_ns([(warm, alone), (warm, alone), (disturbed, alone)], 0) == 0
 
 
 def test_the_verdict_does_not_ignore_the_stopwatch() -> None:
