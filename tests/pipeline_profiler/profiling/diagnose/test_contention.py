@@ -30,6 +30,7 @@ def serial_session(wait: float, queued: float, step_queued: float, others: float
         run.totals |= {
             "window_ns": window, "cores_ns": 2 * window, "others_ns": round(2 * others * window),
             "own_cpu_ns": round(STEPS * (step - waiting) * MS), "children_cpu_ns": 0,
+            "main_cpu_ns": round(STEPS * (step - waiting) * MS),
             "own_queued_ns": round(STEPS * waiting * MS),
         }  # fmt: skip
     return session
@@ -47,20 +48,25 @@ def test_a_wait_for_cores_is_the_part_of_other_programs() -> None:
     assert found.stall.value == pytest.approx(10 / 30, abs=0.01)
     assert results["contention"]["share"] == pytest.approx(10 / 30 - 2 / 22, abs=0.01)
     assert results["contention_sentence"].startswith("Of that, other programs cost about 24 points")
+    assert results["stall_alone"]["share"] == pytest.approx(2 / 22, abs=0.01)
     assert found.causes[0].code == "PIPE033"
 
 
-def test_a_step_that_waits_for_cores_as_much_hides_nothing_and_adds_nothing() -> None:
-    found, results = judged(wait=10.0, queued=5.0, step_queued=10.0, others=0.5)
-    assert results["contention"]["share"] == pytest.approx(0.0, abs=0.01)
-    assert results["contention_sentence"] == ""
-    assert found.causes[0].code != "PIPE033"
+def test_a_step_that_waits_for_cores_hides_a_part_of_the_stall() -> None:
+    """5 of 10 ms of loading and 10 of 20 ms of the step wait for a core: a third, as measured."""
+    _, results = judged(wait=10.0, queued=5.0, step_queued=10.0, others=0.5)
+    assert results["contention"]["share"] == pytest.approx(10 / 30 - 5 / 25, abs=0.01)
+    assert results["stall_alone"]["share"] == pytest.approx(5 / 15, abs=0.01)
+    assert "Without other programs it would be about 33% (95% CI " in results["contention_sentence"]
 
 
-def test_a_longer_step_hides_waiting() -> None:
-    _, results = judged(wait=10.0, queued=0.0, step_queued=10.0, others=0.5)
-    assert results["contention"]["share"] == pytest.approx(10 / 30 - 10 / 20, abs=0.01)
-    assert results["contention_sentence"].startswith("Other programs hide about 17 points")
+def test_threads_of_the_step_leave_the_stall_without_other_programs_unknown() -> None:
+    session = serial_session(wait=10.0, queued=5.0, step_queued=10.0, others=0.5)
+    for run in session.runs:
+        run.totals["main_cpu_ns"] //= 2
+    results = diagnose_session(session).as_results()
+    assert results["stall_alone"] is None
+    assert results["contention"]["share"] == pytest.approx(10 / 30 - 5 / 25, abs=0.01)
 
 
 def test_without_other_programs_there_is_no_such_part() -> None:
