@@ -16,6 +16,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#9
 WIDTH, ROW, LABEL, FIGURES = 720, 24, 170, 90  # px: a chart, a row, its label, its value
 SMALL, TALL, HEAD, FOOT = 200, 90, 18, 18  # px: a histogram, its bars, its title, its labels
 CELL = 9  # px of a map
+LETTER = 6.5  # px of a legend, wide
 AXIS = 'stroke="currentColor" stroke-opacity="0.4"'
 
 
@@ -121,9 +122,13 @@ def stacked_bars(title: str, rows: Sequence[tuple[str, Mapping[str, float]]], un
     foot = len(rows) * ROW + 8
     if len(names) < 2:
         return figure(foot, title, shapes)
+    at = float(LABEL)
     for i, name in enumerate(names):
-        at = LABEL + i * 130
+        width = 40 + LETTER * len(name)
+        if at + width > WIDTH and at > LABEL:
+            at, foot = float(LABEL), foot + 18
         shapes += [bar(at, foot, 12, 12, i, name), text(at + 18, foot + 10, name)]
+        at += width
     return figure(foot + 20, title, shapes)
 
 
