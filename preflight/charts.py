@@ -16,7 +16,6 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#9
 WIDTH, ROW, LABEL, FIGURES = 720, 24, 170, 90  # px: a chart, a row, its label, its value
 SMALL, TALL, HEAD, FOOT = 200, 90, 18, 18  # px: a histogram, its bars, its title, its labels
 CELL = 9  # px of a map
-LETTER = 6.5  # px of a legend, wide
 AXIS = 'stroke="currentColor" stroke-opacity="0.4"'
 
 
@@ -124,7 +123,7 @@ def stacked_bars(title: str, rows: Sequence[tuple[str, Mapping[str, float]]], un
         return figure(foot, title, shapes)
     at = float(LABEL)
     for i, name in enumerate(names):
-        width = 40 + LETTER * len(name)
+        width = 40 + 6.5 * len(name)  # px: the square and its margins, and each letter
         if at + width > WIDTH and at > LABEL:
             at, foot = float(LABEL), foot + 18
         shapes += [bar(at, foot, 12, 12, i, name), text(at + 18, foot + 10, name)]

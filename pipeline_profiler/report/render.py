@@ -103,6 +103,7 @@ def _page(sections: Sequence[Section]) -> str:
     def with_commands(cell: str) -> Markup:
         # a plain text: `re` would join pieces of markup, and that escapes them once more
         text = str(escape(escape_controls(cell)))
+        text = re.sub(r"(?<=\d) (?=ms\b)", "\N{NO-BREAK SPACE}", text)
         return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", text))
 
     lines = [[with_commands(line) for line in s.lines] for s in sections]

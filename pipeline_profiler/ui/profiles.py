@@ -290,10 +290,10 @@ def _compared_with() -> None:
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
     if heading:
         st.header(found.title)
+    write_text("\n".join(found.lines))
     if chart := found.chart():
         draw_markup(str(chart), f"chart of {found.title}")
     if rows and max((len(cell) for row in found.rows for cell in row), default=0) > LONG_CELL:
         write_table(found.head, found.rows)
     elif found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
-    write_text("\n".join(found.lines))

@@ -79,7 +79,7 @@ def choose_of_link(label: str, name: str, options: Sequence[str]) -> str:
 
 def write_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table whose cells are sentences, which fold."""
-    style = "text-align:left;vertical-align:top;padding:4px 16px 4px 0;overflow-wrap:anywhere"
+    style = "text-align:left;vertical-align:top;padding:4px 16px 4px 0;overflow-wrap:break-word"
     lines = [
         "".join(f'<{tag} style="{style}">{escape(escape_controls(cell))}</{tag}>' for cell in row)
         for tag, row in [("th", head), *(("td", row) for row in rows)]
