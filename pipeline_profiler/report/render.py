@@ -28,11 +28,11 @@ from pipeline_profiler.profiling.watching.ranks import (
 from pipeline_profiler.report import trace
 from pipeline_profiler.report.section import Section, name_files_once, share_text
 from pipeline_profiler.report.sections import (
-    asides,
     deciding_condition,
     headline,
     report_sections,
     script_sections,
+    speed_up,
     split_causes,
     sweep_points,
     tuning_trials,
@@ -217,7 +217,7 @@ def to_screen(session: Session, width: int = 96) -> str:
     lines = [*fit_text(first, "", width, max(shortest, SCREEN_LINES - len(lines))), *lines]
     names = ", ".join(str(cause["name"]) for cause in unsure)
     extra = [
-        *map(folded, asides(session)),
+        folded(*speed_up(session)),
         folded(unexplained(session), indent="  "),
         folded(f"not shown to cost time: {names}" if unsure else "", indent="  "),
         parts_line(results.get("phases") or {}, session),

@@ -147,19 +147,19 @@ def warnings(session: Session) -> list[str]:
     return [*lines, *_cut_off(session.results), *_unfit_build(session)]
 
 
-def asides(session: Session) -> list[str]:
-    """Return what a perfect loader would gain, and why the measurement ended early."""
+def speed_up(session: Session) -> list[str]:
+    """Return what a perfect loader would gain."""
     arms, stall = session.results.get("arms") or {}, session.results.get("stall") or {}
     measured = arms.get(Arm.RESIDENT) and arms.get(Arm.WARM) and stall.get("share") is not None
     gain = measured and not tells_nothing(stall)
-    lines = [f"A perfect loader would make it {_faster(stall)}."] if gain else []
-    return lines + [note for note in session.notes if note.startswith("Stopped after ")]
+    return [f"A perfect loader would make it {_faster(stall)}."] if gain else []
 
 
 def verdict(session: Session, windows: Windows) -> Section:
     """The verdict, what a perfect loader would buy, and what speaks against believing either."""
-    lines = (*headline(session, windows), *warnings(session), *asides(session))
-    return Section("Verdict", lines)
+    lines = [*headline(session, windows), *warnings(session), *speed_up(session)]
+    lines += [note for note in session.notes if note.startswith("Stopped after ")]
+    return Section("Verdict", tuple(lines))
 
 
 def step_parts(session: Session) -> dict[str, float]:

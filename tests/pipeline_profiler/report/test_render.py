@@ -360,3 +360,13 @@ def test_no_warning_of_numpy_comes_from_a_report(session: Session) -> None:
     assert "from nan (light) to nan (dark)" in render.to_text(empty)
     render.to_html(empty)
     to_screen(empty)
+
+
+def test_the_legend_of_a_bar_stays_inside_the_chart() -> None:
+    parts = {f"a part with a long name {i}": 1.0 for i in range(6)}
+    svg = str(charts.stacked_bars("Step", [("", parts)], "ms"))
+    height = float(re.findall(r'viewBox="0 0 \d+ (\d+)"', svg)[0])
+    places = [tuple(map(float, place)) for place in re.findall(r'<text x="(.+?)" y="(.+?)"', svg)]
+    assert len(set(places)) == len(places) > len(parts)
+    assert max(x for x, _ in places) < charts.WIDTH
+    assert max(y for _, y in places) < height
