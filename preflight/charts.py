@@ -121,9 +121,13 @@ def stacked_bars(title: str, rows: Sequence[tuple[str, Mapping[str, float]]], un
     foot = len(rows) * ROW + 8
     if len(names) < 2:
         return figure(foot, title, shapes)
+    at = float(LABEL)
     for i, name in enumerate(names):
-        at = LABEL + i * 130
+        width = 40 + 6.5 * len(name)  # px: the square and its margins, and each letter
+        if at + width > WIDTH and at > LABEL:
+            at, foot = float(LABEL), foot + 18
         shapes += [bar(at, foot, 12, 12, i, name), text(at + 18, foot + 10, name)]
+        at += width
     return figure(foot + 20, title, shapes)
 
 

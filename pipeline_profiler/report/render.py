@@ -12,10 +12,10 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
 from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.profiling.watching.ranks import (
@@ -26,21 +26,23 @@ from pipeline_profiler.profiling.watching.ranks import (
     ranks_sentence,
 )
 from pipeline_profiler.report import trace
-from pipeline_profiler.report.section import Section, share_text
+from pipeline_profiler.report.section import Section, name_files_once, share_text
 from pipeline_profiler.report.sections import (
-    busy_machine,
+    deciding_condition,
+    headline,
     report_sections,
     script_sections,
+    speed_up,
     split_causes,
     sweep_points,
     tuning_trials,
     unexplained,
-    verdict,
+    warnings,
 )
 from preflight.pages import render_page
 from preflight.terminal import escape_controls
 
-TEXT_WIDTH = 96
+TEXT_WIDTH, MIN_FOLD = 96, 32  # columns: a page, and its last column where the text is folded
 
 
 def to_text(session: Session) -> str:
@@ -56,10 +58,14 @@ def section_text(s: Section) -> str:
         out += [line for row in s.rows for line in _block(s.head, row)]
     elif s.rows:
         cells = [s.head, *s.rows]
-        widths = [min(60, max(len(row[i]) for row in cells)) for i in range(len(s.head))]
-        out += [
-            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells
-        ]
+        widths = [min(60, max(len(row[i]) for row in cells)) for i in range(len(s.head) - 1)]
+        left = sum(widths) + 2 * len(widths)
+        for *row, last in cells:
+            head = "".join(f"{c.ljust(w)}  " for c, w in zip(row, widths, strict=True))
+            if TEXT_WIDTH - left < MIN_FOLD:
+                out += [head.rstrip(), *_folded(last, "    ", TEXT_WIDTH, hanging="")]
+            else:
+                out += _folded(f"{head}{last}", "", TEXT_WIDTH, hanging=" " * left) or [""]
     return "\n".join(out) + "\n"
 
 
@@ -76,8 +82,8 @@ def _block(head: tuple[str, ...], row: tuple[str, ...]) -> list[str]:
 def to_markdown(session: Session) -> str:
     """GitHub-flavoured Markdown."""
     out = []
-    for s in report_sections(session):
-        out += [f"## {s.title}", "", *(f"{line}  " for line in s.lines), ""]
+    for number, s in enumerate(report_sections(session)):
+        out += [f"{'##' if number else '#'} {s.title}", "", *(f"{line}  " for line in s.lines), ""]
         if s.rows:
             out.append("| " + " | ".join(s.head) + " |")
             out.append("|" + " --- |" * len(s.head))
@@ -97,15 +103,17 @@ def _page(sections: Sequence[Section]) -> str:
     def with_commands(cell: str) -> Markup:
         # a plain text: `re` would join pieces of markup, and that escapes them once more
         text = str(escape(escape_controls(cell)))
+        text = re.sub(r"(?<=\d) (?=ms\b)", "\N{NO-BREAK SPACE}", text)
         return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", text))
 
+    lines = [[with_commands(line) for line in s.lines] for s in sections]
     rows = [[[with_commands(cell) for cell in row] for row in s.rows] for s in sections]
     return render_page(
         "pipeline_profiler/report/page.html",
         escape_controls,
-        title="Pipeline profile",
+        title=sections[0].title,
         generator="pipeline-profiler",
-        sections=list(zip(sections, rows, strict=True)),
+        sections=list(zip(sections, lines, rows, strict=True)),
     )
 
 
@@ -117,7 +125,8 @@ def render_ranks(sessions: Sequence[Session]) -> str:
     parts = [(str(row.rank), _rank_parts(row)) for row in joined.rows]
     chart = partial(stacked_bars, "Mean step of each rank", parts, "ms")
     rows = tuple(map(rank_cells, joined.rows))
-    return _page([Section("Verdict", (ranks_sentence(joined),), RANK_HEAD, rows, chart)])
+    section = Section("Verdict", (ranks_sentence(joined),), RANK_HEAD, rows, chart)
+    return _page([Section("Pipeline profile"), section])
 
 
 def _rank_parts(row: RankRow) -> dict[str, float]:
@@ -168,8 +177,8 @@ def make_report(session: Session, path: str) -> bytes:
     return escape_controls(FORMATS[Path(path).suffix](session)).encode()
 
 
-# The end of a measurement: verdict, throughput, two causes with what to do. `run` and `watch` end
-# with it; everything else is `pipeline-profiler report`. Source text stays in the report.
+# The end of a measurement: verdict, throughput, slowest line, two causes with what to do. `run` and
+# `watch` end with it; everything else is `pipeline-profiler report`.
 
 SHOWN = 2
 SCREEN_LINES = 12  # two more name the file and the next command
@@ -179,38 +188,53 @@ CLAUSE_END = re.compile(r"[;,:] | \(")
 
 
 def to_screen(session: Session, width: int = 96) -> str:
-    """Return the verdict, the first causes and what to do about each, in SCREEN_LINES lines.
+    """Return the verdict, the slowest line, the first causes and their fix, in SCREEN_LINES lines.
 
     Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
     """
+
+    def folded(*texts: str, indent: str = "") -> list[str]:
+        return [line for text in texts for line in _folded(text, indent, width)]
+
+    results = session.results
     if script := script_sections(session):
         table = section_text(script[0]).splitlines()[2:]
-        lines = [*_folded(str(session.results["sentence"]), "", width), *table]
-        return "\n".join([*lines, *chain(*(_folded(t, "", width) for t in script[1].lines))]) + "\n"
-    shown, unsure = split_causes(session.results.get("causes") or [])
-    busy = busy_machine(session)
-    first, *others = [line for line in verdict(session).lines if line not in busy]
-    lines = [line for text in others for line in _folded(text, "", width)]
-    for number, cause in enumerate(shown[:SHOWN], 1):
-        share = f", {share_text(cause)} of the step" if cause.get("share") is not None else ""
-        text = f"{number}. {cause['code']} {cause['name']}{share}: {_without_source(cause)}"
-        lines += fit_text(text, "  ", width, CAUSE_LINES)
-        lines += fit_text(f"-> {cause['next']}", "    ", width, NEXT_LINES)
-    lines = [*fit_text(first, "", width, max(SENTENCE_LINES, SCREEN_LINES - len(lines))), *lines]
-    also = [f"{cause['name']} {share_text(cause)}" for cause in shown[SHOWN:]]
+        lines = [*folded(str(results["sentence"])), *table, *folded(*script[1].lines)]
+        return "\n".join(lines) + "\n"
+    shown, unsure = split_causes(results.get("causes") or [])
+    first, *others = [*headline(session, Windows(session)), *warnings(session)]
+    loading, together = (
+        name_files_once((results.get(name) or {}).get("sentence") or "")
+        for name in ("loading", "together")
+    )
+    lines, last = folded(deciding_condition(session), *others, loading), folded(together)
+    shortest = len(fit_text(first, "", width, SENTENCE_LINES))
+    room = SCREEN_LINES - shortest - len(lines) - len(last)
+    causes = shown[: min(SHOWN, max(1, room // (1 + NEXT_LINES)))]
+    for number, cause in enumerate(causes, 1):
+        lines += _cause_lines(number, cause, width, room // len(causes) - NEXT_LINES)
+    lines += last
+    lines = [*fit_text(first, "", width, max(shortest, SCREEN_LINES - len(lines))), *lines]
     names = ", ".join(str(cause["name"]) for cause in unsure)
     extra = [
-        _folded(unexplained(session), "  ", width),
-        [line for text in busy for line in _folded(text, "", width)],
-        _folded(f"not shown to cost time: {names}", "  ", width) if unsure else [],
-        parts_line(session.results.get("phases") or {}, session),
-        _folded(f"also: {', '.join(also)}", "  ", width) if also else [],
+        folded(*speed_up(session)),
+        folded(unexplained(session), indent="  "),
+        folded(f"not shown to cost time: {names}" if unsure else "", indent="  "),
+        parts_line(results.get("phases") or {}, session),
     ]
     for more in extra:
         lines += more if len(lines) + len(more) <= SCREEN_LINES else []
     answers = (sweep_points(session), tuning_trials(session))
     tables = [section_text(section) for section in answers if section is not None]
     return "\n".join([*lines, *(f"\n{table}" for table in tables)]).rstrip() + "\n"
+
+
+def _cause_lines(number: int, cause: Mapping[str, Any], width: int, limit: int) -> list[str]:
+    """Return a cause with its share in about `limit` lines, and what to do about it."""
+    share = f", {share_text(cause)} of the step" if cause.get("share") is not None else ""
+    text = f"{number}. {cause['code']} {cause['name']}{share}: {_without_source(cause)}"
+    fix = fit_text(f"-> {name_files_once(cause['next'])}", "    ", width, NEXT_LINES)
+    return [*fit_text(name_files_once(text), "  ", width, max(1, min(limit, CAUSE_LINES))), *fix]
 
 
 def fit_text(text: str, indent: str, width: int, limit: int) -> list[str]:

@@ -5,9 +5,12 @@ Figures carry their unit; what was not measured is "n/a", never 0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+FILE_LINE = re.compile(r"([^\s`'\"(<]+\.\w+):(\d+)\b")  # `loader.py:61`
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ def tells_nothing(share: Mapping[str, Any]) -> bool:
 
 
 def share_text(share: Mapping[str, Any]) -> str:
-    """'12.3 % (10.1 to 14.2)' from a share with its interval."""
+    """'12.3% (95% CI 10.1 to 14.8)' from a share with its interval, which ends at 100%."""
     value, low, high = share.get("share"), share.get("low"), share.get("high")
     if value is None:
         return "n/a"
@@ -37,7 +40,19 @@ def share_text(share: Mapping[str, Any]) -> str:
         return "inconclusive: the repeats differ too much"
     if low is None or high is None:
         return f"{value:.1%} (interval unknown)"
-    return f"{value:.1%} ({low:.1%} to {high:.1%})"
+    return f"{value:.1%} (95% CI {100 * low:.1f} to {100 * min(high, 1.0):.1f})"
+
+
+def name_files_once(sentence: str) -> str:
+    """Return a sentence in which 'loader.py:70' after 'loader.py:61' is 'line 70'."""
+    seen: set[str] = set()
+
+    def name(found: re.Match[str]) -> str:
+        first = found[1] not in seen
+        seen.add(found[1])
+        return found[0] if first else f"line {found[2]}"
+
+    return FILE_LINE.sub(name, sentence)
 
 
 def in_ms(ns: float) -> str:

@@ -25,11 +25,16 @@ from pipeline_profiler.profiling.record.plan import SlowSample
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.report.precision import precision_sections
-from pipeline_profiler.report.section import Section, in_ms, share_text, tells_nothing
+from pipeline_profiler.report.section import (
+    Section,
+    in_ms,
+    name_files_once,
+    share_text,
+    tells_nothing,
+)
 from preflight import charts
 
 WORDS = {
-    "AU": "accelerator utilisation: the share of the time in which the step computes",
     "HOL": "head of line: a batch that is ready waits for an earlier one that is late",
     "configuration": "a measured setting of loader and step, such as preloaded batches",
     "shadow": "the step on batches in memory while the real loader runs beside it",
@@ -51,20 +56,21 @@ IMAGE_SIZES = """
 SHOWN_FRAMES = 5
 SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS = 2000, 10, 5
 NAMED_STALLS = 0.1  # share of the stalled time from which samples are blamed for it
-BUSY = 0.9  # load a core before the run, from which the report says so
 
 
 def report_sections(session: Session) -> list[Section]:
-    """Every section that the session has something to say in."""
+    """Return the title and every section that the session has results for."""
     windows = Windows(session)
     all_sections = [
-        verdict(session),
+        profile_title(session),
+        verdict(session, windows),
+        step_bar(session),
         *precision_sections(session),
         *script_sections(session),
         _causes(session),
+        loading(session),
         arm_periods(session, windows),
         waiting(session, windows),
-        loading_stages(windows),
         operations(session),
         interventions(session),
         stall_causes(windows),
@@ -97,28 +103,107 @@ def script_sections(session: Session) -> list[Section]:
     ]
 
 
-def verdict(session: Session) -> Section:
-    """The verdict, what a perfect loader would buy, and what speaks against believing either."""
-    results = session.results
-    stall = results.get("stall") or {}
-    if tells_nothing(stall):
-        lines = [UNTOLD]
-    else:
-        lines = [str(results.get("sentence") or results.get("verdict") or NO_VERDICT)]
-    lines += [rates["sentence"]] if (rates := results.get("throughput")) else []
-    lines += [note for note in session.notes if note.startswith("Stopped after ")]
-    lines += failed_rules(session)
+def profile_title(session: Session) -> Section:
+    """Return what was profiled, by which command, when and where."""
+    env = session.environment
+    command, torch = (env[k] if isinstance(env.get(k), dict) else {} for k in ("command", "torch"))
+    loader, step = command.get("loader"), command.get("step")
+    words = ["pipeline-profiler run", loader, step and f"--step {step}", command.get("options")]
+    cores = env.get("cores") and f"{env['cores']} cores"
+    gpu = str(torch.get("device", "cpu")).replace("cpu", "")
+    machine = filter(None, [env.get("cpu_model") or env.get("system"), cores, gpu])
+    facts = {
+        "step": step,
+        "command": loader and f"`{' '.join(map(str, filter(None, words)))}`",
+        "recorded": session.created.replace("T", " ").replace("Z", " UTC"),
+        "machine": ", ".join(map(str, machine)),
+    }
+    lines = tuple(f"{name}: {fact}" for name, fact in facts.items() if fact)
+    return Section(f"Pipeline profile of {loader}" if loader else "Pipeline profile", lines)
+
+
+def headline(session: Session, windows: Windows) -> list[str]:
+    """Return the verdict's sentences, the throughput, and the GPU starvation where there is one."""
+    results, timed = session.results, shown(windows)
+    first = results.get("sentence") or results.get("verdict") or NO_VERDICT
+    lines = [
+        UNTOLD if tells_nothing(results.get("stall") or {}) else str(first),
+        results.get("epoch_sentence"),
+        results.get("contention_sentence"),
+        (results.get("throughput") or {}).get("sentence"),
+    ]
+    if timed is not None and timed.tells_of_device:
+        lines.append(f"GPU starvation {share_text(timed.starvation.as_dict())} of the time.")
+    return [line for line in lines if line]
+
+
+def warnings(session: Session) -> list[str]:
+    """Return what is missing in this session, or makes its figures doubtful."""
+    lines = failed_rules(session)
     if session.partial:
         lines.append(
             "This session is partial: the run ended before all configurations were measured."
         )
-    lines += _cut_off(results)
-    arms = results.get("arms") or {}
+    return [*lines, *_cut_off(session.results), *_unfit_build(session)]
+
+
+def speed_up(session: Session) -> list[str]:
+    """Return what a perfect loader would gain."""
+    arms, stall = session.results.get("arms") or {}, session.results.get("stall") or {}
     measured = arms.get(Arm.RESIDENT) and arms.get(Arm.WARM) and stall.get("share") is not None
-    if measured and not tells_nothing(stall):
-        lines.append(f"A perfect loader would make it {_faster(stall)}.")
-    lines += [*busy_machine(session), *_unfit_build(session)]
+    gain = measured and not tells_nothing(stall)
+    return [f"A perfect loader would make it {_faster(stall)}."] if gain else []
+
+
+def verdict(session: Session, windows: Windows) -> Section:
+    """The verdict, what a perfect loader would buy, and what speaks against believing either."""
+    lines = [*headline(session, windows), *warnings(session), *speed_up(session)]
+    lines += [note for note in session.notes if note.startswith("Stopped after ")]
     return Section("Verdict", tuple(lines))
+
+
+def step_parts(session: Session) -> dict[str, float]:
+    """Return the milliseconds of each part of a step; they add up to its period. {}: unknown."""
+    results = session.results
+    arms, stall = results.get("arms") or {}, results.get("stall") or {}
+    if not arms.get(Arm.WARM) or stall.get("share") is None or tells_nothing(stall):
+        return {}
+    period, device, host = (
+        (arms.get(arm) or {}).get("period_ms", 0.0) for arm in (Arm.WARM, Arm.RESIDENT, Arm.HOST)
+    )
+    null, other_programs, remaining = (
+        ((results.get(name) or {}).get("share") or 0.0) * period
+        for name in ("stall_with_null", "contention", "together")
+    )
+    rest = min(max(stall["share"], 0.0), 1.0) * period
+    null = min(max(0.0, null - rest), period - rest)
+    parts = {"compute": period - rest - null, "hand-over of an empty loader": null}
+    claims = {
+        "copy to the device": host - device if device and host else 0.0,
+        "contention by other programs": other_programs,
+    }
+    claims |= {
+        f"wait: {cause['name']}": cause["share"] * period
+        for cause in split_causes(results.get("causes") or [])[0]
+        if cause.get("about", "input") == "input" and cause["share"] is not None
+    }
+    for name, claim in claims.items():
+        # causes overlap: each gets what the parts before it leave
+        room = rest - max(0.0, remaining) * name.startswith("wait")
+        parts[name] = max(0.0, min(claim, room))
+        rest -= parts[name]
+    return {name: ms for name, ms in (parts | {"wait, unexplained": rest}).items() if ms > 0}
+
+
+def step_bar(session: Session) -> Section | None:
+    """Return the parts of a step, as a bar and as a table."""
+    parts = step_parts(session)
+    if not parts:
+        return None
+    period = sum(parts.values())
+    rows = tuple((name, f"{ms:.2f} ms", f"{ms / period:.1%}") for name, ms in parts.items())
+    chart = partial(charts.stacked_bars, f"One step of {period:.2f} ms", [("", parts)], "ms")
+    return Section("Step", (), ("part", "time", "share"), rows, chart)
 
 
 def _cut_off(results: Mapping[str, Any]) -> list[str]:
@@ -142,17 +227,6 @@ def failed_rules(session: Session) -> list[str]:
     ]
 
 
-def busy_machine(session: Session) -> list[str]:
-    """Return a sentence where other programs used the machine before the run."""
-    load, cores = session.environment.get("load"), session.environment.get("cores")
-    if not load or not cores or load < BUSY * cores:
-        return []
-    return [
-        f"The machine was busy before the run (load {load:.1f} on {cores} cores): stalls may be "
-        "other programs', and intervals are wide; measure on a quiet machine."
-    ]
-
-
 def _unfit_build(session: Session) -> list[str]:
     """The framework has no code for this GPU: its figures are those of a fallback, or none."""
     torch = session.environment.get("torch")
@@ -160,25 +234,15 @@ def _unfit_build(session: Session) -> list[str]:
     return [f"Careful: {problem}"] if problem else []
 
 
-def _utilisation(session: Session, windows: Windows) -> list[str]:
-    """Accelerator utilisation (AU), or why it is no figure here."""
+def _utilisation(session: Session) -> str:
+    """Return the accelerator utilisation, or why it is no figure here."""
     arms = session.results.get("arms") or {}
-    if not arms.get(Arm.RESIDENT) or not arms.get(Arm.WARM):
-        return []
-    ideal, real = arms[Arm.RESIDENT]["period_ms"], arms[Arm.WARM]["period_ms"]
-    null = [float(np.mean(w.steps.wait)) / 1e6 for w in windows.arm(Arm.NULL)]
-    if null and ideal < NULL_FACTOR * null[0]:
-        au_null = ideal / (ideal + null[0])
-        return [
-            f"Accelerator utilisation (AU) is not measured: the step ({ideal:.3f} ms) is shorter "
-            f"than {NULL_FACTOR} times an empty loader's next() ({null[0]:.3f} ms). It reaches "
-            f"{ideal / real / au_null:.1%} of what an empty loader would allow."
-        ]
-    marks = ", ".join(f"{mark:.0%}" for mark in REFERENCE_AU)
-    return [
-        f"Accelerator utilisation (AU): {ideal / real:.1%}; MLPerf Storage asks for {marks}, "
-        "by workload."
-    ]
+    ideal, real = arms.get(Arm.RESIDENT), arms.get(Arm.WARM)
+    if not ideal or not real:
+        return "n/a"
+    if session.results.get("null_ms"):  # set where the step is too short
+        return f"inconclusive (step below {NULL_FACTOR} times an empty next())"
+    return f"{ideal['period_ms'] / real['period_ms']:.1%}"
 
 
 def _faster(stall: Mapping[str, float | None]) -> str:
@@ -188,9 +252,10 @@ def _faster(stall: Mapping[str, float | None]) -> str:
         for share in (stall["share"], stall.get("low"), stall.get("high"))
     )
     text = f"{value:.2f} times as fast" if value else "many times as fast"
-    if low is None and high is None:
-        return f"{text} (interval unknown)"
-    return f"{text} (95%: {f'{low:.2f}' if low else '?'} to {f'{high:.2f}' if high else 'any'})"
+    if low and high:
+        return f"{text} (95% CI {low:.2f} to {high:.2f})"
+    ends = [f"at least {low:.2f} times" if low else "", f"at most {high:.2f} times" if high else ""]
+    return f"{text} ({''.join(f'95% CI: {end}' for end in ends if end) or 'interval unknown'})"
 
 
 def _causes(session: Session) -> Section | None:
@@ -199,14 +264,21 @@ def _causes(session: Session) -> Section | None:
     if not causes:
         return None
     rows = tuple(
-        (str(i + 1), c["code"], c["name"], share_text(c), c["cause"], c["next"])
+        (
+            str(i + 1),
+            c["code"],
+            c["name"],
+            share_text(c),
+            name_files_once(c["cause"]),
+            name_files_once(c["next"]),
+        )
         for i, c in enumerate(causes)
     )
     chart = partial(
         charts.intervals,
         "Share of the step each cause is worth, with 95% CI",
         [
-            (c["name"], 100 * c["share"], 100 * c["low"], 100 * c["high"])
+            (c["name"], 100 * c["share"], 100 * c["low"], 100 * min(c["high"], 1.0))
             for c in causes
             if None not in (c["share"], c["low"], c["high"])
         ],
@@ -221,6 +293,8 @@ def _causes(session: Session) -> Section | None:
         lines.append(
             f"The last {len(unsure)} are not shown to cost time: the interval reaches zero."
         )
+    if together := session.results.get("together"):
+        lines.append(name_files_once(together["sentence"]))
     head = ("#", "code", "name", "of the step", "cause", "next")
     return Section("Causes", tuple(lines), head, rows, chart, wide=True)
 
@@ -247,16 +321,28 @@ def unexplained(session: Session) -> str:
 
 def _conditions(session: Session) -> Section:
     env, plan = session.environment, session.plan
-    lines = [f"plan: {reason.sentence}" for reason in plan.reasons]
-    lines += [f"{k.replace('_', ' ')}: {_shown(k, v)}" for k, v in env.items()]
+    found = [(c["name"], c["text"]) for c in session.results.get("conditions") or []]
+    found += [("plan", reason.sentence) for reason in plan.reasons]
+    found += [(k.replace("_", " "), _shown(k, v)) for k, v in env.items() if k != "command"]
     runs = session.arm(Arm.WARM) or session.arm(Arm.PILOT)
-    if runs:
-        lines.append(f"loader: {_shown('loader', runs[0].config)}")
+    found += [("loader", _shown("loader", runs[0].config))] if runs else []
     notes = [note for run in session.runs for note in run.notes]
-    lines += [f"note: {note}" for note in dict.fromkeys([*session.notes, *notes])]
+    found += [("note", note) for note in dict.fromkeys([*session.notes, *notes])]
     if recorded := session.results.get("recorded"):
-        lines.append(f"verdict when it was recorded: {recorded}")
-    return Section("Conditions", tuple(lines))
+        found.append(("verdict when it was recorded", recorded))
+    # a line end inside a text would end its row
+    rows = tuple((name, " ".join(text.split())) for name, text in found)
+    return Section("Conditions", (), ("condition", "value"), rows)
+
+
+def deciding_condition(session: Session) -> str:
+    """Return the condition that leaves the verdict inconclusive; '' with another verdict."""
+    conditions = session.results.get("conditions") or []
+    if session.results.get("verdict") != Verdict.INCONCLUSIVE or not conditions:
+        return ""
+    # without a mark the last: what more repeats would take
+    decides = next((c for c in conditions if c.get("decides")), conditions[-1])
+    return str(decides["text"])
 
 
 def _shown(name: str, value: Any) -> str:
@@ -287,7 +373,7 @@ def arm_periods(session: Session, windows: Windows) -> Section | None:
         for name, row in periods.items()
     )
     parts = session.results.get("parts") or {}
-    lines = _utilisation(session, windows)
+    lines = []
     if parts:
         lines.append("Parts of the data stall, as shares of the step of the last configuration:")
     lines += [f"  {name}: {share_text(share)}" for name, share in parts.items()]
@@ -330,23 +416,11 @@ def shown(windows: Windows) -> Window | None:
 
 
 def waiting(session: Session, windows: Windows) -> Section | None:
-    """How long a step waits, when batches are ready, and how an epoch begins."""
+    """Return every number of waiting with its meaning, and how the wait goes on by step."""
     timed = shown(windows)
     if timed is None:
         return None
-    ready = readiness(timed)
-    first = ", ".join(in_ms(ns) for ns in timed.first_batch_ns[:SHOWN_EPOCHS]) or "n/a"
-    lines = [
-        f"input wait {in_ms(timed.input_wait_ns)} a step of {in_ms(timed.period_ns)} "
-        "(mean, first repeat)",
-        f"data readiness {'n/a' if ready is None else f'{ready:.1%}'} (share of the time with a "
-        "batch deliverable; near 100% is healthy)",
-        f"time to first batch {first} (by epoch)",
-    ]
-    if (spawn := timed.first_fetch_ns) is not None:
-        lines.append(f"  of the first, {in_ms(spawn)} until a worker began to load")
-    lines += _on_device(session, timed)
-    lines += parts_line(session.results.get("phases") or {}, session)
+    lines = parts_line(session.results.get("phases") or {}, session)
     low, high = timed.clock_error_ns
     if (low, high) != (0, 0):
         offset = "one clock" if low <= 0 <= high else "CLOCKS DISAGREE"
@@ -356,52 +430,61 @@ def waiting(session: Session, windows: Windows) -> Section | None:
         )
     if not timed.steady:
         lines.append("not steady: the step period drifts or its halves differ; give more steps")
-    chart = partial(
-        charts.curve,
-        "Wait inside next(), by step",
-        [(float(i), float(w) / 1e6) for i, w in enumerate(timed.steps.wait[:SHOWN_STEPS])],
-        "step",
-        "ms",
-    )
-    return Section("Waiting", tuple(lines), chart=chart)
+    waits = [(float(i), float(w) / 1e6) for i, w in enumerate(timed.steps.wait[:SHOWN_STEPS])]
+    chart = partial(charts.curve, "Wait inside next(), by step", waits, "step", "ms")
+    rows = tuple(_waiting_rows(session, timed))
+    return Section("Waiting", tuple(lines), ("number", "value", "meaning"), rows, chart)
 
 
-def _on_device(session: Session, timed: Window) -> list[str]:
-    probed = session.probes
-    if not probed.on_device:
-        return [
-            "device rows (starvation by events, copy, utilisation): not measured, no GPU was used"
-        ]
-    use = probed.utilisation_symptom
-    share = f"{timed.starvation.value:.1%}" if timed.tells_of_device else "n/a"
-    lines = [f"device idle for data (events): {share}"]
-    shown = "n/a" if use is None else f"{use:.0%}"
-    return [*lines, f"utilisation {shown} (some kernel ran: a symptom, not a cause)"]
+def _waiting_rows(session: Session, timed: Window) -> list[tuple[str, str, str]]:
+    """Return the numbers of waiting, each with its value and its meaning."""
+    ready, use = readiness(timed), session.probes.utilisation_symptom
+    rows = [
+        ("data stall", share_text(session.results.get("stall") or {}),
+         "share of the step time spent waiting for data: the number of the verdict"),
+        ("input wait", f"{in_ms(timed.input_wait_ns)} of {in_ms(timed.period_ns)}",
+         "time of a step inside next() and iter(): the mean of the first repeat"),
+        ("accelerator utilisation (AU)", _utilisation(session),
+         "step time with preloaded batches / with the loader; MLPerf Storage requires "
+         f"{' or '.join(f'{mark:.0%}' for mark in REFERENCE_AU)}, by workload"),
+        ("data readiness", "n/a" if ready is None else f"{ready:.1%}",
+         "share of the time in which a batch is ready; near 100% is healthy"),
+        ("time to first batch",
+         ", ".join(in_ms(ns) for ns in timed.first_batch_ns[:SHOWN_EPOCHS]) or "n/a",
+         "from iter() to the first batch, by epoch"),
+    ]  # fmt: skip
+    if timed.tells_of_device or session.probes.on_device:
+        share = share_text(timed.starvation.as_dict()) if timed.tells_of_device else "n/a"
+        rows[2:2] = [
+            ("GPU starvation", share, "share of the time in which the GPU waits for data (events)"),
+            ("GPU utilisation", "n/a" if use is None else f"{use:.0%}",
+             "share of the time in which a kernel runs: a symptom, not a cause"),
+        ]  # fmt: skip
+    if (spawn := timed.first_fetch_ns) is not None:
+        rows.append(("worker start", in_ms(spawn), "from the first iter() until a worker loads"))
+    return rows
 
 
-def loading_stages(windows: Windows) -> Section | None:
-    """What loading a batch consists of."""
-    timed = shown(windows)
-    if timed is None or not timed.stage_table:
+def loading(session: Session) -> Section | None:
+    """Return the stages of loading a batch: time, line of code and advice."""
+    found = session.results.get("loading")
+    if not found:
         return None
-    table, shares = timed.stage_table, timed.loading_shares
-    line = (
-        f"loading time: {shares.cpu:.0%} on CPU, {shares.queued:.0%} waiting "
-        f"for a core, {shares.blocked:.0%} blocked (I/O, locks, sleep)"
-    )
     rows = tuple(
         (
-            r.stage,
-            f"{r.ms:.2f} ms",
-            "n/a" if r.cpu_ms is None else f"{r.cpu_ms:.2f} ms",
-            f"{r.share:.1%}",
+            row["stage"],
+            "n/a" if row["ms"] is None else f"{row['ms']:.1f} ms",
+            "n/a" if row["share"] is None else f"{row['share']:.0%}",
+            row["how"],
+            f"{row['at']} {row['code']}".strip(),
+            name_files_once(row["advice"]),
         )
-        for r in table
+        for row in found["rows"]
     )
-    chart = partial(
-        charts.bars, "Loading time a batch by stage", [(r.stage, r.ms) for r in table], "ms"
-    )
-    return Section("Stages", (line,), ("stage", "a batch", "on CPU", "share"), rows, chart)
+    drawn = [(row["stage"], row["ms"]) for row in found["rows"] if row["ms"] is not None]
+    chart = partial(charts.bars, "Loading time a batch by stage", drawn, "ms") if drawn else str
+    head = ("stage", "a batch", "share", "where", "line", "advice")
+    return Section("Loading a batch", (name_files_once(found["sentence"]),), head, rows, chart)
 
 
 def stall_causes(windows: Windows) -> Section | None:
@@ -480,9 +563,9 @@ def predictions(session: Session) -> Section | None:
     values = np.array(kept["values"], float)  # (steps, examples)
     said = f"{values.shape[1]} examples of the first batch, {len(steps)} times in {steps[-1]} steps"
     if labels is None:
-        lines = [f"{said}: the mean output of each, from {np.nanmin(values):.4g} (light) to "
-                 f"{np.nanmax(values):.4g} (dark)."]  # fmt: skip
-        low, high = np.nanmin(values), np.nanmax(values)
+        finite = values[np.isfinite(values)]
+        low, high = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
+        lines = [f"{said}: the mean output of each, from {low:.4g} (light) to {high:.4g} (dark)."]
         shades, right = (values - low) / ((high - low) or 1.0), np.ones(values.shape, bool)
     else:
         right = np.array(kept["guesses"]) == labels

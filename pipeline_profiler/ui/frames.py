@@ -20,15 +20,6 @@ from pipeline_profiler.report.sections import shown
 
 MOST_POINTS = 2000
 OTHER_STEP = 1.5  # fold; the same step on one machine repeats within some percent
-COMPUTE = "compute"
-# How a part is called on the page, and in a session.
-STEP_PARTS = {
-    COMPUTE: "",
-    "copy to the device": "copy",
-    "contention": "contention",
-    "waiting for the loader": "preparation",
-    "waiting for cold files": "fetch",
-}
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
 
@@ -70,46 +61,6 @@ def other_step(a: Session, b: Session) -> str:
         f"The step without its loader takes {means[0]:,.1f} ms in A and {means[1]:,.1f} ms in B: "
         "another model, batch size or machine. What follows compares the two, and says nothing of "
         "the loaders; record both with the same step."
-    )
-
-
-def stall_text(session: Session) -> str:
-    """Return the share of the step spent waiting for data, with its interval; "" if unknown."""
-    stall = session.results.get("stall") or {}
-    ends = [stall.get(name) for name in ("share", "low", "high")]
-    if not all(isinstance(end, int | float) and np.isfinite(end) for end in ends):
-        return ""
-    share, low, high = ends
-    return f"{share:.1%} of the step is stall ({low:.1%} to {high:.1%})"
-
-
-def next_text(session: Session) -> str:
-    """Return what to do next: the advice of the first cause; "" where none is named."""
-    causes: list[dict[str, Any]] = session.results.get("causes") or []
-    first = next(iter(causes), {})
-    return f"Next: {first['next']}" if first.get("next") else ""
-
-
-def step_parts(session: Session) -> pl.DataFrame:
-    """Return `part, share, low, high, start, end, end_low, end_high` of a step, in shares of 1."""
-    parts = session.results.get("parts") or {}
-    measured = [(name, key, parts[key]) for name, key in STEP_PARTS.items() if key in parts]
-    rows: list[tuple[str, float, float | None, float | None]] = [
-        (name, max(float(part["share"]), 0.0), part.get("low"), part.get("high"))
-        for name, _, part in measured
-    ]
-    schema = {"part": pl.String, **dict.fromkeys(("share", "low", "high"), pl.Float64)}
-    added = pl.DataFrame(rows, schema=schema, orient="row")
-    if added.is_empty():
-        return added
-    rest = pl.DataFrame([(COMPUTE, max(1.0 - float(added["share"].sum()), 0.0), None, None)],
-                        schema=schema, orient="row")  # fmt: skip
-    end = pl.col("share").cum_sum()
-    return pl.concat([rest, added]).with_columns(
-        start=end - pl.col("share"),
-        end=end,
-        end_low=end - pl.col("share") + pl.col("low"),
-        end_high=end - pl.col("share") + pl.col("high"),
     )
 
 

@@ -6,14 +6,12 @@ Sections are those of the report. Texts of a session are shown as text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from pathlib import Path
 
 import altair as alt
 import polars as pl
 import streamlit as st
 
-from pipeline_profiler.profiling.diagnose.verdict import Verdict
 from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.arm import Arm
@@ -21,7 +19,7 @@ from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
-from pipeline_profiler.report.sections import failed_rules, report_sections, shown, split_causes
+from pipeline_profiler.report.sections import failed_rules, report_sections, shown
 from pipeline_profiler.ui import frames
 from pipeline_profiler.ui.frames import Lookup
 from pipeline_profiler.ui.sessions import nearby, read, title
@@ -30,20 +28,20 @@ from pipeline_profiler.ui.texts import (
     draw_markup,
     drawing,
     write_notice,
+    write_table,
     write_text,
 )
 
 TIMES = {
+    "Loading a batch": "Loading time of a batch, by stage, with the line of code and what to do.",
     "Configurations": "The same step with preloaded batches, with the loader beside it (shadow) "
     "and in place (warm). The differences split the data stall.",
-    "Stages": "Loading time of a batch, by stage.",
 }
 SLOW = "Slowest samples"
-DRAWN = ("Verdict", "Causes", *TIMES, "Waiting", "Stall events", SLOW, "Conditions")
+DRAWN = ("Verdict", "Step", "Causes", *TIMES, "Waiting", "Stall events", SLOW, "Conditions")
 CAUSES = ["read", "cpu", "oversubscribed", "HOL", "transport", "serial", "start-up", "unknown"]
 COLOURS = ["#3b6fb6", "#c2762b", "#b3475e", "#8a5fb0", "#3f8f5f", "#7a7f87", "#a08a1d", "#9aa0a6"]
-INTERVAL = "#8d96a3"  # to be seen on light and dark
-STEP = dict(zip(frames.STEP_PARTS, COLOURS, strict=False))
+LONG_CELL = 60  # characters, from which a table must fold its cells
 PERCENT = st.column_config.NumberColumn(format="percent")
 
 
@@ -63,14 +61,15 @@ def page(lookup: Lookup | None = None) -> None:
         )
         return
     name, session = chosen
-    found = {section.title: section for section in report_sections(session)}
-    _head(name, session, found["Verdict"])
+    about, *sections = report_sections(session)
+    found = {section.title: section for section in sections}
+    _head(name, session, about, found)
     extra = [section for title, section in found.items() if title not in DRAWN]
     tables = "Tables", bool(extra), lambda: _sections(extra, heading=True)
     others = [n for n in (*_uploaded(), *nearby()) if n != name and session.arm(Arm.WARM)]
     timed = shown(Windows(session)) is not None
     views: list[tuple[str, bool, Callable[[], object]]] = [
-        ("Causes", "Causes" in found, lambda: _causes(session, found["Causes"])),
+        ("Causes", "Causes" in found, lambda: _causes(found["Causes"])),
         ("Where the time goes", not found.keys().isdisjoint(TIMES), lambda: _time(found)),
         ("Time line", timed, lambda: _time_line(session, found)),
         ("Slow samples", SLOW in found, lambda: _slow(session, found[SLOW], lookup)),
@@ -133,13 +132,17 @@ def _loaded(path: Path, changed: int) -> Session:
     return session
 
 
-def _head(name: str, session: Session, verdict: Section) -> None:
+def _head(name: str, session: Session, about: Section, found: dict[str, Section]) -> None:
+    write_text("\n".join([about.title, *about.lines]))
     with st.container(border=True):
-        _verdict(session)
         failed = failed_rules(session)
         for sentence in failed:
             write_notice(sentence)
-        write_text("\n".join(line for line in verdict.lines if line not in failed))
+        first, *others = [line for line in found["Verdict"].lines if line not in failed]
+        write_text(first, strong=True)
+        write_text("\n".join(others))
+        if "Step" in found:
+            _section(found["Step"], heading=False, rows=False)
         with st.container(horizontal=True):
             if shown(Windows(session)) is not None:
                 st.download_button(
@@ -153,61 +156,19 @@ def _head(name: str, session: Session, verdict: Section) -> None:
                 )
 
 
-def _verdict(session: Session) -> None:
-    """Draw the verdict as a word, a number and what to do next; below it, the step in its parts."""
-    if (verdict := session.results.get("verdict", "no verdict")) in ("no verdict", *Verdict):
-        word, number, after = st.columns([2, 2, 5])
-        with word:
-            write_text(str(verdict), strong=True)
-        with number:
-            write_text(frames.stall_text(session), strong=True)
-        with after:
-            write_text(frames.next_text(session))
-    parts = frames.step_parts(session)
-    if not parts.is_empty():
-        st.altair_chart(_step_chart(parts), width="stretch", alt="Where the time of a step goes")
-
-
-def _step_chart(parts: pl.DataFrame) -> alt.LayerChart:
-    names = parts["part"].to_list()
-    told = ["part", _share("share"), _share("low"), _share("high")]
-    base = alt.Chart(parts).encode(tooltip=told)
-    known = base.transform_filter("isValid(datum.low)")
-    colour = alt.Color(
-        "part:N", sort=None, title=None, legend=alt.Legend(orient="bottom"),
-        scale=alt.Scale(domain=names, range=[STEP[name] for name in names]),
-    )  # fmt: skip
-    x = alt.X("start:Q", title="share of the step; ticks: 95% CI of where a part ends",
-              axis=alt.Axis(format="%", tickCount=5))  # fmt: skip
-    return alt.layer(
-        base.mark_bar(height=22).encode(x=x, x2="end:Q", color=colour),
-        known.mark_rule(strokeWidth=2.5, color=INTERVAL).encode(x="end_low:Q", x2="end_high:Q"),
-        # A narrow interval would not be seen without its ends, which stand out of the bar.
-        known.mark_tick(thickness=2, size=34, color=INTERVAL).encode(x="end_low:Q"),
-        known.mark_tick(thickness=2, size=34, color=INTERVAL).encode(x="end_high:Q"),
-    ).properties(height=120)
-
-
-def _causes(session: Session, found: Section) -> None:
-    causes = chain(*split_causes(session.results["causes"]))
+def _causes(found: Section) -> None:
     _section(found, heading=False, rows=False)
-    for rank, cause in enumerate(causes, 1):
+    for number, code, name, share, cause, fix in found.rows:
         with st.container(border=True):
-            write_text(f"{rank}. {cause['code']} {cause['name']}", strong=True)
-            write_text(cause["cause"])
-            write_text(f"Next: {cause['next']}")
-
-
-def _share(name: str) -> alt.Tooltip:
-    return alt.Tooltip(f"{name}:Q", format=".1%")
+            write_text(f"{number}. {code} {name}: {share} of the step", strong=True)
+            write_text(cause)
+            write_text(f"Next: {fix}")
 
 
 def _time(found: dict[str, Section]) -> None:
-    names = [name for name in TIMES if name in found]
-    for column, name in zip(st.columns(len(names), gap="large"), names, strict=True):
-        with column:
-            st.header(name, help=TIMES[name])
-            _section(found[name], heading=False)
+    for name in filter(found.__contains__, TIMES):
+        st.header(name, help=TIMES[name])
+        _section(found[name], heading=False)
 
 
 def _bars(frame: pl.DataFrame, rows: str, colour: str) -> alt.Chart:
@@ -329,8 +290,10 @@ def _compared_with() -> None:
 def _section(found: Section, *, heading: bool = True, rows: bool = True) -> None:
     if heading:
         st.header(found.title)
+    write_text("\n".join(found.lines))
     if chart := found.chart():
         draw_markup(str(chart), f"chart of {found.title}")
-    if found.rows and rows:
+    if rows and max((len(cell) for row in found.rows for cell in row), default=0) > LONG_CELL:
+        write_table(found.head, found.rows)
+    elif found.rows and rows:
         st.dataframe(frames.table(found.head, found.rows), hide_index=True, width="stretch")
-    write_text("\n".join(found.lines))

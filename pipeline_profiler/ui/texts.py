@@ -77,6 +77,16 @@ def choose_of_link(label: str, name: str, options: Sequence[str]) -> str:
     return str(st.selectbox(label, options, key=name, on_change=changed))
 
 
+def write_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table whose cells are sentences, which fold."""
+    style = "text-align:left;vertical-align:top;padding:4px 16px 4px 0;overflow-wrap:break-word"
+    lines = [
+        "".join(f'<{tag} style="{style}">{escape(escape_controls(cell))}</{tag}>' for cell in row)
+        for tag, row in [("th", head), *(("td", row) for row in rows)]
+    ]
+    st.html(f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>")
+
+
 def write_pairs(name: str, rows: Sequence[Sequence[str]]) -> None:
     """Write a table of names and values."""
     shown = [[escape_controls(text) for text in row] for row in rows]

@@ -221,15 +221,6 @@ class LoadingShares(NamedTuple):
     known: bool = False
 
 
-class StageRow(NamedTuple):
-    """One loader stage; milliseconds a batch."""
-
-    stage: str
-    ms: float
-    cpu_ms: float | None
-    share: float  # of the loading time
-
-
 @dataclass(frozen=True)
 class Window:
     """The steps of one run from `first_batch` on, with everything that follows from them."""
@@ -501,22 +492,6 @@ class Window:
         # not make it I/O, and more workers would only wait too
         working = shares.cpu + shares.blocked
         return shares.cpu / working if working > 0 else otherwise
-
-    @cached_property
-    def stage_table(self) -> list[StageRow]:
-        """The loader's stages, largest first."""
-        batches = self.batches
-        total = float(batches.fetch.sum() + batches.serialise.sum())
-        walls = batches.stages | (
-            {"serialise": batches.serialise} if batches.serialise.any() else {}
-        )
-        rows = []
-        for name, wall in walls.items():
-            cpu = batches.stage_cpu.get(name)
-            on_cpu = float(cpu.mean()) / 1e6 if cpu is not None else None
-            share = float(wall.sum()) / total if total else 0.0
-            rows.append(StageRow(name, float(wall.mean()) / 1e6, on_cpu, share))
-        return sorted(rows, key=lambda row: -row.share)
 
 
 class Windows:

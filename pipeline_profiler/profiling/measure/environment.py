@@ -37,6 +37,7 @@ def describe(gpu: bool = False) -> dict[str, Any]:
         "interpreter": sys.executable,
         "packages": packages(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu_model": _cpu_model(),
         "cores": usable_cores(),
         "cores_of_machine": os.cpu_count(),
         "memory_bytes": _told(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
@@ -46,6 +47,12 @@ def describe(gpu: bool = False) -> dict[str, Any]:
         **({"network_file_systems": mounted} if mounted else {}),
         **_frameworks(gpu),
     }
+
+
+def _cpu_model() -> str | None:
+    """Return the name of the processor; None where the system does not give it."""
+    found = re.search(r"^model name\s*: (.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    return found[1] if found else None
 
 
 def _told(ask: Callable[[], float]) -> float | None:

@@ -255,6 +255,10 @@ TRIAL = fields_of(
     {"predicted": number, **dict.fromkeys(("change", "measured", "decision", "why"), text)},
     {"speedup": SHARE},
 )
+STAGE = fields_of(
+    {**dict.fromkeys(("stage", "how", "at", "code", "advice"), text),
+     **dict.fromkeys(("ms", "share"), maybe(number))}
+)  # fmt: skip
 STACK = fields_of({"of": text, "frames": several(text)})
 CUT_OFF = fields_of(
     {"sentence": text, "where": text, "stacks": several(STACK)}, {"seconds": number}
@@ -282,8 +286,12 @@ SCRIPT = fields_of({"head": several(text), "lines": several(text), "rows": sever
 RESULTS = {
     "predictions": maybe(_predictions),
     "verdict": text,
-    "sentence": maybe(text),
+    **dict.fromkeys(("sentence", "epoch_sentence", "contention_sentence"), maybe(text)),
     "kept_sentence": maybe(text),
+    "contention": maybe(SHARE),
+    "together": maybe(fields_of({"sentence": text}, {"share": maybe(number)})),
+    "conditions": maybe(several(fields_of({"name": text, "text": text}))),
+    "loading": maybe(fields_of({"sentence": text, "rows": several(STAGE)})),
     "sweep_sentence": text,
     "stall": maybe(SHARE),
     "causes": maybe(several(CAUSE)),

@@ -147,7 +147,7 @@ def test_a_saved_session_of_three_blocks_keeps_its_interval_and_says_why(
     assert (
         "Stopped after 3 of 5 blocks: the interval, corrected for 3 looks, lies above 20%." in text
     )
-    assert "Stopped after 3 of 5 blocks" in render.to_screen(again)
+    assert "Stopped after" not in render.to_screen(again)  # a condition
     again.plan = Plan(again.plan.arms, 5, 40)
     assert diagnose_session(again).stall.half_width < stall.half_width  # not corrected
 
