@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline_profiler.profiling.diagnose.evidence import NULL_FACTOR
 from pipeline_profiler.profiling.diagnose.stalls import readiness, slowest_samples, stall_events
-from pipeline_profiler.profiling.diagnose.verdict import Verdict
+from pipeline_profiler.profiling.diagnose.verdict import TO_DECIDE, Verdict
 from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import SlowSample
@@ -336,13 +336,10 @@ def _conditions(session: Session) -> Section:
 
 
 def deciding_condition(session: Session) -> str:
-    """Return the condition that leaves the verdict inconclusive; '' with another verdict."""
+    """Return what would decide an inconclusive verdict; '' with another verdict."""
     conditions = session.results.get("conditions") or []
-    if session.results.get("verdict") != Verdict.INCONCLUSIVE or not conditions:
-        return ""
-    # without a mark the last: what more repeats would take
-    decides = next((c for c in conditions if c.get("decides")), conditions[-1])
-    return str(decides["text"])
+    texts = [condition["text"] for condition in conditions if condition["name"] == TO_DECIDE]
+    return f"To decide: {texts[0]}." if texts else ""
 
 
 def _shown(name: str, value: Any) -> str:

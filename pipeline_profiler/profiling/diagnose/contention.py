@@ -50,7 +50,7 @@ def measure_contention(e: Evidence) -> Contention:
     share = replace(share, low=max(0.0, share.low), value=max(0.0, share.value))
     alone = _stall_alone(e)
     sentences = []
-    if share.value >= MIN_POINTS:
+    if share.value >= MIN_POINTS and (share.n >= FIRST_LOOK or e.observed):
         ends = f" (95% CI {_ends(share)})" if math.isfinite(share.high) else ""
         points = f"{100 * share.value:.0f} points{ends}"
         sentences.append(f"Of that, other programs cost about {points}.")

@@ -91,6 +91,7 @@ HIGH, MODERATE = 0.20, NOT_BOUND
 ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by itself
 WORTH_NAMING = 0.03
 MIN_START = 0.005  # of the step, from which epoch starts are reported
+TO_DECIDE = "to decide"  # name of the condition that an inconclusive verdict has
 MAX_SECONDS = 600.0  # of a measurement that is advised
 
 
@@ -219,8 +220,10 @@ def diagnose_session(session: Session) -> Conclusion:
     if later and not verdict.bound:
         verdict, more = Verdict.INCONCLUSIVE, 0
     beside = run_rules(COMPUTE_RULES, evidence, failed)
-    told = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
-    causes = [*ranked(told, evidence.stall), *(cause for _, cause in beside)]
+    if verdict.bound:
+        inside = [(index, _within_stall(cause, evidence.stall)) for index, cause in inside]
+    rows = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
+    causes = [*ranked(rows, evidence.stall), *(cause for _, cause in beside)]
     ordered = tuple(_first_of_each(order(causes, verdict, evidence.stall)))
     return Conclusion(
         verdict=verdict,
@@ -234,6 +237,18 @@ def diagnose_session(session: Session) -> Conclusion:
         together=replay_together(evidence, ordered),
         failed_rules=tuple(failed),
     )
+
+
+def _within_stall(cause: Diagnosis, stall: Interval) -> Diagnosis:
+    """Return the cause with a share of at most the stall: loading costs no more than that."""
+    share, most = cause.share, max(stall.high, 0.0)
+    limited = replace(
+        share,
+        value=min(share.value, max(stall.value, 0.0)),
+        low=min(share.low, most),
+        high=min(share.high, most),
+    )
+    return replace(cause, share=limited)
 
 
 def deciding_side(session: Session) -> str:
@@ -385,7 +400,7 @@ def _epoch_sentence(e: Evidence) -> str:
 def _conditions(e: Evidence, verdict: Verdict, more: int) -> list[dict[str, str]]:
     """Return what limits the verdict, as rows of name and text."""
     machine, null = e.machine, e.floor_ns or e.null_ns
-    texts = {"to decide": _to_decide(e, more) if verdict == Verdict.INCONCLUSIVE else ""}
+    texts = {TO_DECIDE: _to_decide(e, more) if verdict == Verdict.INCONCLUSIVE else ""}
     if e.floor_ns and e.with_floor:
         texts["empty loader"] = (
             f"{null / 1e6:.2f} ms in next(), subtracted from the data stall "
@@ -411,7 +426,8 @@ def _to_decide(e: Evidence, more: int) -> str:
     if seconds > MAX_SECONDS:
         busy = e.machine.others >= DISTURBED
         return "measure on a quieter machine" if busy else "the data stall is too close to 5%"
-    return f"about {more} more repeats: the same command with `--seconds {math.ceil(seconds)}`"
+    repeats = "repeat" if more == 1 else "repeats"
+    return f"the same command with `--seconds {math.ceil(seconds)}` (about {more} more {repeats})"
 
 
 def _measured_steps(e: Evidence) -> str:
