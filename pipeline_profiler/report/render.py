@@ -33,7 +33,6 @@ from pipeline_profiler.report.sections import (
     script_sections,
     split_causes,
     sweep_points,
-    tuning_trials,
     unexplained,
     verdict,
 )
@@ -181,7 +180,7 @@ CLAUSE_END = re.compile(r"[;,:] | \(")
 def to_screen(session: Session, width: int = 96) -> str:
     """Return the verdict, the first causes and what to do about each, in SCREEN_LINES lines.
 
-    Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
+    Failed rules, the place of a hang and the table of `--try` may add lines.
     """
     if script := script_sections(session):
         table = section_text(script[0]).splitlines()[2:]
@@ -208,9 +207,9 @@ def to_screen(session: Session, width: int = 96) -> str:
     ]
     for more in extra:
         lines += more if len(lines) + len(more) <= SCREEN_LINES else []
-    answers = (sweep_points(session), tuning_trials(session))
-    tables = [section_text(section) for section in answers if section is not None]
-    return "\n".join([*lines, *(f"\n{table}" for table in tables)]).rstrip() + "\n"
+    sweep = sweep_points(session)
+    table = f"\n{section_text(sweep)}" if sweep else ""
+    return "\n".join([*lines, table]).rstrip() + "\n"
 
 
 def fit_text(text: str, indent: str, width: int, limit: int) -> list[str]:

@@ -246,14 +246,10 @@ CAUSE = fields_of(
 SWEEP_POINT = fields_of(
     {
         "setting": text,
-        **dict.fromkeys(("measured_ms", "predicted_ms", "error", "fluid_error"), number),
+        **dict.fromkeys(("measured_ms", "predicted_ms", "error"), number),
         "extrapolated": maybe(text),
     },
-    dict.fromkeys(("low_ms", "high_ms", "fluid_ms"), number),
-)
-TRIAL = fields_of(
-    {"predicted": number, **dict.fromkeys(("change", "measured", "decision", "why"), text)},
-    {"speedup": SHARE},
+    dict.fromkeys(("low_ms", "high_ms", "wait_ms", "wait_share"), number),
 )
 STACK = fields_of({"of": text, "frames": several(text)})
 CUT_OFF = fields_of(
@@ -283,8 +279,7 @@ RESULTS = {
     "predictions": maybe(_predictions),
     "verdict": text,
     "sentence": maybe(text),
-    "kept_sentence": maybe(text),
-    "sweep_sentence": text,
+    "lowest_ms": maybe(above_zero),
     "stall": maybe(SHARE),
     "causes": maybe(several(CAUSE)),
     "failed_rules": maybe(several(fields_of(dict.fromkeys(("rule", "error", "text", "at"), text)))),
@@ -296,7 +291,6 @@ RESULTS = {
     "stall_with_null": maybe(SHARE),
     "more_repeats": maybe(COUNT),
     "sweep": maybe(several(SWEEP_POINT)),
-    "trials": maybe(several(TRIAL)),
     "precision": maybe(PRECISION),
     "precision-script": maybe(SCRIPT),
     "cut_off": maybe(CUT_OFF),

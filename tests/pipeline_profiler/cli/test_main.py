@@ -64,7 +64,11 @@ def test_run_saves_a_session_that_report_reads_and_compares(
     document = json.loads(out.out)
     assert document["schema"] == "profile/1"
     assert {"verdict", "stall", "causes", "arms", "environment"} <= set(document)
-    assert "repeats of the step" in out.err
+    assert re.search(r"^Needs .* s \(\d repeats x \d+ steps\): resident", out.err, re.MULTILINE)
+    command = document["environment"]["command"]
+    assert command == {
+        "loader": "train.py:make_loader", "step": "train.py:make_step", "options": "",
+    }  # fmt: skip
     assert Session.load("s.json").results["verdict"] == document["verdict"]
     for name in ("r.html", "r.md", "r.txt", "r.json", "r.trace.json.gz"):
         assert run("report", "s.json", "-o", name) == 0
@@ -85,7 +89,7 @@ def test_run_saves_a_session_that_report_reads_and_compares(
     assert "ceiling" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", [[], ["--tune"], ["--try", "workers=0"]])
+@pytest.mark.parametrize("mode", [[], ["--ceiling"], ["--try", "workers=0"]])
 def test_what_a_broken_loader_gave_is_kept_and_has_a_row(
     train: Path,
     mode: list[str],

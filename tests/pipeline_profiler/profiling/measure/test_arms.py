@@ -144,15 +144,15 @@ def test_quick_promises_the_end_so_imports_count(spent: float, budget: float, to
     assert replace(options, seconds=60.0).budget == 60.0
     plan = measure_arms(bench(FakeClock(), n=4000), options).plan
     said = schedule.announcement(plan)
-    assert ("imports and the loader took 40 s of that" in said) == told
+    assert ("of which imports and making the loader took 40 s" in said) == told
     assert told or spent + plan.seconds <= 30
 
 
 def test_quick_says_beforehand_when_its_time_is_not_enough() -> None:
     slow = measure_arms(bench(FakeClock(), wait=2000, step=500), Options(quick=True))
-    assert "25 s are not enough: it will take about" in reasons_of(slow)
+    assert "25 s are too short for slow steps" in reasons_of(slow)
     fast = measure_arms(bench(FakeClock()), Options(quick=True))
-    assert "not enough" not in reasons_of(fast)
+    assert "too short" not in reasons_of(fast)
     assert fast.plan.repeats == 5
 
 
@@ -337,7 +337,7 @@ def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
     assert Arm.SHADOW not in schedule.make_plan(first, Options(quick=True), []).arms
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(9.0, 2), (11.0, 3), (12.0, 3)])
+@pytest.mark.parametrize(("seconds", "repeats"), [(7.0, 2), (9.0, 3), (12.0, 3)])
 def test_a_third_repeat_may_overrun_the_budget_a_little(seconds: float, repeats: int) -> None:
     rows = rows_of(60, 3, 2, 30.0, lambda j: 10.0)
     first = Window.of(made_run(rows, Arm.PILOT, workers=3, prefetch=2))
