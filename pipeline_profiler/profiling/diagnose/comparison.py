@@ -19,6 +19,7 @@ from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 
 MAX_STEP_RATIO = 2.0  # of the steps on preloaded batches, in time
+MAX_UNNAMED_RATIO = 1.5  # the same where a session does not name its loader
 SAME_STEP_RATIO = 1.25  # two runs of one step on one machine
 MAX_BYTES_RATIO = 2.0  # of batches by loaders of two files
 MAX_TYPE_RATIO = 8.0  # bytes of float64 for one of uint8
@@ -30,6 +31,7 @@ EMULATED = "an emulated step"
 class Workload:
     """What a session trained on; "" or 0 where it does not say."""
 
+    kind: str
     loader: str
     step: str
     batch_size: int
@@ -46,6 +48,7 @@ class Workload:
         samples = (session.probes.repeatable or {}).get("samples")
         steps = [Window.of(run).period_ns / 1e6 for run in session.arm(Arm.RESIDENT)]
         return cls(
+            kind=str(config.get("kind") or ""),
             loader=str(command.get("loader") or ""),
             step=EMULATED if session.plan.emulate_ms else str(command.get("step") or ""),
             batch_size=size,
@@ -97,23 +100,27 @@ def refusal(a: Workload, b: Workload) -> str:
     scale = b.batch_size / a.batch_size if a.batch_size and b.batch_size else 1.0
     # a step may take as long for a larger batch, or longer in proportion to it
     step = min(_ratio(a.step_ms, b.step_ms), _ratio(a.step_ms * scale, b.step_ms))
-    if step > MAX_STEP_RATIO:
+    named = bool(a.loader and b.loader)
+    if step > (MAX_STEP_RATIO if named else MAX_UNNAMED_RATIO):
         times = f"{a.step_ms:,.1f} ms in A and {b.step_ms:,.1f} ms in B"
         return f"the step on preloaded batches takes {times}"
-    known = a.samples and b.samples
+    if (a.kind == "tf") != (b.kind == "tf"):
+        return f"the loader is of kind {a.kind} in A and {b.kind} in B"
+    known = bool(a.samples and b.samples)
     if a.step and b.step and a.step != b.step:
         same = a.step_ms and b.step_ms and step < SAME_STEP_RATIO and known
         if not same or _function(a.step) != _function(b.step):
             return f"the step is {a.step} in A and {b.step} in B"
+    if named and _file(a.loader) == _file(b.loader):
+        return ""
     size = _ratio(a.batch_bytes * scale, b.batch_bytes)
-    same_file = bool(a.loader) and _file(a.loader) == _file(b.loader)
-    most = MAX_BYTES_RATIO if a.loader and b.loader else MAX_TYPE_RATIO
-    if size > most and not same_file:
+    if size > (MAX_BYTES_RATIO if named else MAX_TYPE_RATIO):
         return f"a batch has {a.batch_bytes:,.0f} bytes in A and {b.batch_bytes:,.0f} in B"
-    alike = known or (a.batch_bytes and b.batch_bytes and size < SAME_BYTES_RATIO)
-    if a.loader and b.loader and not same_file and not alike:
+    if known or (a.batch_bytes and b.batch_bytes and size < SAME_BYTES_RATIO):
+        return ""
+    if named:
         return f"the loader is {a.loader} in A and {b.loader} in B, and dataset sizes are unknown"
-    return ""
+    return "nothing shows that they train on the same dataset; record both again with `run`"
 
 
 def differences(a: Workload, b: Workload) -> Iterator[str]:

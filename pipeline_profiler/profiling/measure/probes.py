@@ -382,7 +382,9 @@ def _from_copies(bench: Bench) -> dict[str, float]:
         begin = bench.clock()
         loader.dataset[keys[0]]
         each_s = (bench.clock() - begin) / 1e9
-        while not bench.has_time(2 * 2 * len(keys) * each_s):  # two rounds of files and copies
+        while keys and not bench.has_time(
+            2 * 2 * len(keys) * each_s
+        ):  # two rounds of files and copies
             keys = keys[: len(keys) // 2]
         if len(keys) < min(LEAST_COPIED, len(every)):
             return {}

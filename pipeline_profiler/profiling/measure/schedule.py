@@ -53,8 +53,7 @@ BUFFERS_IN_WINDOW = 10
 QUICK_LOOK_S = 7.0  # of the blocks before the first look of --quick, where the least steps fit
 BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
 OVERRUN = 1.05  # of the budget: beyond it no further block begins; --quick alone has none
-# the same for the third block, as two repeats rarely decide; less for the default budget
-FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+THIRD_OVERRUN = 1.12  # of the budget, by a plan of three repeats: two rarely decide
 OTHER_PACE = 1.5  # times as slow or fast as in the first pass, from which a note says so
 QUIET_BLOCKS = 3  # wanted, of those that no other program disturbed
 MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
@@ -67,7 +66,7 @@ FIXED_STEPS = 4  # of the probes, however slow they are
 LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
 NO_HOST = "Host-to-device copy: not measured (no GPU)."
-OVER_BUDGET = "Needs {:.0f} s ({} repeats x {} steps): {:.0f} s are too short for slow steps."
+OVER_BUDGET = "Steps are slow: {:.0f} s are too short."
 LATE_END = "Total {:.0f} s, of which imports and making the loader took {:.0f} s."
 NEW_PACE = "Steps take {:.3g} times as long as in the first pass: block {} has {} steps, not {}."
 TIME_IS_UP = "Stopped after {} of {} repeats: the time is used up."
@@ -147,7 +146,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         steps, why = shorter[0], shorter[3]
     seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
     if seconds > OVERRUN * options.budget:
-        why.append(Reason(OVER_BUDGET.format(seconds, repeats, steps, options.budget)))
+        why.append(Reason(OVER_BUDGET.format(options.budget)))
     end = options.spent + seconds + ENDING_S
     if options.quick and not options.seconds and end > QUICK_END_S + 1:
         why.append(Reason(LATE_END.format(end, options.spent)))
@@ -303,7 +302,7 @@ def _fit(
         if affordable >= floor:
             break
     # the third repeat may overrun a little: of two, hardly any interval settles anything
-    third = repeats * pace.of(LEAST_STEPS + warmup) <= FEW_OVERRUN_DEFAULT * budget
+    third = repeats * pace.of(LEAST_STEPS + warmup) <= THIRD_OVERRUN * budget
     if affordable < LEAST_STEPS and repeats + done > 2 and not third:
         repeats = max(1, 2 - done)
         affordable = pace.steps_in(budget / repeats) - warmup
@@ -333,20 +332,17 @@ def _settled(first: Window) -> int:
 
 
 def _given_up(
-    chosen: tuple[int, int, int], asked: tuple[int, int, int], budget: float, held: int
+    chosen: tuple[int, int, int], wanted: tuple[int, int, int], budget: float, held: int
 ) -> list[Reason]:
-    (steps, repeats, warmup), (wanted, most, long) = chosen, asked
-    sentences = []
-    if warmup < long:
-        sentences.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
-    if repeats < most:
-        sentences.append(f"{repeats} repeats instead of {most}, to fit {budget:.0f} s.")
-    if steps < wanted:
-        sentences.append(f"{steps} steps instead of {wanted}, to fit {budget:.0f} s.")
-    if steps < BUFFERS_IN_WINDOW * held:
+    """Return a sentence of what is less than wanted: steps, repeats, warm-up."""
+    names = ("steps", "repeats", "steps of warm-up")
+    rows = zip(chosen, wanted, names, strict=True)
+    less = [f"{has} {name} instead of {want}" for has, want, name in rows if has < want]
+    sentences = [f"{', '.join(less)}, to fit {budget:.0f} s."] if less else []
+    if chosen[0] < BUFFERS_IN_WINDOW * held:
         sentences.append(
-            f"{steps} steps are fewer than {BUFFERS_IN_WINDOW} x the {held} batches in flight, so "
-            "the buffer affects the result: give more --seconds and measure.steps."
+            f"{chosen[0]} steps are fewer than {BUFFERS_IN_WINDOW} x the {held} batches in flight, "
+            "so the buffer affects the result: give more --seconds and measure.steps."
         )
     return [Reason(sentence) for sentence in sentences]
 
@@ -392,8 +388,8 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     _probe_before(bench, options, session, kept_batches, alone)
     session.runs.append(null_run(bench, kept_batches, alone))
     pacing = Pacing.of(first, options, plan, start)
-    left_s = (pacing.end_ns - bench.clock()) / 1e9
-    bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * left_s + LEAST_LIMIT_S
+    longest_s = MOST_OVERRUN * max(options.budget, plan.seconds) + LEAST_LIMIT_S
+    bench.guard.pulse.end_s = time.monotonic() + longest_s
     bench.end_ns = pacing.end_ns + (ENDING_S - REPORT_S) * 1e9
     bench.rhythm = first.rhythm if plan.steps % first.rhythm == 0 else 1
     machine = environment.Meter()
@@ -420,9 +416,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     )
     probes.probe_device(bench, kept_batches, session)
     session.probes.slow_samples = probes.slow_samples(bench, session)
-    after = (
-        environment.describe()
-    )  # its packages too: the probes have loaded samples in this process
+    after = environment.describe()  # its packages too: the probes have loaded samples here
     session.environment |= {"load_after": after["load"], "packages": after["packages"]}
 
 
@@ -447,32 +441,28 @@ class Pacing:
     first: Window
     options: Options
     plan: Plan
-    third_ns: int  # reading of the clock
-    end_ns: int  # the same for later blocks, and for all that follows but the last probes
+    end_ns: int  # of the clock, also for all that follows but the last probes
 
     @classmethod
     def of(cls, first: Window, options: Options, plan: Plan, start_ns: int) -> Pacing:
         """Return the ends of a measurement that began at `start_ns`."""
-        seconds = max(options.budget, plan.seconds)
-        few, later = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT, OVERRUN
-        if options.quick and not options.seconds:
-            # the loader alone lengthens a plan that no sentence announces as too long
-            seconds = seconds if plan.seconds > OVERRUN * options.budget else options.budget
-            few = later = 1.0
-        third_ns, end_ns = (int(start_ns + 1e9 * seconds * factor) for factor in (few, later))
-        return cls(first, options, plan, third_ns, end_ns)
+        # the loader alone may lengthen a plan that no sentence announces as too long
+        announced = plan.seconds > OVERRUN * options.budget
+        seconds = plan.seconds if announced else options.budget
+        exact = options.quick and not options.seconds
+        return cls(first, options, plan, int(start_ns + 1e9 * seconds * (1 if exact else OVERRUN)))
 
     def plan_block(self, session: Session, order: list[Arm], block: int, now: int) -> bool:
         """Plan steps and warm-up of a block by the newest pace; return whether it fits.
 
         Drop what runs beside from `order` where blocks would not fit with it.
         """
-        left = ((self.third_ns if block == 2 else self.end_ns) - now) / 1e9
+        left = (self.end_ns - now) / 1e9
         speed, plan = Speed.of(self.first).newest(session), session.plan
         pace = _pace(speed, self.first, order)
         whole = pace.of(self.plan.steps + self.plan.warmup)
         more = self.plan.repeats - block
-        if plan.lean or (block and whole * more > left):
+        if plan.lean or whole * more > left:
             order[:] = [arm for arm in order if arm not in BESIDE]
             pace = _pace(speed, self.first, order, only_needed=True)
         least = pace.of(LEAST_STEPS + _warmups(self.first)[-1])
@@ -481,9 +471,8 @@ class Pacing:
         # what the loader alone and a trial take, unless the first blocks need it
         pieces = max(0, (FIRST_LOOK if plan.early_stop else plan.repeats) - block)
         reserve = pieces * (plan.alone_s or 0.0)
-        reserve += (
-            TRIAL_SHARE * self.options.budget * (self.first.run.config.get("kind") == "torch")
-        )
+        if self.first.run.config.get("kind") == "torch":
+            reserve += TRIAL_SHARE * self.options.budget
         room = max(left - reserve, min(left, least * max(1, FIRST_LOOK - block)))
         steps, warmup = self.plan.steps, self.plan.warmup
         change = speed.period / Speed.of(self.first).period

@@ -145,6 +145,22 @@ def test_prefetch_is_added_where_it_is_missing_only() -> None:
     assert applied(graph(), "prefetch") is None
 
 
+def test_a_short_epoch_that_would_not_end_in_time_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+
+    def pace(*args: Any) -> float:
+        clock.advance(1000.0)
+        return 1000.0
+
+    monkeypatch.setattr(tf_graph, "pace", pace)
+    long = tf.data.Dataset.range(800).map(lambda x: x).batch(2)
+    rows, notes = tf_graph.try_all(long, print, 0.1, clock=clock, limit_s=20.0)
+    assert [row["name"] for row in rows] == ["prefetch", "parallel map", "tf.data service"]
+    assert "cache was not tried: the time is used up" in notes  # 64 batches of a second
+
+
 def test_an_unknown_operation_is_a_sentence() -> None:
     ds = tf.data.Dataset.range(8).map(lambda x: x).window(2)
     with pytest.raises(ProfileError, match="cannot be rebuilt over a changed input"):

@@ -89,6 +89,18 @@ def test_sessions_without_a_command_are_compared_by_what_they_have() -> None:
         compare(older(session()), session(40.0, bytes=90_000))
     with pytest.raises(ProfileError, match="1,600 in B"):
         compare(older(session()), older(session(samples=1600)))
+    with pytest.raises(ProfileError, match=r"takes 20\.0 ms in A and 32\.0 ms in B"):
+        compare(older(session()), older(session(step=32.0)))
+    with pytest.raises(ProfileError, match="nothing shows that they train on the same dataset"):
+        compare(older(session(samples=0, bytes=0)), session(samples=0))
+
+
+def test_tf_data_is_not_compared_with_another_loader() -> None:
+    tf = session()
+    for run in tf.runs:
+        run.config["kind"] = "tf"
+    with pytest.raises(ProfileError, match="the loader is of kind torch in A and tf in B"):
+        compare(session(), tf)
 
 
 def test_an_emulated_step_is_no_real_one() -> None:

@@ -1,5 +1,7 @@
 """Settings of a loader that `run --try` measures."""
 
+import re
+
 import pytest
 
 from pipeline_profiler import ProfileError
@@ -45,7 +47,7 @@ def test_sweep_shows_step_and_wait_of_each_setting_beside_the_step_without_loadi
         assert 0 < p["wait_share"] <= 1
     assert len(made.arm(Arm.RESIDENT)) == 1
     text = render.to_text(made)
-    assert f"preloaded batches  {made.results['lowest_ms']:.2f} ms" in text
+    assert re.search(rf"preloaded batches +{made.results['lowest_ms']:.2f} ms\n", text)
     assert "above the lowest step time" in made.results["sentence"]
     assert "fluid" not in text
 
