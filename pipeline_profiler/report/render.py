@@ -208,8 +208,8 @@ def to_screen(session: Session, width: int = 96) -> str:
     for more in extra:
         lines += more if len(lines) + len(more) <= SCREEN_LINES else []
     sweep = sweep_points(session)
-    table = f"\n{section_text(sweep)}" if sweep else ""
-    return "\n".join([*lines, table]).rstrip() + "\n"
+    lines += [f"\n{section_text(sweep)}"] if sweep else []
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def fit_text(text: str, indent: str, width: int, limit: int) -> list[str]:

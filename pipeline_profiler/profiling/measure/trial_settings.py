@@ -127,12 +127,10 @@ def time_setting(
     steps: int,
     session: Session,
     arm: Arm = Arm.SETTING,
-    block: int = 0,
 ) -> Window:
     """One run of the loader with a changed setting, kept in the session."""
     changed = module_for(loader).rebuild(loader, dict(setting))
     recorder = Recorder(bench.clock, arm=arm)
-    recorder.run.block = block
     config = module_for(changed).describe(changed)
     held = int(config.get("workers") or 0) * int(config.get("prefetch") or 0)
     # twice the batches in flight: the first of them are there before the clock starts

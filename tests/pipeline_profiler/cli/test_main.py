@@ -68,7 +68,8 @@ def test_run_saves_a_session_that_report_reads_and_compares(
     assert re.search(r"^Needs .* s \(\d repeats x \d+ steps\): resident", out.err, re.MULTILINE)
     command = document["environment"]["command"]
     assert command == {
-        "loader": "train.py:make_loader", "step": "train.py:make_step", "options": "--seconds 2",
+        "loader": f"{train.name}:make_loader", "step": f"{train.name}:make_step",
+        "options": "--quick --seconds 2",
     }  # fmt: skip
     assert Session.load("s.json").results["verdict"] == document["verdict"]
     for name in ("r.html", "r.md", "r.txt", "r.json", "r.trace.json.gz"):
