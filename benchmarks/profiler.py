@@ -51,12 +51,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipeline_profiler import Recorder
 from pipeline_profiler.profiling.diagnose import predict
+from pipeline_profiler.profiling.diagnose.comparison import compare
 from pipeline_profiler.profiling.diagnose.evidence import gather
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.verdict import HIGH, deciding_side, verdict_of
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure import tune
 from pipeline_profiler.profiling.measure.arms import Bench, drive
+from pipeline_profiler.profiling.measure.trial_settings import calibrated
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.recorder import Recorder as ArmRecorder
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
@@ -280,6 +281,7 @@ def drawn_run(p: Pipeline, arm: Arm, block: int, drift: float, steps: int, rng: 
 
 def drawn_session(p: Pipeline, repeats: int, steps: int, rng: Any) -> Session:
     session = Session(environment={"cores": 2})
+    session.probes.batch_bytes = 1000
     for block in range(repeats):
         drift = math.exp(rng.normal(0, BLOCK_DRIFT))
         for arm in (Arm.RESIDENT, Arm.WARM):
@@ -314,7 +316,7 @@ def counted(
         false += verdict == "input-bound high" and p.stall < HIGH - 1e-9
         blocks += len(session.arm(Arm.WARM))
         if before is not None:
-            told += not tune.compare(before, session)["sentence"].startswith("inconclusive")
+            told += not compare(before, session)["sentence"].startswith("inconclusive")
         before = session
     rates = {"held": held, "false_verdicts": false, "inconclusive": inconclusive, "blocks": blocks}
     return {k: v / draws for k, v in rates.items()} | {"told_apart": told / (draws - 1)}
@@ -400,7 +402,7 @@ def sweep(name: str, dataset: Costly, batches: int) -> list[dict[str, Any]]:
     for step_ms in (0.0, 5.0, 10.0, 20.0):
         one = run_of(dataset, {"workers": 1, "prefetch": 2}, step_ms, batches)
         serial = run_of(dataset, {"workers": 0}, step_ms, max(30, batches // 3))
-        costs = tune.calibrated(one, serial)
+        costs = calibrated(one, serial)
         for setting in settings:
             guess = predict.predict_period(costs, setting)
             measured = run_of(dataset, setting, step_ms, batches).period_ns

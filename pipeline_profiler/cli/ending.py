@@ -79,7 +79,7 @@ def _print(session: Session, args: argparse.Namespace) -> ExitCode:
 
     done = f"saved: {args.saved}   next: pipeline-profiler report {args.saved} -o profile.html"
     shown, _ = split_causes(session.results.get("causes") or [])
-    tried = session.results.keys() & {"trials", "sweep", "precision"}
+    tried = session.results.keys() & {"sweep", "precision"}
     if shown and shown[0]["code"] != COMPUTE_BOUND and not tried:
         done += (
             "\nafter a change: the same command with -o after.json, then "

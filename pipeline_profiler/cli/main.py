@@ -28,7 +28,7 @@ from pipeline_profiler.cli.arguments import (
 from pipeline_profiler.cli.ending import finish, judge
 from pipeline_profiler.cli.output import check_output, is_ours, say, show, write_report
 from pipeline_profiler.cli.settings import FILE_NAME, MeasureSettings, load_settings
-from pipeline_profiler.cli.user_code import call_user, target
+from pipeline_profiler.cli.user_code import call_user, portable_name, target
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from preflight.ending import ExitCode, strongest
 from preflight.settings import (
@@ -210,7 +210,6 @@ def _add_run(commands: Commands) -> None:
     modes.add_argument(
         "--try", dest="trials", action="append", default=[], metavar="KEY=LIST", help=TRY_HELP
     )
-    modes.add_argument("--tune", action="store_true", help="search settings; keep what is faster")
     modes.add_argument(
         "--ceiling", action="store_true", help="the step alone, on batches in memory"
     )
@@ -237,18 +236,16 @@ def _add_report(commands: Commands) -> None:
 
 def run_command(args: argparse.Namespace) -> int:
     """Measure, save, diagnose, print; or measure trials of settings, or the step alone."""
-    from pipeline_profiler.profiling.measure import tune as tuning
+    from pipeline_profiler.profiling.measure import trial_settings
     from pipeline_profiler.profiling.measure.schedule import measure_arms
     from pipeline_profiler.profiling.watching.conclusion import judge_session
 
     trials = read_trials(args.trials)
     bench, options = _bench(args)
     if trials:
-        return finish(tuning.sweep(bench, options, trials), args)
-    if args.tune:
-        return finish(tuning.tune_loader(bench, options), args)
+        return finish(trial_settings.sweep(bench, options, trials), args)
     if args.ceiling:
-        return finish(tuning.ceiling(bench, options), args)
+        return finish(trial_settings.ceiling(bench, options), args)
 
     def conclude(session: Session) -> None:
         conclusion = judge_session(session)
@@ -318,13 +315,13 @@ def _compare(args: argparse.Namespace) -> int:
     """Print how much faster the second session is."""
     import json
 
-    from pipeline_profiler.profiling.measure.tune import compare as comparing
+    from pipeline_profiler.profiling.diagnose.comparison import compare
     from pipeline_profiler.profiling.watching.conclusion import judge_session
 
     sessions = Session.load(args.session), Session.load(args.against)
     for session in sessions:
         judge_session(session)
-    result = comparing(*sessions)
+    result = compare(*sessions)
     return show(json.dumps(result) if args.json else result["sentence"])
 
 
@@ -364,7 +361,21 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
     guard = _guard(args, options)
     bench = Bench(make_loader, step, progress=say, guard=guard)
     bench.epoch_steps, bench.seed = measure.epoch_steps, measure.seed
+    bench.command = _command(args)
     return bench, options
+
+
+def _command(args: argparse.Namespace) -> dict[str, str]:
+    """Return loader, step and options of `run` for a session, without paths of this machine."""
+    options = ["--quick"] if args.quick else []
+    options += [f"--seconds {args.seconds:g}"] if args.seconds else []
+    options += [f"--try {text}" for text in args.trials]
+    options += ["--ceiling"] if args.ceiling else []
+    if not args.step:
+        milliseconds = args.emulate_step_ms
+        options += [f"--emulate-step-ms {milliseconds:g}"] if milliseconds is not None else []
+    steps, loader = portable_name(args.step or ""), portable_name(args.loader)
+    return {"loader": loader, "step": steps, "options": " ".join(options)}
 
 
 def _guard(args: argparse.Namespace, options: Options) -> Guard:

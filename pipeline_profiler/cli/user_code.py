@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,13 @@ class UserCodeError(ProfileError):
 def spec_file(text: str | None) -> str:
     """The file of `FILE.py:FUNCTION`."""
     return (text or "").rpartition(":")[0]
+
+
+def portable_name(text: str) -> str:
+    """Return `FILE.py:FUNCTION` relative to the working folder; of a file elsewhere its name."""
+    file, colon, name = text.rpartition(":")
+    path = os.path.relpath(file) if file else ""
+    return f"{os.path.basename(path) if path.startswith(os.pardir) else path}{colon}{name}"
 
 
 def target(text: str, makes: str) -> Callable[..., Any]:

@@ -35,7 +35,6 @@ from pipeline_profiler.report.sections import (
     speed_up,
     split_causes,
     sweep_points,
-    tuning_trials,
     unexplained,
     warnings,
 )
@@ -190,7 +189,7 @@ CLAUSE_END = re.compile(r"[;,:] | \(")
 def to_screen(session: Session, width: int = 96) -> str:
     """Return the verdict, the slowest line, the first causes and their fix, in SCREEN_LINES lines.
 
-    Failed rules, the place of a hang and the tables of `--try` and `--tune` may add lines.
+    Failed rules, the place of a hang and the table of `--try` may add lines.
     """
 
     def folded(*texts: str, indent: str = "") -> list[str]:
@@ -224,9 +223,9 @@ def to_screen(session: Session, width: int = 96) -> str:
     ]
     for more in extra:
         lines += more if len(lines) + len(more) <= SCREEN_LINES else []
-    answers = (sweep_points(session), tuning_trials(session))
-    tables = [section_text(section) for section in answers if section is not None]
-    return "\n".join([*lines, *(f"\n{table}" for table in tables)]).rstrip() + "\n"
+    sweep = sweep_points(session)
+    lines += [f"\n{section_text(sweep)}"] if sweep else []
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _cause_lines(number: int, cause: Mapping[str, Any], width: int, limit: int) -> list[str]:

@@ -6,6 +6,7 @@ The loop shown is the first run of the warm loader, in a partial session its fir
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -77,7 +78,6 @@ def report_sections(session: Session) -> list[Section]:
         samples(session, windows),
         predictions(session),
         sweep_points(session),
-        tuning_trials(session),
         _conditions(session),
     ]
     found = [s for s in all_sections if s is not None]
@@ -630,24 +630,15 @@ def interventions(session: Session) -> Section | None:
 
 
 def sweep_points(session: Session) -> Section | None:
-    """Every setting with its predicted and its measured period."""
+    """Return the step time and the wait of every setting, beside the step without loading."""
     points = session.results.get("sweep") or []
     if not points:
         return None
-    points = [point | {"extrapolated": point["extrapolated"] or ""} for point in points]
-    forms = ("{setting}", "{measured_ms:.2f} ms", "{predicted_ms:.2f} ms", "{error:+.1%}")
-    rows = _rows(points, *forms, "{fluid_error:+.1%}", "{extrapolated}")
-    head = ("setting", "measured", "predicted", "error", "fluid bound's error", "extrapolated")
-    lines = (str(session.results.get("sweep_sentence", "")),)
-    return Section("Sweep: predicted beside measured", lines, head, rows)
-
-
-def tuning_trials(session: Session) -> Section | None:
-    """Return what `run --tune` tried and kept."""
-    trials = session.results.get("trials") or []
-    if not trials:
-        return None
-    rows = _rows(trials, "{change}", "{predicted:.2f}x", "{measured}", "{decision}", "{why}")
-    head = ("change", "predicted", "measured", "decision", "why")
-    lines = tuple(filter(None, [session.results.get("kept_sentence")]))
-    return Section("Tuning: recommended, applied, re-run", lines, head, rows)
+    unknown = {"wait_ms": math.nan, "wait_share": math.nan}
+    points = [unknown | point | {"extrapolated": point["extrapolated"] or ""} for point in points]
+    forms = ("{setting}", "{measured_ms:.2f} ms", "{wait_ms:.2f} ms", "{wait_share:.1%}")
+    rows = _rows(points, *forms, "{predicted_ms:.2f} ms", "{error:+.1%}", "{extrapolated}")
+    if lowest := session.results.get("lowest_ms"):
+        rows = (("preloaded batches", f"{lowest:.2f} ms", "", "", "", "", ""), *rows)
+    head = ("setting", "step", "wait", "of the step", "predicted", "error", "extrapolated")
+    return Section("Settings of the loader", (), head, rows)

@@ -194,15 +194,12 @@ def outcome_of_session(session: Session, file: str = "") -> RunOutcome:
 
 
 def _best(results: Mapping[str, Any]) -> tuple[str, float | None, int | None]:
-    """(name, best value, number of trials) of a sweep, tune, precision table or run."""
+    """(name, best value, number of trials) of a sweep, precision table or run."""
     if rows := (results.get("precision") or {}).get("rows"):
         rates = _numbers([row.get("with_loader_per_s") or {} for row in rows], "value")
         return "samples/s", max(rates, default=None), len(rows)
     if points := results.get("sweep"):
         return "step ms", min(_numbers(points, "measured_ms"), default=None), len(points)
-    if trials := results.get("trials"):
-        gains = _numbers([trial.get("speedup") or {} for trial in trials], "value")
-        return "speed-up", max(gains, default=None), len(trials)
     stall = (results.get("stall") or {}).get("share")
     if isinstance(stall, int | float):
         return "stall share", float(stall), 1

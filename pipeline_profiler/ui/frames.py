@@ -19,7 +19,6 @@ from pipeline_profiler.profiling.record.session import MAIN, Session
 from pipeline_profiler.report.sections import shown
 
 MOST_POINTS = 2000
-OTHER_STEP = 1.5  # fold; the same step on one machine repeats within some percent
 Lookup = Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]]
 
 
@@ -45,23 +44,6 @@ def _periods(session: Session, arm: Arm) -> list[float]:
     """Return the mean step of each run of an arm, ms."""
     values = [Window.of(run).period_ns / 1e6 for run in session.arm(arm)]
     return [v for v in values if np.isfinite(v)]
-
-
-def other_step(a: Session, b: Session) -> str:
-    """Return a sentence if the training steps differ too much to compare loaders, else ""."""
-    means = []
-    for session in (a, b):
-        values = [v for v in _periods(session, Arm.RESIDENT) if v > 0]
-        if not values:
-            return ""
-        means.append(float(np.mean(values)))
-    if max(means) / min(means) < OTHER_STEP:
-        return ""
-    return (
-        f"The step without its loader takes {means[0]:,.1f} ms in A and {means[1]:,.1f} ms in B: "
-        "another model, batch size or machine. What follows compares the two, and says nothing of "
-        "the loaders; record both with the same step."
-    )
 
 
 def time_line(session: Session, most: int = MOST_POINTS) -> TimeLine | None:

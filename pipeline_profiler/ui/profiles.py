@@ -12,10 +12,10 @@ import altair as alt
 import polars as pl
 import streamlit as st
 
+from pipeline_profiler.profiling.diagnose.comparison import compare
 from pipeline_profiler.profiling.diagnose.window import Windows
-from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.session import Session
+from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
@@ -265,10 +265,11 @@ def _compare(name: str, session: Session, others: list[str]) -> None:
         write_text(f"B is {name}.")
         return
     before = _open(other)
-    found = compare(before, session)
-    different = frames.other_step(before, session)
-    if different:
-        write_notice(different)
+    try:
+        found = compare(before, session)
+    except ProfileError as error:
+        write_notice(str(error))
+        return
     write_text(found["sentence"], strong=True)
     write_text(f"A is {other}, B is {name}.")
     both = [

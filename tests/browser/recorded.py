@@ -15,6 +15,7 @@ def session(slow: bool, step_ms: float = STEP_MS) -> Session:
     cost = 32.0 if slow else 8.0
     rows = schedule(80, 2, 2, step_ms, lambda j: cost * (3 if j % 16 == 0 else 1), STAGES)
     made: Session = made_session(rows, step_ms, jitter=0.01, workers=2, prefetch=2, batch_size=8)
+    made.environment["command"] = {"loader": "train.py:make_loader", "step": "train.py:make_step"}
     for run in made.arm(Arm.WARM):
         run.slow = [
             {"key": "train/fish/2664.jpg", "batch": 16, "wall_ns": 70_000_000, "cpu_ns": 1},

@@ -130,6 +130,7 @@ OPEN = 16  # sources open at a time that are tried: TensorFlow's own start for A
 CACHE_BATCHES = 64
 WARM_STEPS = 8
 SHORT_EPOCH = 100
+LEAST_TIMED = 4  # steps
 LEAST_SPREAD = 0.03  # half width of a gain: two short repeats agree by chance
 ONE_SPREAD = 0.1  # of a gain that was timed once
 FIRST_ELEMENT_S = 20.0
@@ -321,14 +322,6 @@ INTERVENTIONS: tuple[Intervention, ...] = (
 )
 
 
-def apply(dataset: Any, name: str) -> Any:
-    """The dataset with one of the interventions; ProfileError where it does not apply."""
-    changed = next(i.build for i in INTERVENTIONS if i.name == name)(dataset)
-    if changed is None:
-        raise ProfileError(f"The intervention '{name}' does not apply to this dataset.")
-    return changed
-
-
 def try_all(
     dataset: Any,
     step: Callable[[Any], Any],
@@ -342,7 +335,7 @@ def try_all(
     """Return (one row per tried intervention, sentences about those that could not be tried).
 
     Each repeat runs the dataset and each change for `seconds`, in random order after the first one.
-    After `limit_s` no run begins.
+    After `limit_s` no run begins, nor shortly before it one that takes longer than usual.
     """
     end, rng, rounds = clock() + limit_s * 1e9, random.Random(seed), []
     changes, notes = _changes(dataset, fields)
@@ -352,7 +345,8 @@ def try_all(
         if number:
             rng.shuffle(order)
         for offer, ds in order:
-            if offer is None or number or len(times) < 2 or clock() < end:
+            more = _longer_ns(ds, times.get(None, 0.0))
+            if offer is None or number or clock() + more < end:
                 times[offer] = pace(ds, step, seconds, clock)
             else:
                 notes.append(f"{offer.name} was not tried: the time is used up")
@@ -361,6 +355,12 @@ def try_all(
         if 2 * clock() - begun > end:
             break
     return [_row(offer, rounds) for offer, _ in changes], notes
+
+
+def _longer_ns(dataset: Any, period_ms: float) -> float:
+    """Return what `pace` takes for a short epoch, which it times whole; 0 for a long one."""
+    length = int(dataset.cardinality().numpy())
+    return length * period_ms * 1e6 if 0 < length <= SHORT_EPOCH else 0.0
 
 
 def _changes(
@@ -423,7 +423,7 @@ def pace(dataset: Any, step: Callable[[Any], Any], seconds: float, clock: Clock)
     length = int(dataset.cardinality().numpy())
     # short epochs: whole ones, as each has one start-up, and two unless one takes long enough
     short = 0 < length <= SHORT_EPOCH
-    least = length if short else 4
+    least = length if short else LEAST_TIMED
     enough = (4 if short else 1) * seconds * 1e9
     begun, start, steps, counted = clock(), 0, 0, 0
     while True:

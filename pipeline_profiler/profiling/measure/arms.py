@@ -44,10 +44,11 @@ LOOK_ON = 3.0  # times as long is a stream looked along whose first worker has n
 ALONE_STEPS = 500  # of the loader alone in a block, at most
 LONGEST_NULL_MS = 40.0  # 20 hand-overs of 2 ms: beyond it the floor is never asked for
 FULL_SECONDS, QUICK_SECONDS = 105.0, 25.0
-# with --quick all is over after so many seconds; what the last probes, the report and an overrun
-# take of that; and the least that says anything, which the plan then says will take longer
 MOST_NS = 1 << 62
-QUICK_END_S, ENDING_S, LEAST_QUICK_SECONDS = 30.0, 4.5, 15.0
+QUICK_END_S = 30.0  # from the start of the process to its end, with --quick
+ENDING_S, REPORT_S = 4.5, 2.2  # for the last probes and the report; for the report alone
+LEAST_QUICK_SECONDS = 15.0  # budget of --quick after a slow import
+LEAST_STEPS = 10  # timed steps of a configuration in a block
 SAVED_EVERY_S = 10.0
 NAN_NOTE = (
     "The step returned NaN: timings are kept, but check the training first "
@@ -77,6 +78,24 @@ class Options:
         return max(LEAST_QUICK_SECONDS, min(QUICK_SECONDS, QUICK_END_S - ENDING_S - self.spent))
 
 
+@dataclass(frozen=True)
+class TimeLimit:
+    """The time after which a run ends before its last step."""
+
+    seconds: float = math.inf  # from the first batch, in a first pass from the end of its step
+    end_ns: float = math.inf  # reading of the clock
+    min_steps: int = 0  # that are run in any case
+    rounds: int = 1  # steps beyond `min_steps` are whole rounds of so many
+
+    def reached(self, steps: int, first_ns: float, now: int) -> bool:
+        """Return whether a run of so many steps, whose first batch came at `first_ns`, ends."""
+        whole = steps >= self.min_steps and (steps - self.min_steps) % self.rounds == 0
+        return whole and now >= min(self.end_ns, first_ns + self.seconds * 1e9)
+
+
+NO_LIMIT = TimeLimit()
+
+
 @dataclass
 class Bench:
     """The measured thing: how to make a loader, the step, and the clock."""
@@ -86,11 +105,14 @@ class Bench:
     clock: Clock = time.perf_counter_ns
     progress: Progress = field(default=lambda text: None)
     guard: Guard = field(default_factory=Guard)
+    command: dict[str, str] = field(default_factory=dict)  # what a session keeps of it
     epoch_steps: int = 0  # as the user says; 0: as the loader tells
     seed: int = 0
     look: Look | None = None  # at a stream whose places are reached by drawing alone
     handed_over: dict[str, int] = field(default_factory=dict)  # what a first worker would cost, ns
-    trial_seconds: float = math.inf  # a trial may be slower than was predicted
+    run_end_ns: float = math.inf  # reading of the clock at which a timed window is cut
+    end_ns: float = math.inf  # at which no further probe begins
+    rhythm: int = 1  # steps after which the step's own time repeats
     _saved_ns: int = 0
     _loader: Any = None
     _settings: dict[str, Any] | None = None
@@ -105,6 +127,10 @@ class Bench:
         """Say what begins now, to the reader and to the watchdog."""
         self.guard.pulse.doing = text.partition("\n")[0]
         self.progress(text)
+
+    def has_time(self, seconds: float) -> bool:
+        """Return whether so many seconds are left for probes."""
+        return self.clock() + seconds * 1e9 <= self.end_ns
 
     def save_meanwhile(self, session: Session) -> None:
         """Save what there is; seconds apart, as writing disturbs the page cache."""
@@ -135,34 +161,33 @@ def drive(
     loader: Any,
     recorder: Recorder,
     steps: int,
-    seconds: float = math.inf,
+    limit: TimeLimit = NO_LIMIT,
     kept_batches: KeptBatches | None = None,
     passed_over: range = range(0),
 ) -> None:
-    """Train for `steps` steps over as many epochs as that takes; return the first batches.
+    """Train for `steps` steps, or until the limit, over as many epochs as that takes.
 
-    Batches of `passed_over` are drawn without training. `seconds` count from the first batch, in a
-    first pass from the end of its first step. The device is synchronised at the edges of the timed
-    window only.
+    Fill `kept_batches` with the first batches. Batches of `passed_over` are drawn without training.
+    The device is synchronised at the edges of the timed window only.
     """
     bench.guard.pulse.recorder = recorder
     if bench.epoch_steps:
         recorder.run.config["epoch_steps"] = bench.epoch_steps
-    deadline = math.inf
+    first_ns = math.inf
     watched = recorder.run.arm in TRAINED_FROM_LOADER and environment.has_cuda()
     gaps = DeviceGaps(sys.modules["torch"].cuda) if watched else None
-    edges, pulse = (recorder.run.warmup - 1, steps - 1), bench.guard.pulse
+    pulse = bench.guard.pulse
     real = bench.clock is time.perf_counter_ns  # a clock that tests move meters no machine
     # a first pass is metered from its start, else the timed window
     meter = environment.Meter() if real and recorder.run.arm == Arm.PILOT else None
     try:
-        while recorder.steps < steps and bench.clock() < deadline:
+        while recorder.steps < steps and not limit.reached(recorder.steps, first_ns, bench.clock()):
             before = recorder.steps
             epoch = recorder.watch(loader)
             for batch in epoch:
                 if gaps is not None:
                     gaps.delivered(recorder.steps, MOST_NS)
-                deadline = bench.clock() + seconds * 1e9 if deadline == math.inf else deadline
+                first_ns = min(first_ns, bench.clock())
                 if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
                     kept_batches.append(as_given(batch))  # now: the step may change its batch
                 if recorder.steps not in passed_over:
@@ -172,12 +197,14 @@ def drive(
                     gaps.asked()
                 pulse.steps += 1
                 if kept_batches is not None and len(kept_batches) == 1:
-                    deadline = bench.clock() + seconds * 1e9
-                if recorder.steps in edges:
+                    first_ns = bench.clock()
+                # one more: the last step is counted when the generator is closed
+                done = recorder.steps + 1
+                over = done >= steps or limit.reached(done, first_ns, bench.clock())
+                if over or done == recorder.run.warmup:
                     synchronise()
                     meter = _at_edge(recorder, meter) if real else None
-                # one early: the last step is counted when the generator is closed
-                if recorder.steps + 1 >= steps or bench.clock() >= deadline:
+                if over:
                     break
             _close(epoch)
             # an empty epoch would be asked for again for ever
@@ -311,13 +338,14 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     elif arm == Arm.ALONE:
         loader = _somewhere_in_the_epoch(bench, recorder, total)
         most = plan.warmup + ALONE_STEPS
-        drive(bench, loader, recorder, most, plan.alone_s or 0.0, passed_over=range(most))
+        limit = TimeLimit(plan.alone_s or 0.0)
+        drive(bench, loader, recorder, most, limit, passed_over=range(most))
         # workers deliver in turn: a part of a round would be too fast or too slow
         workers = int(bench.settings().get("workers") or 1)
         recorder.run.warmup += (recorder.steps - plan.warmup) % workers
     elif arm == Arm.TRIAL:
         changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
-        drive(bench, changed, recorder, total, bench.trial_seconds)
+        drive(bench, changed, recorder, total, TimeLimit(end_ns=bench.run_end_ns))
     else:
         if arm == Arm.COLD:
             recorder.run.notes += cold_cache.evict(plan.files)
@@ -331,8 +359,15 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
             _somewhere_in_the_epoch(bench, recorder, total),
             recorder,
             total + ahead,
+            _limit(bench, recorder.run.warmup),
             passed_over=range(begin, begin + ahead),
         )
+
+
+def _limit(bench: Bench, warmup: int) -> TimeLimit:
+    """Return where a run is cut: after the least steps, and after whole rounds of the step."""
+    least = -(-LEAST_STEPS // bench.rhythm) * bench.rhythm
+    return TimeLimit(end_ns=bench.run_end_ns, min_steps=warmup + least, rounds=bench.rhythm)
 
 
 def _steps_ahead(bench: Bench, run: Run, plan: Plan) -> int:
@@ -418,17 +453,18 @@ def _placed(arm: Arm, kept_batches: KeptBatches) -> KeptBatches:
 
 
 def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptBatches) -> None:
-    """The step over batches in hand; what copying them took is kept, as no loader has that cost."""
+    """Run the step over preloaded batches; store what copying them took."""
+    limit = _limit(bench, recorder.run.warmup)
     cycle = Cycle(_placed(recorder.run.arm, kept_batches), bench.clock)
     if recorder.run.arm == Arm.SHADOW:
         shadow = Shadow(attach(bench.loader(), recorder))
         try:
-            drive(bench, _Shadowed(cycle, shadow), recorder, total)
+            drive(bench, _Shadowed(cycle, shadow), recorder, total, limit)
         finally:
             shadow.close()
         recorder.run.totals["drained"] = shadow.drained
     else:
-        drive(bench, cycle, recorder, total)
+        drive(bench, cycle, recorder, total, limit)
     if cycle.copying_ns:
         recorder.run.totals["copying_ns"] = cycle.copying_ns
 
@@ -437,6 +473,7 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
     """The same loop without a recorder: what recording costs is the warm loader against this."""
     run, done, start = Run(arm=Arm.BARE, block=block), 0, bench.clock()
     total, pulse = plan.warmup + plan.steps, bench.guard.pulse
+    limit = _limit(bench, plan.warmup)
     while done < total:
         before = done
         for batch in bench.loader():
@@ -445,6 +482,8 @@ def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
             if done == plan.warmup:
                 start = bench.clock()  # as many waits as steps follow
             pulse.steps += 1
+            if limit.reached(done, start, bench.clock()):
+                total = done
             if done >= total:
                 break
         if done == before:
@@ -483,8 +522,11 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
             else torch_loader.null_loader(bench.loader(), steps)
         )
         for _ in recorder.watch(empty):
+            begin = bench.clock()
             step(next(batches))
             bench.guard.pulse.steps += 1
+            if bench.clock() - begin > 2 * LONGEST_NULL_MS * 1e6:  # steps that became slower
+                step, batches = emulated_step(LONGEST_NULL_MS), itertools.repeat(None)
     else:
         for _ in zip(range(500), recorder.watch(itertools.cycle(kept_batches)), strict=False):
             pass

@@ -28,7 +28,7 @@ from pipeline_profiler.profiling.diagnose.intervals import t_quantile
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled_by_sample
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
-from pipeline_profiler.profiling.measure.arms import Bench, Options, drive
+from pipeline_profiler.profiling.measure.arms import Bench, Options, TimeLimit, drive
 from pipeline_profiler.profiling.measure.kept_batches import (
     KeptBatches,
     changes_sentence,
@@ -120,6 +120,7 @@ LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
 STACK_SHARE = 0.12  # of a shorter budget
 TRYING_SHARE = 0.3  # of the budget, for interventions in a tf.data graph
+LEAST_TRIED = tf_graph.WARM_STEPS + tf_graph.LEAST_TIMED  # steps of an intervention
 
 
 def stack_seconds(options: Options) -> float:
@@ -135,7 +136,7 @@ def sample_stacks(bench: Bench, options: Options, session: Session) -> Run:
     sampler = StackSampler.start_here(lambda: recorder.phase, calls_back)
     with Utilisation() if environment.has_cuda() else nullcontext() as symptom:
         try:
-            drive(bench, bench.loader(), recorder, 400, stack_seconds(options))
+            drive(bench, bench.loader(), recorder, 400, TimeLimit(stack_seconds(options)))
         finally:
             keep_stacks(recorder, sampler)
     session.probes.utilisation_symptom = symptom.mean if symptom else None
@@ -284,6 +285,10 @@ def _bytes(value: Any) -> int:
 def try_interventions(bench: Bench, options: Options, session: Session) -> None:
     """tf.data: time the prefixes of the graph, then every intervention that applies."""
     dataset, budget, outcome = bench.loader(), options.budget, session.probes
+    period = Window.of(session.arm(Arm.PILOT)[0]).period_ns / 1e9
+    if 2 * LEAST_TRIED * period > TRYING_SHARE * budget:
+        session.notes.append(f"No change of tf.data was tried: a step takes {period:.1f} s.")
+        return
     outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
 
     def step(batch: Any) -> None:
@@ -309,9 +314,13 @@ def repeatable(bench: Bench) -> Repeatable:
     if settings.get("kind") != "torch" or settings["iterable_dataset"]:
         return {}
     dataset = bench.loader().dataset
-    with suppress(Exception):  # a probe of the user's code may fail; then it tells nothing
-        count = len(dataset)
-        pairs = [(_flat(dataset[i]), _flat(dataset[i])) for i in {0, count // 2}]
+    with suppress(Exception):  # a probe of the user's code may fail: then its result is unknown
+        begin, count = bench.clock(), len(dataset)
+        firsts = {0: _flat(dataset[0])}
+        if not bench.has_time(3 * (bench.clock() - begin) / 1e9):
+            return {}
+        firsts.setdefault(count // 2, _flat(dataset[count // 2]))
+        pairs = [(first, _flat(dataset[i])) for i, first in firsts.items()]
         if all(first for first, _ in pairs):
             size = sum(len(blob) for first, _ in pairs for blob in first) / len(pairs)
             return {"same": all(a == b for a, b in pairs), "bytes": size, "samples": count}
@@ -320,6 +329,7 @@ def repeatable(bench: Bench) -> Repeatable:
 
 DRAFTED = 8  # files
 COPIED, ROUNDS = 24, 3  # samples that are loaded from copies, and how often each
+LEAST_COPIED = 6
 COPIED_NS = 1e9  # after which no third round begins
 COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
 
@@ -342,8 +352,12 @@ def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] 
     chosen = random.Random(0).sample(jpegs, min(DRAFTED, len(jpegs)))
     rows: list[dict[str, float]] = []
     with suppress(Exception):  # no decoder here, or a file that it refuses
-        rows = [_other_ways(path, side, bench.clock) for path in chosen]
-        packed = _packed_ms(chosen, bench.clock)
+        for path in chosen:
+            begin = bench.clock()
+            rows.append(_other_ways(path, side, bench.clock))
+            if not bench.has_time((bench.clock() - begin) / 1e9):
+                break
+        packed = _packed_ms(chosen[: len(rows)], bench.clock)
         rows = [row | {"packed_ms": ms} for row, ms in zip(rows, packed, strict=True)]
     shared = set.intersection(*map(set, rows)) if rows else set()
     # a file that is small enough stays as it is; where all are, there is nothing to try
@@ -365,6 +379,15 @@ def _from_copies(bench: Bench) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, suppress(Exception):
         every = range(len(loader.dataset))
         keys = random.Random(0).sample(every, min(COPIED, len(every)))
+        begin = bench.clock()
+        loader.dataset[keys[0]]
+        each_s = (bench.clock() - begin) / 1e9
+        while keys and not bench.has_time(
+            2 * 2 * len(keys) * each_s
+        ):  # two rounds of files and copies
+            keys = keys[: len(keys) // 2]
+        if len(keys) < min(LEAST_COPIED, len(every)):
+            return {}
         copies = {path: _copy_of(path, folder) for key in keys for path in [path_of(loader, key)]}
         walls = np.full((2, len(keys)), np.inf)  # from the files, from the copies
         for number in range(ROUNDS):  # the first one warms up
@@ -499,7 +522,8 @@ def slow_samples(bench: Bench, session: Session) -> list[SlowSample]:
     again = sorted(rows, key=lambda row: -min(row["seen"], 2))  # seen slow twice comes first
     worst = [row["key"] for row in again[:PROBED] if isinstance(row["key"], int)]
     typical = [k for k in windows[0].run.slow_keys[-PROBED:] if isinstance(k, int)]
-    suspicious = bool(stalled_by_sample(windows))
+    seconds = 2 * LOADED_ALONE * PROBED * max(row["worst_ms"] for row in rows) / 1e3
+    suspicious = bool(stalled_by_sample(windows)) and bench.has_time(seconds)
     if suspicious and worst and not bench.settings()["iterable_dataset"]:
         slow, usual = (_load_alone(bench, loader.dataset, keys) for keys in (worst, typical))
         for window in windows:

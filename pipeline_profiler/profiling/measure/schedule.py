@@ -1,4 +1,8 @@
-"""The schedule: a first pass to learn the pace, a plan with its reasons, then blocks."""
+"""The schedule: a first pass that measures the pace, a plan with its reasons, then blocks.
+
+Steps and warm-up are planned again before each block, from the newest measured pace. A timed window
+ends at its share of the remaining time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import itertools
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline_profiler.profiling.adapters import module_for
@@ -19,10 +23,13 @@ from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
     ENDING_S,
+    LEAST_STEPS,
     NULL_SECONDS,
     QUICK_END_S,
+    REPORT_S,
     Bench,
     Options,
+    TimeLimit,
     drive,
     look_along,
     null_run,
@@ -33,7 +40,6 @@ from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, kept_whe
 from pipeline_profiler.profiling.measure.trials import TRIAL_SHARE
 from pipeline_profiler.profiling.record.arm import (
     IN_HAND,
-    REPORTED,
     SPLIT_ORDER,
     TRAINED_FROM_LOADER,
     Arm,
@@ -44,14 +50,11 @@ from pipeline_profiler.profiling.record.session import ProfileError, Session, ut
 
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
-LEAST_STEPS = 10
 QUICK_LOOK_S = 7.0  # of the blocks before the first look of --quick, where the least steps fit
 BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
-BLOCK_ARMS = frozenset(REPORTED) | {Arm.BARE}
-OVERRUN = 1.05  # of the budget: beyond it no further block begins
-# the same for the third block, as two repeats say next to nothing; less where the budget is the
-# default one, which a promise goes with (30 s quick, else 2 minutes)
-FEW_OVERRUN, FEW_OVERRUN_DEFAULT = 1.35, 1.12
+OVERRUN = 1.05  # of the budget: beyond it no further block begins; --quick alone has none
+THIRD_OVERRUN = 1.12  # of the budget, by a plan of three repeats: two rarely decide
+OTHER_PACE = 1.5  # times as slow or fast as in the first pass, from which a note says so
 QUIET_BLOCKS = 3  # wanted, of those that no other program disturbed
 MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
 NARROW = 0.03  # width of the stall's interval with which no more repeats are asked for
@@ -59,21 +62,19 @@ MOST_OVERRUN = 3.0  # a loader that got so much slower after its first pass is e
 PILOT_SECONDS, QUICK_PILOT_SECONDS = 6.0, 2.5
 PILOT_SHARE = 0.1  # of a shorter budget
 ALONE_SHARE, QUICK_ALONE_SHARE = 0.1, 0.06  # of the budget, for the loader alone
+FIXED_STEPS = 4  # of the probes, however slow they are
 LOOK_SHARE = 0.06  # of the budget, to see how long a stream's epoch is
 
 NO_HOST = "Host-to-device copy: not measured (no GPU)."
-OVER_BUDGET = (
-    "{:.0f} s are not enough: it will take about {:.0f} s, because the steps are slow and {} steps "
-    "in each of {} repeats are the least that says anything."
-)
-LATE_END = (
-    "All will be over {:.0f} s after the start: imports and the loader took {:.0f} s of that."
-)
+OVER_BUDGET = "Steps are slow: {:.0f} s are too short."
+LATE_END = "Total {:.0f} s, of which imports and making the loader took {:.0f} s."
+NEW_PACE = "Steps take {:.3g} times as long as in the first pass: block {} has {} steps, not {}."
+TIME_IS_UP = "Stopped after {} of {} repeats: the time is used up."
 STOPPED = "Stopped after {} of {} blocks: the interval, corrected for {} looks, lies {}."
 ROUNDS = "The step's own time repeats every {} steps: windows are whole rounds of it."
-SLOW_START = (
-    "The loader takes {:.1f} s to start each time, so two runs are left out: the loader beside "
-    "the step, the loop without a recorder. Give more --seconds."
+SLOW = (
+    "The loader takes {:.1f} s to start and {:.2g} s a step: only preloaded batches and the real "
+    "loader are measured. Give more --seconds."
 )
 
 
@@ -93,10 +94,11 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
     kept_batches = KeptBatches()
     sampler = probes.sample_beside(recorder) if bench.clock is time.perf_counter_ns else None
     try:
-        drive(bench, bench.loader(), recorder, steps, seconds, kept_batches)
+        drive(bench, bench.loader(), recorder, steps, TimeLimit(seconds), kept_batches)
     finally:
         probes.keep_stacks(recorder, sampler)
-    session.environment = environment.describe()  # now: a step has begun to use its GPU, if any
+    # now: a step has begun to use its GPU, if any
+    session.environment = environment.describe() | {"command": bench.command}
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
     if not kept_batches:
@@ -121,21 +123,19 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         *_shadow_arm(first),
         *_cold_arm(options, files),
     ]
-    fixed = _fixed_seconds(first, options)
-    full = pace = _pace(first, _included(reasons))
-    # three blocks are the least that say anything: a loader that cannot start so often gets fewer
-    lean = 3 * full.start > options.budget - fixed
+    fixed, speed = _fixed_seconds(first, options), Speed.of(first)
+    pace = _pace(speed, first, _included(reasons))
+    lean = FIRST_LOOK * pace.of(LEAST_STEPS + _warmups(first)[-1]) > options.budget - fixed
     if lean:
         reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
-        left_out = (Arm.SHADOW, Arm.BARE)
-        reasons.append(Reason(SLOW_START.format(_start(first)), left_out, included=False))
-        pace = _pace(first, _included(reasons), only_needed=True)
+        reasons.append(Reason(SLOW.format(speed.start, speed.period), BESIDE, included=False))
+        pace = _pace(speed, first, _included(reasons), only_needed=True)
     alone = (QUICK_ALONE_SHARE if options.quick else ALONE_SHARE) * options.budget
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
     shorter = _fit(first, options, pace, max(options.budget - fixed - alone, 2.0))
     early_stop = options.quick and repeats > FIRST_LOOK and not _is_stream(first)
     pieces = FIRST_LOOK if early_stop else repeats
-    piece_s = round(alone / pieces - _start(first), 3)
+    piece_s = round(alone / pieces - speed.start, 3)
     # a quick run ends a little later for it; else it takes the time of steps, of no repeat
     spare = shorter[1:3] == (repeats, warmup) and shorter[0] > LEAST_STEPS
     at_end = options.quick and not options.seconds
@@ -146,7 +146,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         steps, why = shorter[0], shorter[3]
     seconds = round(pace.of(steps + warmup) * repeats + fixed, 1)
     if seconds > OVERRUN * options.budget:
-        why.append(Reason(OVER_BUDGET.format(options.budget, seconds, steps, repeats)))
+        why.append(Reason(OVER_BUDGET.format(options.budget)))
     end = options.spent + seconds + ENDING_S
     if options.quick and not options.seconds and end > QUICK_END_S + 1:
         why.append(Reason(LATE_END.format(end, options.spent)))
@@ -176,6 +176,35 @@ def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """Seconds of a step with the loader, of one on preloaded batches, of a start of the loader."""
+
+    period: float
+    alone: float
+    start: float
+
+    @classmethod
+    def of(cls, first: Window) -> Speed:
+        """Return the speed in the first pass."""
+        starts = [*first.first_batch_ns[:1], 0]
+        return cls(first.period_ns / 1e9, float(first.steps.loop.mean()) / 1e9, starts[0] / 1e9)
+
+    def newest(self, session: Session) -> Speed:
+        """Return the speed at the end of the newest runs; this speed where there is none."""
+        ends = {}
+        for run in session.runs:
+            if run.arm in (Arm.WARM, Arm.RESIDENT) and len(window := Window.of(run)):
+                ends[run.arm] = float(window.steps.period[-(len(window) // 2) :].mean()) / 1e9
+        alone = ends.get(Arm.RESIDENT, self.alone)
+        return Speed(ends.get(Arm.WARM, max(self.period, alone)), alone, self.start)
+
+    def of_run(self, arm: Arm, steps: int) -> float:
+        """Return the seconds of so many steps of an arm."""
+        loader = self.start if arm not in IN_HAND else 0.0
+        return loader + steps * (self.alone if arm in (*IN_HAND, Arm.SHADOW) else self.period)
+
+
+@dataclass(frozen=True)
 class Pace:
     """What one block of all arms costs: seconds a step, and seconds to start the loaders."""
 
@@ -191,17 +220,15 @@ class Pace:
         return int((seconds - self.start) / self.step)
 
 
-def _pace(first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
-    """From the pilot; the bare loop runs in every other block, the trial may join the others."""
+def _pace(speed: Speed, first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
+    """Return the pace of a block; the bare loop runs in every other block."""
     more = 0.0 if only_needed else 0.5  # half a bare loop per block
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
     # the way to a later place of a stream takes half a window on average
     more += 0.5 if _is_stream(first) else 0.0
     loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
-    alone = float(first.steps.loop.mean()) / 1e9
-    period = first.period_ns / 1e9
-    step = period * loading + alone * (sum(arm in IN_HAND for arm in arms) + beside)
-    return Pace(max(step, 1e-6), _start(first) * (loading + beside))
+    step = speed.period * loading + speed.alone * (sum(arm in IN_HAND for arm in arms) + beside)
+    return Pace(max(step, 1e-6), speed.start * (loading + beside))
 
 
 def _is_stream(first: Window) -> bool:
@@ -212,22 +239,21 @@ def _is_stream(first: Window) -> bool:
     return config.get("kind") != "torch" or bool(config.get("iterable_dataset"))
 
 
-def _start(first: Window) -> float:
-    """Seconds from iter() to the first batch of the pilot."""
-    starts = first.first_batch_ns
-    return float(starts[0]) / 1e9 if starts else 0.0
-
-
 def _fixed_seconds(first: Window, options: Options) -> float:
     budget = options.budget
-    probing = probes.stack_seconds(options) + pilot_seconds(options)
+    slow = _starts_slowly(first, options)
+    probing = pilot_seconds(options) + (0.0 if slow else probes.stack_seconds(options))
     probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
     if first.run.config.get("kind") == "tf":
         # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
         probing += 0.35 * budget  # prefixes and interventions
     if first.run.config.get("kind") == "torch":
         probing += TRIAL_SHARE * budget
-    return min(probing + 2 * NULL_SECONDS + 2 * _start(first), 0.6 * budget)
+    speed = Speed.of(first)
+    # the steps that exceed the first pass and the stack samples, and those of a probe
+    starts = (1 if slow else 2) * speed.start
+    probing += 2 * NULL_SECONDS + starts + FIXED_STEPS * speed.alone
+    return min(probing, 0.6 * budget)
 
 
 def _shadow_arm(first: Window) -> list[Reason]:
@@ -250,47 +276,52 @@ def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
 
 
 def _fit(
-    first: Window, options: Options, pace: Pace, budget: float
+    first: Window, options: Options, pace: Pace, budget: float, done: int = 0
 ) -> tuple[int, int, int, list[Reason]]:
-    """Return (steps, repeats, warm-up, reasons) that fit the budget (seconds).
+    """Return (steps, further repeats, warm-up, reasons) that fit the budget (seconds).
 
-    Reduced in this order: steps to the floor, warm-up, repeats to 3, the floor.
+    Reduced in this order: steps to the floor, warm-up, repeats to 3, the floor. `done`: repeats
+    that were measured.
     """
     held = first.in_flight
     wanted = min(options.steps, 80) if options.quick else options.steps
-    most = options.repeats
+    most = options.repeats - done
     # ten buffers: then what lay ready at the start is below a tenth of the window; short ones buy
     # repeats, without which no interval says anything
     buffers = BUFFERS_IN_WINDOW // (2 if options.quick else 1)
     floor = min(wanted, max(WARMUP_STEPS * (1 if options.quick else 2), buffers * held))
     # the blocks of a stream must reach the places of its epoch: long ones, and all of them
     brisk = options.quick and not _is_stream(first)
-    usual = WARMUP_STEPS // 2 if brisk else WARMUP_STEPS
-    long, short = max(usual, 2 * held, _settled(first)), max(3, 2 * held)
+    long, short = _warmups(first, WARMUP_STEPS // 2 if brisk else WARMUP_STEPS)
     if brisk and not options.seconds:
         wanted = max(floor, min(wanted, pace.steps_in(QUICK_LOOK_S / FIRST_LOOK) - long))
-    fewer = sorted({most, min(most, 4), min(most, 3)}, reverse=True)
+    fewer = sorted({max(1, min(most, n - done)) for n in (most + done, 4, 3)}, reverse=True)
     # repeats go last: the interval shrinks with them, not with steps
     for repeats, warmup in itertools.product(fewer, (long, short)):
         affordable = pace.steps_in(budget / repeats) - warmup
         if affordable >= floor:
             break
     # the third repeat may overrun a little: of two, hardly any interval settles anything
-    third = repeats * pace.of(LEAST_STEPS + warmup) <= FEW_OVERRUN_DEFAULT * budget
-    if affordable < LEAST_STEPS and repeats > 2 and not third:
-        repeats = 2
+    third = repeats * pace.of(LEAST_STEPS + warmup) <= THIRD_OVERRUN * budget
+    if affordable < LEAST_STEPS and repeats + done > 2 and not third:
+        repeats = max(1, 2 - done)
         affordable = pace.steps_in(budget / repeats) - warmup
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
     epoch, rhythm = first.epoch_steps, first.rhythm
     reasons: list[Reason] = []
     # whole epochs where they fit: their starts and their ends are then in the window
     if 0 < epoch <= max(steps, affordable):
-        steps = epoch * max(1, round(steps / epoch))
+        steps = epoch * max(1, min(round(steps / epoch), affordable // epoch))
     elif 1 < rhythm <= steps:
         steps -= steps % rhythm
         reasons.append(Reason(ROUNDS.format(rhythm)))
     chosen = (steps, repeats, warmup)
     return *chosen, [*reasons, *_given_up(chosen, (wanted, most, long), budget, held)]
+
+
+def _warmups(first: Window, usual: int = WARMUP_STEPS) -> tuple[int, int]:
+    """Return the steps of a usual warm-up and of the shortest."""
+    return max(usual, 2 * first.in_flight, _settled(first)), max(3, 2 * first.in_flight)
 
 
 def _settled(first: Window) -> int:
@@ -301,22 +332,17 @@ def _settled(first: Window) -> int:
 
 
 def _given_up(
-    chosen: tuple[int, int, int], asked: tuple[int, int, int], budget: float, held: int
+    chosen: tuple[int, int, int], wanted: tuple[int, int, int], budget: float, held: int
 ) -> list[Reason]:
-    (steps, repeats, warmup), (wanted, most, long) = chosen, asked
-    sentences = []
-    if warmup < long:
-        sentences.append(f"Warm-up is {warmup} steps, not {long}: steps are slow.")
-    if repeats < most:
-        sentences.append(f"{repeats} repeats instead of {most}: more would not fit {budget:.0f} s.")
-    if steps < wanted:
+    """Return a sentence of what is less than wanted: steps, repeats, warm-up."""
+    names = ("steps", "repeats", "steps of warm-up")
+    rows = zip(chosen, wanted, names, strict=True)
+    less = [f"{has} {name} instead of {want}" for has, want, name in rows if has < want]
+    sentences = [f"{', '.join(less)}, to fit {budget:.0f} s."] if less else []
+    if chosen[0] < BUFFERS_IN_WINDOW * held:
         sentences.append(
-            f"{steps} steps instead of {wanted}: everything must end within {budget:.0f} s."
-        )
-    if steps < BUFFERS_IN_WINDOW * held:
-        sentences.append(
-            f"The window ({steps} steps) is shorter than {BUFFERS_IN_WINDOW} x the {held} batches "
-            "in flight: part of it measures the buffer; give more --seconds and measure.steps."
+            f"{chosen[0]} steps are fewer than {BUFFERS_IN_WINDOW} x the {held} batches in flight, "
+            "so the buffer affects the result: give more --seconds and measure.steps."
         )
     return [Reason(sentence) for sentence in sentences]
 
@@ -361,20 +387,23 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     alone = float(first.steps.loop.mean())
     _probe_before(bench, options, session, kept_batches, alone)
     session.runs.append(null_run(bench, kept_batches, alone))
-    planned = 1e9 * max(options.budget, plan.seconds)
-    bench.guard.pulse.end_s = time.monotonic() + MOST_OVERRUN * planned / 1e9 + LEAST_LIMIT_S
-    few = FEW_OVERRUN if options.seconds else FEW_OVERRUN_DEFAULT
-    deadlines = (int(start + planned * few), int(start + planned * OVERRUN))
+    pacing = Pacing.of(first, options, plan, start)
+    longest_s = MOST_OVERRUN * max(options.budget, plan.seconds) + LEAST_LIMIT_S
+    bench.guard.pulse.end_s = time.monotonic() + longest_s
+    bench.end_ns = pacing.end_ns + (ENDING_S - REPORT_S) * 1e9
+    bench.rhythm = first.rhythm if plan.steps % first.rhythm == 0 else 1
     machine = environment.Meter()
-    _run_blocks(bench, session, kept_batches, deadlines, bare=not (once or plan.lean))
+    _run_blocks(bench, session, kept_batches, pacing, bare=not (once or plan.lean))
+    bench.run_end_ns = pacing.end_ns
     # half of what a trial may take stays for it
     kept = int(TRIAL_SHARE / 2 * options.budget * 1e9)
-    repeat_disturbed(bench, session, kept_batches, deadlines[1] - kept)
-    trials.try_first_advice(bench, session, kept_batches, deadlines[1], options.budget)
-    settle(bench, session, kept_batches, deadlines[1])
+    repeat_disturbed(bench, session, kept_batches, pacing.end_ns - kept)
+    trials.try_first_advice(bench, session, kept_batches, pacing.end_ns, options.budget)
+    settle(bench, session, kept_batches, pacing.end_ns)
     if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine
         session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
+    alone = 1e9 * Speed.of(first).newest(session).alone
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "the last probes"
     session.probes.repeatable = probes.repeatable(bench)
@@ -387,9 +416,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     )
     probes.probe_device(bench, kept_batches, session)
     session.probes.slow_samples = probes.slow_samples(bench, session)
-    after = (
-        environment.describe()
-    )  # its packages too: the probes have loaded samples in this process
+    after = environment.describe()  # its packages too: the probes have loaded samples here
     session.environment |= {"load_after": after["load"], "packages": after["packages"]}
 
 
@@ -397,7 +424,8 @@ def _probe_before(
     bench: Bench, options: Options, session: Session, kept_batches: KeptBatches, alone_ns: float
 ) -> None:
     bench.guard.pulse.doing = "the first probes"
-    session.runs.append(probes.sample_stacks(bench, options, session))
+    if not _starts_slowly(Window.of(session.runs[0]), options):
+        session.runs.append(probes.sample_stacks(bench, options, session))
     probes.probe_step(bench, kept_batches, options, session)
     session.probes.recording_ns = probes.recording_ns(bench)
     session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
@@ -406,35 +434,87 @@ def _probe_before(
         probes.try_interventions(bench, options, session)
 
 
+@dataclass(frozen=True)
+class Pacing:
+    """What plans a block again: the first pass, the first plan, and when blocks must have ended."""
+
+    first: Window
+    options: Options
+    plan: Plan
+    end_ns: int  # of the clock, also for all that follows but the last probes
+
+    @classmethod
+    def of(cls, first: Window, options: Options, plan: Plan, start_ns: int) -> Pacing:
+        """Return the ends of a measurement that began at `start_ns`."""
+        # the loader alone may lengthen a plan that no sentence announces as too long
+        announced = plan.seconds > OVERRUN * options.budget
+        seconds = plan.seconds if announced else options.budget
+        exact = options.quick and not options.seconds
+        return cls(first, options, plan, int(start_ns + 1e9 * seconds * (1 if exact else OVERRUN)))
+
+    def plan_block(self, session: Session, order: list[Arm], block: int, now: int) -> bool:
+        """Plan steps and warm-up of a block by the newest pace; return whether it fits.
+
+        Drop what runs beside from `order` where blocks would not fit with it.
+        """
+        left = (self.end_ns - now) / 1e9
+        speed, plan = Speed.of(self.first).newest(session), session.plan
+        pace = _pace(speed, self.first, order)
+        whole = pace.of(self.plan.steps + self.plan.warmup)
+        more = self.plan.repeats - block
+        if plan.lean or whole * more > left:
+            order[:] = [arm for arm in order if arm not in BESIDE]
+            pace = _pace(speed, self.first, order, only_needed=True)
+        least = pace.of(LEAST_STEPS + _warmups(self.first)[-1])
+        if block >= 2 and least > left:
+            return False
+        # what the loader alone and a trial take, unless the first blocks need it
+        pieces = max(0, (FIRST_LOOK if plan.early_stop else plan.repeats) - block)
+        reserve = pieces * (plan.alone_s or 0.0)
+        if self.first.run.config.get("kind") == "torch":
+            reserve += TRIAL_SHARE * self.options.budget
+        room = max(left - reserve, min(left, least * max(1, FIRST_LOOK - block)))
+        steps, warmup = self.plan.steps, self.plan.warmup
+        change = speed.period / Speed.of(self.first).period
+        other = not 1 / OTHER_PACE < change < OTHER_PACE
+        if other or pace.of(steps + warmup) * more > room:
+            steps, _, warmup, _ = _fit(self.first, self.options, pace, room, block)
+            if other and not any(note.startswith(NEW_PACE[:10]) for note in session.notes):
+                text = NEW_PACE.format(change, block + 1, steps, self.plan.steps)
+                session.notes += [text] if steps != self.plan.steps else []
+        session.plan = replace(plan, steps=steps, warmup=warmup)
+        return True
+
+    def run_end_ns(self, session: Session, order: Sequence[Arm], block: int, now: int) -> int:
+        """Return when the first run of `order` is cut: at its share of the remaining time."""
+        speed, steps = Speed.of(self.first).newest(session), session.plan.steps
+        costs = [speed.of_run(arm, steps + session.plan.warmup) for arm in order]
+        blocks = max(0, FIRST_LOOK - 1 - block)
+        later = blocks * sum(speed.of_run(arm, steps) for arm in self.plan.arms)
+        return int(now + max(0, self.end_ns - now) * costs[0] / (sum(costs) + later))
+
+
+def _starts_slowly(first: Window, options: Options) -> bool:
+    """Return whether a start of the loader takes as long as the stack samples may."""
+    return Speed.of(first).start > probes.stack_seconds(options)
+
+
 def _run_blocks(
-    bench: Bench,
-    session: Session,
-    kept_batches: KeptBatches,
-    deadlines: tuple[int, int],
-    bare: bool,
+    bench: Bench, session: Session, kept_batches: KeptBatches, pacing: Pacing, bare: bool
 ) -> None:
-    """All repeats, while they fit; `deadlines` (ns) hold for the third block and for later ones."""
+    """Run all repeats while they fit, until a look at the interval decides."""
     rng, repeats = random.Random(session.plan.seed), session.plan.repeats
-    begun, arm_ns = bench.clock(), 0.0
     for block in range(repeats):
         # the bare loop in every other block: its mean needs fewer repeats than a ratio does
         order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
-        if block and bench.clock() + arm_ns * len(order) * (repeats - block) > deadlines[1]:
-            order = [arm for arm in order if arm not in BESIDE]
-        if block >= 2 and bench.clock() + arm_ns * len(order) > deadlines[block > 2]:
-            text = f"Stopped after {block} of {repeats} repeats: the time is used up."
-            session.notes.append(text)
+        if not pacing.plan_block(session, order, block, bench.clock()):
+            session.notes.append(TIME_IS_UP.format(block, repeats))
             break
         rng.shuffle(order)
-        for arm in order:
-            bench.tell(f"block {block + 1} of {repeats}: {arm.label}")
-            session.runs.append(run_arm(bench, arm, block, session, kept_batches))
-        arm_ns = (bench.clock() - begun) / sum(run.arm in BLOCK_ARMS for run in session.runs)
+        _run_block(bench, session, kept_batches, pacing, block, order)
         if session.plan.alone_s and (block < FIRST_LOOK or not session.plan.early_stop):
             bench.tell(f"block {block + 1} of {repeats}: {Arm.ALONE.label}")
-            begin = bench.clock()
             session.runs.append(run_arm(bench, Arm.ALONE, block, session, kept_batches))
-            begun += bench.clock() - begin
         bench.save_meanwhile(session)
         # the last look is at the last block
         done, looks = block + 1, min(len(LOOK_MISS), repeats - FIRST_LOOK + 1)
@@ -442,6 +522,28 @@ def _run_blocks(
         if may_stop and (side := deciding_side(session)):
             session.notes.append(STOPPED.format(done, repeats, looks, side))
             break
+
+
+def _run_block(
+    bench: Bench,
+    session: Session,
+    kept_batches: KeptBatches,
+    pacing: Pacing,
+    block: int,
+    order: Sequence[Arm],
+) -> None:
+    """Run the arms of a block; after a window that was cut, the others have no more steps."""
+    planned = session.plan.steps
+    for number, arm in enumerate(order):
+        if arm in BESIDE and session.plan.steps < planned:
+            continue
+        bench.tell(f"block {block + 1} of {session.plan.repeats}: {arm.label}")
+        bench.run_end_ns = pacing.run_end_ns(session, order[number:], block, bench.clock())
+        run = run_arm(bench, arm, block, session, kept_batches)
+        session.runs.append(run)
+        steps = len(Window.of(run))
+        if 0 < steps < session.plan.steps:
+            session.plan = replace(session.plan, steps=steps)
 
 
 def repeat_disturbed(
@@ -486,9 +588,10 @@ def _one_more(
     whole = 2 * longest
     whole += longest * plan.warmup // max(1, plan.steps)
     whole += max((ns for run in blocks for ns in Window.of(run).first_batch_ns[:1]), default=0)
-    if not longest or plan.lean or bench.clock() + whole > deadline:
+    if not longest or bench.clock() + whole > deadline:
         return False
     bench.tell(f"one more repeat ({block + 1}), as {why}")
+    bench.run_end_ns = deadline
     for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
         session.runs.append(run_arm(bench, arm, block, session, kept_batches))
     return True
@@ -497,9 +600,9 @@ def _one_more(
 def announcement(plan: Plan) -> str:
     """What will run, for how long, and why."""
     least = ("up to ", f"{FIRST_LOOK} to ") if plan.early_stop else ("", "")
+    labels = ", ".join(arm.label for arm in plan.arms)
     head = (
-        f"{least[0]}about {plan.seconds:.0f} s: {least[1]}{plan.repeats} repeats of the step with "
-        f"{', '.join(arm.label for arm in plan.arms)}, {plan.steps} steps each after "
-        f"{plan.warmup} of warm-up"
+        f"Needs {least[0]}{plan.seconds:.0f} s ({least[1]}{plan.repeats} repeats x {plan.steps} "
+        f"steps): {labels}. Warm-up: {plan.warmup} steps."
     )
     return "\n".join([head, *(f"  {reason.sentence}" for reason in plan.reasons)])

@@ -35,7 +35,7 @@ def try_first_advice(
         left = (end - bench.clock()) / 1e9
         if seconds > left:
             return
-        bench.trial_seconds = left
+        bench.run_end_ns = end
         _tell(bench, session, advice)
         done = len(session.runs)
         try:

@@ -18,13 +18,12 @@ class Arm(StrEnum):
     SHADOW = "X", "shadow loader"  # batches in hand, the real loader beside, its batches dropped
     WARM = "W", "warm loader"  # the real loader, files in the page cache
     COLD = "C", "cold loader"  # the real loader after its files left the page cache
-    TRIAL = "Z", "trial setting"  # the real loader with one changed; `--tune`: the setting on trial
+    TRIAL = "Z", "trial setting"  # the real loader with one changed setting
     BARE = "B", "bare loop"  # the warm loop without a recorder: what recording costs
     NULL = "N", "empty loader"  # a loader with nothing to do: the floor of what can be measured
     PILOT = "P", "first pass"  # which learns the pace
     STACKS = "S", "stack samples"  # a short run with them, its times disturbed
-    CURRENT = "A", "current setting"  # `--tune`: the setting kept so far
-    SETTING = "T", "tested setting"  # `--try` and `--tune`: one run of one setting
+    SETTING = "T", "tested setting"  # `--try`: one run of one setting
     CALIBRATION = "K", "calibration"  # `--try`: costs without a crowd, for the prediction
     ALONE = "L", "loader alone"  # no step between its batches
 

@@ -1,6 +1,7 @@
 """What a measurement sets out to do (`Plan`), and the results of probes (`Probes`).
 
-A plan is fixed before the first run, except for a trial setting. A probe that did not run is None.
+A plan is fixed before the first run, except for a trial setting; steps and warm-up are those of the
+newest block. A probe that did not run is None.
 A session file has both under `plan`.
 """
 
@@ -34,7 +35,7 @@ class Plan:
     warmup: int = 0
     seconds: float = 0.0
     reasons: tuple[Reason, ...] = ()
-    lean: bool = False  # too slow a start for shadow loader, bare loop and trial setting
+    lean: bool = False  # too slow for the shadow loader and the bare loop
     files: tuple[str, ...] = ()  # what the cold loader drops from the page cache
     seed: int = 0
     emulate_ms: float | None = None

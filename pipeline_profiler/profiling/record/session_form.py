@@ -246,14 +246,10 @@ CAUSE = fields_of(
 SWEEP_POINT = fields_of(
     {
         "setting": text,
-        **dict.fromkeys(("measured_ms", "predicted_ms", "error", "fluid_error"), number),
+        **dict.fromkeys(("measured_ms", "predicted_ms", "error"), number),
         "extrapolated": maybe(text),
     },
-    dict.fromkeys(("low_ms", "high_ms", "fluid_ms"), number),
-)
-TRIAL = fields_of(
-    {"predicted": number, **dict.fromkeys(("change", "measured", "decision", "why"), text)},
-    {"speedup": SHARE},
+    dict.fromkeys(("low_ms", "high_ms", "wait_ms", "wait_share"), number),
 )
 STAGE = fields_of(
     {**dict.fromkeys(("stage", "how", "at", "code", "advice"), text),
@@ -287,12 +283,11 @@ RESULTS = {
     "predictions": maybe(_predictions),
     "verdict": text,
     **dict.fromkeys(("sentence", "epoch_sentence", "contention_sentence"), maybe(text)),
-    "kept_sentence": maybe(text),
-    "contention": maybe(SHARE),
+    **dict.fromkeys(("contention", "stall_alone"), maybe(SHARE)),
     "together": maybe(fields_of({"sentence": text}, {"share": maybe(number)})),
     "conditions": maybe(several(fields_of({"name": text, "text": text}))),
     "loading": maybe(fields_of({"sentence": text, "rows": several(STAGE)})),
-    "sweep_sentence": text,
+    "lowest_ms": maybe(above_zero),
     "stall": maybe(SHARE),
     "causes": maybe(several(CAUSE)),
     "failed_rules": maybe(several(fields_of(dict.fromkeys(("rule", "error", "text", "at"), text)))),
@@ -304,7 +299,6 @@ RESULTS = {
     "stall_with_null": maybe(SHARE),
     "more_repeats": maybe(COUNT),
     "sweep": maybe(several(SWEEP_POINT)),
-    "trials": maybe(several(TRIAL)),
     "precision": maybe(PRECISION),
     "precision-script": maybe(SCRIPT),
     "cut_off": maybe(CUT_OFF),

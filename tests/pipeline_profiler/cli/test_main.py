@@ -16,6 +16,7 @@ import audit
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.cli import main
 from pipeline_profiler.cli.main import command_line
+from pipeline_profiler.cli.user_code import portable_name
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.measure import schedule as measuring
@@ -64,7 +65,12 @@ def test_run_saves_a_session_that_report_reads_and_compares(
     document = json.loads(out.out)
     assert document["schema"] == "profile/1"
     assert {"verdict", "stall", "causes", "arms", "environment"} <= set(document)
-    assert "repeats of the step" in out.err
+    assert re.search(r"^Needs .* s \(\d repeats x \d+ steps\): resident", out.err, re.MULTILINE)
+    command = document["environment"]["command"]
+    assert command == {
+        "loader": f"{train.name}:make_loader", "step": f"{train.name}:make_step",
+        "options": "--quick --seconds 2",
+    }  # fmt: skip
     assert Session.load("s.json").results["verdict"] == document["verdict"]
     for name in ("r.html", "r.md", "r.txt", "r.json", "r.trace.json.gz"):
         assert run("report", "s.json", "-o", name) == 0
@@ -85,7 +91,7 @@ def test_run_saves_a_session_that_report_reads_and_compares(
     assert "ceiling" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", [[], ["--tune"], ["--try", "workers=0"]])
+@pytest.mark.parametrize("mode", [[], ["--ceiling"], ["--try", "workers=0"]])
 def test_what_a_broken_loader_gave_is_kept_and_has_a_row(
     train: Path,
     mode: list[str],
@@ -105,6 +111,24 @@ def test_what_a_broken_loader_gave_is_kept_and_has_a_row(
     assert Session.load("s.json").partial
     (row,) = read_rows(Path("runs.sqlite"))
     assert (row.verdict, row.file) == ("partial", str(train.parent / "s.json"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("train.py:make", "train.py:make"),
+        ("{cwd}/code/train.py:make", "code/train.py:make"),
+        ("code/../train.py:make", "train.py:make"),
+        ("/srv/{cwd}/../train.py:make", "train.py:make"),
+        ("../train.py:make", "train.py:make"),
+        ("", ""),
+    ],
+)
+def test_a_session_names_code_without_a_path_of_the_machine(
+    spec: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert portable_name(spec.format(cwd=tmp_path)) == name
 
 
 def test_fail_on_is_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

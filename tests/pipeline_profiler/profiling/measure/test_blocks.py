@@ -19,11 +19,12 @@ from pipeline_profiler.profiling.diagnose.intervals import (
     miss_of,
 )
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
+from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import schedule as schedule_module
 from pipeline_profiler.profiling.measure import trials
-from pipeline_profiler.profiling.measure.arms import Bench, Options
+from pipeline_profiler.profiling.measure.arms import Bench, Options, TimeLimit
 from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
-from pipeline_profiler.profiling.measure.probes import slow_samples
+from pipeline_profiler.profiling.measure.probes import repeatable, slow_samples
 from pipeline_profiler.profiling.measure.schedule import announcement, measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import Plan
@@ -77,7 +78,10 @@ def measured(
 
     monkeypatch.setattr(schedule_module, "run_arm", run)
     bench = Bench(list, lambda batch: None, FakeClock())
-    schedule_module._run_blocks(bench, session, KeptBatches(), (10**15, 10**15), bare=False)
+    first = Window.of(simulated_run(Arm.PILOT, 0, 0.0))
+    options = Options(repeats=len(stalls), steps=40)
+    pacing = schedule_module.Pacing(first, options, session.plan, 10**15)
+    schedule_module._run_blocks(bench, session, KeptBatches(), pacing, bare=False)
     return session
 
 
@@ -365,3 +369,108 @@ def probed_percent(clock: FakeClock, ms: float) -> set[int]:
 def test_one_late_reading_of_the_clock_makes_no_sample_slow_or_fast(reading: int) -> None:
     assert probed_percent(LateReadings(reading, 1000.0), 1.0) == {100}
     assert probed_percent(LateReadings(reading, 1000.0), 50.0) == {5000}
+
+
+# ---- a pace that changes after the first pass, and the end of a run ----
+
+
+def paced(
+    before: float, after: float, turn_s: float, options: Options, rhythm: bool = False
+) -> tuple[Session, float]:
+    """Measure a step of `before` ms, from `turn_s` on of `after` ms; return the seconds too."""
+    clock = FakeClock()
+    begun, steps = clock(), [0]
+
+    def step(batch: Any) -> None:
+        steps[0] += 1
+        long = 3.0 if rhythm and steps[0] % 4 == 0 else 1.0
+        clock.advance(long * (before if clock() - begun < turn_s * 1e9 else after))
+
+    loader = SlowList(clock, [1.0] * 60)  # epochs of 60 steps
+    return measure_arms(Bench(lambda: loader, step, clock), options), (clock() - begun) / 1e9
+
+
+@pytest.mark.parametrize("turn_s", [3.0, 8.0, 12.0])
+def test_steps_that_become_slower_make_later_windows_shorter_and_the_run_ends_in_time(
+    turn_s: float,
+) -> None:
+    session, seconds = paced(30.0, 150.0, turn_s, Options(quick=True))
+    assert seconds < 28
+    main = {arm: session.arm(arm) for arm in (Arm.RESIDENT, Arm.WARM)}
+    assert len(main[Arm.WARM]) == len(main[Arm.RESIDENT]) >= 3
+    lengths = [[len(Window.of(run)) for run in runs] for runs in main.values()]
+    assert min(min(row) for row in lengths) >= 10
+    # the same number for all arms of a block, but of that in which the pace changes
+    assert sum(a != b for a, b in zip(*lengths, strict=True)) <= 1
+    assert lengths[0][-1] < session.runs[-1].warmup + 80
+
+
+def test_a_note_says_that_steps_became_slower() -> None:
+    session, _ = paced(30.0, 90.0, 8.0, Options(quick=True))
+    assert any(note.startswith("Steps take ") for note in session.notes)
+    steady, _ = paced(30.0, 30.0, 8.0, Options(quick=True))
+    assert not any(note.startswith("Steps take ") for note in steady.notes)
+
+
+def test_steps_that_become_faster_get_longer_windows() -> None:
+    session, seconds = paced(150.0, 30.0, 3.0, Options(quick=True))
+    lengths = [len(Window.of(run)) for run in session.arm(Arm.WARM)]
+    assert lengths[-1] > session.arm(Arm.WARM)[0].warmup + lengths[0] / 2
+    assert seconds < 28
+
+
+def test_a_window_is_cut_after_whole_rounds_of_the_step() -> None:
+    session, _ = paced(20.0, 150.0, 7.0, Options(quick=True), rhythm=True)
+    cut = [run for run in session.runs if run.arm in (Arm.RESIDENT, Arm.WARM)]
+    assert {len(Window.of(run)) % 4 for run in cut} == {0}
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps", "now", "reached"),
+    [
+        (TimeLimit(), 10**6, 10**12, False),
+        (TimeLimit(seconds=1.0), 1, 10**9 - 1, False),
+        (TimeLimit(seconds=1.0), 1, 10**9, True),
+        (TimeLimit(end_ns=5, min_steps=12), 11, 9, False),
+        (TimeLimit(end_ns=5, min_steps=12), 12, 9, True),
+        (TimeLimit(end_ns=5, min_steps=12, rounds=4), 15, 9, False),
+        (TimeLimit(end_ns=5, min_steps=12, rounds=4), 16, 9, True),
+    ],
+)
+def test_a_run_ends_at_its_limit(limit: TimeLimit, steps: int, now: int, reached: bool) -> None:
+    assert limit.reached(steps, 0, now) == reached
+
+
+def test_a_slow_step_is_announced_with_all_its_time_and_measured_without_runs_beside() -> None:
+    session, seconds = paced(1500.0, 1500.0, 0.0, Options(quick=True))
+    told = session.plan.seconds
+    assert announcement(session.plan).startswith(f"Needs {told:.0f} s (2 repeats x 10 steps): ")
+    assert any("are too short" in reason.sentence for reason in session.plan.reasons)
+    assert session.plan.lean
+    assert not session.arm(Arm.BARE)
+    assert 0.7 * told < seconds < told
+
+
+def test_no_probe_of_samples_begins_that_would_not_end_in_time() -> None:
+    clock = FakeClock()
+    loader = SimpleNamespace(dataset=SlowSamples(clock))
+    bench = Bench(lambda: loader, lambda batch: None, clock)
+    bench._settings = {"kind": "torch", "workers": 1, "iterable_dataset": False}
+    assert repeatable(bench)["samples"] == 100
+    bench.end_ns = clock() + 1000 * MS
+    assert repeatable(bench) == {}
+    assert clock() < bench.end_ns
+
+
+class SlowSamples:
+    """Samples of 400 ms."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        self.clock.advance(400.0)
+        return index

@@ -18,8 +18,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pipeline_profiler.profiling.diagnose.comparison import compare
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
-from pipeline_profiler.profiling.measure.tune import compare
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Run, Session, SpanTable
 from pipeline_profiler.report import render
@@ -68,15 +68,11 @@ def documents() -> tuple[Document, ...]:
 
 
 def _with_every_key(document: Document) -> Document:
-    share = {"share": 0.1, "low": 0.05, "high": 0.2, "n": 3}
     row = {"setting": "workers=1", "measured_ms": 2.0, "predicted_ms": 2.1, "low_ms": 2.0,
-           "high_ms": 2.2, "error": 0.05, "fluid_ms": 1.9, "fluid_error": -0.05, "limit": "workers",
+           "high_ms": 2.2, "error": 0.05, "wait_ms": 1.9, "wait_share": 0.5, "limit": "workers",
            "extrapolated": ""}  # fmt: skip
-    trial = {"change": "workers=2", "setting": {"workers": 2}, "predicted": 1.4, "speedup": share,
-             "measured": "1.3x (1.2 to 1.4)", "decision": "kept", "why": "faster"}  # fmt: skip
     document |= {
-        "sweep": [row], "sweep_sentence": "best", "trials": [trial], "kept": {"workers": 2},
-        "kept_sentence": "keep", "partial": True,
+        "sweep": [row], "lowest_ms": 1.8, "partial": True,
         "failed_rules": [{"rule": "r", "error": "E", "text": "t", "at": "a:1"}],
         "cut_off": {"sentence": "no batch for 30 s", "where": "warm loader", "seconds": 30.0,
                     "stacks": [{"of": "the trainer", "frames": ["train.py:3 load: x()"]}]},

@@ -29,6 +29,8 @@ from pipeline_profiler.profiling.record.session import (
     Span,
     SpanTable,
 )
+from pipeline_profiler.profiling.watching.conclusion import judge_session
+from pipeline_profiler.report import render
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import made_session, schedule
 from tests.pipeline_profiler.profiling.record.damaged_sessions import (
@@ -81,9 +83,22 @@ def test_a_file_holds_the_letters_of_0_1_and_those_of_a_later_version_are_left_o
 ) -> None:
     runs = [Run(arm) for arm in Arm]
     document = json.loads(Session(runs=runs).save(tmp_path / "s.json").read_text())
-    assert "".join(run["arm"] for run in document["runs"]) == "DHXWCZBNPSATKL"
+    assert "".join(run["arm"] for run in document["runs"]) == "DHXWCZBNPSTKL"
     document["runs"] += [document["runs"][0] | {"arm": "later"}]
     assert [run.arm for run in Session.from_json(document).runs] == list(Arm)
+
+
+def test_a_session_of_retired_trials_loads_and_prints_its_sentence() -> None:
+    document = json.loads(json.dumps(Session(runs=[Run(Arm.WARM)]).to_json()))
+    document["runs"] += [document["runs"][0] | {"arm": "A"}]
+    sentence = "keep workers=2; then nothing recommended is worth more than the noise"
+    trial = {"change": "workers=2", "predicted": 1.4, "measured": "1.3x", "decision": "kept"}
+    document |= {"verdict": "tuned", "sentence": sentence, "trials": [trial]}
+    session = Session.from_json(document)
+    judge_session(session)
+    assert [run.arm for run in session.runs] == [Arm.WARM]
+    assert sentence in render.to_screen(session)
+    assert sentence in render.to_text(session)
 
 
 def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
@@ -359,7 +374,6 @@ DAMAGED_DOCUMENTS = {
     "an arm without a period": (put("arms", {"W": {"repeats": 3}}), "period_ms"),
     "an arm of no time": (put("arms", {"W": {"period_ms": 0, "repeats": 3}}), "period_ms"),
     "a sweep of texts": (put("sweep", ["x"]), "sweep"),
-    "a trial without a decision": (put("trials", [{"change": "x"}]), "trials"),
     "a failed rule as text": (put("failed_rules", ["x"]), "failed_rules"),
     "precision as a list": (put("precision", [1]), "precision"),
     "precision without rows": (put("precision", {"backend": "torch"}), "precision"),
