@@ -190,9 +190,11 @@ class Loop:
         self.looks, self.timer = self.recorder.looks_at, self.recorder.timer
         self.gaps: DeviceGaps | None = None
         self.trained = 0
-        self.handed_to: Loop | None = None  # the queue that the thread which draws here fills
         self.elsewhere = 0  # trained in another thread than the one that asks for batches
-        self.thread = 0
+        self.thread = 0  # that called next() last; 0: none in this epoch
+        self.of_queue = False  # the batches of another loop, at get() of a queue
+        self.unclear = False  # who waits here, where nothing trains
+        self.empty_since = 0  # when get() first found its queue empty; 0: a batch was delivered
         self.opened = 0  # when the epoch began
         self.asked = 0  # when next() was called for the step that is open
         self.returned = 0  # when it gave the batch; 0: no step is open
@@ -217,6 +219,17 @@ class Loop:
         return bool(self.returned) and self.training.count != self.seen
 
     @property
+    def own(self) -> int:
+        """The steps that the thread which asks for batches has trained."""
+        return self.trained - self.elsewhere
+
+    @property
+    def training_waits(self) -> bool:
+        """Whether the wait at next() is that of the training, or of a script without training."""
+        in_main = self.thread in (0, threading.main_thread().ident)
+        return self.own > 0 or (in_main and not self.trained and not self.unclear)
+
+    @property
     def trained_here(self) -> int:
         """The steps of this epoch in which something was trained."""
         return self.trained - self._trained_before
@@ -224,8 +237,8 @@ class Loop:
     @property
     def plain(self) -> bool:
         """Whether next() and its step need no more than their three readings of the clock."""
-        r, looking = self.recorder, self.looks.looking
-        return not (looking or self._others or self.gaps or r.parcels) and r.steps > ASKED_AT
+        r, more = self.recorder, self.looks.looking or self._others or self.of_queue
+        return not (more or self.gaps or r.parcels) and r.steps > ASKED_AT
 
     @property
     def waited(self) -> int:
@@ -236,7 +249,7 @@ class Loop:
         """An epoch begins: its iter() call."""
         self.end_step(start)
         self.recorder.open_epoch(start, end)
-        self.opened, self.thread = start, threading.get_ident()
+        self.opened, self.thread = start, 0
         self._trained_before = self.trained
         activate(self.recorder.timer)
 
@@ -253,7 +266,7 @@ class Loop:
             looks.begin(start, r.steps)
         item = deliver(iterator)
         end = r.clock()
-        self.asked = start
+        self.asked = self.empty_since or start
         self._used = looks.delivered(end - start) if looks.looking else (-1, -1)
         if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
@@ -264,14 +277,18 @@ class Loop:
 
     def end_step(self, now: int) -> None:
         """The step that is open ends here."""
-        start = self.returned
-        if not start:
-            return
+        start, busy = self.returned, self.busy
+        self.returned = 0
         r = self.recorder
-        if self.busy:
+        if not start or (self.empty_since and not busy):
+            return
+        if self.of_queue and self.trained and not busy:  # what ends an epoch is no batch
+            r.timeline.leave_out(start, now)
+            return
+        self.empty_since = 0
+        if busy:
             self.trained += 1
             self.elsewhere += self.training.thread != self.thread
-        self.returned = 0
         cpu = -1
         if self.looks.looking:
             cpu = self.looks.stepped(now - start)

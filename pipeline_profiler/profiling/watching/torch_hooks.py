@@ -28,7 +28,6 @@ from pipeline_profiler.profiling.watching.process import (
     known_process,
     watched_process,
 )
-from pipeline_profiler.profiling.watching.queues import hook_queues
 
 # steps: the first look, its length, and how far the later ones are apart
 FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000
@@ -95,8 +94,6 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
     iterator = _with_proxies(loader, begin)
     process.open(loop, start, clock())
     iterator.__dict__["_watched_loop"] = loop
-    if threading.current_thread() is not threading.main_thread():
-        hook_queues(process, loop, torch.is_grad_enabled)
     process.follow(loop, iterator)
     return iterator
 
