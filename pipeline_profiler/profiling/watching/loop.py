@@ -268,6 +268,8 @@ class Loop:
         end = r.clock()
         self.asked = self.empty_since or start
         self._used = looks.delivered(end - start) if looks.looking else (-1, -1)
+        if self.empty_since:
+            self._used = (0, -1)  # the script slept between its looks into the queue
         if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
@@ -280,10 +282,13 @@ class Loop:
         start, busy = self.returned, self.busy
         self.returned = 0
         r = self.recorder
-        if not start or (self.empty_since and not busy):
+        if not start:
             return
-        if self.of_queue and self.trained and not busy:  # what ends an epoch is no batch
-            r.timeline.leave_out(start, now)
+        if not busy and (self.empty_since or (self.of_queue and self.trained)):
+            if not self.empty_since:  # what ends an epoch is no batch
+                r.timeline.leave_out(start, now)
+            self.looks.looking = False
+            self._others.clear()
             return
         self.empty_since = 0
         if busy:
@@ -295,7 +300,7 @@ class Loop:
             self.looked += 1
         more = 0
         if self._others:
-            more = min(sum(self._others.values()), r.clock() - start)
+            more = min(sum(self._others.values()), now - start)
             self._others.clear()
         if self.gaps is not None:
             r.add_exposed(start, self.gaps.resolved())

@@ -348,6 +348,24 @@ def test_the_wait_is_at_get_of_the_queue_that_a_thread_fills(
     assert dict(vars(queue.Queue)) == plain
 
 
+def test_an_evaluation_from_a_queue_is_no_part_of_the_training(process: WatchedProcess) -> None:
+    take = TAKES[0]
+    for _ in range(3):
+        for _ in Asked(process, "loader", queue.Queue(2)).batches(take, in_main=True):
+            time.sleep(LOAD_S)
+            process.trains()
+        for _ in Asked(process, "test", queue.Queue(2)).batches(lambda q: q.get(), in_main=True):
+            time.sleep(LOAD_S)
+    session = judged(process)
+    steps = Window.of(session.runs[0]).steps
+    assert (steps.loop >= 0).all()
+    assert steps.period.max() < TAKEN * LOAD_S * 1e9  # no epoch of the evaluation is in a step
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+    assert session.runs[0].totals["evaluation_ns"] >= 3 * TAKEN * LOAD_S * 1e9
+    assert len(session.notes) == 1
+    process.end()
+
+
 @pytest.mark.parametrize("take", TAKES[:3])
 def test_a_script_without_training_waits_at_its_queue(process: WatchedProcess, take: Take) -> None:
     for _ in Asked(process, "loader", queue.Queue(2)).batches(take, in_main=True):
