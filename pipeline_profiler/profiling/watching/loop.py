@@ -194,7 +194,7 @@ class Loop:
         self.thread = 0  # that called next() last; 0: none in this epoch
         self.of_queue = False  # the batches of another loop, at get() of a queue
         self.unclear = False  # who waits here, where nothing trains
-        self.empty_since = 0  # when get() first found its queue empty; 0: a batch was delivered
+        self.waits_since = 0  # when its queue was first asked for the next batch
         self.opened = 0  # when the epoch began
         self.asked = 0  # when next() was called for the step that is open
         self.returned = 0  # when it gave the batch; 0: no step is open
@@ -266,16 +266,22 @@ class Loop:
             looks.begin(start, r.steps)
         item = deliver(iterator)
         end = r.clock()
-        self.asked = self.empty_since or start
+        self.asked = self.waits_since or start
         self._used = looks.delivered(end - start) if looks.looking else (-1, -1)
-        if self.empty_since:
-            self._used = (0, -1)  # the script slept between its looks into the queue
+        if self.waits_since:
+            self._used = (0, -1)  # a thread that waits at a queue needs no core
         if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
             self.gaps.delivered(r.steps, end - start)
         self.returned = end
         return item
+
+    def begin_wait(self, now: int) -> None:
+        """The queue of this loop is asked for a batch, maybe again: nothing has trained since."""
+        if not self.waits_since or self.training.count != self.seen:
+            self.end_step(now)
+            self.waits_since, self.seen = now, self.training.count
 
     def end_step(self, now: int) -> None:
         """The step that is open ends here."""
@@ -284,13 +290,11 @@ class Loop:
         r = self.recorder
         if not start:
             return
-        if not busy and (self.empty_since or (self.of_queue and self.trained)):
-            if not self.empty_since:  # what ends an epoch is no batch
-                r.timeline.leave_out(start, now)
+        if self.of_queue and self.trained and not busy:  # what ends an epoch is no batch
+            r.timeline.leave_out(start, now)
             self.looks.looking = False
             self._others.clear()
             return
-        self.empty_since = 0
         if busy:
             self.trained += 1
             self.elsewhere += self.training.thread != self.thread

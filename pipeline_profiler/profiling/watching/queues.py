@@ -39,33 +39,26 @@ def hook_queues(process: WatchedProcess) -> None:
 
     @functools.wraps(get)
     def get_timed(self: Any, block: bool = True, timeout: float | None = None) -> Any:
-        def take(_: Any) -> Any:
-            try:
-                return get(self, block, timeout)
-            except queue.Empty as empty:
-                return empty
-
-        loop, start = self.__dict__.get("_watched_loop"), perf_counter_ns()
-        if loop is None:
-            item = get(self, block, timeout)  # the first put may come meanwhile
-            if not _trains_from(process, self):
-                return item
-            loop = _loop_of(process, self, sys._getframe(1))
+        start = perf_counter_ns()
+        loop = _loop_at(process, self)
+        if loop:
+            loop.begin_wait(start)
+            process.phase = "wait"
+        item = get(self, block, timeout)  # of a new queue, the first put may come meanwhile
+        if loop is None and _trains_from(process, self):
+            loop = _make_loop(process, self, sys._getframe(1))
             process.take_over(loop, start, perf_counter_ns())
-            return _ask(process, loop, lambda _: item, self)
-        if not _trains_from(process, self):
-            return get(self, block, timeout)
-        item = _ask(process, loop, take, self)
-        if loop.empty_since:
-            raise item
+        if loop:
+            process.ask(loop, lambda _: item, self, _records_gradients())
+            loop.waits_since = 0
         return item
 
     @functools.wraps(qsize)
     def qsize_seen(self: Any) -> int:
-        size, loop = qsize(self), self.__dict__.get("_watched_loop")
-        if not size and loop and _trains_from(process, self):
-            if loop.busy or loop.empty_since:
-                _ask(process, loop, lambda _: queue.Empty(), self)
+        size, loop = qsize(self), _loop_at(process, self)
+        if not size and loop:
+            if loop.busy:
+                loop.begin_wait(perf_counter_ns())
             loop.unclear = True  # a script without training may wait, or look only
         return size
 
@@ -87,7 +80,12 @@ def _trains_from(process: WatchedProcess, handed: Any) -> bool:
     return trains
 
 
-def _loop_of(process: WatchedProcess, handed: Any, frame: Any) -> Loop:
+def _loop_at(process: WatchedProcess, handed: Any) -> Loop | None:
+    loop: Loop | None = handed.__dict__.get("_watched_loop")
+    return loop if loop and _trains_from(process, handed) else None
+
+
+def _make_loop(process: WatchedProcess, handed: Any, frame: Any) -> Loop:
     """Return the loop of a queue; queues that are made anew each epoch share it."""
     frame = frame.f_back if frame.f_code.co_filename == queue.__file__ else frame  # get_nowait()
     draws, path = handed.__dict__["_watched_draws"], frame.f_code.co_filename
@@ -99,8 +97,6 @@ def _loop_of(process: WatchedProcess, handed: Any, frame: Any) -> Loop:
     return loop
 
 
-def _ask(process: WatchedProcess, loop: Loop, take: Any, handed: Any) -> Any:
+def _records_gradients() -> bool:
     torch = sys.modules.get("torch")
-    item = process.ask(loop, take, handed, torch is None or torch.is_grad_enabled())
-    loop.empty_since = loop.asked if isinstance(item, queue.Empty) else 0
-    return item
+    return torch is None or bool(torch.is_grad_enabled())

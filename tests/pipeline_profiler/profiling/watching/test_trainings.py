@@ -49,19 +49,16 @@ class DataLoaderX(DataLoader):
 model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
     nn.Flatten(), nn.Linear(128, 10))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-WAIT_S, LOOP_S = [], []
+WAIT_S, STEP_S = [], []
 
 def waited(batches):
-    began, batches = time.perf_counter(), iter(batches)
-    while True:
-        asked = time.perf_counter()
-        try:
-            batch = next(batches)
-        except StopIteration:
-            break
-        WAIT_S.append(time.perf_counter() - asked)
+    asked, batches = time.perf_counter(), iter(batches)
+    for batch in batches:
+        got = time.perf_counter()
         yield batch
-    LOOP_S.append(time.perf_counter() - began)
+        WAIT_S.append(got - asked)
+        STEP_S.append(time.perf_counter() - asked)
+        asked = time.perf_counter()
 
 def train(loader, step_s, every=1):
     model.train()
@@ -81,7 +78,7 @@ def evaluate(loader):
 def main():
 """
 TAIL = """
-    print(sum(WAIT_S) / sum(LOOP_S))
+    print(sum(WAIT_S[5:]) / sum(STEP_S[5:]))
 
 if __name__ == "__main__":
     main()
@@ -106,7 +103,7 @@ ACCUMULATION = """
 THREAD = """
     loader, held_out = DataLoaderX(Images(80, LOAD_S), 2), DataLoaderX(Images(30, 0.002), 2)
     for epoch in range(3):
-        train(loader, STEP_S)
+        train(loader, PACE_S)
         evaluate(held_out)
 """
 TRAININGS = {
@@ -114,8 +111,8 @@ TRAININGS = {
     "workers": WORKERS,
     "evaluation": EVALUATION,
     "accumulation": ACCUMULATION,
-    "slow thread": "\n    LOAD_S, STEP_S = 0.008, 0.001" + THREAD,
-    "healthy thread": "\n    LOAD_S, STEP_S = 0.001, 0.015" + THREAD,
+    "slow thread": "\n    LOAD_S, PACE_S = 0.008, 0.001" + THREAD,
+    "healthy thread": "\n    LOAD_S, PACE_S = 0.001, 0.015" + THREAD,
 }
 
 
