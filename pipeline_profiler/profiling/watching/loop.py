@@ -195,6 +195,7 @@ class Loop:
         self.of_queue = False  # the batches of another loop, at get() of a queue
         self.unclear = False  # who waits here, where nothing trains
         self.waits_since = 0  # when its queue was first asked for the next batch
+        self.ended = False  # what the queue gave last is no batch: it ends an epoch
         self.opened = 0  # when the epoch began
         self.asked = 0  # when next() was called for the step that is open
         self.returned = 0  # when it gave the batch; 0: no step is open
@@ -290,7 +291,7 @@ class Loop:
         r = self.recorder
         if not start:
             return
-        if self.of_queue and self.trained and not busy:  # what ends an epoch is no batch
+        if self.ended and not busy:
             r.timeline.leave_out(start, now)
             self.looks.looking = False
             self._others.clear()

@@ -162,9 +162,9 @@ class WatchedProcess:
     def ask(self, loop: Loop, deliver: Callable[[Any], Any], iterator: Any, trains: bool) -> Any:
         """The next batch of `loop`, `deliver(iterator)`; `trains`: gradients are recorded here."""
         plain = loop is self.alone and loop.looks.left > 0 and not loop.timer.sums
-        if not (plain or loop.thread == self.training.thread == threading.get_ident()):
-            if self._only_draws(loop):
-                return loop.ask(deliver, iterator)
+        known = plain or loop.thread == self.training.thread == threading.get_ident()
+        if not known and self._only_draws(loop):
+            return loop.ask(deliver, iterator)
         if not plain and (len(self.active) != 1 or self.active[0] is not loop):
             self._put_in_order(loop)
             activate(loop.recorder.timer)
@@ -215,7 +215,7 @@ class WatchedProcess:
                 hook_queues(self)
             self.drawing[thread] = loop
         if beside and loop in self.active:
-            self.active.remove(loop)
+            self.active[:] = [other for other in self.active if other is not loop]
             self.alone = None
         return beside
 

@@ -50,7 +50,7 @@ def hook_queues(process: WatchedProcess) -> None:
             process.take_over(loop, start, perf_counter_ns())
         if loop:
             process.ask(loop, lambda _: item, self, _records_gradients())
-            loop.waits_since = 0
+            loop.waits_since, loop.ended = 0, not hasattr(item, "__len__")
         return item
 
     @functools.wraps(qsize)

@@ -291,10 +291,10 @@ class Asked:
         self.other = queue.Queue[Any]()  # from which no training takes
         self.wanted = threading.Semaphore(0)
 
-    def load(self, iterator: object) -> int:
+    def load(self, iterator: object) -> list[int]:
         self.wanted.acquire()
         time.sleep(LOAD_S)
-        return 1
+        return [1]
 
     def draw(self, loop: Loop | None = None) -> None:
         loop = loop or begin(self.process, self.key, 0)
@@ -427,6 +427,20 @@ def test_a_training_in_a_thread_that_reports_by_a_queue_is_judged_by_its_loader(
     assert process.main is process.loops["loader"]
     assert session.runs[0].totals["elsewhere_steps"] == 0
     assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_batches_without_a_backward_pass_count_too(process: WatchedProcess) -> None:
+    """A loss of four batches; what ends the epoch is no step."""
+    for _ in range(2):
+        batches = Asked(process, "loader", queue.Queue(2)).batches(TAKES[0], in_main=True)
+        for number, _ in enumerate(batches):
+            time.sleep(LOAD_S)
+            if number % 4 == 3:
+                process.trains()
+        time.sleep(20 * LOAD_S)
+    session = judged(process)
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+    assert Window.of(session.runs[0]).steps.period.max() < 20 * LOAD_S * 1e9
 
 
 def test_batches_pass_two_threads(process: WatchedProcess) -> None:
