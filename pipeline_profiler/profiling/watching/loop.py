@@ -239,7 +239,8 @@ class Loop:
     def plain(self) -> bool:
         """Whether next() and its step need no more than their three readings of the clock."""
         r, more = self.recorder, self.looks.looking or self._others or self.of_queue
-        return not (more or self.gaps or r.parcels) and r.steps > ASKED_AT
+        here = self.training.thread in (0, self.thread)
+        return here and not (more or self.gaps or r.parcels) and r.steps > ASKED_AT
 
     @property
     def waited(self) -> int:

@@ -35,7 +35,6 @@ from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import activate
 from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
 from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
-from pipeline_profiler.profiling.watching.queues import hook_queues
 
 EVERY_S = 2.0
 LEAST_STEPS = 20  # of a loop that is judged beside the main one
@@ -102,6 +101,7 @@ class WatchedProcess:
         self.drawing: dict[int, Loop] = {}  # what threads of the script draw, by thread
         self.looking = False  # whether the parts of the open step are timed; `Looks` decides
         self.on_look: Callable[[bool], None] = lambda on: None
+        self.on_draw: Callable[[], None] = lambda: None  # a thread draws: its queues are followed
         self.fitting: Callable[[int, int], None] | None = None  # told what a step of Keras draws
         self.phase = "outside"
         self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
@@ -212,7 +212,7 @@ class WatchedProcess:
         beside = thread != training and bool(training or loop.unclear) and not loop.own
         if beside or thread != threading.main_thread().ident:
             if not self.drawing:
-                hook_queues(self)
+                self.on_draw()
             self.drawing[thread] = loop
         if beside and loop in self.active:
             self.active[:] = [other for other in self.active if other is not loop]

@@ -11,13 +11,11 @@ import queue
 import sys
 import threading
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.watching.loop import Loop
-
-if TYPE_CHECKING:
-    from pipeline_profiler.profiling.watching.process import WatchedProcess
+from pipeline_profiler.profiling.watching.process import WatchedProcess
 
 AT_GET = (
     "A thread of the script's own draws the batches: the reported wait is that at get() of the "

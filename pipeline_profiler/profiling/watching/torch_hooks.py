@@ -28,6 +28,7 @@ from pipeline_profiler.profiling.watching.process import (
     known_process,
     watched_process,
 )
+from pipeline_profiler.profiling.watching.queues import hook_queues
 
 # steps: the first look, its length, and how far the later ones are apart
 FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000
@@ -149,6 +150,7 @@ _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look
 
 
 def _hook_steps(torch: Any, process: WatchedProcess) -> None:
+    process.on_draw = functools.partial(hook_queues, process)
     if _HOOKED:
         process.on_look = _LOOKS[-1]  # of this process, where it is a fork
         return

@@ -1,5 +1,6 @@
 """Loops in one process: evaluation in the middle of a step, two loaders, `break`, a queue."""
 
+import functools
 import mmap
 import queue
 import threading
@@ -427,6 +428,23 @@ def test_a_training_in_a_thread_that_reports_by_a_queue_is_judged_by_its_loader(
     assert process.main is process.loops["loader"]
     assert session.runs[0].totals["elsewhere_steps"] == 0
     assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_thread_that_draws_the_first_batch_only_hands_the_training_over(
+    process: WatchedProcess,
+) -> None:
+    for _ in range(3):
+        loop = begin(process, "loader", 0)
+        ask = functools.partial(process.ask, loop, after(0), None, trains=True)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        for _ in range(TAKEN):
+            process.trains()
+            ask()
+    run = judged(process).runs[0]
+    assert run.totals["elsewhere_steps"] <= 3
+    assert run.totals["trained_steps"] >= 3 * (TAKEN - 1)
 
 
 def test_batches_without_a_backward_pass_count_too(process: WatchedProcess) -> None:
