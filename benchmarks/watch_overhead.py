@@ -7,9 +7,9 @@ under `pipeline-profiler watch`, with the recorder of `run` around its loop, and
 automatic and its manual mode. The processes of all ways run in random order; each trains several
 blocks of each step length. A row has the medians over the blocks of the difference to a bare block,
 with 95 % intervals from the order statistics: the CPU time of the training process a step (its
-threads included), and the median wall time of a step. Programs beside the benchmark disturb the
-wall time. `--python` names a Python that has torch and `traceml-ai`; without TraceML its rows are
-left out. Published for TraceML: +0.17 to +0.58 ms automatic, +0.05 to +0.28 ms manual. 5 minutes.
+threads included), and the median wall time of a step, which other programs disturb. `--python`
+names a Python that has torch and `traceml-ai`; without TraceML its rows are left out. Published for
+TraceML: +0.17 to +0.58 ms automatic, +0.05 to +0.28 ms manual. About 5 minutes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def train(loader, ms):
     begun, ends = 0, []
     if WAY == "recorder":
         loader = recorder.watch(loader)
-    if WAY == "TraceML manual":
+    elif WAY == "TraceML manual":
         loader = traceml.wrap_dataloader_fetch(loader)
     for number, batch in enumerate(loader):
         if number == WARM:
@@ -106,20 +106,13 @@ def run_way(way: str, python: str, blocks: int) -> Blocks:
         elif way.startswith("TraceML"):
             words[:1] = [str(Path(python).with_name("traceml")), "run", "--logs-dir", folder]
         given = {"WAY": way, "STEPS": json.dumps(STEPS), "FOLDER": folder, "BLOCKS": str(blocks)}
-        done = subprocess.run(
-            words,
-            cwd=folder,
-            env={**ENVIRONMENT, **given, "PIPELINE_PROFILER_RUNS": "off"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        env = {**ENVIRONMENT, **given, "PIPELINE_PROFILER_RUNS": "off"}
+        done = subprocess.run(words, cwd=folder, env=env, capture_output=True, check=False)
         found = Path(folder, "found.json")
-        recorded = way != "watch" or Path(folder, "p.json").is_file()
-        if way.startswith("TraceML"):
-            recorded = any(Path(folder).rglob("final_summary.json"))
+        kept = {"bare": "found.json", "watch": "p.json", "recorder": "recorded.json"}
+        recorded = any(Path(folder).rglob(kept.get(way, "final_summary.json")))
         if not found.is_file() or not recorded:
-            raise SystemExit(f"{way}: nothing was recorded\n{done.stdout}{done.stderr}")
+            raise SystemExit(f"{way}: nothing was recorded\n{done.stderr.decode()}")
         return dict(json.loads(found.read_text()))
 
 
@@ -132,10 +125,9 @@ def has_traceml(python: str) -> bool:
 @measures(app)
 def overhead(processes: int = 2, blocks: int = 5, python: str = sys.executable) -> Document:
     """What does watching add to a step, in ms and in per cent?"""
-    ways = list(WAYS)
-    if not has_traceml(python):
+    ways = WAYS if has_traceml(python) else WAYS[:3]
+    if ways != WAYS:
         print(f"TraceML is skipped: {python} does not have traceml-ai (--python names another).")
-        ways = ways[:3]
     rng, found = random.Random(0), {way: list[Blocks]() for way in ways}
     for _ in range(processes):
         for way in rng.sample(ways, len(ways)):
@@ -143,9 +135,8 @@ def overhead(processes: int = 2, blocks: int = 5, python: str = sys.executable) 
     rows: list[Document] = []
     for ms in map(str, STEPS):
         of = {way: [block for one in found[way] for block in one[ms]] for way in ways}
-        step = statistics.median(wall for _, wall in of["bare"])
         for way in ways[1:]:
-            row: Document = {"step_ms": step, "way": way}
+            row: Document = {"step_ms": statistics.median(b for _, b in of["bare"]), "way": way}
             for at, name in enumerate(("cpu", "wall")):
                 pairs = zip(of[way], of["bare"], strict=True)
                 cost = median_interval([mine[at] - bare[at] for mine, bare in pairs])
