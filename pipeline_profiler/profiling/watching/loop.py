@@ -190,9 +190,12 @@ class Loop:
         self.looks, self.timer = self.recorder.looks_at, self.recorder.timer
         self.gaps: DeviceGaps | None = None
         self.trained = 0
-        self.handed_to: Loop | None = None  # the queue that the thread which draws here fills
         self.elsewhere = 0  # trained in another thread than the one that asks for batches
-        self.thread = 0
+        self.thread = 0  # that called next() last; 0: none in this epoch
+        self.of_queue = False  # the batches of another loop, at get() of a queue
+        self.unclear = False  # who waits here, where nothing trains
+        self.waits_since = 0  # when its queue was first asked for the next batch
+        self.ended = False  # what the queue gave last is no batch: it ends an epoch
         self.opened = 0  # when the epoch began
         self.asked = 0  # when next() was called for the step that is open
         self.returned = 0  # when it gave the batch; 0: no step is open
@@ -217,6 +220,17 @@ class Loop:
         return bool(self.returned) and self.training.count != self.seen
 
     @property
+    def own(self) -> int:
+        """The steps that the thread which asks for batches has trained."""
+        return self.trained - self.elsewhere
+
+    @property
+    def training_waits(self) -> bool:
+        """Whether the wait at next() is that of the training, or of a script without training."""
+        in_main = self.thread in (0, threading.main_thread().ident)
+        return self.own > 0 or (in_main and not self.trained and not self.unclear)
+
+    @property
     def trained_here(self) -> int:
         """The steps of this epoch in which something was trained."""
         return self.trained - self._trained_before
@@ -224,8 +238,9 @@ class Loop:
     @property
     def plain(self) -> bool:
         """Whether next() and its step need no more than their three readings of the clock."""
-        r, looking = self.recorder, self.looks.looking
-        return not (looking or self._others or self.gaps or r.parcels) and r.steps > ASKED_AT
+        r, more = self.recorder, self.looks.looking or self._others or self.of_queue
+        here = self.training.thread in (0, self.thread)
+        return here and not (more or self.gaps or r.parcels) and r.steps > ASKED_AT
 
     @property
     def waited(self) -> int:
@@ -236,7 +251,7 @@ class Loop:
         """An epoch begins: its iter() call."""
         self.end_step(start)
         self.recorder.open_epoch(start, end)
-        self.opened, self.thread = start, threading.get_ident()
+        self.opened, self.thread = start, 0
         self._trained_before = self.trained
         activate(self.recorder.timer)
 
@@ -253,8 +268,10 @@ class Loop:
             looks.begin(start, r.steps)
         item = deliver(iterator)
         end = r.clock()
-        self.asked = start
+        self.asked = self.waits_since or start
         self._used = looks.delivered(end - start) if looks.looking else (-1, -1)
+        if self.waits_since:
+            self._used = (0, -1)  # a thread that waits at a queue needs no core
         if r.parcels or r.timer.sums or r.steps == ASKED_AT:
             item = r.unwrap(self.source, item, end - start)
         if self.gaps is not None:
@@ -262,23 +279,34 @@ class Loop:
         self.returned = end
         return item
 
+    def begin_wait(self, now: int) -> None:
+        """The queue of this loop is asked for a batch, maybe again: nothing has trained since."""
+        if not self.waits_since or self.training.count != self.seen:
+            self.end_step(now)
+            self.waits_since, self.seen = now, self.training.count
+
     def end_step(self, now: int) -> None:
         """The step that is open ends here."""
-        start = self.returned
+        start, busy = self.returned, self.busy
+        self.returned = 0
+        r = self.recorder
         if not start:
             return
-        r = self.recorder
-        if self.busy:
+        if self.ended and not busy:
+            r.timeline.leave_out(start, now)
+            self.looks.looking = False
+            self._others.clear()
+            return
+        if busy:
             self.trained += 1
             self.elsewhere += self.training.thread != self.thread
-        self.returned = 0
         cpu = -1
         if self.looks.looking:
             cpu = self.looks.stepped(now - start)
             self.looked += 1
         more = 0
         if self._others:
-            more = min(sum(self._others.values()), r.clock() - start)
+            more = min(sum(self._others.values()), now - start)
             self._others.clear()
         if self.gaps is not None:
             r.add_exposed(start, self.gaps.resolved())

@@ -39,6 +39,7 @@ from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
 EVERY_S = 2.0
 LEAST_STEPS = 20  # of a loop that is judged beside the main one
 MOST_LOOPS = 4  # of one process that are judged
+UNTRAINED = "a thread draws the batches and no training shows whether another thread waits for them"
 
 
 def write_line(text: str) -> None:
@@ -54,7 +55,7 @@ def live_text(main: Loop | None) -> str:
         return "watch: no step yet"
     steps, wait, loop = main.recorder.recent()
     parts = [f"watch: step {main.recorder.steps}"]
-    if wait + loop and main.recorder.run.config.get("wait_told", True):
+    if wait + loop and main.training_waits and main.recorder.run.config.get("wait_told", True):
         parts.append(f"wait {wait / (wait + loop):.0%}")
     size = main.recorder.run.config.get("batch_size")
     if size and wait + loop:
@@ -100,6 +101,7 @@ class WatchedProcess:
         self.drawing: dict[int, Loop] = {}  # what threads of the script draw, by thread
         self.looking = False  # whether the parts of the open step are timed; `Looks` decides
         self.on_look: Callable[[bool], None] = lambda on: None
+        self.on_draw: Callable[[], None] = lambda: None  # a thread draws: its queues are followed
         self.fitting: Callable[[int, int], None] | None = None  # told what a step of Keras draws
         self.phase = "outside"
         self.totals = {"evaluation_ns": 0, "checkpoint_ns": 0}
@@ -137,11 +139,14 @@ class WatchedProcess:
         loop.open(start, end)
         self.active.append(loop)
 
-    def take_over(self, draws: Loop, loop: Loop, now: int) -> None:
-        """This thread takes the batches of `draws` from a queue; what it does is the training's."""
-        if draws in self.active:
-            self.active.remove(draws)
-        self.open(loop, now, now)
+    def take_over(self, loop: Loop, start: int, end: int) -> None:
+        """This thread takes its batches from a queue; what it does is the training's."""
+        thread = threading.get_ident()
+        self.active[:] = [other for other in self.active if other.thread == thread]
+        loop.end_step(start)
+        if loop.trained:
+            self._put_in_order(loop)
+        self.open(loop, start, end)
         self._sampler.stop()
         self._sampler = StackSampler.start_beside(lambda: self.phase, MAIN_INTERVAL_S)
 
@@ -156,9 +161,10 @@ class WatchedProcess:
 
     def ask(self, loop: Loop, deliver: Callable[[Any], Any], iterator: Any, trains: bool) -> Any:
         """The next batch of `loop`, `deliver(iterator)`; `trains`: gradients are recorded here."""
-        if loop.handed_to is not None and loop.handed_to.iterator is not None:
-            return loop.ask(deliver, iterator)  # beside the training, which waits at the queue
         plain = loop is self.alone and loop.looks.left > 0 and not loop.timer.sums
+        known = plain or loop.thread == self.training.thread == threading.get_ident()
+        if not known and self._only_draws(loop):
+            return loop.ask(deliver, iterator)
         if not plain and (len(self.active) != 1 or self.active[0] is not loop):
             self._put_in_order(loop)
             activate(loop.recorder.timer)
@@ -198,6 +204,20 @@ class WatchedProcess:
                     outer.wait_for_other(loop, loop.waited)
         self.alone = loop if self.active == [loop] and not looking and loop.plain else None
         return batch
+
+    def _only_draws(self, loop: Loop) -> bool:
+        """Whether this thread hands the batches over; its queues are followed where it may."""
+        thread, training = threading.get_ident(), self.training.thread
+        loop.thread = thread
+        beside = thread != training and bool(training or loop.unclear) and not loop.own
+        if beside or thread != threading.main_thread().ident:
+            if not self.drawing:
+                self.on_draw()
+            self.drawing[thread] = loop
+        if beside and loop in self.active:
+            self.active[:] = [other for other in self.active if other is not loop]
+            self.alone = None
+        return beside
 
     def _put_in_order(self, loop: Loop) -> None:
         """Close the inner loops that were left by `break`; open one whose iterator lives on."""
@@ -257,36 +277,24 @@ class WatchedProcess:
         for loop in self.active[:1]:
             loop.recorder.timeline.leave_out(start, end)
 
-    def _judged(self) -> list[Loop]:
-        """The loops without those that only fill a queue for a training, and queues for none."""
-        loops = list(self.loops.values())
-        queues = [loop.handed_to for loop in loops if loop.handed_to is not None]
-        return [
-            loop
-            for loop in loops
-            if (loop.trained if loop in queues else not (loop.handed_to and loop.handed_to.trained))
-        ]
-
     @property
     def main(self) -> Loop | None:
         """The loop that trains; where none does, the longest."""
-        loops = self._judged()
-        most = max((loop.trained for loop in loops), default=0)
-        rows = [loop for loop in loops if loop.trained == most] if most else list(loops)
-        return max(rows, key=lambda loop: loop.recorder.steps, default=None)
+        rank = lambda a: (a.own, a.trained, a.training_waits, a.recorder.steps)  # noqa: E731
+        return max(list(self.loops.values()), key=rank, default=None)
 
     def sessions(self) -> list[Session]:
         """What was recorded so far: the main loop, then others that trained for themselves."""
         main = self.main
         others = [
             loop
-            for loop in self._judged()
+            for loop in list(self.loops.values())
             if loop is not main
             and main is not None
-            and loop.trained >= LEAST_STEPS
+            and loop.own >= LEAST_STEPS
             and not (loop.together or main.together)
         ]
-        others.sort(key=lambda loop: -loop.trained)
+        others.sort(key=lambda loop: -loop.own)
         apart = others[: MOST_LOOPS - 1]
         return [self.session(apart), *(self._session_of(loop, [], {}) for loop in apart)]
 
@@ -296,7 +304,7 @@ class WatchedProcess:
         if main is None:
             return self._session_of(None, [], {})
         totals = {k: v for k, v in self.totals.items() if v}
-        made = self._session_of(main, _other_loops(main, self._judged(), apart), totals)
+        made = self._session_of(main, _other_loops(main, list(self.loops.values()), apart), totals)
         if self.predictions is not None:
             made.results["predictions"] = self.predictions.document()
         return made
@@ -308,6 +316,8 @@ class WatchedProcess:
             run.totals |= totals
             run.totals["trained_steps"] = loop.trained
             run.totals["elsewhere_steps"] = loop.elsewhere
+            if not (loop.trained or loop.training_waits):
+                run.config = run.config | {"wait_told": False, "wait_untold": UNTRAINED}
             run.totals["looked_steps"] = loop.looked
             if self.rank is not None:
                 run.totals["rank"] = self.rank
@@ -404,8 +414,8 @@ def _hide_our_frames() -> None:
 def _other_loops(main: Loop, loops: Sequence[Loop], apart: Sequence[Loop]) -> list[str]:
     known = (main, *apart)
     rows = [loop for loop in loops if loop not in known and loop.recorder.steps]
-    trained = sum(loop.recorder.steps for loop in rows if loop.trained)
-    passive = sum(loop.recorder.steps for loop in rows if not loop.trained)
+    trained = sum(loop.recorder.steps for loop in rows if loop.own)
+    passive = sum(loop.recorder.steps for loop in rows if not (loop.trained or loop.unclear))
     notes = []
     if trained:
         notes.append(f"{trained} more training steps had another loader: they are not judged.")

@@ -95,8 +95,6 @@ def _begin_epoch(loader: Any, begin: Callable[[Any], Any]) -> Any:
     iterator = _with_proxies(loader, begin)
     process.open(loop, start, clock())
     iterator.__dict__["_watched_loop"] = loop
-    if threading.current_thread() is not threading.main_thread():
-        hook_queues(process, loop, torch.is_grad_enabled)
     process.follow(loop, iterator)
     return iterator
 
@@ -152,6 +150,7 @@ _HOOKED: list[int] = []  # process ids: a fork inherits the hooks, and they look
 
 
 def _hook_steps(torch: Any, process: WatchedProcess) -> None:
+    process.on_draw = functools.partial(hook_queues, process)
     if _HOOKED:
         process.on_look = _LOOKS[-1]  # of this process, where it is a fork
         return

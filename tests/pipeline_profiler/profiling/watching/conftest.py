@@ -1,5 +1,6 @@
 """A process that is watched, its files in a folder of the test's own."""
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_profiler.profiling.watching.process import WatchedProcess, WatchOrder
+from pipeline_profiler.profiling.watching.queues import hook_queues
 
 
 @pytest.fixture
@@ -16,5 +18,6 @@ def process(tmp_path: Path) -> Iterator[WatchedProcess]:
         str(tmp_path / "p.json"), 60.0, str(tmp_path / "notes"), "", os.getppid(), quiet=True
     )
     made = WatchedProcess(order)
+    made.on_draw = functools.partial(hook_queues, made)
     yield made
     made.end()

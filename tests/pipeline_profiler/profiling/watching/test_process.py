@@ -1,13 +1,15 @@
 """Loops in one process: evaluation in the middle of a step, two loaders, `break`, a queue."""
 
+import functools
 import mmap
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_profiler.profiling.diagnose.window import Window
@@ -247,59 +249,237 @@ def test_a_training_that_keeps_memory_in_each_step_is_told_of(process: WatchedPr
 
 
 TAKEN, LOAD_S = 30, 0.01
-Take = Callable[["queue.Queue[Any]"], Any]
+Batches = Any  # a queue.Queue, or what else has its put() and get()
+Take = Callable[[Batches], Any]
 
 
-def train_from_queue(process: WatchedProcess, take: Take) -> None:
-    """Batches come through a queue, each 10 ms after the training has begun to wait for it."""
-    handed, other = queue.Queue[Any](2), queue.Queue[Any]()  # from which no training takes
-
-    def load(iterator: object) -> int:
-        while not handed.not_empty._waiters:  # type: ignore[attr-defined]
+def poll(handed: Batches) -> Any:
+    while True:
+        try:
+            return handed.get_nowait()
+        except queue.Empty:
             time.sleep(0.001)
+
+
+def look(handed: Batches) -> Any:
+    while handed.empty():
+        time.sleep(0.001)
+    return handed.get()
+
+
+class Handed:
+    """A deque behind a condition, as scripts write it themselves."""
+
+    def __init__(self, size: int) -> None:
+        self.items, self.changed = list[Any](), threading.Condition()
+
+    def put(self, item: Any) -> None:
+        with self.changed:
+            self.items.append(item)
+            self.changed.notify()
+
+    def get(self) -> Any:
+        with self.changed:
+            self.changed.wait_for(lambda: self.items)
+            return self.items.pop(0)
+
+
+class Asked:
+    """The batches of a thread, each 10 ms after the training has begun to wait for it."""
+
+    def __init__(self, process: WatchedProcess, key: str, handed: Batches) -> None:
+        self.process, self.key, self.handed = process, key, handed
+        self.other = queue.Queue[Any]()  # from which no training takes
+        self.wanted = threading.Semaphore(0)
+
+    def load(self, iterator: object) -> list[int]:
+        self.wanted.acquire()
         time.sleep(LOAD_S)
-        return 1
+        return [1]
 
-    def draw() -> None:
-        loop = process.loop_of("loader", Source((), {"kind": "torch", "workers": 0}))
-        now = time.perf_counter_ns()
-        process.open(loop, now, now)
-        queues.hook_queues(process, loop, lambda: True)
+    def draw(self, loop: Loop | None = None) -> None:
+        loop = loop or begin(self.process, self.key, 0)
         for number in range(TAKEN):
-            handed.put(process.ask(loop, load, None, trains=True))
-            other.put(number)
+            self.handed.put(self.process.ask(loop, self.load, None, trains=True))
+            self.other.put(number)
+        self.handed.put(None)
 
-    thread = threading.Thread(target=draw)
-    thread.start()
-    for _ in range(TAKEN):
-        take(handed)
-        process.trains()
-    thread.join()
+    def batches(self, take: Take, in_main: bool) -> Iterator[Any]:
+        loop = begin(self.process, self.key, 0) if in_main else None
+        thread = threading.Thread(target=self.draw, args=(loop,))
+        thread.start()
+        self.wanted.release()
+        while (batch := take(self.handed)) is not None:
+            yield batch
+            self.wanted.release()
+        thread.join()
 
 
-@pytest.mark.parametrize(
-    ("take", "told"),
-    [
-        (lambda handed: handed.get(), True),
-        (lambda handed: handed.get(timeout=60), False),  # which may end for another reason
-    ],
-)
-def test_the_wait_is_told_where_the_training_takes_its_batches(
-    process: WatchedProcess, take: Take, told: bool
-) -> None:
-    plain = queue.Queue.get, queue.Queue.put
-    train_from_queue(process, take)
+def judged(process: WatchedProcess) -> Session:
     (session,) = process.sessions()
     judge_session(session)
+    return session
+
+
+TAKES: list[Take] = [lambda handed: handed.get(), lambda handed: handed.get(timeout=60), poll, look]
+
+
+@pytest.mark.parametrize("in_main", [True, False], ids=["iter() in main", "iter() in the thread"])
+@pytest.mark.parametrize("take", TAKES, ids=["get", "timeout", "poll", "look"])
+def test_the_wait_is_at_get_of_the_queue_that_a_thread_fills(
+    process: WatchedProcess, take: Take, in_main: bool
+) -> None:
+    plain = dict(vars(queue.Queue))
+    for _ in range(2):  # epochs, each with a queue of its own
+        for _ in Asked(process, "loader", queue.Queue(2)).batches(take, in_main):
+            time.sleep(LOAD_S)
+            process.trains()
+    session = judged(process)
     (run,) = session.runs
-    assert (queues.AT_GET in run.notes) == told
-    assert (session.results["stall"] is not None) == told
-    said = "another thread than the one that trains"
-    assert (said in session.results["sentence"]) != told
-    if told:
-        # one step more than was taken after the queue was known, of those that trained
-        assert TAKEN - 3 <= run.totals["trained_steps"] < TAKEN
-        assert (Window.of(run).steps.wait >= 0.9 * LOAD_S * 1e9).all()
-        assert session.environment["loop_at"].startswith("test_process.py:")
+    steps = Window.of(run).steps
+    assert run.notes == [queues.AT_GET]
+    assert session.notes == []
+    assert session.results["stall"], session.results["sentence"]
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+    assert 2 * TAKEN - 3 <= len(steps.wait) <= 2 * TAKEN + 2
+    assert np.median(steps.wait) >= 0.9 * LOAD_S * 1e9
+    assert session.environment["loop_at"].startswith("test_process.py:")
+    assert run.totals["trained_steps"] == len(Window.whole_of(run))
     process.end()
-    assert (queue.Queue.get, queue.Queue.put) == plain
+    assert dict(vars(queue.Queue)) == plain
+
+
+def test_an_evaluation_from_a_queue_is_no_part_of_the_training(process: WatchedProcess) -> None:
+    take = TAKES[0]
+    for _ in range(3):
+        for _ in Asked(process, "loader", queue.Queue(2)).batches(take, in_main=True):
+            time.sleep(LOAD_S)
+            process.trains()
+        for _ in Asked(process, "test", queue.Queue(2)).batches(lambda q: q.get(), in_main=True):
+            time.sleep(LOAD_S)
+    session = judged(process)
+    steps = Window.of(session.runs[0]).steps
+    assert (steps.loop >= 0).all()
+    assert steps.period.max() < TAKEN * LOAD_S * 1e9  # no epoch of the evaluation is in a step
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+    assert session.runs[0].totals["evaluation_ns"] >= 3 * TAKEN * LOAD_S * 1e9
+    assert len(session.notes) == 1
+    process.end()
+
+
+@pytest.mark.parametrize("take", TAKES[:3])
+def test_a_script_without_training_waits_at_its_queue(process: WatchedProcess, take: Take) -> None:
+    for _ in Asked(process, "loader", queue.Queue(2)).batches(take, in_main=True):
+        time.sleep(3 * LOAD_S)
+    assert judged(process).results["stall"]["share"] == pytest.approx(0.25, abs=0.1)
+
+
+def test_a_script_without_training_that_looks_into_its_queue_is_inconclusive(
+    process: WatchedProcess,
+) -> None:
+    for _ in Asked(process, "loader", queue.Queue(2)).batches(look, in_main=True):
+        pass
+    assert "no training shows" in judged(process).results["sentence"]
+
+
+@pytest.mark.parametrize("made", [queue.SimpleQueue, Handed])
+@pytest.mark.parametrize(
+    ("trains", "why"),
+    [(True, "another thread than the one that trains"), (False, "no training shows")],
+)
+@pytest.mark.parametrize("in_main", [True, False])
+def test_a_wait_that_is_not_known_is_inconclusive(
+    process: WatchedProcess, made: type[Batches], trains: bool, why: str, in_main: bool
+) -> None:
+    handed = made() if made is queue.SimpleQueue else made(2)
+    for number, _ in enumerate(Asked(process, "loader", handed).batches(TAKES[0], in_main)):
+        if trains:
+            process.trains()
+        if number == 20 and trains:  # an evaluation in the main thread is none of the training
+            inner = begin(process, "test")
+            for _ in range(6):
+                process.ask(inner, after(0), None, trains=False)
+            end(process, inner)
+    session = judged(process)
+    assert session.results["stall"] is None
+    assert why in session.results["sentence"]
+    assert " wait " not in live_text(process.main)
+    assert trains == (session.runs[0].totals["elsewhere_steps"] > 0)
+
+
+def test_a_training_in_a_thread_that_reports_by_a_queue_is_judged_by_its_loader(
+    process: WatchedProcess,
+) -> None:
+    reports = queue.Queue[Any]()
+
+    def run() -> None:
+        loop = begin(process, "loader", 0)
+        for number in range(TAKEN):
+            process.ask(loop, after(LOAD_S), None, trains=True)
+            time.sleep(LOAD_S)
+            process.trains()
+            reports.put(number)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert [reports.get() for _ in range(TAKEN)] == list(range(TAKEN))
+    thread.join()
+    session = judged(process)
+    assert process.main is process.loops["loader"]
+    assert session.runs[0].totals["elsewhere_steps"] == 0
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_thread_that_draws_the_first_batch_only_hands_the_training_over(
+    process: WatchedProcess,
+) -> None:
+    for _ in range(3):
+        loop = begin(process, "loader", 0)
+        ask = functools.partial(process.ask, loop, after(0), None, trains=True)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        for _ in range(TAKEN):
+            process.trains()
+            ask()
+    run = judged(process).runs[0]
+    assert run.totals["elsewhere_steps"] <= 3
+    assert run.totals["trained_steps"] >= 3 * (TAKEN - 1)
+
+
+def test_batches_without_a_backward_pass_count_too(process: WatchedProcess) -> None:
+    """A loss of four batches; what ends the epoch is no step."""
+    for _ in range(2):
+        batches = Asked(process, "loader", queue.Queue(2)).batches(TAKES[0], in_main=True)
+        for number, _ in enumerate(batches):
+            time.sleep(LOAD_S)
+            if number % 4 == 3:
+                process.trains()
+        time.sleep(20 * LOAD_S)
+    session = judged(process)
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
+    assert Window.of(session.runs[0]).steps.period.max() < 20 * LOAD_S * 1e9
+
+
+def test_batches_pass_two_threads(process: WatchedProcess) -> None:
+    first, second = queue.Queue[Any](2), queue.Queue[Any](2)
+    asked = Asked(process, "loader", first)
+
+    def pass_on() -> None:
+        while (batch := first.get()) is not None:
+            second.put(batch)
+        second.put(None)
+
+    threads = [threading.Thread(target=asked.draw), threading.Thread(target=pass_on)]
+    for thread in threads:
+        thread.start()
+    asked.wanted.release()
+    while second.get() is not None:
+        time.sleep(LOAD_S)
+        process.trains()
+        asked.wanted.release()
+    for thread in threads:
+        thread.join()
+    session = judged(process)
+    assert session.runs[0].totals["elsewhere_steps"] == 0
+    assert session.results["stall"]["share"] == pytest.approx(0.5, abs=0.1)
