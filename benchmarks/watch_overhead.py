@@ -80,7 +80,6 @@ def train(loader, ms):
     cpu = (time.process_time() - begun) / (number + 1 - WARM)
     wall = statistics.median(b - a for a, b in zip(ends[WARM:], ends[WARM + 1:]))
     return cpu * 1e3, wall * 1e3
-
 rows = [torch.zeros(64)] * 4 * (max(STEPS.values()) + 2 * WARM)
 train(DataLoader(rows[: 4 * 60], 4), 1.4)  # every hook has been called
 found = {ms: [] for ms in STEPS}
