@@ -127,7 +127,8 @@ def _threads_of_loader(warm: Window, resident: Window) -> float:
         return max(0.0, _beside_main(warm)[0] - _beside_main(resident)[0])
     alone, window_ns = resident.run.totals, resident.run.totals.get("window_ns", 0)
     busy = {k: ns for k, ns in warm.run.totals.items() if k.startswith(THREAD)}
-    return sum(ns for k, ns in busy.items() if alone.get(k, 0) <= IDLE * window_ns) / len(warm)
+    idle = [ns for k, ns in busy.items() if alone.get(k, 0) <= IDLE * window_ns]
+    return float(sum(idle)) / len(warm)
 
 
 def _beside_main(window: Window) -> tuple[float, float]:

@@ -338,8 +338,8 @@ def _more_workers(e: Evidence, most: int) -> Diagnosis | None:
 
 def _at_a_lock(e: Evidence) -> bool:
     """Whether workers spend much of the loading at a line that takes a lock."""
-    lines = e.labels.loading_lines
-    return e.workers > 1 and sum(v for k, v in lines.items() if LOCKED.search(k)) >= LOCKED_SHARE
+    at_locks = sum(share for line, share in e.loading_lines.items() if LOCKED.search(line))
+    return e.workers > 1 and at_locks >= LOCKED_SHARE
 
 
 def _waiting_left(e: Evidence, tried: Sequence[Window], count: int) -> float:
