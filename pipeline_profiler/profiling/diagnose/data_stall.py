@@ -106,7 +106,7 @@ def loader_reach_ns(pairs: Sequence[tuple[Window, Window]], batch_bytes: float) 
     queued, on_cpu = np.median([_step_delays(warm) for warm, _ in pairs], axis=0).tolist()
     helped = own_alone > HELPED * float(np.median([d.period_ns for _, d in pairs]))
     slowed = SLOWED * min(on_cpu, used) + min(touched, on_cpu)
-    return min(used + touched, queued + slowed + (used if helped else in_process))
+    return float(min(used + touched, queued + slowed + (used if helped else in_process)))
 
 
 def _step_delays(warm: Window) -> tuple[float, float]:
