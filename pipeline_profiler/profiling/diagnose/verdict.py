@@ -241,13 +241,8 @@ def diagnose_session(session: Session) -> Conclusion:
 
 def _within_stall(cause: Diagnosis, stall: Interval) -> Diagnosis:
     """Return the cause with a share of at most the stall: loading costs no more than that."""
-    share, most = cause.share, max(stall.high, 0.0)
-    limited = replace(
-        share,
-        value=min(share.value, max(stall.value, 0.0)),
-        low=min(share.low, most),
-        high=min(share.high, most),
-    )
+    share, most = cause.share, max(stall.value, 0.0)
+    limited = replace(share, value=min(share.value, most), low=min(share.low, most))
     return replace(cause, share=limited)
 
 
