@@ -1,7 +1,7 @@
 """pipeline-profiler: what keeps the accelerator waiting, how sure are we, and does the fix work.
 
 In: a loader and a training step, or two lines in a loop of one's own. Out: a session with arms,
-verdict and causes, as a report, JSON or a trace. Cost: 30 s to 2 minutes for `run`; some
+verdict and causes, as a report or JSON. Cost: 30 s to 2 minutes for `run`; some
 microseconds a step for the recorder::
 
     rec = Recorder(save_to="profile.json")

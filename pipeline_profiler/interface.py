@@ -55,8 +55,8 @@ class Profile:
     def report(self, path: str | os.PathLike[str] | None = None) -> str | Path:
         """Write a report and return its path; without a path, return the text.
 
-        The extension selects the format: .html, .md, .txt, .json or .trace.json.gz. Raises
-        ProfileError for another extension, and for an existing file of another program.
+        The extension selects the format: .html, .md, .txt or .json. Raises ProfileError
+        for another extension, and for an existing file of another program.
         """
         if path is None:
             return render.to_text(self.session)

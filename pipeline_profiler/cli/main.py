@@ -227,7 +227,7 @@ def _add_report(commands: Commands) -> None:
     p.add_argument("session", help="a saved session")
     p.add_argument("ranks", nargs="*", help="sessions of the other ranks, joined with the first")
     p.add_argument("--against", metavar="B", help="is session B, made after a change, faster?")
-    p.add_argument("-o", "--output", help="x.html, x.md, x.txt, x.json or x.trace.json.gz")
+    p.add_argument("-o", "--output", help="x.html, x.md, x.txt or x.json")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--fail-on", metavar="BOUND", help=FAIL_ON_HELP)
     p.add_argument("--audit", metavar="RUN", help="image sizes of the slowest samples, by this run")

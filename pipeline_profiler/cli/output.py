@@ -118,7 +118,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file is empty, or a session, report, trace or grid of this program."""
+    """Return whether a file is empty, or a session, report or grid of this program."""
     try:
         with open_unpacked(path) as file:
             head = file.read(HEAD_BYTES)

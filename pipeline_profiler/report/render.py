@@ -1,4 +1,4 @@
-"""Sections -> text, Markdown, HTML (charts as inline SVG), JSON or a Perfetto trace.
+"""Sections -> text, Markdown, HTML (charts as inline SVG) or JSON.
 
 A report is a list of sections made once from the session's results (sections.py); each format only
 renders them. The format follows the file's extension. The joined ranks of one job are a page too.
@@ -6,7 +6,6 @@ renders them. The format follows the file's extension. The joined ranks of one j
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import textwrap
@@ -25,7 +24,6 @@ from pipeline_profiler.profiling.watching.ranks import (
     rank_cells,
     ranks_sentence,
 )
-from pipeline_profiler.report import trace
 from pipeline_profiler.report.section import Section, name_files_once, share_text
 from pipeline_profiler.report.sections import (
     deciding_condition,
@@ -149,7 +147,6 @@ FORMATS: dict[str, Callable[[Session], str]] = {
     ".html": to_html,
     ".json": to_json,
 }
-TRACES = (".trace.json.gz", ".trace.json")
 
 
 def write(session: Session, path: str) -> Path:
@@ -160,19 +157,15 @@ def write(session: Session, path: str) -> Path:
 
 def check_format(path: str) -> None:
     """Raise ProfileError unless the extension is that of a format."""
-    if not path.endswith(TRACES) and Path(path).suffix not in FORMATS:
+    if Path(path).suffix not in FORMATS or path.endswith(".trace.json"):
         raise ProfileError(
-            f"No report format for '{Path(path).name}': use {', '.join(FORMATS)}, .trace.json.gz "
-            "as the extension."
+            f"No report format for '{Path(path).name}': use {', '.join(FORMATS)} as the extension."
         )
 
 
 def make_report(session: Session, path: str) -> bytes:
     """The report in the format of the extension, as bytes."""
     check_format(path)
-    if path.endswith(TRACES):
-        blob = json.dumps(trace.build(session), separators=(",", ":")).encode()
-        return gzip.compress(blob, 6) if path.endswith(".gz") else blob
     return escape_controls(FORMATS[Path(path).suffix](session)).encode()
 
 

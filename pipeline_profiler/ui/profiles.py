@@ -17,7 +17,6 @@ from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.watching.conclusion import judge_session
-from pipeline_profiler.report.render import make_report
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections, shown
 from pipeline_profiler.ui import frames
@@ -63,7 +62,7 @@ def page(lookup: Lookup | None = None) -> None:
     name, session = chosen
     about, *sections = report_sections(session)
     found = {section.title: section for section in sections}
-    _head(name, session, about, found)
+    _head(session, about, found)
     extra = [section for title, section in found.items() if title not in DRAWN]
     tables = "Tables", bool(extra), lambda: _sections(extra, heading=True)
     others = [n for n in (*_uploaded(), *nearby()) if n != name and session.arm(Arm.WARM)]
@@ -132,7 +131,7 @@ def _loaded(path: Path, changed: int) -> Session:
     return session
 
 
-def _head(name: str, session: Session, about: Section, found: dict[str, Section]) -> None:
+def _head(session: Session, about: Section, found: dict[str, Section]) -> None:
     write_text("\n".join([about.title, *about.lines]))
     with st.container(border=True):
         failed = failed_rules(session)
@@ -143,17 +142,6 @@ def _head(name: str, session: Session, about: Section, found: dict[str, Section]
         write_text("\n".join(others))
         if "Step" in found:
             _section(found["Step"], heading=False, rows=False)
-        with st.container(horizontal=True):
-            if shown(Windows(session)) is not None:
-                st.download_button(
-                    "Download the Perfetto trace",
-                    data=lambda: make_report(session, ".trace.json.gz"),
-                    file_name=f"{name}.trace.json.gz",
-                    mime="application/gzip",
-                    on_click="ignore",
-                    icon=":material/download:",
-                    help="Open it at ui.perfetto.dev, which reads it inside the browser.",
-                )
 
 
 def _causes(found: Section) -> None:

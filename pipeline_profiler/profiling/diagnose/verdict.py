@@ -126,7 +126,6 @@ INPUT_RULES: tuple[Rule, ...] = (
     rare.isolated_stall,
     loader.shallow_prefetch,
     loader.too_few_workers_at_par,
-    stages.smaller_copies,
     stages.dominant_stage,
     loader.too_few_workers,
     stages.largest_stage,

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
-import io
 import itertools
-import math
-import os
-import pathlib
-import random
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
-
-import numpy as np
 
 from pipeline_profiler.profiling.adapters import tf_data, tf_graph, torch_loader
 from pipeline_profiler.profiling.adapters.torch_loader import path_of
-from pipeline_profiler.profiling.diagnose.intervals import t_quantile
 from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled_by_sample
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
@@ -51,7 +41,7 @@ from pipeline_profiler.profiling.record.recorder_live import (
 )
 from pipeline_profiler.profiling.record.session import Run, Session
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
-from pipeline_profiler.profiling.record.stages import Clock, median_ns
+from pipeline_profiler.profiling.record.stages import median_ns
 
 SAMPLE_S = 0.5
 
@@ -325,179 +315,6 @@ def repeatable(bench: Bench) -> Repeatable:
             size = sum(len(blob) for first, _ in pairs for blob in first) / len(pairs)
             return {"same": all(a == b for a, b in pairs), "bytes": size, "samples": count}
     return {}
-
-
-DRAFTED = 8  # files
-COPIED, ROUNDS = 24, 3  # samples that are loaded from copies, and how often each
-LEAST_COPIED = 6
-COPIED_NS = 1e9  # after which no third round begins
-COPY_SIDE, COPY_QUALITY = 256, 90  # pixels of the shorter side, JPEG's scale
-
-
-def reduced_decoding(bench: Bench, kept_batches: list[Any]) -> dict[str, float] | None:
-    """Return what other ways to a few JPEG files cost, in ms a file; None if none decodes.
-
-    `full_ms`: whole; `reduced_ms`: draft mode, no smaller than `side` (px); `copy_ms`: a copy of
-    256 px; `copied_ms` and `sample_ms`: a sample by the user's code from copy and file,
-    `copied_error`: half width (95%) of the ratio; `read_ms` and `packed_ms`: from file and tar, in
-    the page cache.
-    """
-    shapes = [getattr(part, "shape", ()) for _, part in parts_of(kept_batches[0])]
-    side = max((sorted(shape[1:])[-1] for shape in shapes if len(shape) == 4), default=0)
-    if bench.settings().get("kind") != "torch" or not side:
-        return None
-    listed = torch_loader.files(bench.loader())
-    jpegs = [path for path in listed if path.lower().endswith((".jpg", ".jpeg"))]
-    # by chance: every n-th of a list that is there several times would be one and the same file
-    chosen = random.Random(0).sample(jpegs, min(DRAFTED, len(jpegs)))
-    rows: list[dict[str, float]] = []
-    with suppress(Exception):  # no decoder here, or a file that it refuses
-        for path in chosen:
-            begin = bench.clock()
-            rows.append(_other_ways(path, side, bench.clock))
-            if not bench.has_time((bench.clock() - begin) / 1e9):
-                break
-        packed = _packed_ms(chosen[: len(rows)], bench.clock)
-        rows = [row | {"packed_ms": ms} for row, ms in zip(rows, packed, strict=True)]
-    shared = set.intersection(*map(set, rows)) if rows else set()
-    # a file that is small enough stays as it is; where all are, there is nothing to try
-    same = {name for name in shared if all(row[name] == row["full_ms"] for row in rows)}
-    shared -= same - {"full_ms"}
-    if not shared & {"reduced_ms", "copy_ms"}:
-        return None
-    means = {name: sum(row[name] for row in rows) / len(rows) for name in sorted(shared)}
-    copied = _from_copies(bench) if "copy_ms" in means else {}
-    return means | copied | {"side": float(side)}
-
-
-def _from_copies(bench: Bench) -> dict[str, float]:
-    """Return `sample_ms` and `copied_ms`: samples by the dataset's own code, which opens copies.
-
-    {} if the dataset opens files other than by Python's open() or cv2.imread.
-    """
-    loader, end = bench.loader(), bench.clock() + COPIED_NS
-    with tempfile.TemporaryDirectory() as folder, suppress(Exception):
-        every = range(len(loader.dataset))
-        keys = random.Random(0).sample(every, min(COPIED, len(every)))
-        begin = bench.clock()
-        loader.dataset[keys[0]]
-        each_s = (bench.clock() - begin) / 1e9
-        while keys and not bench.has_time(
-            2 * 2 * len(keys) * each_s
-        ):  # two rounds of files and copies
-            keys = keys[: len(keys) // 2]
-        if len(keys) < min(LEAST_COPIED, len(every)):
-            return {}
-        copies = {path: _copy_of(path, folder) for key in keys for path in [path_of(loader, key)]}
-        walls = np.full((2, len(keys)), np.inf)  # from the files, from the copies
-        for number in range(ROUNDS):  # the first one warms up
-            for row, instead in zip(walls, ({}, copies), strict=True):
-                with _opened_instead(instead) as opened:
-                    for at, key in enumerate(keys):
-                        begin = bench.clock()
-                        loader.dataset[key]
-                        row[at] = min(row[at], (bench.clock() - begin) / 1e6)
-            if opened != copies.keys():
-                return {}
-            if number and bench.clock() > end:
-                break
-        files, copied = walls
-        part = copied.sum() / files.sum()
-        spread = float(np.std(copied - part * files, ddof=1)) / math.sqrt(len(keys))
-        # a ratio of two sums over a few files of many
-        error = t_quantile(len(keys) - 1) * spread / float(files.mean())
-        means = {"sample_ms": float(files.mean()), "copied_ms": float(copied.mean())}
-        return means | {"copied_error": error}
-    return {}
-
-
-def _copy_of(path: str, folder: str) -> str:
-    """A copy of a picture, its shorter side 256 px; the file itself where it has no more."""
-    from PIL import Image
-
-    with Image.open(path) as picture:
-        if min(picture.size) <= COPY_SIDE:
-            return path
-        factor = COPY_SIDE / min(picture.size)
-        size = [max(1, round(length * factor)) for length in picture.size]
-        copy = os.path.join(folder, f"{len(os.listdir(folder))}.jpg")
-        picture.convert("RGB").resize(size).save(copy, "JPEG", quality=COPY_QUALITY)
-    return copy
-
-
-@contextmanager
-def _opened_instead(copies: Mapping[str, str]) -> Iterator[set[str]]:
-    """Whoever opens one of these files in this process gets its copy; yields those opened."""
-    opened: set[str] = set()
-
-    def redirected(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
-            name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else ""
-            if name in copies:
-                opened.add(name)
-                file = copies[name]
-            return plain(file, *args, **kwargs)
-
-        return opens
-
-    places = [(builtins, "open"), (io, "open")]
-    places += [(sys.modules["cv2"], "imread")] if "cv2" in sys.modules else []
-    before = [getattr(owner, name) for owner, name in places]
-    for (owner, name), plain in zip(places, before, strict=True):
-        setattr(owner, name, redirected(plain))
-    try:
-        yield opened
-    finally:
-        for (owner, name), plain in zip(places, before, strict=True):
-            setattr(owner, name, plain)
-
-
-def _other_ways(path: str, side: int, clock: Clock) -> dict[str, float]:
-    from PIL import Image
-
-    data = pathlib.Path(path).read_bytes()  # so that the next reads are from the page cache
-    row = {"read_ms": median_ns(pathlib.Path(path).read_bytes, clock) / 1e6}
-
-    def opened(blob: bytes, draft: bool = False) -> Any:
-        picture = Image.open(io.BytesIO(blob))
-        if draft:
-            picture.draft("RGB", (side, side))
-        return picture
-
-    def decode(blob: bytes, draft: bool = False) -> float:
-        return median_ns(lambda: opened(blob, draft).load(), clock) / 1e6
-
-    row["full_ms"] = row["reduced_ms"] = decode(data)
-    if opened(data, draft=True).size != opened(data).size:
-        row["reduced_ms"] = decode(data, draft=True)
-    if side <= COPY_SIDE:
-        row["copy_ms"] = row["full_ms"]
-        with tempfile.TemporaryDirectory() as folder:
-            if (copy := _copy_of(path, folder)) != path:
-                row["copy_ms"] = decode(pathlib.Path(copy).read_bytes())
-    return row
-
-
-def _packed_ms(paths: Sequence[str], clock: Clock) -> list[float]:
-    """Milliseconds to read each of the files out of a tar of them that is open."""
-    import tarfile
-
-    walls = []
-
-    def read(offset: int, size: int) -> None:
-        file.seek(offset)
-        file.read(size)
-
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w") as made:
-            for path in paths:
-                made.add(path, recursive=False)
-        file.seek(0)
-        with tarfile.open(fileobj=file) as pack:
-            places = [(member.offset_data, member.size) for member in pack.getmembers()]
-        for offset, size in places:
-            walls.append(median_ns(functools.partial(read, offset, size), clock) / 1e6)
-    return walls
 
 
 def _flat(sample: Any) -> list[bytes]:

@@ -407,7 +407,6 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     session.runs.append(null_run(bench, kept_batches, alone))
     bench.guard.pulse.doing = "the last probes"
     session.probes.repeatable = probes.repeatable(bench)
-    session.probes.reduced = probes.reduced_decoding(bench, kept_batches)
     session.notes += environment.growth_notes(
         [
             run.totals.get("resident_bytes", 0) / max(1, len(Window.of(run)))

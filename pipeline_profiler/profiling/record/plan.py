@@ -126,7 +126,6 @@ class Probes:
     promised: dict[str, float] | None = None  # setting -> ms a step predicted before its trial
     failed: dict[str, str] | None = None  # setting -> what its trial raised
     repeatable: Repeatable | None = None
-    reduced: dict[str, float] | None = None  # the user's files: ms by each way, side
     slow_samples: list[SlowSample] | None = None
     on_device: bool = False  # the two rows below were probed: CUDA was there
     synchronising_lines: list[SynchronisingLine] | None = None

@@ -342,7 +342,6 @@ PLAN = fields_of(
         "promised": maybe(by_name(number)),
         "failed": maybe(by_name(text)),
         "repeatable": maybe(fields_of({}, {"same": flag, "bytes": number, "samples": COUNT})),
-        "reduced": maybe(by_name(number)),
         "slow_samples": maybe(several(SLOW_SAMPLE)),
         "synchronising_lines": maybe(several(fields_of({"at": text, "per_step": number}))),
         "utilisation_symptom": maybe(number),

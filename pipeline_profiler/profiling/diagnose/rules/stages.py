@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +21,7 @@ from pipeline_profiler.profiling.diagnose.rules.loader import (
     uncrowded,
 )
 
-WORTH_REDUCING = 0.2  # of the decoding
 DOMINANT = 0.50  # share of the loading time from which one stage is "the" stage
-DECODING = 0.25  # from which smaller copies, where they help, help the decoder
 STAGE_CODES = {
     "read": "PIPE001",
     "decode": "PIPE002",
@@ -37,16 +34,12 @@ STAGE_NEXT = {
     "read": "pack the samples into shards or a local copy, or read ahead with more workers: "
     "`pipeline-profiler run --try workers=0,2,4`",
     "decode": "store smaller or faster-decoding files (`audit report` lists the large ones), or "
-    "decode at a reduced size (the decoder's draft or scale)",
+    "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*)",
     "transform": "move the deterministic part offline, or onto the device in batches",
     "collate": "preallocate and stack once; pad to a multiple, not per batch",
     "serialise": LIGHTER_BATCH,
 }
-PER_SAMPLE = ("read", "decode", "transform", "sample code")
 TEXT = re.compile(r"csv|json|xml|yaml|read_table|read_excel|loadtxt|genfromtxt", re.IGNORECASE)
-REDUCED = (
-    "decode at a reduced size (Image.draft before load, cv2.IMREAD_REDUCED_*), or store smaller"
-)
 ONE_LOCK = "the workers wait for each other at one lock: give each its own handle or connection"
 SMALL_MS = 0.05  # of an element, below which what it costs is the call and not the work
 MANY = 32  # elements of a batch
@@ -82,15 +75,6 @@ def dominant_stage(e: Evidence) -> Diagnosis | None:
     return describe_stage(e, name, share) if name != "sample code" and share >= DOMINANT else None
 
 
-def smaller_copies(e: Evidence) -> Diagnosis | None:
-    """Decoding, where whole samples of smaller copies were tried and save more than it takes."""
-    tried, share = e.session.probes.reduced or {}, e.stage_shares.get("decode", 0.0)
-    if "copied_ms" not in tried or share < DECODING:
-        return None
-    own, saved = describe_stage(e, "decode", share), _saved_by_copies(e, tried)
-    return replace(own, share=saved) if saved.value > own.share.value else None
-
-
 def largest_stage(e: Evidence) -> Diagnosis | None:
     """The stage that costs most, when nothing more specific explains the stall."""
     name, share = e.top_stage
@@ -116,15 +100,13 @@ def describe_stage(e: Evidence, name: str, share_of_fetch: float) -> Diagnosis:
     if e.config.get("kind") == "tf":
         fix = _of_python(e, blocked) if in_python else _of_graph(e, ms) or fix
     place = "" if e.config.get("kind") == "tf" and not in_python else place
-    tried = _said_of_reduced(e) if name == "decode" else ""
-    packing = _said_of_packing(e) if name == "read" else ""
     return Diagnosis(
         STAGE_CODES.get(name, "PIPE025" if e.config.get("kind") != "tf" else "PIPE028"),
         f"{STAGE_WORDS.get(name, name)} takes {ms:.1f} ms a batch, {share_of_fetch:.0%} of the "
-        f"loading time, mostly {how}" + (f" ({place})" if place else "") + tried + packing,
+        f"loading time, mostly {how}" + (f" ({place})" if place else ""),
         share,
         {"ms_per_batch": ms, "share_of_loading": share_of_fetch, "blocked": blocked, "at": place},
-        ONE_LOCK if contended else REDUCED if tried else fix,
+        ONE_LOCK if contended else fix,
         relief=relief,
     )
 
@@ -160,56 +142,6 @@ def _seen_in_python(e: Evidence) -> float:
     return seen / total if total else 0.0
 
 
-def _said_of_reduced(e: Evidence) -> str:
-    """What other ways to the files buy, as tried on the user's own; '' where it is little."""
-    tried = e.session.probes.reduced or {}
-    said = []
-    reduced = f"one decoded at no less than {tried.get('side', 0):.0f} px takes"
-    copied = "one stored as a copy of 256 px takes"
-    # a whole sample where it was tried: what is smaller is not only decoded sooner
-    whole = "sample_ms" in tried
-    ways = (
-        ("reduced_ms", "full_ms", reduced, ("decode",)),
-        (*(("copied_ms", "sample_ms") if whole else ("copy_ms", "full_ms")),
-         f"all of a sample of {copied}" if whole else copied, PER_SAMPLE if whole else ("decode",)),
-    )  # fmt: skip
-    for name, of, words, parts in ways:
-        if name not in tried or tried[name] > (1 - WORTH_REDUCING) * tried[of]:
-            continue
-        part = 1 - tried[name] / tried[of]
-        saved = _saved_by_copies(e, tried) if name == "copied_ms" else _saved_of(e, parts, part)
-        told = f"{words} {tried[name]:.1f} ms instead of {tried[of]:.1f}"
-        said.append(f"{told}: {_of_the_step(saved)}")
-    return f"; tried on your files, {', '.join(said)}" if said else ""
-
-
-def _saved_by_copies(e: Evidence, tried: Mapping[str, float]) -> Interval:
-    part = 1 - tried["copied_ms"] / tried["sample_ms"]
-    saved = _saved_of(e, PER_SAMPLE, max(0.0, part))
-    return saved.widened(saved.value * tried.get("copied_error", 0.0) / max(part, 0.01))
-
-
-def _said_of_packing(e: Evidence) -> str:
-    """What a packed tar buys where the files are in the page cache, as tried; '' unknown."""
-    tried = e.session.probes.reduced or {}
-    read, packed = tried.get("read_ms", 0.0), tried.get("packed_ms", 0.0)
-    if not read or not packed:
-        return ""
-    saved = _saved_of(e, ("read",), max(0.0, 1 - packed / read))
-    return (
-        f"; tried on your files, one read out of a packed tar takes {packed:.2f} ms instead of "
-        f"{read:.2f}, without a disk's seeks: {_of_the_step(saved)}"
-    )
-
-
-def _saved_of(e: Evidence, names: tuple[str, ...], part: float) -> Interval:
-    return e.saving(lambda case: _played_without(e, case, names, False, part))
-
-
-def _of_the_step(saved: Interval) -> str:
-    return f"{saved.value:.0%} of the step (95%: {saved.low:.0%} to {saved.high:.0%})"
-
-
 def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     """The data is not where the training is: first byte against the bytes that follow."""
     latency, data, calls = e.remote_reads()
@@ -238,31 +170,29 @@ def _remote(e: Evidence, share: Interval, ms: float) -> Diagnosis | None:
     )
 
 
-def _without_parts(case: Case, names: tuple[str, ...], part: float = 1.0) -> Floats:
+def _without_parts(case: Case, names: tuple[str, ...]) -> Floats:
     fetch = case.fetch
     for name in names:
         wall = case.stages.get(name)
         if wall is not None and len(wall) == len(fetch):
-            fetch = np.maximum(fetch - part * wall, 0.0)
+            fetch = np.maximum(fetch - wall, 0.0)
     return fetch
 
 
-def _played_without(
-    e: Evidence, case: Case, names: tuple[str, ...], crowded: bool, part: float = 1.0
-) -> float:
+def _played_without(e: Evidence, case: Case, names: tuple[str, ...], crowded: bool) -> float:
     """The period without stages; what waits for the loading, and its crowd, go with their part."""
     if not crowded:
-        return case.play(**_relief(e, case, names, part))
-    left = _left(case, _without_parts(case, names, part))
+        return case.play(**_relief(e, case, names))
+    left = _left(case, _without_parts(case, names))
     # the crowd shrinks with the work: CPU and blocked time both lose the stage's part
     costs = uncrowded(e, case)
     less = replace(costs, cpu=costs.cpu * left, blocked=costs.blocked * left)
     return shared_period(e.cores, case, less)
 
 
-def _relief(e: Evidence, case: Case, names: tuple[str, ...], part: float = 1.0) -> dict[str, Any]:
-    """Return the replay inputs without `part` of these stages."""
-    fetch = _without_parts(case, names, part)
+def _relief(e: Evidence, case: Case, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the replay inputs without these stages."""
+    fetch = _without_parts(case, names)
     return {"fetch": fetch} | relieved(e, case, _left(case, fetch))
 
 

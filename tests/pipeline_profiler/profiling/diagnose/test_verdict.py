@@ -403,45 +403,6 @@ def test_a_lock_that_all_workers_wait_for_is_told() -> None:
     assert "100% of loading is sample code (data.py:9 D.__getitem__: with LOCK:)" in cause.cause
 
 
-def test_a_reduced_size_is_worth_what_it_was_on_the_users_files() -> None:
-    session = session_of(lambda j: 60.0, stages={"decode": 1.0})
-    session.probes.reduced = {"full_ms": 8.0, "reduced_ms": 6.0, "side": 160.0}
-    cause = first_cause(session, "PIPE002")
-    # two workers: 30 ms a step, of which a quarter goes
-    assert "one decoded at no less than 160 px takes 6.0 ms instead of 8.0: 25% of" in cause.cause
-    assert cause.next.startswith("decode at a reduced size (Image.draft")
-    session.probes.reduced["copy_ms"] = 2.0
-    said = diagnose_session(session).causes[0].cause
-    assert ", one stored as a copy of 256 px takes 2.0 ms instead of 8.0: 33% of the step" in said
-    session.probes.reduced |= {
-        "sample_ms": 9.0,
-        "copied_ms": 1.5,
-    }  # smaller ones are resized sooner
-    whole = diagnose_session(session_of(lambda j: 60.0, stages={"decode": 0.9, "transform": 0.1}))
-    session.runs = whole.evidence.session.runs
-    said = diagnose_session(session).causes[0].cause
-    assert "all of a sample of one stored as a copy of 256 px takes 1.5 ms instead of 9.0" in said
-    # where most is a transform of the large picture, a copy that was tried comes before it
-    slow = {"decode": 0.4, "transform": 0.6}
-    session.runs = session_of(lambda j: 160.0, stages=slow).runs
-    first, second = diagnose_session(session).causes[:2]
-    assert (first.code, second.code) == ("PIPE002", "PIPE003")
-    assert first.share.value > second.share.value
-    session.probes.reduced |= {"reduced_ms": 7.0, "copied_ms": 8.0}
-    assert diagnose_session(session).causes[0].code == "PIPE003"
-    session.runs = whole.evidence.session.runs
-    assert "tried on your files" not in diagnose_session(session).causes[0].cause
-
-
-@pytest.mark.parametrize(("packed", "share"), [(1.0, "33%"), (4.0, "0%")])
-def test_packing_is_worth_what_it_was_on_the_users_files(packed: float, share: str) -> None:
-    session = session_of(lambda j: 60.0, stages={"read": 1.0})
-    assert "packed tar" not in diagnose_session(session).causes[0].cause
-    session.probes.reduced = {"read_ms": 4.0, "packed_ms": packed, "full_ms": 9.0, "side": 99.0}
-    cause = first_cause(session, "PIPE001")
-    assert f"takes {packed:.2f} ms instead of 4.00, without a disk's seeks: {share} " in cause.cause
-
-
 @pytest.mark.parametrize(
     ("line", "named"), [("os.fsync(file)", True), ("log.write(row)", False), ("a @ b", False)]
 )

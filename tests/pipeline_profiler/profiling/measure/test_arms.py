@@ -7,14 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from pipeline_profiler import ProfileError
 from pipeline_profiler.profiling.diagnose import verdict
@@ -236,98 +234,6 @@ def test_a_step_that_keeps_memory_is_told_of() -> None:
     growing = measure_arms(Bench(lambda: loader, keep), options)
     told = ["grows by" in "".join(session.notes) for session in (quiet, growing)]
     assert told == [False, True]
-
-
-class Pictures(list[str]):
-    """Files of 640 x 480 as a dataset: opened, read in grey, after `before(picture)`."""
-
-    before: Callable[[Any], object] = staticmethod(lambda picture: None)
-
-    @property
-    def paths(self) -> list[str]:
-        return list(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        with Image.open(super().__getitem__(index)) as picture:
-            self.before(picture)
-            return picture.convert("L")
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Pictures:
-    made = Pictures(str(tmp_path / f"{i}.jpg") for i in range(3))
-    for name in made.paths:
-        Image.new("RGB", (640, 480)).save(name)
-    return made
-
-
-def test_one_late_reading_is_no_time_of_a_sample_from_a_copy(pictures: Pictures) -> None:
-    from torch import zeros
-    from torch.utils.data import DataLoader
-
-    class Growing(FakeClock):
-        """Every reading is longer than the last, by a nanosecond: no two ways take the same."""
-
-        step = 0
-
-        def __call__(self) -> int:
-            self.step += 1
-            self.now += self.step
-            return self.now
-
-    late, clock = [5_000.0], Growing()
-    pictures.before = lambda picture: clock.advance(late.pop() if late else 1.0)
-    bench = Bench(lambda: DataLoader(pictures), lambda batch: None, clock)
-    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
-    assert found is not None
-    assert found["sample_ms"] == pytest.approx(1.0, abs=0.01)
-    assert found["copied_ms"] == pytest.approx(1.0, abs=0.01)
-
-
-@pytest.mark.parametrize(("left_s", "timed"), [(60.0, True), (1.0, False), (-1.0, False)])
-def test_samples_are_loaded_from_copies_only_while_there_is_time(
-    pictures: Pictures, left_s: float, timed: bool
-) -> None:
-    from torch import zeros
-    from torch.utils.data import DataLoader
-
-    clock = FakeClock()
-    pictures.before = lambda picture: clock.advance(200.0)
-    bench = Bench(lambda: DataLoader(pictures), lambda batch: None)
-    bench.clock = lambda: clock() + time.perf_counter_ns()
-    bench.end_ns = bench.clock() + left_s * 1e9
-    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
-    assert found is not None
-    assert ("sample_ms" in found) == timed
-
-
-def test_decoding_is_tried_at_the_size_that_training_gets(
-    pictures: Pictures, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch import zeros
-    from torch.utils.data import DataLoader
-
-    seen = set[tuple[int, int]]()
-    pictures.before = lambda picture: seen.add(picture.size)
-    bench = Bench(lambda: DataLoader(pictures), lambda batch: None)
-    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
-    assert found is not None
-    assert found["side"] == 120
-    assert min(found.values()) > 0
-    ways = {"full_ms", "reduced_ms", "copy_ms", "read_ms", "packed_ms"}
-    assert set(found) == ways | {"sample_ms", "copied_ms", "copied_error", "side"}
-    assert seen == {(640, 480), (341, 256)}  # the dataset's own code got the copies
-    with Image.open(pictures.paths[0]) as picture:
-        assert picture.size == (640, 480)  # and the file again afterwards
-    monkeypatch.setattr(Pictures, "__getitem__", list.__getitem__)  # opens nothing
-    found = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 100, 120)}])
-    assert found is not None
-    assert set(found) == ways | {"side"}
-    # a copy of 256 px has not what training wants of 300
-    larger = probes.reduced_decoding(bench, [{"x": zeros(2, 3, 200, 300)}])
-    assert larger is None or "copy_ms" not in larger
-    assert probes.reduced_decoding(bench, [{"x": zeros(2, 3, 600, 640)}]) is None
-    assert probes.reduced_decoding(bench, [zeros(2)]) is None
 
 
 def test_a_slow_start_leaves_out_what_does_not_fit() -> None:

@@ -111,6 +111,8 @@ def test_plan_and_probes_share_one_place_in_the_file(tmp_path: Path) -> None:
     again = Session.load(path)
     assert again.probes == probes
     assert again.plan == replace(plan, reasons=(Reason("why"),))
+    path.write_text(path.read_text().replace('"try":', '"reduced": {"side": 160.0}, "try":'))
+    assert Session.load(path).probes == probes  # a key that this version does not know
     # what was probed on a device and is unknown is null
     path = Session(probes=Probes(on_device=True)).save(tmp_path / "s.json")
     assert json.loads(path.read_text())["plan"]["synchronising_lines"] is None
