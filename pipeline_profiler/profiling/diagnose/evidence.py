@@ -305,7 +305,6 @@ PARTS = {
     Arm.HOST: "copy",
     Arm.SHADOW: "contention",
     Arm.WARM: "preparation",
-    Arm.COLD: "fetch",
 }
 
 
@@ -329,7 +328,7 @@ class Evidence:
     cores: int
     periods: dict[Arm, list[float]]  # mean period of each block, ns
     stall: Interval
-    parts: dict[str, Interval]  # copy, contention, preparation, fetch as shares of the step
+    parts: dict[str, Interval]  # copy, contention, preparation as shares of the step
     observed: bool  # one recorded loop without arms
     recording_share: float  # cost of the recorder as a share of the step; 0 where not measured
     cases: list[Case]
@@ -701,7 +700,7 @@ def _on_gpu(session: Session) -> bool:
 
 
 def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
-    """The split of the stall in the order of the arms, the cold loader last where it ran."""
+    """The split of the stall in the order of the arms."""
     present = [arm for arm in SPLIT_ORDER if windows.arm(arm)]
     if len(present) < 2 or Arm.RESIDENT not in present:
         return {}

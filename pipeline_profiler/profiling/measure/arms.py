@@ -1,7 +1,7 @@
 """The measured configurations and their interleaved schedule.
 
 Preloaded batches on the device, the same from host memory (CUDA), the same while the real loader
-runs beside them (shadow), the warm and the cold loader. Configurations of a block run in random
+runs beside them (shadow), the warm loader. Configurations of a block run in random
 order, and ratios are taken inside it. The stall (warm - resident) splits into copy (host -
 resident), contention (shadow - host) and preparation (warm - shadow).
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import attach, module_for, tf_data, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
-from pipeline_profiler.profiling.measure import cold_cache, environment
+from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.arm import (
@@ -63,8 +63,6 @@ class Options:
     steps: int = 300
     repeats: int = 5
     quick: bool = False
-    cold: bool = False
-    files: tuple[str, ...] = ()
     seed: int = 0
     seconds: float | None = None  # budget; None: 105 s, quick 25 s
     emulate_ms: float | None = None
@@ -347,8 +345,6 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
         changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
         drive(bench, changed, recorder, total, TimeLimit(end_ns=bench.run_end_ns))
     else:
-        if arm == Arm.COLD:
-            recorder.run.notes += cold_cache.evict(plan.files)
         begin = 1 + int(bench.settings().get("workers") or 0) * int(
             bench.settings().get("prefetch") or 0
         )

@@ -11,16 +11,14 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
 from pipeline_profiler.profiling.diagnose.disturbance import disturbed_blocks
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, LOOK_MISS
 from pipeline_profiler.profiling.diagnose.throughput import MIN_STEPS
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
+from pipeline_profiler.profiling.measure import environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
     ENDING_S,
     LEAST_STEPS,
@@ -109,9 +107,8 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
     return Window.of(recorder.run), kept_batches
 
 
-def make_plan(first: Window, options: Options, loader: Any) -> Plan:
+def make_plan(first: Window, options: Options) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
-    files = list(options.files) or module_for(loader).files(loader)
     device = environment.has_cuda()
     host = "Host batches show what the copy to the device costs." if device else NO_HOST
     reasons = [
@@ -121,7 +118,6 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         ),
         Reason(host, (Arm.HOST,), included=device),
         *_shadow_arm(first),
-        *_cold_arm(options, files),
     ]
     fixed, speed = _fixed_seconds(first, options), Speed.of(first)
     pace = _pace(speed, first, _included(reasons))
@@ -158,7 +154,6 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         seconds=round(seconds + timed_alone * alone, 1),
         reasons=(*reasons, *why),
         lean=lean,
-        files=tuple(files),
         seed=options.seed,
         emulate_ms=options.emulate_ms,
         alone_s=piece_s if timed_alone else 0.0,
@@ -167,7 +162,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
 
 
 # the plan's order is the file's and the seeded shuffle's: main arms first, then what was added
-_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW, Arm.COLD)
+_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW)
 
 
 def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
@@ -226,7 +221,7 @@ def _pace(speed: Speed, first: Window, arms: Sequence[Arm], only_needed: bool = 
     beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
     # the way to a later place of a stream takes half a window on average
     more += 0.5 if _is_stream(first) else 0.0
-    loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
+    loading = more + (Arm.WARM in arms)
     step = speed.period * loading + speed.alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), speed.start * (loading + beside))
 
@@ -263,16 +258,6 @@ def _shadow_arm(first: Window) -> list[Reason]:
     if not environment.has_cuda() or not beside:
         return []
     return [Reason("The loader beside the step shows what its CPU costs the step.", (Arm.SHADOW,))]
-
-
-def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
-    if not options.cold:
-        return []
-    refusal = cold_cache.refuse(files)
-    if refusal:
-        return [Reason(f"The cold loader is left out: {refusal}", (Arm.COLD,), included=False)]
-    text = f"The cold loader reads {len(files)} files that left the page cache."
-    return [Reason(text, (Arm.COLD,))]
 
 
 def _fit(
@@ -361,7 +346,7 @@ def measure_arms(bench: Bench, options: Options) -> Session:
 
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
-    start, loader = bench.clock(), bench.loader()
+    start = bench.clock()
     first, kept_batches = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
@@ -374,7 +359,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
         session.probes.delivered = bench.look.delivered or None
         if bench.look.epoch_steps:
             bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
-    plan = session.plan = make_plan(first, options, loader)
+    plan = session.plan = make_plan(first, options)
     once, taken = first.run.config.get("one_shot"), len(first.whole)
     if once and taken < plan.warmup:
         raise ProfileError(

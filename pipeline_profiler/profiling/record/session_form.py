@@ -324,7 +324,6 @@ PLAN = fields_of(
     {
         "arms": several(text),
         "reasons": several(text),
-        "files": several(text),
         **dict.fromkeys(("repeats", "steps", "warmup"), COUNT),
         "seconds": number,
         "alone_s": maybe(number),
