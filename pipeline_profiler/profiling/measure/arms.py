@@ -331,8 +331,6 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     total = recorder.run.warmup + plan.steps
     if arm in IN_HAND or arm == Arm.SHADOW:
         _run_cycle(bench, recorder, total, kept_batches)
-    elif arm == Arm.BARE:
-        recorder.run = _run_bare(bench, recorder.run.block, plan)
     elif arm == Arm.ALONE:
         loader = _somewhere_in_the_epoch(bench, recorder, total)
         most = plan.warmup + ALONE_STEPS
@@ -463,31 +461,6 @@ def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptB
         drive(bench, cycle, recorder, total, limit)
     if cycle.copying_ns:
         recorder.run.totals["copying_ns"] = cycle.copying_ns
-
-
-def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
-    """The same loop without a recorder: what recording costs is the warm loader against this."""
-    run, done, start = Run(arm=Arm.BARE, block=block), 0, bench.clock()
-    total, pulse = plan.warmup + plan.steps, bench.guard.pulse
-    limit = _limit(bench, plan.warmup)
-    while done < total:
-        before = done
-        for batch in bench.loader():
-            bench.step(batch)
-            done += 1
-            if done == plan.warmup:
-                start = bench.clock()  # as many waits as steps follow
-            pulse.steps += 1
-            if limit.reached(done, start, bench.clock()):
-                total = done
-            if done >= total:
-                break
-        if done == before:
-            break
-    # what the device still works on belongs to the timed steps
-    synchronise()
-    run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
-    return run
 
 
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:

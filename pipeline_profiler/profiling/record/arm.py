@@ -18,7 +18,6 @@ class Arm(StrEnum):
     SHADOW = "X", "shadow loader"  # batches in hand, the real loader beside, its batches dropped
     WARM = "W", "warm loader"  # the real loader, files in the page cache
     TRIAL = "Z", "trial setting"  # the real loader with one changed setting
-    BARE = "B", "bare loop"  # the warm loop without a recorder: what recording costs
     NULL = "N", "empty loader"  # a loader with nothing to do: the floor of what can be measured
     PILOT = "P", "first pass"  # which learns the pace
     STACKS = "S", "stack samples"  # a short run with them, its times disturbed

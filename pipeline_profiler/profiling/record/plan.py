@@ -35,7 +35,6 @@ class Plan:
     warmup: int = 0
     seconds: float = 0.0
     reasons: tuple[Reason, ...] = ()
-    lean: bool = False  # too slow for the shadow loader and the bare loop
     seed: int = 0
     emulate_ms: float | None = None
     alone_s: float | None = None  # of each piece of the loader alone; 0: no time for it

@@ -327,7 +327,6 @@ PLAN = fields_of(
         **dict.fromkeys(("repeats", "steps", "warmup"), COUNT),
         "seconds": number,
         "alone_s": maybe(number),
-        "lean": flag,
         "seed": whole(),
         "emulate_ms": maybe(number),
         "unused_fields": maybe(by_name(number)),
