@@ -642,7 +642,7 @@ def contention(planted: bool) -> Any:
 
 # -------------------------------------------------------------- epochs, and what steps do beside
 
-LONG_EPOCH = 90  # longer than a quick window, short enough for whole epochs in the bare loop
+LONG_EPOCH = 90  # longer than a quick window, short enough for whole epochs
 
 
 def start_late(worker: int) -> None:

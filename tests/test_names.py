@@ -16,7 +16,7 @@ PACKAGES = ("audit", "pipeline_profiler")
 # Interfaces that each file of a kind implements under one name: a page of the app, a source's
 # sniffer, a format of packs, an adapter's functions, the entry of a command line.
 INTERFACES = {
-    "page", "sniff", "attach", "describe", "files", "rebuild", "command_line",
+    "page", "sniff", "attach", "describe", "rebuild", "command_line",
     "recognises", "list_members", "read_member",
 }  # fmt: skip
 

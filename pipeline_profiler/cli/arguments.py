@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Sequence
-from glob import escape, glob
 
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.settings import MeasureSettings
@@ -49,25 +47,6 @@ def check_measuring(args: argparse.Namespace) -> None:
         raise ProfileError(f"--fail-on needs a data stall, which {mode} does not measure.")
     if args.fail_on:
         bound(args.fail_on)
-    if measure.cold and measure.files and not matching_files(measure.files):
-        raise ProfileError(f"measure.files is '{measure.files}', which matches no file.")
-
-
-def matching_files(pattern: str) -> list[str]:
-    """Return the paths that match a pattern; `**` enters each folder once, also through links."""
-    whole = f"/{pattern}/*" if f"/{pattern}".endswith("/**") else f"/{pattern}"
-    before, stars, after = whole.partition("/**/")
-    if not stars:
-        return sorted(glob(pattern))
-    found, entered, waiting = set[str](), set[str](), glob(f"{before[1:] if before else '.'}/")
-    while waiting:
-        folder = waiting.pop()
-        real = os.path.realpath(folder)
-        if real not in entered:
-            entered.add(real)
-            found.update(matching_files(f"{escape(folder)}{after}"))
-            waiting += sorted(glob(f"{escape(folder)}*/"))
-    return sorted(found)
 
 
 def check_amount(option: str, value: float | None, zero: bool = False) -> None:

@@ -22,7 +22,6 @@ from pipeline_profiler.cli.arguments import (
     TRY_HELP,
     bound,
     check_measuring,
-    matching_files,
     read_trials,
 )
 from pipeline_profiler.cli.ending import finish, judge
@@ -349,8 +348,6 @@ def _bench(args: argparse.Namespace) -> tuple[Bench, Options]:
         steps=measure.steps or RUN_STEPS,
         repeats=measure.repeats or Options.repeats,
         quick=args.quick,
-        cold=measure.cold,
-        files=tuple(matching_files(measure.files)) if measure.cold and measure.files else (),
         seed=measure.seed,
         seconds=args.seconds,
         emulate_ms=emulated,

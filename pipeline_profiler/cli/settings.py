@@ -97,8 +97,6 @@ class MeasureSettings:
         "stop if no step finishes in this time (default: the time budget of `run`, at least 30 s; "
         "twice that of `precision`)",
     )
-    cold: bool = _key(False, SWITCH, "also measure with the files evicted from the page cache")
-    files: str = _key("", TEXT, "pattern of the files to evict, such as data/**/*.jpg")
     epoch_steps: int = _key(0, _whole(0), "steps of an epoch, where the loader has no length")
     parity_steps: int | None = _key(
         None, _whole(1), "first steps whose losses `precision` compares (default: 50; on a CPU 8)"

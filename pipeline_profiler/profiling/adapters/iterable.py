@@ -52,8 +52,3 @@ def describe(loader: Any) -> dict[str, Any]:
 def rebuild(loader: Any, changes: dict[str, Any]) -> Any:
     """No setting of an unknown iterable can be changed from outside; returns None."""
     return None
-
-
-def files(loader: Any) -> list[str]:
-    """An unknown iterable does not list its files."""
-    return []

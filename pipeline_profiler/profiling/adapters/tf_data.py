@@ -106,11 +106,6 @@ def rebuild(dataset: Any, changes: dict[str, Any]) -> None:
     """No setting of a loader is one of a graph: `tf_graph.apply` rebuilds it with a change."""
 
 
-def files(dataset: Any) -> list[str]:
-    """The dataset's file list is inside its graph: name the files with `measure.files`."""
-    return []
-
-
 UNTOLD = (
     "Keras draws the batch inside its train step with TensorFlow; time the dataset alone with "
     "`pipeline-profiler run`"

@@ -276,7 +276,7 @@ def path_of(loader: Any, key: int | str) -> str:
 
 
 def files(loader: Any) -> list[str]:
-    """The files the dataset lists, for the cold arm."""
+    """Return the existing files that the dataset lists."""
     paths: list[str] = []
     for holder in stage_hooks.wrapped_chain(loader.dataset):
         paths = [path for listed in _file_lists(holder) for path in map(_path_in, listed) if path]

@@ -300,12 +300,11 @@ REPLAY_ERROR = 0.06  # twice the median error of a replayed period in benchmarks
 LEAST_RUN_TO_RUN = 0.01  # of the period: what two runs of one loop differ by on a quiet machine
 UNLIKE = 2.64  # 99 % quantile of F with 7 and many degrees of freedom: batches that differ
 LEAST_STEPS = 5  # of a run that can be judged
-MOST_RECORDING, UNSEEN_RECORDING = 0.05, 0.01  # caps of the recorder's cost, seen and not seen
+MOST_RECORDING, UNSEEN_RECORDING = 0.05, 0.01  # caps of the recorder's cost, measured and unseen
 PARTS = {
     Arm.HOST: "copy",
     Arm.SHADOW: "contention",
     Arm.WARM: "preparation",
-    Arm.COLD: "fetch",
 }
 
 
@@ -313,10 +312,13 @@ PARTS = {
 class RecorderCost:
     """What the recorder costs a step, ns; taken out of the stall, as nobody trains with it."""
 
-    in_hand: float = 0.0  # around batches in hand
-    loading: float = 0.0  # around the loader
-    share: float = 0.0  # of the step with the loader; seen, or at most 1 %
-    left: float = 0.0  # of the step, that may still be in the stall
+    step_ns: float = 0.0  # as measured over preloaded batches
+    share: float = 0.0  # of the step with the loader
+
+    @property
+    def left(self) -> float:
+        """Return the share of the step that the loader's recorder may still add to the stall."""
+        return min(self.share, UNSEEN_RECORDING)
 
 
 @dataclass
@@ -329,9 +331,8 @@ class Evidence:
     cores: int
     periods: dict[Arm, list[float]]  # mean period of each block, ns
     stall: Interval
-    parts: dict[str, Interval]  # copy, contention, preparation, fetch as shares of the step
+    parts: dict[str, Interval]  # copy, contention, preparation as shares of the step
     observed: bool  # one recorded loop without arms
-    recording_share: float  # cost of the recorder as a share of the step; 0 where not measured
     cases: list[Case]
     labels: Labels
     null_ns: float = 0.0  # mean next() of the empty-loader baseline
@@ -479,7 +480,7 @@ class Evidence:
         # their errors are independent: squares add up
         low, high = (math.hypot(end - inside.value, again) for end in (inside.low, inside.high))
         both = Interval(inside.value, inside.value - low, inside.value + high, inside.n)
-        return both.widened(abs(share.value) * error + self.recording_share)
+        return both.widened(abs(share.value) * error + min(self.recording.share, MOST_RECORDING))
 
 
 def _has_cpu_total(window: Window) -> bool:
@@ -540,9 +541,9 @@ def gather(session: Session) -> Evidence:
     machine = leave_out_disturbed(windows, session.environment)
     # a run whose clock stood still says nothing, and would be divided by
     warm = [w for w in windows.arm(Arm.WARM) if len(w) >= LEAST_STEPS and w.period_ns > 0]
-    periods = {arm: _periods(windows, arm) for arm in (*REPORTED, Arm.BARE)}
+    periods = {arm: _periods(windows, arm) for arm in REPORTED}
     observed = not periods[Arm.RESIDENT]
-    recording = RecorderCost() if observed else _recording(windows, session)
+    recording = RecorderCost() if observed else _recording(session, periods[Arm.WARM])
     labels = read_labels(session, windows.arm(Arm.WARM))
     # what an empty loader costs a step that sleeps is hidden where a device has a queue
     null_ns = 0.0 if _on_gpu(session) else _null_latency_ns(windows)
@@ -572,7 +573,6 @@ def gather(session: Session) -> Evidence:
         stall=at_least(stall, inside).widened(recording.left),
         parts=_parts(windows, found),
         observed=observed,
-        recording_share=min(recording.share, MOST_RECORDING),
         recording=recording,
         machine=machine,
         cases=[make_case(window, labels.by_stage) for window in warm],
@@ -642,19 +642,8 @@ def _null_latency_ns(windows: Windows) -> float:
 
 
 def _periods(windows: Windows, arm: Arm) -> list[float]:
-    if arm == Arm.BARE:
-        return list(_bare_periods(windows).values())
     values = [window.epoch_period_ns for window in windows.arm(arm)]
     return [v for v in values if math.isfinite(v) and v > 0]
-
-
-def _bare_periods(windows: Windows) -> dict[int, float]:
-    """Period of each block of the bare loop, which has totals and no spans; ns."""
-    return {
-        window.run.block: window.run.totals["elapsed_ns"] / window.run.totals["steps"]
-        for window in windows.arm(Arm.BARE)
-        if window.run.totals.get("steps", 0) > 0 and window.run.totals.get("elapsed_ns", 0) > 0
-    }
 
 
 def paired(windows: Windows, low: Arm, high: Arm) -> list[tuple[float, float]]:
@@ -678,13 +667,13 @@ class _Stall:
             {w.run.block: w for w in self.windows.arm(arm) if 0 < w.epoch_period_ns < math.inf}
             for arm in (Arm.RESIDENT, Arm.WARM)
         ]
-        more = floor - self.recording.in_hand
+        more = floor - self.recording.step_ns
         blocks = [
             replace(
                 block,
                 in_hand=block.in_hand + more,
                 loop=block.loop + more,
-                period=block.period - self.recording.loading,
+                period=block.period - self.recording.step_ns,
             )
             for block in paired_blocks(arms[0], arms[1], self.session.probes.batch_bytes or 0)
         ]
@@ -701,7 +690,7 @@ def _on_gpu(session: Session) -> bool:
 
 
 def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
-    """The split of the stall in the order of the arms, the cold loader last where it ran."""
+    """The split of the stall in the order of the arms."""
     present = [arm for arm in SPLIT_ORDER if windows.arm(arm)]
     if len(present) < 2 or Arm.RESIDENT not in present:
         return {}
@@ -719,18 +708,7 @@ def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
     return parts
 
 
-def _recording(windows: Windows, session: Session) -> RecorderCost:
-    """(warm - bare) / warm where it is seen above its own noise, else what the probe measured."""
-    # the bare loop's window holds what the warm loader's does: no start is spread out here
-    bare = _bare_periods(windows)
-    recorded = {w.run.block: w.period_ns for w in windows.arm(Arm.WARM) if w.period_ns > 0}
-    shares = [(recorded[b] - bare[b]) / recorded[b] for b in sorted(bare.keys() & recorded.keys())]
-    in_hand = float(session.probes.recording_ns or 0.0)
-    if not shares:
-        return RecorderCost(in_hand, in_hand)
-    cost, period = mean_interval(shares), float(np.mean(list(recorded.values())))
-    if cost.low > 0:
-        seen = max(in_hand, cost.value * period)
-        return RecorderCost(in_hand, seen, cost.value, UNSEEN_RECORDING)
-    unseen = min(max(0.0, cost.value), UNSEEN_RECORDING)
-    return RecorderCost(in_hand, in_hand, unseen, unseen)
+def _recording(session: Session, periods: Sequence[float]) -> RecorderCost:
+    """Return what the probe measured, as time and as a share of the step with the loader."""
+    step_ns = float(session.probes.recording_ns or 0.0)
+    return RecorderCost(step_ns, step_ns / mean_or_nan(periods) if periods else 0.0)

@@ -132,7 +132,6 @@ INPUT_RULES: tuple[Rule, ...] = (
 )
 COMPUTE_RULES: tuple[Rule, ...] = (
     compute.cold_first_pass,
-    compute.cold_files,
     compute.work_between_steps,
     compute.collector_in_step,
     compute.blocked_step,

@@ -1,7 +1,7 @@
 """The measured configurations and their interleaved schedule.
 
 Preloaded batches on the device, the same from host memory (CUDA), the same while the real loader
-runs beside them (shadow), the warm and the cold loader. Configurations of a block run in random
+runs beside them (shadow), the warm loader. Configurations of a block run in random
 order, and ratios are taken inside it. The stall (warm - resident) splits into copy (host -
 resident), contention (shadow - host) and preparation (warm - shadow).
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import attach, module_for, tf_data, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
-from pipeline_profiler.profiling.measure import cold_cache, environment
+from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
 from pipeline_profiler.profiling.measure.stopping import Guard
 from pipeline_profiler.profiling.record.arm import (
@@ -63,8 +63,6 @@ class Options:
     steps: int = 300
     repeats: int = 5
     quick: bool = False
-    cold: bool = False
-    files: tuple[str, ...] = ()
     seed: int = 0
     seconds: float | None = None  # budget; None: 105 s, quick 25 s
     emulate_ms: float | None = None
@@ -333,8 +331,6 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
     total = recorder.run.warmup + plan.steps
     if arm in IN_HAND or arm == Arm.SHADOW:
         _run_cycle(bench, recorder, total, kept_batches)
-    elif arm == Arm.BARE:
-        recorder.run = _run_bare(bench, recorder.run.block, plan)
     elif arm == Arm.ALONE:
         loader = _somewhere_in_the_epoch(bench, recorder, total)
         most = plan.warmup + ALONE_STEPS
@@ -347,8 +343,6 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
         changed = module_for(bench.loader()).rebuild(bench.loader(), session.probes.change)
         drive(bench, changed, recorder, total, TimeLimit(end_ns=bench.run_end_ns))
     else:
-        if arm == Arm.COLD:
-            recorder.run.notes += cold_cache.evict(plan.files)
         begin = 1 + int(bench.settings().get("workers") or 0) * int(
             bench.settings().get("prefetch") or 0
         )
@@ -467,31 +461,6 @@ def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptB
         drive(bench, cycle, recorder, total, limit)
     if cycle.copying_ns:
         recorder.run.totals["copying_ns"] = cycle.copying_ns
-
-
-def _run_bare(bench: Bench, block: int, plan: Plan) -> Run:
-    """The same loop without a recorder: what recording costs is the warm loader against this."""
-    run, done, start = Run(arm=Arm.BARE, block=block), 0, bench.clock()
-    total, pulse = plan.warmup + plan.steps, bench.guard.pulse
-    limit = _limit(bench, plan.warmup)
-    while done < total:
-        before = done
-        for batch in bench.loader():
-            bench.step(batch)
-            done += 1
-            if done == plan.warmup:
-                start = bench.clock()  # as many waits as steps follow
-            pulse.steps += 1
-            if limit.reached(done, start, bench.clock()):
-                total = done
-            if done >= total:
-                break
-        if done == before:
-            break
-    # what the device still works on belongs to the timed steps
-    synchronise()
-    run.totals = {"steps": done - plan.warmup, "elapsed_ns": bench.clock() - start}
-    return run
 
 
 def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:

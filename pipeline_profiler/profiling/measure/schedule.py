@@ -11,16 +11,14 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pipeline_profiler.profiling.adapters import module_for
 from pipeline_profiler.profiling.adapters.tf_data import settled_after
 from pipeline_profiler.profiling.diagnose.disturbance import disturbed_blocks
 from pipeline_profiler.profiling.diagnose.intervals import FIRST_LOOK, LOOK_MISS
 from pipeline_profiler.profiling.diagnose.throughput import MIN_STEPS
 from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side, diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure import cold_cache, environment, probes, trials
+from pipeline_profiler.profiling.measure import environment, probes, trials
 from pipeline_profiler.profiling.measure.arms import (
     ENDING_S,
     LEAST_STEPS,
@@ -51,7 +49,6 @@ from pipeline_profiler.profiling.record.session import ProfileError, Session, ut
 WARMUP_STEPS = 20
 BUFFERS_IN_WINDOW = 10
 QUICK_LOOK_S = 7.0  # of the blocks before the first look of --quick, where the least steps fit
-BESIDE = (Arm.SHADOW, Arm.BARE)  # given up for more repeats of the others where time is short
 OVERRUN = 1.05  # of the budget: beyond it no further block begins; --quick alone has none
 THIRD_OVERRUN = 1.12  # of the budget, by a plan of three repeats: two rarely decide
 OTHER_PACE = 1.5  # times as slow or fast as in the first pass, from which a note says so
@@ -109,9 +106,8 @@ def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Kep
     return Window.of(recorder.run), kept_batches
 
 
-def make_plan(first: Window, options: Options, loader: Any) -> Plan:
+def make_plan(first: Window, options: Options) -> Plan:
     """Arms, steps and repeats with the reason for each, and the seconds they will take."""
-    files = list(options.files) or module_for(loader).files(loader)
     device = environment.has_cuda()
     host = "Host batches show what the copy to the device costs." if device else NO_HOST
     reasons = [
@@ -121,15 +117,14 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         ),
         Reason(host, (Arm.HOST,), included=device),
         *_shadow_arm(first),
-        *_cold_arm(options, files),
     ]
     fixed, speed = _fixed_seconds(first, options), Speed.of(first)
     pace = _pace(speed, first, _included(reasons))
-    lean = FIRST_LOOK * pace.of(LEAST_STEPS + _warmups(first)[-1]) > options.budget - fixed
-    if lean:
-        reasons = [r for r in reasons if not (r.included and Arm.SHADOW in r.arms)]
-        reasons.append(Reason(SLOW.format(speed.start, speed.period), BESIDE, included=False))
-        pace = _pace(speed, first, _included(reasons), only_needed=True)
+    least = FIRST_LOOK * pace.of(LEAST_STEPS + _warmups(first)[-1])
+    if Arm.SHADOW in _included(reasons) and least > options.budget - fixed:
+        text = SLOW.format(speed.start, speed.period)
+        reasons[-1] = Reason(text, (Arm.SHADOW,), included=False)
+        pace = _pace(speed, first, _included(reasons))
     alone = (QUICK_ALONE_SHARE if options.quick else ALONE_SHARE) * options.budget
     steps, repeats, warmup, why = _fit(first, options, pace, max(options.budget - fixed, 2.0))
     shorter = _fit(first, options, pace, max(options.budget - fixed - alone, 2.0))
@@ -157,8 +152,6 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
         warmup=warmup,
         seconds=round(seconds + timed_alone * alone, 1),
         reasons=(*reasons, *why),
-        lean=lean,
-        files=tuple(files),
         seed=options.seed,
         emulate_ms=options.emulate_ms,
         alone_s=piece_s if timed_alone else 0.0,
@@ -167,7 +160,7 @@ def make_plan(first: Window, options: Options, loader: Any) -> Plan:
 
 
 # the plan's order is the file's and the seeded shuffle's: main arms first, then what was added
-_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW, Arm.COLD)
+_PLAN_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.WARM, Arm.SHADOW)
 
 
 def _included(reasons: Sequence[Reason]) -> tuple[Arm, ...]:
@@ -220,13 +213,11 @@ class Pace:
         return int((seconds - self.start) / self.step)
 
 
-def _pace(speed: Speed, first: Window, arms: Sequence[Arm], only_needed: bool = False) -> Pace:
-    """Return the pace of a block; the bare loop runs in every other block."""
-    more = 0.0 if only_needed else 0.5  # half a bare loop per block
-    beside = 0.0 if only_needed else float(Arm.SHADOW in arms)
+def _pace(speed: Speed, first: Window, arms: Sequence[Arm]) -> Pace:
+    """Return the pace of a block."""
+    beside = Arm.SHADOW in arms
     # the way to a later place of a stream takes half a window on average
-    more += 0.5 if _is_stream(first) else 0.0
-    loading = more + sum(arm in (Arm.WARM, Arm.COLD) for arm in arms)
+    loading = (0.5 if _is_stream(first) else 0.0) + (Arm.WARM in arms)
     step = speed.period * loading + speed.alone * (sum(arm in IN_HAND for arm in arms) + beside)
     return Pace(max(step, 1e-6), speed.start * (loading + beside))
 
@@ -263,16 +254,6 @@ def _shadow_arm(first: Window) -> list[Reason]:
     if not environment.has_cuda() or not beside:
         return []
     return [Reason("The loader beside the step shows what its CPU costs the step.", (Arm.SHADOW,))]
-
-
-def _cold_arm(options: Options, files: Sequence[str]) -> list[Reason]:
-    if not options.cold:
-        return []
-    refusal = cold_cache.refuse(files)
-    if refusal:
-        return [Reason(f"The cold loader is left out: {refusal}", (Arm.COLD,), included=False)]
-    text = f"The cold loader reads {len(files)} files that left the page cache."
-    return [Reason(text, (Arm.COLD,))]
 
 
 def _fit(
@@ -361,7 +342,7 @@ def measure_arms(bench: Bench, options: Options) -> Session:
 
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
-    start, loader = bench.clock(), bench.loader()
+    start = bench.clock()
     first, kept_batches = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
@@ -374,7 +355,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
         session.probes.delivered = bench.look.delivered or None
         if bench.look.epoch_steps:
             bench.epoch_steps = first.run.config["epoch_steps"] = bench.look.epoch_steps
-    plan = session.plan = make_plan(first, options, loader)
+    plan = session.plan = make_plan(first, options)
     once, taken = first.run.config.get("one_shot"), len(first.whole)
     if once and taken < plan.warmup:
         raise ProfileError(
@@ -393,7 +374,7 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     bench.end_ns = pacing.end_ns + (ENDING_S - REPORT_S) * 1e9
     bench.rhythm = first.rhythm if plan.steps % first.rhythm == 0 else 1
     machine = environment.Meter()
-    _run_blocks(bench, session, kept_batches, pacing, bare=not (once or plan.lean))
+    _run_blocks(bench, session, kept_batches, pacing)
     bench.run_end_ns = pacing.end_ns
     # half of what a trial may take stays for it
     kept = int(TRIAL_SHARE / 2 * options.budget * 1e9)
@@ -454,16 +435,16 @@ class Pacing:
     def plan_block(self, session: Session, order: list[Arm], block: int, now: int) -> bool:
         """Plan steps and warm-up of a block by the newest pace; return whether it fits.
 
-        Drop what runs beside from `order` where blocks would not fit with it.
+        Drop the shadow loader from `order` where blocks would not fit with it.
         """
         left = (self.end_ns - now) / 1e9
         speed, plan = Speed.of(self.first).newest(session), session.plan
         pace = _pace(speed, self.first, order)
         whole = pace.of(self.plan.steps + self.plan.warmup)
         more = self.plan.repeats - block
-        if plan.lean or whole * more > left:
-            order[:] = [arm for arm in order if arm not in BESIDE]
-            pace = _pace(speed, self.first, order, only_needed=True)
+        if whole * more > left:
+            order[:] = [arm for arm in order if arm != Arm.SHADOW]
+            pace = _pace(speed, self.first, order)
         least = pace.of(LEAST_STEPS + _warmups(self.first)[-1])
         if block >= 2 and least > left:
             return False
@@ -498,14 +479,11 @@ def _starts_slowly(first: Window, options: Options) -> bool:
     return Speed.of(first).start > probes.stack_seconds(options)
 
 
-def _run_blocks(
-    bench: Bench, session: Session, kept_batches: KeptBatches, pacing: Pacing, bare: bool
-) -> None:
+def _run_blocks(bench: Bench, session: Session, kept_batches: KeptBatches, pacing: Pacing) -> None:
     """Run all repeats while they fit, until a look at the interval decides."""
     rng, repeats = random.Random(session.plan.seed), session.plan.repeats
     for block in range(repeats):
-        # the bare loop in every other block: its mean needs fewer repeats than a ratio does
-        order = [*session.plan.arms, *([Arm.BARE] if block % 2 == 0 and bare else [])]
+        order = list(session.plan.arms)
         if not pacing.plan_block(session, order, block, bench.clock()):
             session.notes.append(TIME_IS_UP.format(block, repeats))
             break
@@ -534,7 +512,7 @@ def _run_block(
     """Run the arms of a block; after a window that was cut, the others have no more steps."""
     planned = session.plan.steps
     for number, arm in enumerate(order):
-        if arm in BESIDE and session.plan.steps < planned:
+        if arm == Arm.SHADOW and session.plan.steps < planned:
             continue
         bench.tell(f"block {block + 1} of {session.plan.repeats}: {arm.label}")
         bench.run_end_ns = pacing.run_end_ns(session, order[number:], block, bench.clock())

@@ -30,7 +30,7 @@ def ceiling(bench: Bench, options: Options) -> Session:
     """Measure the training step on preloaded batches: the most that any loader could give."""
     with _kept_session(bench) as session:
         first, kept_batches = pilot(bench, options, session)
-        plan = replace(make_plan(first, options, bench.loader()), arms=(Arm.RESIDENT,))
+        plan = replace(make_plan(first, options), arms=(Arm.RESIDENT,))
         session.plan = plan
         for block in range(plan.repeats):
             session.runs.append(run_arm(bench, Arm.RESIDENT, block, session, kept_batches))

@@ -17,9 +17,7 @@ class Arm(StrEnum):
     HOST = "H", "host batches"  # the same batches from host memory, with CUDA
     SHADOW = "X", "shadow loader"  # batches in hand, the real loader beside, its batches dropped
     WARM = "W", "warm loader"  # the real loader, files in the page cache
-    COLD = "C", "cold loader"  # the real loader after its files left the page cache
     TRIAL = "Z", "trial setting"  # the real loader with one changed setting
-    BARE = "B", "bare loop"  # the warm loop without a recorder: what recording costs
     NULL = "N", "empty loader"  # a loader with nothing to do: the floor of what can be measured
     PILOT = "P", "first pass"  # which learns the pace
     STACKS = "S", "stack samples"  # a short run with them, its times disturbed
@@ -35,11 +33,11 @@ class Arm(StrEnum):
 
 
 # each arm adds one cost to the one before it, so neighbours' differences split the stall
-SPLIT_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.SHADOW, Arm.WARM, Arm.COLD)
+SPLIT_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.SHADOW, Arm.WARM)
 KEPT_BATCHES = 8  # in hand, for the arms without a loader
 REPORTED = (*SPLIT_ORDER, Arm.TRIAL)
 IN_HAND = frozenset({Arm.RESIDENT, Arm.HOST})  # no loader runs
-WITH_LOADER = frozenset({Arm.SHADOW, Arm.ALONE, Arm.WARM, Arm.COLD, Arm.TRIAL})  # with buffers
+WITH_LOADER = frozenset({Arm.SHADOW, Arm.ALONE, Arm.WARM, Arm.TRIAL})  # with buffers
 TRAINED_FROM_LOADER = frozenset(Arm) - IN_HAND - {Arm.SHADOW, Arm.ALONE, Arm.NULL}
 
 EXPOSED = "training exposed"  # the span of a step that says what its device waited, by its events

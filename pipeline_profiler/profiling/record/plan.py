@@ -35,8 +35,6 @@ class Plan:
     warmup: int = 0
     seconds: float = 0.0
     reasons: tuple[Reason, ...] = ()
-    lean: bool = False  # too slow for the shadow loader and the bare loop
-    files: tuple[str, ...] = ()  # what the cold loader drops from the page cache
     seed: int = 0
     emulate_ms: float | None = None
     alone_s: float | None = None  # of each piece of the loader alone; 0: no time for it
@@ -48,7 +46,7 @@ class Plan:
         if not self.arms:
             return {"reasons": reasons} if reasons else {}
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        return values | {"arms": list(self.arms), "reasons": reasons, "files": list(self.files)}
+        return values | {"arms": list(self.arms), "reasons": reasons}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
@@ -56,7 +54,6 @@ class Plan:
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
         known["arms"] = tuple(Arm(letter) for letter in data.get("arms", ()) if letter in set(Arm))
         known["reasons"] = tuple(Reason(sentence) for sentence in data.get("reasons", ()))
-        known["files"] = tuple(data.get("files", ()))
         return cls(**known)
 
 

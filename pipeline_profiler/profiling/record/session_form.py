@@ -324,11 +324,9 @@ PLAN = fields_of(
     {
         "arms": several(text),
         "reasons": several(text),
-        "files": several(text),
         **dict.fromkeys(("repeats", "steps", "warmup"), COUNT),
         "seconds": number,
         "alone_s": maybe(number),
-        "lean": flag,
         "seed": whole(),
         "emulate_ms": maybe(number),
         "unused_fields": maybe(by_name(number)),

@@ -3,13 +3,11 @@
 import argparse
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from pipeline_profiler.cli import ending, main, output
-from pipeline_profiler.cli.arguments import matching_files
 from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report import render
@@ -17,7 +15,6 @@ from preflight.ending import ExitCode
 from tests.pipeline_profiler.cli.loaders import FAST, write_source
 from tests.pipeline_profiler.fakes import made_session, schedule
 
-COLD = ("--set", "measure.cold=true", "--set", "measure.files=none/*.jpg")
 MEASURED = "repeats of the step"  # what stderr says once a measurement is on its way
 
 
@@ -126,7 +123,6 @@ def test_a_command_never_writes_over_what_it_reads(
         (["run", "LOADER", *FAST, "--set", "measure.limit=-1"], "write a number of seconds"),
         (["run", "LOADER", *FAST, "--set", "measure.steps=3"], "run needs at least 10"),
         (["run", "LOADER", *FAST, "--emulate-step-ms", "inf"], "--emulate-step-ms takes"),
-        (["run", "LOADER", *FAST, *COLD], "matches no file"),
         (["run", "LOADER", "--try", "workers=1,x"], "--try workers takes whole numbers with"),
         (["run", "LOADER", "--try", "workers=-1"], "--try workers takes whole numbers from 0"),
         (["run", "LOADER", "--try", "workers"], "--try workers takes whole numbers from 0"),
@@ -279,18 +275,3 @@ def test_nothing_of_a_session_reaches_the_terminal_as_a_command(
         assert not set(written) & set("\x1b\x07\x9b\u202e\r\x00"), ending_
     session.notes = ["first\nVerdict\n-------\nnot input-bound"]  # begins no line of the report
     assert "\nnot input-bound" not in render.to_text(session)
-
-
-def test_a_pattern_of_files_ends_where_folders_link_to_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in "abcdefghi":
-        (tmp_path / "ds" / name).mkdir(parents=True)
-        (tmp_path / "ds" / name / "1.png").touch()
-        for other in "abcdefghi".replace(name, ""):
-            (tmp_path / "ds" / name / other).symlink_to(tmp_path / "ds" / other)
-    for pattern in ("ds/**/*.png", "**/1.png", "ds/**", f"{tmp_path}/**/ds/**/*.png"):
-        found = [path for path in matching_files(pattern) if path.endswith(".png")]
-        assert len({os.path.realpath(path) for path in found}) == len(found) == 9
-    assert matching_files("ds/?/*.png") == [f"ds/{name}/1.png" for name in "abcdefghi"]

@@ -39,7 +39,7 @@ def test_the_file_then_set_then_defaults() -> None:
         ("[measure]\nsteps = 2.5", "write a whole number"),
         ("[measure]\nseed = -1", "write a whole number from 0 to"),
         ("[measure]\nlimit = inf", "write a number of seconds above 0"),
-        ("[measure]\ncold = 1", "write true or false"),
+        ("[record]\nenabled = 1", "write true or false"),
         ("[record]\nstudy = 7", "write a text in quotes"),
         ('[check]\nmean = ["a"]', "write a list of numbers"),
         ("[check", "cannot be read as TOML"),

@@ -96,8 +96,7 @@ def cold_first_pass(e: Evidence) -> Diagnosis | None:
             f"{faults:.0f} page faults a step from the device)",
             share,
             seen,
-            "confirm with --set measure.cold=true; then read ahead, pack small files, or copy the "
-            "data to local disk",
+            "read ahead, pack small files, or copy the data to local disk",
             about="step",
         )
     totals = first[0].run.totals
@@ -157,24 +156,6 @@ def _first_pass(pilot: Window) -> Steps:
     later = np.flatnonzero(window.first)
     end = int(later[0]) if len(later) else len(window.batch)
     return Steps(**{field.name: getattr(window, field.name)[:end] for field in fields(Steps)})
-
-
-def cold_files(e: Evidence) -> Diagnosis | None:
-    """The cold loader: what reading from the device costs over reading from memory."""
-    fetch = e.parts.get("fetch")
-    if fetch is None or fetch.low < 0.05:
-        return None
-    runs = [window.batches for window in e.windows.arm(Arm.COLD)]
-    bytes_read = sum(int(np.maximum(batches.read_bytes, 0).sum()) for batches in runs)
-    return Diagnosis(
-        "PIPE016",
-        f"with cold files the step takes {fetch.value:.1%} longer: {bytes_read / 1e6:.0f} MB came "
-        "from the device",
-        fetch,
-        {"device_bytes": bytes_read},
-        "keep the data set in memory (it fits?), pack small files, or read ahead",
-        about="step",
-    )
 
 
 def work_between_steps(e: Evidence) -> Diagnosis | None:

@@ -81,7 +81,7 @@ def measured(
     first = Window.of(simulated_run(Arm.PILOT, 0, 0.0))
     options = Options(repeats=len(stalls), steps=40)
     pacing = schedule_module.Pacing(first, options, session.plan, 10**15)
-    schedule_module._run_blocks(bench, session, KeptBatches(), pacing, bare=False)
+    schedule_module._run_blocks(bench, session, KeptBatches(), pacing)
     return session
 
 
@@ -441,13 +441,11 @@ def test_a_run_ends_at_its_limit(limit: TimeLimit, steps: int, now: int, reached
     assert limit.reached(steps, 0, now) == reached
 
 
-def test_a_slow_step_is_announced_with_all_its_time_and_measured_without_runs_beside() -> None:
+def test_a_slow_step_is_announced_with_all_its_time() -> None:
     session, seconds = paced(1500.0, 1500.0, 0.0, Options(quick=True))
     told = session.plan.seconds
     assert announcement(session.plan).startswith(f"Needs {told:.0f} s (2 repeats x 10 steps): ")
     assert any("are too short" in reason.sentence for reason in session.plan.reasons)
-    assert session.plan.lean
-    assert not session.arm(Arm.BARE)
     assert 0.7 * told < seconds < told
 
 
