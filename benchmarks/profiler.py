@@ -1,8 +1,7 @@
-"""What recording costs, whether intervals hold, and whether predictions come true: the profiler.
+"""What recording costs, and whether intervals hold: the profiler.
 
     python benchmarks/profiler.py overhead [--pairs 48] [--steps 100] [--workers 0,2] [--in-place]
     python benchmarks/profiler.py coverage [3 4 5 8] [--draws 400] [--steps 60] [--early-stop]
-    python benchmarks/profiler.py prediction [--batches 150]
 
 `overhead`: the watched loop against the same loop unwatched, a DataLoader with and without workers,
 a 5 ms step; pairs in random order. A pair gives the difference of the mean step. Many short pairs
@@ -21,13 +20,6 @@ one, by number of repeats, how often a verdict is false, and how often `compare`
 of one pipeline apart. Targets: 93 to 97 % (more where the loader's CPU time bounds the interval),
 no more than 5 % told apart. About six minutes of CPU. With --early-stop a measurement ends after
 the third or fourth block where its corrected interval decides, as `run --quick` does.
-
-`prediction`: predicted against measured throughput over a sweep of real DataLoaders. Per cost
-profile (sleep-bound light, sleep-bound heavy-tailed, CPU-bound) one run with one worker and one
-with none calibrate the model; then each setting (workers 0-4, prefetch 1-4, step 0-20 ms) is
-predicted first and measured after. Target: median |error| <= 10 % inside the calibrated range
-(CPU-bound: workers up to the usable cores); beside it the fluid bound's error, and the error of the
-points that the model itself calls extrapolated. 3 x 52 settings, about 7 minutes.
 """
 
 from __future__ import annotations
@@ -47,21 +39,15 @@ import numpy as np
 import torch
 import typer
 from bench import Document, hall, measures, told
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from pipeline_profiler import Recorder
-from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.comparison import compare
 from pipeline_profiler.profiling.diagnose.evidence import gather
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.verdict import HIGH, deciding_side, verdict_of
-from pipeline_profiler.profiling.diagnose.window import Window
-from pipeline_profiler.profiling.measure.arms import Bench, drive
-from pipeline_profiler.profiling.measure.trial_settings import calibrated
 from pipeline_profiler.profiling.record.arm import Arm
-from pipeline_profiler.profiling.record.recorder import Recorder as ArmRecorder
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
-from preflight.cores import usable_cores
 
 app = hall(__doc__)
 
@@ -339,105 +325,6 @@ def coverage(
     error = 1.96 * math.sqrt(0.05 * 0.95 / draws)
     targets = {"held": [0.93, 0.97], "told_apart": 0.05, "false_verdicts": 0.0}
     return {"draws": draws, "rows": rows, "error_of_a_rate": round(error, 3), "targets": targets}
-
-
-# ---- whether predictions come true ----
-
-BATCH = 4
-
-
-class Costly(Dataset[Any]):
-    """Sample i costs costs[i] ms, asleep or on a core."""
-
-    def __init__(self, costs: np.ndarray[Any, Any], cpu: bool) -> None:
-        """Cost so much, asleep or on a core."""
-        self.costs, self.cpu = costs, cpu
-
-    def __len__(self) -> int:
-        """One sample a cost."""
-        return len(self.costs)
-
-    def __getitem__(self, i: int) -> torch.Tensor:
-        """Return zeros after the cost."""
-        ms = float(self.costs[i])
-        if self.cpu:
-            end = time.thread_time_ns() + ms * 1e6
-            while time.thread_time_ns() < end:
-                pass
-        else:
-            time.sleep(ms / 1e3)
-        return torch.zeros(16)
-
-
-def profiles(samples: int) -> dict[str, Costly]:
-    rng = np.random.default_rng(0)
-    heavy = rng.lognormal(0, 1.0, samples)
-    return {
-        "sleep, light": Costly(rng.uniform(2.0, 4.0, samples), cpu=False),
-        "sleep, heavy-tailed": Costly(3.0 * heavy / heavy.mean(), cpu=False),
-        "cpu": Costly(rng.uniform(2.0, 4.0, samples), cpu=True),
-    }
-
-
-def run_of(dataset: Costly, setting: dict[str, int], step_ms: float, batches: int) -> Window:
-    workers, prefetch = setting["workers"], setting.get("prefetch", 2)
-    kwargs = {"prefetch_factor": prefetch} if workers else {}
-    loader = DataLoader(dataset, BATCH, num_workers=workers, shuffle=True, **kwargs)
-
-    def step(batch: Any) -> None:
-        if step_ms:
-            time.sleep(step_ms / 1e3)
-
-    recorder = ArmRecorder(arm=Arm.SETTING)
-    recorder.run.warmup = max(8, 2 * workers * prefetch)
-    drive(Bench(lambda: loader, step), loader, recorder, recorder.run.warmup + batches)
-    return Window.of(recorder.run)
-
-
-def sweep(name: str, dataset: Costly, batches: int) -> list[dict[str, Any]]:
-    """Return predicted and measured periods of every setting."""
-    settings = [{"workers": 0, "prefetch": 1}]
-    settings += [{"workers": w, "prefetch": p} for w in (1, 2, 3, 4) for p in (1, 2, 4)]
-    rows = []
-    for step_ms in (0.0, 5.0, 10.0, 20.0):
-        one = run_of(dataset, {"workers": 1, "prefetch": 2}, step_ms, batches)
-        serial = run_of(dataset, {"workers": 0}, step_ms, max(30, batches // 3))
-        costs = calibrated(one, serial)
-        for setting in settings:
-            guess = predict.predict_period(costs, setting)
-            measured = run_of(dataset, setting, step_ms, batches).period_ns
-            error, fluid = guess.period.value / measured - 1, guess.fluid_ns / measured - 1
-            rows.append({"profile": name, **setting, "step_ms": step_ms, "measured_ns": measured,
-                         "error": error, "fluid_error": fluid,
-                         "extrapolated": guess.extrapolated})  # fmt: skip
-            print(told(rows[-1]), flush=True)
-    return rows
-
-
-def median_error(rows: list[dict[str, Any]], key: str) -> float | None:
-    return float(np.median([abs(r[key]) for r in rows])) if rows else None
-
-
-@measures(app)
-def prediction(batches: int = 150) -> Document:
-    """How far are predicted periods from measured ones?"""
-    torch.set_num_threads(1)
-    rows: list[Document] = []
-    by_profile = {}
-    for name, dataset in profiles(4 * BATCH * (batches + 100)).items():
-        found = sweep(name, dataset, batches)
-        by_profile[name] = median_error([r for r in found if not r["extrapolated"]], "error")
-        rows += found
-    inside = [r for r in rows if not r["extrapolated"]]
-    outside = [r for r in rows if r["extrapolated"]]
-    return {
-        "usable_cores": usable_cores(), "points": len(rows),
-        "median_abs_error_calibrated": median_error(inside, "error"),
-        "median_abs_error_fluid": median_error(inside, "fluid_error"),
-        "extrapolated_points": len(outside),
-        "median_abs_error_extrapolated": median_error(outside, "error"),
-        "by_profile": by_profile, "target": 0.10,
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

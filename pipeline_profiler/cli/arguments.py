@@ -40,11 +40,8 @@ def check_measuring(args: argparse.Namespace) -> None:
     check_amount("--seconds", args.seconds)
     files = [spec_file(args.loader), spec_file(args.step)]
     check_session_output(args.output, [name for name in files if name])
-    if args.trials and args.ceiling:
-        raise ProfileError("Give --try or --ceiling, not both.")
-    if args.fail_on and (args.trials or args.ceiling):
-        mode = "--try" if args.trials else "--ceiling"
-        raise ProfileError(f"--fail-on needs a data stall, which {mode} does not measure.")
+    if args.fail_on and args.trials:
+        raise ProfileError("--fail-on needs a data stall, which --try does not measure.")
     if args.fail_on:
         bound(args.fail_on)
 

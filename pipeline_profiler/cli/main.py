@@ -209,9 +209,6 @@ def _add_run(commands: Commands) -> None:
     modes.add_argument(
         "--try", dest="trials", action="append", default=[], metavar="KEY=LIST", help=TRY_HELP
     )
-    modes.add_argument(
-        "--ceiling", action="store_true", help="the step alone, on batches in memory"
-    )
     output = p.add_argument_group("Output")
     output.add_argument("-o", "--output", default="profile.json", help="session file")
     output.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -234,7 +231,7 @@ def _add_report(commands: Commands) -> None:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Measure, save, diagnose, print; or measure trials of settings, or the step alone."""
+    """Measure, save, diagnose, print; or measure trials of settings."""
     from pipeline_profiler.profiling.measure import trial_settings
     from pipeline_profiler.profiling.measure.schedule import measure_arms
     from pipeline_profiler.profiling.watching.conclusion import judge_session
@@ -243,8 +240,6 @@ def run_command(args: argparse.Namespace) -> int:
     bench, options = _bench(args)
     if trials:
         return finish(trial_settings.sweep(bench, options, trials), args)
-    if args.ceiling:
-        return finish(trial_settings.ceiling(bench, options), args)
 
     def conclude(session: Session) -> None:
         conclusion = judge_session(session)
@@ -367,7 +362,6 @@ def _command(args: argparse.Namespace) -> dict[str, str]:
     options = ["--quick"] if args.quick else []
     options += [f"--seconds {args.seconds:g}"] if args.seconds else []
     options += [f"--try {text}" for text in args.trials]
-    options += ["--ceiling"] if args.ceiling else []
     if not args.step:
         milliseconds = args.emulate_step_ms
         options += [f"--emulate-step-ms {milliseconds:g}"] if milliseconds is not None else []

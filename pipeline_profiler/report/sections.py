@@ -406,15 +406,6 @@ def waiting(session: Session, windows: Windows) -> Section | None:
     if timed is None:
         return None
     lines = parts_line(session.results.get("phases") or {}, session)
-    low, high = timed.clock_error_ns
-    if (low, high) != (0, 0):
-        offset = "one clock" if low <= 0 <= high else "CLOCKS DISAGREE"
-        lines.append(
-            f"worker clocks: {offset}; cause and effect bound the offset to {in_ms(low)} .. "
-            f"{in_ms(high)}"
-        )
-    if not timed.steady:
-        lines.append("not steady: the step period drifts or its halves differ; give more steps")
     waits = [(float(i), float(w) / 1e6) for i, w in enumerate(timed.steps.wait[:SHOWN_STEPS])]
     chart = partial(charts.curve, "Wait inside next(), by step", waits, "step", "ms")
     rows = tuple(_waiting_rows(session, timed))
@@ -623,10 +614,9 @@ def sweep_points(session: Session) -> Section | None:
     if not points:
         return None
     unknown = {"wait_ms": math.nan, "wait_share": math.nan}
-    points = [unknown | point | {"extrapolated": point["extrapolated"] or ""} for point in points]
     forms = ("{setting}", "{measured_ms:.2f} ms", "{wait_ms:.2f} ms", "{wait_share:.1%}")
-    rows = _rows(points, *forms, "{predicted_ms:.2f} ms", "{error:+.1%}", "{extrapolated}")
+    rows = _rows((unknown | point for point in points), *forms)
     if lowest := session.results.get("lowest_ms"):
-        rows = (("preloaded batches", f"{lowest:.2f} ms", "", "", "", "", ""), *rows)
-    head = ("setting", "step", "wait", "of the step", "predicted", "error", "extrapolated")
+        rows = (("preloaded batches", f"{lowest:.2f} ms", "", ""), *rows)
+    head = ("setting", "step", "wait", "of the step")
     return Section("Settings of the loader", (), head, rows)

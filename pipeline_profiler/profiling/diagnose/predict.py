@@ -1,8 +1,8 @@
-"""The throughput model: a replay of exact DataLoader semantics, and the fluid bound beside it.
+"""The throughput model: a replay of exact DataLoader semantics.
 
 A max-plus recursion over batches: worker j mod w takes batch j when batch j - w*P was delivered,
 and the trainer takes batches in order. More runnable processes than cores slow each other down (a
-mean-field fixed point). The fluid bound min(w/b, 1/t) ignores finite buffers and order.
+mean-field fixed point).
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.profiling.diagnose.intervals import Floats, Interval
+from pipeline_profiler.profiling.diagnose.intervals import Floats
 from pipeline_profiler.profiling.diagnose.window import Batches, Steps, Window
 from preflight.cores import usable_cores
 
 CPU_BOUND_SHARE = 0.3  # fetch time on CPU from which the number of cores limits the workers
-RESAMPLES = 20
-REPLAY_BATCHES = 400
-RESAMPLED = 4  # batches in a row: costs of neighbours are alike where a shard or a file is
 Times = list[float]
 
 
@@ -45,11 +42,6 @@ class Costs:
         """Worker time a batch on an idle machine."""
         return self.blocked + self.cpu
 
-    @property
-    def cpu_share(self) -> float:
-        """Share of the fetch that needs a core."""
-        return float(self.cpu.sum() / max(1.0, self.fetch.sum()))
-
 
 @dataclass(frozen=True)
 class Replay:
@@ -61,21 +53,6 @@ class Replay:
     def beside(self, device: float) -> Replay:
         """The same with a device that takes at least so long for a step."""
         return replace(self, period=max(self.period, device))
-
-    @property
-    def stall(self) -> float:
-        """Share of the time the trainer waits."""
-        return float(self.wait.mean() / self.period)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Predicted period with its interval, the fluid bound, and why it may not be trusted."""
-
-    period: Interval
-    fluid_ns: float
-    limit: str
-    extrapolated: str = ""
 
 
 def measured_costs(timed: Window) -> Costs:
@@ -249,51 +226,3 @@ def shared(costs: Costs, setting: Mapping[str, Any], cores: int) -> Replay:
         if abs(result.period - previous) < 1e-3 * previous:
             break
     return result.beside(costs.device)
-
-
-def fluid(costs: Costs, setting: Mapping[str, Any], cores: int) -> tuple[float, str]:
-    """Lower bound of the period (ns) and what sets it."""
-    w = int(setting["workers"])
-    b, t = float(costs.fetch.mean()), float(costs.loop.mean())
-    if w == 0:
-        return max((b + t, "serial"), (costs.device, "device"))
-    rows = {
-        "workers": b / w,
-        "cpu": (float(costs.cpu.mean()) + costs.loop_cpu) / cores,
-        "trainer": t,
-        "receive": costs.ready,
-        "device": costs.device,
-    }
-    limit = max(rows, key=lambda name: rows[name])
-    return rows[limit], limit
-
-
-def predict_period(
-    costs: Costs, setting: Mapping[str, Any], cores: int | None = None
-) -> Prediction:
-    """Period for a setting (workers, prefetch, in_order), from block-bootstrapped batch costs."""
-    cores = cores or usable_cores()
-    rng = np.random.default_rng(0)
-    plays = [shared(_resample(costs, rng), setting, cores) for _ in range(RESAMPLES)]
-    periods = np.array([play.period for play in plays])
-    mean = float(periods.mean()) + costs.startup
-    low, high = np.quantile(periods, [0.025, 0.975]) + costs.startup
-    why = ""
-    if costs.cpu_share >= CPU_BOUND_SHARE and int(setting["workers"]) > cores:
-        why = f"CPU-bound loading with {setting['workers']} workers on {cores} usable cores"
-    elif len(costs.fetch) < 20:
-        why = f"calibrated on {len(costs.fetch)} batches only"
-    found = Interval(mean, float(low), float(high), RESAMPLES)
-    return Prediction(found, *fluid(costs, setting, cores), why)
-
-
-def _resample(costs: Costs, rng: np.random.Generator) -> Costs:
-    n = len(costs.fetch)
-    length = REPLAY_BATCHES
-    starts = rng.integers(0, max(1, n - RESAMPLED + 1), -(-length // RESAMPLED))
-    rows = (starts[:, None] + np.arange(RESAMPLED)).ravel()[:length] % n
-    lags = np.resize(costs.serialise, n)[rows]
-    steps = costs.loop[rng.integers(0, len(costs.loop), length)]
-    return replace(
-        costs, blocked=costs.blocked[rows], cpu=costs.cpu[rows], serialise=lags, loop=steps
-    )

@@ -208,9 +208,6 @@ def without_rhythm(walls: NDArray[np.int64], length: int) -> NDArray[np.float64]
     return x - means[place] + (x.mean() if len(x) else 0.0)
 
 
-DRIFT_SHARE = 0.02  # of the mean period over the window: less is steady for the eye and the figures
-
-
 class LoadingShares(NamedTuple):
     """Shares of the loading's wall time; `threads`: CPU of the process over that of its thread."""
 
@@ -369,22 +366,6 @@ class Window:
         return -(-least // self.rhythm) * self.rhythm
 
     @cached_property
-    def steady(self) -> bool:
-        """Two halves with overlapping intervals, and |Theil-Sen slope| x window below 2 %."""
-        period = self.steps.period.astype(float)
-        if len(period) < 12:
-            return False
-        half = len(period) // 2
-        a, b = (block_interval(part, self._block) for part in (period[:half], period[half:]))
-        # the slope over ten chunk means: Theil-Sen over all pairs of steps would be quadratic
-        chunks = np.array_split(period, min(10, len(period) // 2))
-        means = np.array([chunk.mean() for chunk in chunks])
-        i, j = np.triu_indices(len(means), 1)
-        slope = abs(float(np.median((means[j] - means[i]) / (j - i)))) * len(means)
-        overlap = a.low <= b.high and b.low <= a.high
-        return overlap and slope < DRIFT_SHARE * period.mean() + a.half_width
-
-    @cached_property
     def first_batch_ns(self) -> list[int]:
         """iter() call to first batch, one entry per epoch, the run's first epoch included."""
         everything = self.whole.steps
@@ -397,17 +378,6 @@ class Window:
         if not len(whole.batches.batch) or not len(self.epochs["start"]) or whole.in_main:
             return None
         return int(whole.batches.start.min() - self.epochs["start"][0])
-
-    @cached_property
-    def clock_error_ns(self) -> tuple[int, int]:
-        """Return the bounds (low, high) of the workers' clock offset by cause and effect."""
-        batches, epochs = self.whole.batches, self.epochs
-        remote = batches.worker != MAIN
-        if not remote.any() or not len(epochs["start"]):
-            return 0, 0
-        high = int((batches.received - batches.receive - batches.sent)[remote].min())
-        low = int(epochs["start"][0] - batches.start[remote].min())
-        return low, high
 
     @cached_property
     def epoch_steps(self) -> int:

@@ -22,7 +22,6 @@ class Arm(StrEnum):
     PILOT = "P", "first pass"  # which learns the pace
     STACKS = "S", "stack samples"  # a short run with them, its times disturbed
     SETTING = "T", "tested setting"  # `--try`: one run of one setting
-    CALIBRATION = "K", "calibration"  # `--try`: costs without a crowd, for the prediction
     ALONE = "L", "loader alone"  # no step between its batches
 
     def __new__(cls, letter: str, label: str = "") -> Arm:

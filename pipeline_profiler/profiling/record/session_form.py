@@ -244,12 +244,7 @@ CAUSE = fields_of(
     {"evidence": by_name(anything), "about": text},
 )
 SWEEP_POINT = fields_of(
-    {
-        "setting": text,
-        **dict.fromkeys(("measured_ms", "predicted_ms", "error"), number),
-        "extrapolated": maybe(text),
-    },
-    dict.fromkeys(("low_ms", "high_ms", "wait_ms", "wait_share"), number),
+    {"setting": text, "measured_ms": number}, dict.fromkeys(("wait_ms", "wait_share"), number)
 )
 STAGE = fields_of(
     {**dict.fromkeys(("stage", "how", "at", "code", "advice"), text),

@@ -369,3 +369,16 @@ def test_the_legend_of_a_bar_stays_inside_the_chart() -> None:
     assert len(set(places)) == len(places) > len(parts)
     assert max(x for x, _ in places) < charts.WIDTH
     assert max(y for _, y in places) < height
+
+
+def test_sessions_of_removed_modes_load_and_print() -> None:
+    document = Session().to_json()
+    point = {"setting": "workers=1", "measured_ms": 2.0, "predicted_ms": 2.1, "error": 0.05,
+             "extrapolated": None, "limit": "workers", "batch_scale": 1.0}  # fmt: skip
+    old = {"verdict": "sweep", "sentence": "best; median prediction error 5.0%", "sweep": [point]}
+    calibration = Run(arm=Arm.SETTING).to_json() | {"arm": "K"}
+    text = render.to_text(Session.from_json(document | old | {"runs": [calibration]}))
+    assert "best; median prediction error 5.0%" in text
+    assert re.search(r"^workers=1 +2\.00 ms", text, re.MULTILINE)
+    ceiling = {"verdict": "ceiling", "sentence": "ceiling: 50.0 steps/s for the step alone"}
+    assert ceiling["sentence"] in render.to_text(Session.from_json(document | ceiling))

@@ -88,11 +88,6 @@ def test_readiness_is_the_share_of_time_with_a_deliverable_batch(run: Run) -> No
     assert readiness(Window.of(made_run(alone))) is None  # nothing travelled
 
 
-def test_clock_offset_is_bounded_by_cause_and_effect(run: Run) -> None:
-    low, high = Window.of(run).clock_error_ns
-    assert (low, high) == (-1 * MS, 0)
-
-
 def test_stages_are_named_without_their_details() -> None:
     row = {"entry": 0, "got": 9, "end": 10, "worker": 0, "start": 0, "fetch": 9}
     stages = {"read": 2, "transform:Crop": 3, "transform:Flip": 1, "getitem": 3}
@@ -107,17 +102,6 @@ def test_worker_time_splits_into_cpu_queue_and_blocked() -> None:
     run = made_run([{"entry": 0, "got": 10, "end": 20} | row], workers=1)
     shares = Window.of(run).loading_shares
     assert (shares.cpu, shares.queued, shares.blocked) == pytest.approx((0.2, 0.3, 0.5))
-
-
-def test_a_steady_run_is_told_from_a_drifting_one() -> None:
-    flat = [{"entry": 10 * i, "got": 10 * i + 4, "end": 10 * i + 10} for i in range(60)]
-    drift = [
-        {"entry": 10 * i + i * i / 20, "got": 10 * i + i * i / 20,
-         "end": 10 * (i + 1) + (i + 1) ** 2 / 20}
-        for i in range(60)
-    ]  # fmt: skip
-    assert Window.of(made_run(flat)).steady
-    assert not Window.of(made_run(drift)).steady
 
 
 def test_waiting_for_a_core_is_told_from_being_blocked_in_any_loop() -> None:
