@@ -7,7 +7,6 @@ A shallow copy of the loader gets proxies for dataset, collate function and samp
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from pipeline_profiler.profiling.adapters.torch_worker import (
     Parcel,
     SamplerProxy,
 )
-from pipeline_profiler.profiling.record import stage_hooks
 from pipeline_profiler.profiling.record.recorder import Delivery, Source
 from pipeline_profiler.profiling.record.session import ProfileError
 
@@ -273,24 +271,3 @@ def path_of(loader: Any, key: int | str) -> str:
             break
         holder, index = holder.dataset, int(indices[index])
     return f"index {key}"
-
-
-def files(loader: Any) -> list[str]:
-    """Return the existing files that the dataset lists."""
-    paths: list[str] = []
-    for holder in stage_hooks.wrapped_chain(loader.dataset):
-        paths = [path for listed in _file_lists(holder) for path in map(_path_in, listed) if path]
-        if paths:
-            break
-    return [path for path in paths if os.path.isfile(path)]
-
-
-def _file_lists(holder: Any) -> list[Any]:
-    listed = [getattr(holder, name, None) for name in PATH_ATTRIBUTES]
-    return [value for value in listed if isinstance(value, (list, tuple))]
-
-
-def _path_in(entry: Any) -> str:
-    """The path of an entry, which may be (path, label); '' for anything else."""
-    entry = entry[0] if isinstance(entry, (tuple, list)) and entry else entry
-    return os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""

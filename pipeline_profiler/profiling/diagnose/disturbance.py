@@ -26,16 +26,14 @@ class Machine:
 
     others: float = 0.0  # other programs and other virtual machines
     foreign: float = 0.0  # their share of the CPU time that was used
-    pressure: float | None = None  # time in which something waited for a core
     left_out: int = 0  # blocks
     blocks: int = 0
 
-    def as_dict(self) -> dict[str, float | int | None]:
+    def as_dict(self) -> dict[str, float | int]:
         """The key `machine` of the results."""
         return {
             "others": round(self.others, 3),
             "foreign": round(self.foreign, 3),
-            "cpu_pressure": None if self.pressure is None else round(self.pressure, 3),
             "blocks_left_out": self.left_out,
             "blocks": self.blocks,
         }
@@ -56,11 +54,9 @@ def leave_out_disturbed(windows: Windows, environment: Mapping[str, Any]) -> Mac
     used = windows.arm(*SPLIT_ORDER)
     taken = [share for window in used if (share := _others(window)) is not None]
     foreign = [share for window in used if (share := _foreign(window)) is not None]
-    pressed = [share for window in used if (share := _share(window, "pressure_ns")) is not None]
     return Machine(
         others=_mean(taken) if taken else share_of_others(environment),
         foreign=_mean(foreign) if foreign else 0.0,
-        pressure=_mean(pressed) if pressed else None,
         left_out=len(windows.left_out),
         blocks=len(blocks),
     )
@@ -96,7 +92,8 @@ def _foreign(window: Window) -> float | None:
     if _others(window) is None:
         return None
     others = totals["others_ns"] + totals.get("steal_ns", 0)
-    return others / max(1, others + totals["own_cpu_ns"] + totals["children_cpu_ns"])
+    own = totals.get("own_cpu_ns", 0) + totals.get("children_cpu_ns", 0)
+    return others / max(1, others + own)
 
 
 def _share(window: Window, name: str) -> float | None:

@@ -42,7 +42,6 @@ def describe(gpu: bool = False) -> dict[str, Any]:
         "cores_of_machine": os.cpu_count(),
         "memory_bytes": _told(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "load": _told(lambda: os.getloadavg()[0]),
-        "cpu_pressure": _told(lambda: _pressure("avg10") / 100),  # share of the last 10 s
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         **({"network_file_systems": mounted} if mounted else {}),
         **_frameworks(gpu),
@@ -63,12 +62,6 @@ def _told(ask: Callable[[], float]) -> float | None:
         return None
 
 
-def _pressure(field: str) -> float:
-    """Return how long something waited for a core (Linux PSI): `avg10` in %, `total` in µs."""
-    line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-    return float(line.split(f"{field}=")[1].split()[0])
-
-
 MIN_THREAD = 0.01  # of the window: CPU time of a thread that is counted by itself
 
 
@@ -76,7 +69,7 @@ class Meter:
     """Totals of the machine over a run, in ns, beside its steps.
 
     CPU time of this process, its threads and its children; their time in the run queue; cores
-    taken by other programs and the host; Linux PSI; bytes and page faults from the block device;
+    taken by other programs and the host; bytes and page faults from the block device;
     growth of this process; cores of its workers. Unknown values are absent.
     """
 
@@ -114,8 +107,6 @@ class Meter:
         read["resident_bytes"] = resident_bytes()
         if (queued := self._counters.queued_ns()) >= 0:
             read["main_queued_ns"] = queued
-        if (pressed := _told(lambda: _pressure("total"))) is not None:
-            read["pressure_ns"] = int(pressed * 1e3)
         # user, nice, system, idle, iowait, irq, softirq, steal of all cores, in clock ticks
         jiffies = [int(word) for word in _read(Path("/proc/stat")).partition("\n")[0].split()[1:]]
         if len(jiffies) >= FIELDS:

@@ -225,7 +225,7 @@ def test_more_repeats_grow_with_the_square_of_the_width() -> None:
 DRAWS = 20
 QUIET = {
     "window_ns": 1000 * MS, "cores_ns": 2000 * MS, "others_ns": 20 * MS, "steal_ns": 0,
-    "pressure_ns": 30 * MS, "main_queued_ns": 1 * MS, "own_cpu_ns": 800 * MS,
+    "main_queued_ns": 1 * MS, "own_cpu_ns": 800 * MS,
     "main_cpu_ns": 799 * MS, "children_cpu_ns": 0,
 }  # fmt: skip
 
@@ -249,7 +249,7 @@ def test_disturbed_blocks_are_left_out_and_counted_unless_they_are_most() -> Non
     left_out = {"name": "repeats left out", "text": "2 of 5, disturbed by other programs"}
     assert left_out in found.as_results()["conditions"]
     machine = found.as_results()["machine"]
-    shares = {"others": 0.01, "foreign": machine["foreign"], "cpu_pressure": 0.03}
+    shares = {"others": 0.01, "foreign": machine["foreign"]}
     assert machine == shares | {"blocks_left_out": 2, "blocks": 5}
     most = diagnose_session(disturbed_session({0, 1, 2}))
     assert (most.verdict, most.evidence.machine.left_out) == ("inconclusive", 0)
