@@ -7,6 +7,7 @@ A shallow copy of the loader gets proxies for dataset, collate function and samp
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -271,3 +272,14 @@ def path_of(loader: Any, key: int | str) -> str:
             break
         holder, index = holder.dataset, int(indices[index])
     return f"index {key}"
+
+
+def _file_lists(holder: Any) -> list[Any]:
+    listed = [getattr(holder, name, None) for name in PATH_ATTRIBUTES]
+    return [value for value in listed if isinstance(value, (list, tuple))]
+
+
+def _path_in(entry: Any) -> str:
+    """The path of an entry, which may be (path, label); '' for anything else."""
+    entry = entry[0] if isinstance(entry, (tuple, list)) and entry else entry
+    return os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""
