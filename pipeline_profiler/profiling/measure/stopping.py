@@ -2,7 +2,7 @@
 
 A thread watches the counter of steps; at the limit it stores the stacks and raises OverdueError in
 the main thread by a signal. If the main thread does not react, it saves the session and ends the
-process. If C code holds the interpreter lock, `last_watch.py` does this from the last saved state.
+process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -110,7 +109,6 @@ MOST_WORKERS, MOST_FRAMES = 8, 12
 DUMP_S = 0.2  # between two looks at the stack that a worker writes
 LAST_DUMP_S = 15.0  # all workers write their stacks within that, if they can
 NAME = "watchdog"
-END_WORD, LAST_S = "end", 10.0  # the second process ends within that, if it is given a core
 _STUCK_IN = {
     "_close": "the loader was closed",
     "_iterate": "the loader was started",
@@ -156,15 +154,12 @@ class Watchdog:
         self._stop = threading.Event()
         self._dump: IO[bytes] | None = None
         self._undo: list[Callable[[], object]] = []
-        self._last: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Watchdog:
         self._open_dump()
         if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
             signal.signal(signal.SIGUSR2, self._raise)
             self._undo.append(lambda: signal.signal(signal.SIGUSR2, signal.SIG_DFL))
-        if self.rescue is not None:
-            self._start_last()
         hook = sys.unraisablehook
         sys.unraisablehook = lambda what: None if what.exc_type is OverdueError else hook(what)
         self._undo.append(lambda: setattr(sys, "unraisablehook", hook))
@@ -193,7 +188,6 @@ class Watchdog:
     def _loop(self) -> None:
         key, since = self.pulse.key(), self._usable_s()
         while not self._stop.wait(min(1.0, self.limit_s / 4)):
-            self.tell()
             now = self._usable_s()
             if self.pulse.key() != key:
                 key, since = self.pulse.key(), now
@@ -215,7 +209,6 @@ class Watchdog:
             for _ in range(int(ATTEMPT_S)):
                 if self._stop.wait(1.0):
                     return
-                self.tell()
         if self.rescue is not None:
             self._settle()
             self.rescue(self.session)
@@ -224,13 +217,11 @@ class Watchdog:
         """In the main thread: workers that hang shall not be waited for, then the exception."""
         if self._stop.is_set():  # the measurement ended by itself meanwhile
             return
-        if self.cut_off is None:  # the second process sent it: the thread could not run
-            self.cut_off = self._describe(frame, self.limit_s)
         # torch's own handler would raise for each killed worker, wherever the clean-up then is
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for child in multiprocessing.active_children():
             child.kill()
-        raise OverdueError(self.cut_off["sentence"])
+        raise OverdueError((self.cut_off or {}).get("sentence", ""))
 
     def _settle(self) -> None:
         """Put what the open recorder has into the session; the main thread stands still."""
@@ -296,39 +287,9 @@ class Watchdog:
         text, grows = b"", True
         while grows:
             time.sleep(DUMP_S)
-            self.tell()
             last, text = text, path.read_bytes()[before:]
             grows = (text != last or not text) and time.monotonic() < end_s
         return parse_dump(text.decode("utf-8", "replace"))
-
-    def _start_last(self) -> None:
-        script = Path(__file__).with_name("last_watch.py")
-        command = [sys.executable, "-IB", str(script), str(os.getpid()), str(self.limit_s)]
-        command.append(self._dump.name if self._dump is not None else "")
-        self._last = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        self._undo.append(self._stop_last)
-
-    def tell(self, word: str = "alive") -> None:
-        """Write a line to the second process; `saved PATH`: the session lies there as it is now."""
-        pipe = self._last.stdin if self._last is not None else None
-        if pipe is not None:
-            with contextlib.suppress(OSError, ValueError):
-                pipe.write(f"{word}\n".encode())
-                pipe.flush()
-
-    def _stop_last(self) -> None:
-        last = self._last
-        if last is None or last.stdin is None:
-            return
-        # told by a word: workers that were forked meanwhile keep the pipe open after its end
-        self.tell(END_WORD)
-        with contextlib.suppress(OSError):
-            last.stdin.close()
-        try:
-            last.wait(timeout=LAST_S)
-        except subprocess.TimeoutExpired:  # a machine too busy to run it must not cost the session
-            last.kill()
-            last.wait()
 
 
 def mark_cut_off(session: Session, cut_off: dict[str, Any]) -> None:
@@ -405,7 +366,6 @@ class Guard:
     save: Callable[[Session], Path | None] | None = None
     rescue: Callable[[Session], None] | None = None
     pulse: Pulse = field(default_factory=Pulse)
-    watchdog: Watchdog | None = None
 
     def save_meanwhile(self, session: Session) -> None:
         """Save a partial state, so that an end from outside loses little."""
@@ -413,11 +373,9 @@ class Guard:
             return
         before, session.partial = session.partial, True
         try:
-            path = self.save(session)
+            self.save(session)
         finally:
             session.partial = before
-        if path is not None and self.watchdog is not None:
-            self.watchdog.tell(f"saved {os.path.realpath(path)}")
 
 
 @contextmanager
@@ -429,8 +387,7 @@ def kept_when_stopped(
         watch: Watchdog | None = None
         in_main = threading.current_thread() is threading.main_thread()
         if guard.limit_s is not None and hasattr(signal, "pthread_kill") and in_main:
-            watch = guard.watchdog = Watchdog(guard.pulse, guard.limit_s, session, guard.rescue)
-            stack.callback(setattr, guard, "watchdog", None)
+            watch = Watchdog(guard.pulse, guard.limit_s, session, guard.rescue)
             stack.enter_context(watch)
         try:
             yield
