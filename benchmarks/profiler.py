@@ -98,8 +98,8 @@ class InPlace:
         from torch.optim import optimizer
         from torch.utils.data import dataloader
 
-        from pipeline_profiler.profiling.watching import torch_hooks
-        from pipeline_profiler.profiling.watching.process import VARIABLE, WatchOrder
+        from pipeline_profiler.profiling.monitor import torch_hooks
+        from pipeline_profiler.profiling.monitor.process import VARIABLE, WatchOrder
 
         folder = tempfile.mkdtemp()
         order = WatchOrder(f"{folder}/p.json", 60.0, folder, "", os.getppid(), quiet=True)

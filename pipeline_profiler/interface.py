@@ -20,9 +20,9 @@ from pipeline_profiler.cli.output import check_output, write_report
 from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
 from pipeline_profiler.profiling.measure.main_guard import refuse_unguarded
 from pipeline_profiler.profiling.measure.schedule import measure_arms
-from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, Guard
+from pipeline_profiler.profiling.measure.watchdog import LEAST_LIMIT_S, Guard
+from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.session import ProfileError, Session
-from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report import render
 
 

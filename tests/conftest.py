@@ -47,7 +47,7 @@ LONGEST = (
     "audit/cluster/test_ray_cluster.py", "pipeline_profiler/cli/test_other_python.py",
     "audit/ui/test_pages.py", "audit/cli/test_hostile_calls.py",
     "audit/decisions/test_decisions.py", "audit/scanning/test_scanning.py",
-    "pipeline_profiler/profiling/watching/test_watch.py", "audit/checks/test_cases.py",
+    "pipeline_profiler/profiling/monitor/test_watch.py", "audit/checks/test_cases.py",
     "pipeline_profiler/cli/test_check_frameworks.py", "audit/subset/test_score.py",
     "pipeline_profiler/cli/test_hanging.py", "audit/test_real_data.py",
     "test_supply.py", "audit/ui/test_queue.py",

@@ -32,7 +32,7 @@ MODULES = {
     "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
 }
 # Packages within a package, in the same way.
-WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, watching"}
+WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, monitor"}
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.

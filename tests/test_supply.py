@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipeline_profiler.profiling.watching.hook.sitecustomize import OLDEST
+from pipeline_profiler.profiling.monitor.hook.sitecustomize import OLDEST
 from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -38,7 +38,7 @@ from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of,
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
 from pipeline_profiler.checks.user_code import Patience, user_place
 from pipeline_profiler.checks.user_training import Training
-from pipeline_profiler.profiling.measure.stopping import is_own_code
+from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 LEAST_BATCHES = 4
 MOST_EPOCHS = 5  # of a training without an evaluation

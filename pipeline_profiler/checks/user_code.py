@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline_profiler.profiling.measure.stopping import is_own_code
+from pipeline_profiler.profiling.measure.watchdog import is_own_code
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 LONGEST = 200  # characters of a foreign message

@@ -24,9 +24,9 @@ from pipeline_profiler.checks.caught_run import CheckOrder, chosen_checks, read_
 from pipeline_profiler.checks.runner import PATIENT, CheckReport
 from pipeline_profiler.cli.arguments import split_words
 from pipeline_profiler.cli.output import check_output, say, write_report
+from pipeline_profiler.profiling.monitor.interpreter import lent_packages
+from pipeline_profiler.profiling.monitor.launch import HOOK, command_of, script_of, wait_for
 from pipeline_profiler.profiling.record.session import ProfileError
-from pipeline_profiler.profiling.watching.interpreter import lent_packages
-from pipeline_profiler.profiling.watching.launch import HOOK, command_of, script_of, wait_for
 
 START_S = 120.0  # to import, and to read what it reads before its first batch
 OFFLINE = {  # what keeps trackers from the network; a graph that is not compiled can be followed

@@ -246,7 +246,7 @@ def _entered_by(
 
 def _check_script(args: argparse.Namespace) -> int:
     from pipeline_profiler.cli.check_script import report_of_script
-    from pipeline_profiler.profiling.watching.launch import script_of
+    from pipeline_profiler.profiling.monitor.launch import script_of
 
     _check_shared(args, [f"{word}:" for word in args.script])
     report = report_of_script(args, args.script, _seconds(args))

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     from pipeline_profiler.profiling.diagnose.verdict import Conclusion
     from pipeline_profiler.profiling.measure.arms import Bench, Options
-    from pipeline_profiler.profiling.measure.stopping import Guard
+    from pipeline_profiler.profiling.measure.watchdog import Guard
 
 GROUPS = {
     "": {
@@ -118,7 +118,7 @@ def _run_elsewhere(args: argparse.Namespace, words: Sequence[str]) -> int | None
     named = getattr(args, "python", None)
     if named is None or os.path.abspath(named) == sys.executable:
         return None
-    from pipeline_profiler.profiling.watching.interpreter import run_in, training_python
+    from pipeline_profiler.profiling.monitor.interpreter import run_in, training_python
 
     python = training_python(named)
     if python.is_ours:
@@ -234,7 +234,7 @@ def run_command(args: argparse.Namespace) -> int:
     """Measure, save, diagnose, print; or measure trials of settings."""
     from pipeline_profiler.profiling.measure import trial_settings
     from pipeline_profiler.profiling.measure.schedule import measure_arms
-    from pipeline_profiler.profiling.watching.conclusion import judge_session
+    from pipeline_profiler.profiling.monitor.conclusion import judge_session
 
     trials = read_trials(args.trials)
     bench, options = _bench(args)
@@ -293,7 +293,7 @@ def _check_report(args: argparse.Namespace) -> None:
 
 def _judged(args: argparse.Namespace) -> tuple[Session, ExitCode]:
     """Return the session of `report`, judged, with the exit code of its verdict."""
-    from pipeline_profiler.profiling.watching.conclusion import judge_session
+    from pipeline_profiler.profiling.monitor.conclusion import judge_session
     from pipeline_profiler.report.sections import add_image_sizes
 
     session = Session.load(args.session)
@@ -310,7 +310,7 @@ def _compare(args: argparse.Namespace) -> int:
     import json
 
     from pipeline_profiler.profiling.diagnose.comparison import compare
-    from pipeline_profiler.profiling.watching.conclusion import judge_session
+    from pipeline_profiler.profiling.monitor.conclusion import judge_session
 
     sessions = Session.load(args.session), Session.load(args.against)
     for session in sessions:
@@ -370,7 +370,7 @@ def _command(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _guard(args: argparse.Namespace, options: Options) -> Guard:
-    from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, Guard
+    from pipeline_profiler.profiling.measure.watchdog import LEAST_LIMIT_S, Guard
 
     return Guard(
         limit_s=args.settings.measure.limit or max(LEAST_LIMIT_S, options.budget),

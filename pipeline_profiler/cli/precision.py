@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline_profiler.precision.image_data import ImageData
     from pipeline_profiler.precision.plan import ModelJob, SweepOptions
     from pipeline_profiler.precision.trainer import Backend, MakeLoader, MakeModel
-    from pipeline_profiler.profiling.measure.stopping import Guard
+    from pipeline_profiler.profiling.measure.watchdog import Guard
     from pipeline_profiler.profiling.record.session import Session
 
 GPU_SIZES, CPU_SIZES = "64,128,256,512", "4,8"
@@ -256,7 +256,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 
 def _guard(args: argparse.Namespace, options: SweepOptions) -> Guard:
-    from pipeline_profiler.profiling.measure.stopping import Guard
+    from pipeline_profiler.profiling.measure.watchdog import Guard
 
     return Guard(
         limit_s=args.settings.measure.limit or 2 * options.seconds,

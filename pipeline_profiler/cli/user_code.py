@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline_profiler.profiling.measure.stopping import said_by, user_traceback
+from pipeline_profiler.profiling.measure.watchdog import said_by, user_traceback
 from pipeline_profiler.profiling.record.session import ProfileError
 
 LONGEST = 400  # characters of what an error says

@@ -61,9 +61,9 @@ def add_watch(commands: Commands) -> None:
 
 def watch_command(args: argparse.Namespace) -> int:
     """Run the script, judge what it left, return its exit code."""
-    from pipeline_profiler.profiling.watching.interpreter import lent_packages, training_python
-    from pipeline_profiler.profiling.watching.launch import command_of, run_watched, saved_files
-    from pipeline_profiler.profiling.watching.process import WatchOrder
+    from pipeline_profiler.profiling.monitor.interpreter import lent_packages, training_python
+    from pipeline_profiler.profiling.monitor.launch import command_of, run_watched, saved_files
+    from pipeline_profiler.profiling.monitor.process import WatchOrder
 
     words = args.script or []
     if not 0 <= args.track_predictions <= MAX_TRACKED_SAMPLES:
@@ -103,8 +103,8 @@ def _check_places(output: str) -> None:
 
 def _conclude(files: list[Path], args: argparse.Namespace) -> None:
     """Judge the sessions, save them with their results, say what they say."""
-    from pipeline_profiler.profiling.watching.conclusion import judge_session
-    from pipeline_profiler.profiling.watching.ranks import join_lines
+    from pipeline_profiler.profiling.monitor.conclusion import judge_session
+    from pipeline_profiler.profiling.monitor.ranks import join_lines
     from pipeline_profiler.report.render import to_screen
 
     if not files:
@@ -148,7 +148,7 @@ def _shortest(path: Path) -> str:
 
 def report_ranks(paths: list[str], output: str | None) -> int:
     """The sessions of several ranks in one table; with `output` as an HTML page."""
-    from pipeline_profiler.profiling.watching.ranks import join_lines
+    from pipeline_profiler.profiling.monitor.ranks import join_lines
     from pipeline_profiler.report.render import render_ranks
 
     if output and Path(output).suffix != ".html":

@@ -33,7 +33,7 @@ from pipeline_profiler.precision.trainer import (
     import_framework,
     split_batch,
 )
-from pipeline_profiler.profiling.measure.kept_batches import is_tensor, mapped
+from pipeline_profiler.profiling.measure.preloaded_batches import is_tensor, mapped
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 

@@ -21,7 +21,7 @@ from pipeline_profiler.precision.trainer import (
     Trainer,
     is_out_of_memory,
 )
-from pipeline_profiler.profiling.measure.stopping import Guard
+from pipeline_profiler.profiling.measure.watchdog import Guard
 from pipeline_profiler.profiling.record.session import ProfileError
 from pipeline_profiler.profiling.record.stages import Clock
 

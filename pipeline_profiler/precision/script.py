@@ -44,10 +44,10 @@ from pipeline_profiler.precision.trainer import (
 )
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure.environment import describe
-from pipeline_profiler.profiling.measure.kept_batches import is_tensor, mapped
-from pipeline_profiler.profiling.measure.stopping import is_own_code
+from pipeline_profiler.profiling.measure.preloaded_batches import is_tensor, mapped
+from pipeline_profiler.profiling.measure.watchdog import is_own_code
+from pipeline_profiler.profiling.monitor.process import process_rank
 from pipeline_profiler.profiling.record.session import ProfileError
-from pipeline_profiler.profiling.watching.process import process_rank
 
 WARM_UP_STEPS = 4
 ROUND_S, ROUNDS_OF_BUDGET = 3.0, 30  # a round lasts so long, or this part of the budget

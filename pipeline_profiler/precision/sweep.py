@@ -56,7 +56,7 @@ from pipeline_profiler.precision.trainer import (
     warm_up,
 )
 from pipeline_profiler.profiling.measure import environment
-from pipeline_profiler.profiling.measure.stopping import Guard, StoppedError, kept_when_stopped
+from pipeline_profiler.profiling.measure.watchdog import Guard, StoppedError, kept_when_stopped
 from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.profiling.diagnose.window import Windows
-from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
-from pipeline_profiler.profiling.watching.conclusion import parts_line
-from pipeline_profiler.profiling.watching.ranks import (
+from pipeline_profiler.profiling.monitor.conclusion import parts_line
+from pipeline_profiler.profiling.monitor.ranks import (
     RANK_HEAD,
     RankRow,
     join_ranks,
     rank_cells,
     ranks_sentence,
 )
+from pipeline_profiler.profiling.record.session import ProfileError, Session, write_whole
 from pipeline_profiler.report.section import Section, name_files_once, share_text
 from pipeline_profiler.report.sections import (
     deciding_condition,

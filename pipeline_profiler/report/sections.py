@@ -21,10 +21,10 @@ from pipeline_profiler.profiling.diagnose.evidence import NULL_FACTOR
 from pipeline_profiler.profiling.diagnose.stalls import readiness, slowest_samples, stall_events
 from pipeline_profiler.profiling.diagnose.verdict import TO_DECIDE, Verdict
 from pipeline_profiler.profiling.diagnose.window import Window, Windows, first_with_steps
+from pipeline_profiler.profiling.monitor.conclusion import parts_line
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import SlowSample
 from pipeline_profiler.profiling.record.session import ProfileError, Session
-from pipeline_profiler.profiling.watching.conclusion import parts_line
 from pipeline_profiler.report.precision import precision_sections
 from pipeline_profiler.report.section import (
     Section,

@@ -165,7 +165,7 @@ def enter_session(session: Session, file: Path, began: float, words: RunWords) -
 
     A table that takes no row is a warning.
     """
-    from pipeline_profiler.profiling.watching.conclusion import judge_session, long_enough
+    from pipeline_profiler.profiling.monitor.conclusion import judge_session, long_enough
 
     path = default_file(os.environ)
     if path is None:

@@ -14,9 +14,9 @@ import streamlit as st
 
 from pipeline_profiler.profiling.diagnose.comparison import compare
 from pipeline_profiler.profiling.diagnose.window import Windows
+from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Session
-from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.section import Section
 from pipeline_profiler.report.sections import failed_rules, report_sections, shown
 from pipeline_profiler.ui import frames

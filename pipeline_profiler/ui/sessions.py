@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.session import Session, open_unpacked
-from pipeline_profiler.profiling.watching.conclusion import judge_session
 
 FOLDERS = (".", "sessions", "runs", "sample_data/sessions")
 ENDINGS = (".json", ".json.gz")

@@ -40,7 +40,7 @@ from pipeline_profiler.profiling.diagnose.window import (
     stage_columns,
     without_rhythm,
 )
-from pipeline_profiler.profiling.record.arm import KEPT_BATCHES, REPORTED, SPLIT_ORDER, Arm
+from pipeline_profiler.profiling.record.arm import PRELOADED, REPORTED, SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
 from preflight.cores import usable_cores
@@ -613,9 +613,9 @@ def _unlike_batches(resident: Sequence[Window], rhythm: int) -> float:
     steps = [window.steps for window in resident if len(window)]
     if not steps:
         return 0.0
-    which = np.concatenate([s.batch % KEPT_BATCHES for s in steps])
+    which = np.concatenate([s.batch % PRELOADED for s in steps])
     loop = np.concatenate([without_rhythm(s.loop, rhythm) for s in steps])
-    groups = [loop[which == i] for i in range(KEPT_BATCHES)]
+    groups = [loop[which == i] for i in range(PRELOADED)]
     if min(map(len, groups)) < 2:
         return 0.0
     means = np.array([group.mean() for group in groups])
@@ -623,7 +623,7 @@ def _unlike_batches(resident: Sequence[Window], rhythm: int) -> float:
     between = float(means.var(ddof=1))
     if between <= UNLIKE * by_chance:
         return 0.0
-    half = t_quantile(KEPT_BATCHES - 1) * math.sqrt((between - by_chance) / KEPT_BATCHES)
+    half = t_quantile(PRELOADED - 1) * math.sqrt((between - by_chance) / PRELOADED)
     return half / max(float(loop.mean()), 1.0)
 
 

@@ -22,11 +22,11 @@ from typing import Any
 from pipeline_profiler.profiling.adapters import attach, module_for, tf_data, torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
 from pipeline_profiler.profiling.measure import environment
-from pipeline_profiler.profiling.measure.kept_batches import Cycle, KeptBatches, as_given
-from pipeline_profiler.profiling.measure.stopping import Guard
+from pipeline_profiler.profiling.measure.preloaded_batches import Cycle, Preloaded, as_given
+from pipeline_profiler.profiling.measure.watchdog import Guard
 from pipeline_profiler.profiling.record.arm import (
     IN_HAND,
-    KEPT_BATCHES,
+    PRELOADED,
     TRAINED_FROM_LOADER,
     WITH_LOADER,
     Arm,
@@ -160,12 +160,12 @@ def drive(
     recorder: Recorder,
     steps: int,
     limit: TimeLimit = NO_LIMIT,
-    kept_batches: KeptBatches | None = None,
+    preloaded: Preloaded | None = None,
     passed_over: range = range(0),
 ) -> None:
     """Train for `steps` steps, or until the limit, over as many epochs as that takes.
 
-    Fill `kept_batches` with the first batches. Batches of `passed_over` are drawn without training.
+    Fill `preloaded` with the first batches. Batches of `passed_over` are drawn without training.
     The device is synchronised at the edges of the timed window only.
     """
     bench.guard.pulse.recorder = recorder
@@ -186,15 +186,15 @@ def drive(
                 if gaps is not None:
                     gaps.delivered(recorder.steps, MOST_NS)
                 first_ns = min(first_ns, bench.clock())
-                if kept_batches is not None and len(kept_batches) < KEPT_BATCHES:
-                    kept_batches.append(as_given(batch))  # now: the step may change its batch
+                if preloaded is not None and len(preloaded) < PRELOADED:
+                    preloaded.append(as_given(batch))  # now: the step may change its batch
                 if recorder.steps not in passed_over:
                     with recorder.step():
                         _check(bench.step(batch), recorder.run.notes)
                 if gaps is not None:
                     gaps.asked()
                 pulse.steps += 1
-                if kept_batches is not None and len(kept_batches) == 1:
+                if preloaded is not None and len(preloaded) == 1:
                     first_ns = bench.clock()
                 # one more: the last step is counted when the generator is closed
                 done = recorder.steps + 1
@@ -302,7 +302,7 @@ class _Shadowed:
             yield batch
 
 
-def run_arm(bench: Bench, arm: Arm, block: int, session: Session, kept_batches: KeptBatches) -> Run:
+def run_arm(bench: Bench, arm: Arm, block: int, session: Session, preloaded: Preloaded) -> Run:
     """One repeat of one arm; a run that an error cuts off is left in the session."""
     if bench.settings().get("workers"):
         # an iterator of the last arm that waits for the collector would be inherited by new workers
@@ -310,7 +310,7 @@ def run_arm(bench: Bench, arm: Arm, block: int, session: Session, kept_batches: 
     recorder = Recorder(bench.clock, arm=arm)
     recorder.run.block = block
     try:
-        _run_arm(bench, recorder, session, kept_batches)
+        _run_arm(bench, recorder, session, preloaded)
     except BaseException:
         if recorder.steps:
             session.runs.append(recorder.run)
@@ -318,7 +318,7 @@ def run_arm(bench: Bench, arm: Arm, block: int, session: Session, kept_batches: 
     return recorder.run
 
 
-def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: KeptBatches) -> None:
+def _run_arm(bench: Bench, recorder: Recorder, session: Session, preloaded: Preloaded) -> None:
     arm, plan = recorder.run.arm, session.plan
     # without a loader nothing fills up: three steps are for the caches of the step alone
     recorder.run.warmup = plan.warmup if arm in WITH_LOADER else min(3, plan.warmup)
@@ -330,7 +330,7 @@ def _run_arm(bench: Bench, recorder: Recorder, session: Session, kept_batches: K
         recorder.run.warmup = max(plan.warmup, 2 * held)
     total = recorder.run.warmup + plan.steps
     if arm in IN_HAND or arm == Arm.SHADOW:
-        _run_cycle(bench, recorder, total, kept_batches)
+        _run_cycle(bench, recorder, total, preloaded)
     elif arm == Arm.ALONE:
         loader = _somewhere_in_the_epoch(bench, recorder, total)
         most = plan.warmup + ALONE_STEPS
@@ -440,16 +440,16 @@ def _somewhere_in_the_epoch(bench: Bench, recorder: Recorder, total: int) -> Any
     return moved
 
 
-def _placed(arm: Arm, kept_batches: KeptBatches) -> KeptBatches:
+def _placed(arm: Arm, preloaded: Preloaded) -> Preloaded:
     """On the device, or where the loader put them: pageable memory costs more than pinned."""
     on_device = arm == Arm.RESIDENT and environment.has_cuda()
-    return kept_batches.moved(to_device) if on_device else kept_batches
+    return preloaded.moved(to_device) if on_device else preloaded
 
 
-def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptBatches) -> None:
+def _run_cycle(bench: Bench, recorder: Recorder, total: int, preloaded: Preloaded) -> None:
     """Run the step over preloaded batches; store what copying them took."""
     limit = _limit(bench, recorder.run.warmup)
-    cycle = Cycle(_placed(recorder.run.arm, kept_batches), bench.clock)
+    cycle = Cycle(_placed(recorder.run.arm, preloaded), bench.clock)
     if recorder.run.arm == Arm.SHADOW:
         shadow = Shadow(attach(bench.loader(), recorder))
         try:
@@ -463,7 +463,7 @@ def _run_cycle(bench: Bench, recorder: Recorder, total: int, kept_batches: KeptB
         recorder.run.totals["copying_ns"] = cycle.copying_ns
 
 
-def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
+def null_run(bench: Bench, preloaded: Preloaded, step_ns: float) -> Run:
     """Time next() of an empty loader: a constant for a DataLoader, a repeated batch for tf.data.
 
     It runs beside the user's step, because the hand-over takes longer after a long step; long steps
@@ -474,9 +474,7 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
     bench.guard.pulse.recorder = recorder
     kind = bench.settings().get("kind")
     if kind == "tf" or (kind == "torch" and bench.settings().get("workers")):
-        handing = median_ns(
-            lambda: (kept_batches.hand_out(0), kept_batches.versions(0)), bench.clock
-        )
+        handing = median_ns(lambda: (preloaded.hand_out(0), preloaded.versions(0)), bench.clock)
         short = step_ns <= LONGEST_NULL_MS * 1e6
         # a batch of very many objects takes longer to hand out than the step takes
         own = short and handing <= HANDING_SHARE * step_ns
@@ -484,9 +482,9 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
         # at least 1 ms a step, or the count below would be in the thousands
         paced = max(step_ns, 1e6) if short else LONGEST_NULL_MS * 1e6
         steps = NULL_WARMUP + max(NULL_LEAST, min(NULL_STEPS, int(NULL_SECONDS * 1e9 / paced)))
-        batches = iter(Cycle(kept_batches, bench.clock)) if own else itertools.repeat(None)
+        batches = iter(Cycle(preloaded, bench.clock)) if own else itertools.repeat(None)
         empty = (
-            tf_data.repeated_batch(kept_batches[0], steps)
+            tf_data.repeated_batch(preloaded[0], steps)
             if kind == "tf"
             else torch_loader.null_loader(bench.loader(), steps)
         )
@@ -497,7 +495,7 @@ def null_run(bench: Bench, kept_batches: KeptBatches, step_ns: float) -> Run:
             if bench.clock() - begin > 2 * LONGEST_NULL_MS * 1e6:  # steps that became slower
                 step, batches = emulated_step(LONGEST_NULL_MS), itertools.repeat(None)
     else:
-        for _ in zip(range(500), recorder.watch(itertools.cycle(kept_batches)), strict=False):
+        for _ in zip(range(500), recorder.watch(itertools.cycle(preloaded)), strict=False):
             pass
     recorder.session()
     return recorder.run

@@ -19,13 +19,13 @@ from pipeline_profiler.profiling.diagnose.stalls import slowest_samples, stalled
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options, TimeLimit, drive
-from pipeline_profiler.profiling.measure.kept_batches import (
-    KeptBatches,
+from pipeline_profiler.profiling.measure.preloaded_batches import (
+    Preloaded,
     changes_sentence,
     parts_of,
     try_step,
 )
-from pipeline_profiler.profiling.measure.stopping import is_own_code
+from pipeline_profiler.profiling.measure.watchdog import is_own_code
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import (
     Repeatable,
@@ -148,21 +148,21 @@ def keep_stacks(recorder: Recorder, sampler: StackSampler | None) -> None:
             recorder.run.stacks[place] = recorder.run.stacks.get(place, 0) + hits
 
 
-def probe_device(bench: Bench, kept_batches: KeptBatches, session: Session) -> None:
+def probe_device(bench: Bench, preloaded: Preloaded, session: Session) -> None:
     """With CUDA: synchronising lines; else nothing (n/a)."""
     if not environment.has_cuda():
         return
     outcome = session.probes
-    outcome.synchronising_lines = synchronising_lines(lambda: bench.step(kept_batches.hand_out(0)))
+    outcome.synchronising_lines = synchronising_lines(lambda: bench.step(preloaded.hand_out(0)))
     outcome.on_device = True
 
 
-def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, session: Session) -> None:
+def probe_step(bench: Bench, preloaded: Preloaded, options: Options, session: Session) -> None:
     """What two steps do to their batch: fields they never look at, take out, or change in place."""
     if options.emulate_ms is not None:
         return
     outcome = session.probes
-    outcome.batch_bytes = sum(getattr(part, "nbytes", 0) for _, part in parts_of(kept_batches[0]))
+    outcome.batch_bytes = sum(getattr(part, "nbytes", 0) for _, part in parts_of(preloaded[0]))
     seen: list[Touched] = []
 
     def step(batch: Any) -> None:
@@ -174,12 +174,12 @@ def probe_step(bench: Bench, kept_batches: KeptBatches, options: Options, sessio
         for key in batch.keys() - seen[-1].keys():
             del batch[key]
 
-    taken = try_step(kept_batches, step)
-    session.notes += filter(None, [changes_sentence(kept_batches.in_place, taken)])
+    taken = try_step(preloaded, step)
+    session.notes += filter(None, [changes_sentence(preloaded.in_place, taken)])
     if not seen:
         return
     touched = {str(key) for batch in seen for key in batch.touched}
-    sizes = {str(k): _bytes(v) for k, v in kept_batches[0].items()}
+    sizes = {str(k): _bytes(v) for k, v in preloaded[0].items()}
     outcome.unused_fields = {k: n for k, n in sizes.items() if k not in touched}
     outcome.batch_bytes = sum(sizes.values())
 
@@ -196,16 +196,16 @@ def recording_ns(bench: Bench, count: int = 60) -> float:
     return median_ns(watched, bench.clock) / count
 
 
-def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str, int]:
+def hand_over(bench: Bench, preloaded: list[Any], step_ns: float) -> dict[str, int]:
     """Return the ns that one worker would cost a loader without workers, for these batches."""
     settings = bench.settings()
     if settings.get("kind") != "torch" or settings.get("workers"):
         return {}
-    priced = hand_over_cost(kept_batches[0])
+    priced = hand_over_cost(preloaded[0])
     if not priced:
         return {}
     pause, waits = min(step_ns, LONGEST_PAUSE_NS) / 1e9, []
-    batches = iter(torch_loader.kept_loader(bench.loader(), kept_batches, HANDED_OVER))
+    batches = iter(torch_loader.kept_loader(bench.loader(), preloaded, HANDED_OVER))
     with suppress(StopIteration):
         while True:
             begin = bench.clock()
@@ -216,10 +216,10 @@ def hand_over(bench: Bench, kept_batches: list[Any], step_ns: float) -> dict[str
     return priced | {"hand_over_ns": int(statistics.median(waits[WARMING:] or [0]))}
 
 
-def piped_bytes(bench: Bench, kept_batches: list[Any]) -> float | None:
+def piped_bytes(bench: Bench, preloaded: list[Any]) -> float | None:
     """Bytes of a batch that go through a worker's pipe: all but tensors; None without workers."""
     by_pipe = bench.settings().get("kind") == "torch" and bench.settings().get("workers")
-    return _piped(kept_batches[0]) if by_pipe else None
+    return _piped(preloaded[0]) if by_pipe else None
 
 
 def _piped(value: Any) -> float:

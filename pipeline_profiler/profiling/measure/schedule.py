@@ -33,9 +33,9 @@ from pipeline_profiler.profiling.measure.arms import (
     null_run,
     run_arm,
 )
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
-from pipeline_profiler.profiling.measure.stopping import LEAST_LIMIT_S, kept_when_stopped
+from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
 from pipeline_profiler.profiling.measure.trials import TRIAL_SHARE
+from pipeline_profiler.profiling.measure.watchdog import LEAST_LIMIT_S, kept_when_stopped
 from pipeline_profiler.profiling.record.arm import (
     IN_HAND,
     SPLIT_ORDER,
@@ -81,29 +81,29 @@ def pilot_seconds(options: Options) -> float:
     return min(usual, PILOT_SHARE * options.budget)
 
 
-def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, KeptBatches]:
+def pilot(bench: Bench, options: Options, session: Session) -> tuple[Window, Preloaded]:
     """First pass over the loader: how long steps take, which batches to keep."""
     recorder = Recorder(bench.clock, arm=Arm.PILOT)
     seconds = pilot_seconds(options)
     bench.guard.pulse.doing = "first pass"
     session.runs.append(recorder.run)
     steps = 60 if options.quick else 120
-    kept_batches = KeptBatches()
+    preloaded = Preloaded()
     sampler = probes.sample_beside(recorder) if bench.clock is time.perf_counter_ns else None
     try:
-        drive(bench, bench.loader(), recorder, steps, TimeLimit(seconds), kept_batches)
+        drive(bench, bench.loader(), recorder, steps, TimeLimit(seconds), preloaded)
     finally:
         probes.keep_stacks(recorder, sampler)
     # now: a step has begun to use its GPU, if any
     session.environment = environment.describe() | {"command": bench.command}
     # the buffers' worth is left out, but never more than half: a short pass must say something
     recorder.run.warmup = min(max(1, Window.of(recorder.run).in_flight), recorder.steps // 2)
-    if not kept_batches:
+    if not preloaded:
         raise ProfileError(
             "The loader gave no batch: check that its dataset is not empty and that drop_last "
             "does not drop the only batch."
         )
-    return Window.of(recorder.run), kept_batches
+    return Window.of(recorder.run), preloaded
 
 
 def make_plan(first: Window, options: Options) -> Plan:
@@ -343,7 +343,7 @@ def measure_arms(bench: Bench, options: Options) -> Session:
 
 def _measure(bench: Bench, options: Options, session: Session) -> None:
     start = bench.clock()
-    first, kept_batches = pilot(bench, options, session)
+    first, preloaded = pilot(bench, options, session)
     if first.run.config.get("one_shot") and hasattr(bench.loader(), "__next__"):
         bench._loader = None
     bench.guard.pulse.doing = "a look along the epoch"
@@ -366,26 +366,26 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
     bench.progress(announcement(plan))
     bench.save_meanwhile(session)
     alone = float(first.steps.loop.mean())
-    _probe_before(bench, options, session, kept_batches, alone)
-    session.runs.append(null_run(bench, kept_batches, alone))
+    _probe_before(bench, options, session, preloaded, alone)
+    session.runs.append(null_run(bench, preloaded, alone))
     pacing = Pacing.of(first, options, plan, start)
     longest_s = MOST_OVERRUN * max(options.budget, plan.seconds) + LEAST_LIMIT_S
     bench.guard.pulse.end_s = time.monotonic() + longest_s
     bench.end_ns = pacing.end_ns + (ENDING_S - REPORT_S) * 1e9
     bench.rhythm = first.rhythm if plan.steps % first.rhythm == 0 else 1
     machine = environment.Meter()
-    _run_blocks(bench, session, kept_batches, pacing)
+    _run_blocks(bench, session, preloaded, pacing)
     bench.run_end_ns = pacing.end_ns
     # half of what a trial may take stays for it
     kept = int(TRIAL_SHARE / 2 * options.budget * 1e9)
-    repeat_disturbed(bench, session, kept_batches, pacing.end_ns - kept)
-    trials.try_first_advice(bench, session, kept_batches, pacing.end_ns, options.budget)
-    settle(bench, session, kept_batches, pacing.end_ns)
+    repeat_disturbed(bench, session, preloaded, pacing.end_ns - kept)
+    trials.try_first_advice(bench, session, preloaded, pacing.end_ns, options.budget)
+    settle(bench, session, preloaded, pacing.end_ns)
     if bench.clock is time.perf_counter_ns:  # a clock that tests move meters no machine
         session.environment |= environment.shares_of_cores(machine.taken())
     # the baseline again: clocks and neighbours change while the arms run, and its mean holds both
     alone = 1e9 * Speed.of(first).newest(session).alone
-    session.runs.append(null_run(bench, kept_batches, alone))
+    session.runs.append(null_run(bench, preloaded, alone))
     bench.guard.pulse.doing = "the last probes"
     session.probes.repeatable = probes.repeatable(bench)
     session.notes += environment.growth_notes(
@@ -394,22 +394,22 @@ def _measure(bench: Bench, options: Options, session: Session) -> None:
             for run in session.arm(Arm.WARM)
         ]
     )
-    probes.probe_device(bench, kept_batches, session)
+    probes.probe_device(bench, preloaded, session)
     session.probes.slow_samples = probes.slow_samples(bench, session)
     after = environment.describe()  # its packages too: the probes have loaded samples here
     session.environment |= {"load_after": after["load"], "packages": after["packages"]}
 
 
 def _probe_before(
-    bench: Bench, options: Options, session: Session, kept_batches: KeptBatches, alone_ns: float
+    bench: Bench, options: Options, session: Session, preloaded: Preloaded, alone_ns: float
 ) -> None:
     bench.guard.pulse.doing = "the first probes"
     if not _starts_slowly(Window.of(session.runs[0]), options):
         session.runs.append(probes.sample_stacks(bench, options, session))
-    probes.probe_step(bench, kept_batches, options, session)
+    probes.probe_step(bench, preloaded, options, session)
     session.probes.recording_ns = probes.recording_ns(bench)
-    session.probes.piped_bytes = probes.piped_bytes(bench, kept_batches)
-    bench.handed_over = probes.hand_over(bench, kept_batches, alone_ns)
+    session.probes.piped_bytes = probes.piped_bytes(bench, preloaded)
+    bench.handed_over = probes.hand_over(bench, preloaded, alone_ns)
     if bench.settings().get("kind") == "tf":
         probes.try_interventions(bench, options, session)
 
@@ -479,7 +479,7 @@ def _starts_slowly(first: Window, options: Options) -> bool:
     return Speed.of(first).start > probes.stack_seconds(options)
 
 
-def _run_blocks(bench: Bench, session: Session, kept_batches: KeptBatches, pacing: Pacing) -> None:
+def _run_blocks(bench: Bench, session: Session, preloaded: Preloaded, pacing: Pacing) -> None:
     """Run all repeats while they fit, until a look at the interval decides."""
     rng, repeats = random.Random(session.plan.seed), session.plan.repeats
     for block in range(repeats):
@@ -488,10 +488,10 @@ def _run_blocks(bench: Bench, session: Session, kept_batches: KeptBatches, pacin
             session.notes.append(TIME_IS_UP.format(block, repeats))
             break
         rng.shuffle(order)
-        _run_block(bench, session, kept_batches, pacing, block, order)
+        _run_block(bench, session, preloaded, pacing, block, order)
         if session.plan.alone_s and (block < FIRST_LOOK or not session.plan.early_stop):
             bench.tell(f"block {block + 1} of {repeats}: {Arm.ALONE.label}")
-            session.runs.append(run_arm(bench, Arm.ALONE, block, session, kept_batches))
+            session.runs.append(run_arm(bench, Arm.ALONE, block, session, preloaded))
         bench.save_meanwhile(session)
         # the last look is at the last block
         done, looks = block + 1, min(len(LOOK_MISS), repeats - FIRST_LOOK + 1)
@@ -504,7 +504,7 @@ def _run_blocks(bench: Bench, session: Session, kept_batches: KeptBatches, pacin
 def _run_block(
     bench: Bench,
     session: Session,
-    kept_batches: KeptBatches,
+    preloaded: Preloaded,
     pacing: Pacing,
     block: int,
     order: Sequence[Arm],
@@ -516,16 +516,14 @@ def _run_block(
             continue
         bench.tell(f"block {block + 1} of {session.plan.repeats}: {arm.label}")
         bench.run_end_ns = pacing.run_end_ns(session, order[number:], block, bench.clock())
-        run = run_arm(bench, arm, block, session, kept_batches)
+        run = run_arm(bench, arm, block, session, preloaded)
         session.runs.append(run)
         steps = len(Window.of(run))
         if 0 < steps < session.plan.steps:
             session.plan = replace(session.plan, steps=steps)
 
 
-def repeat_disturbed(
-    bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int
-) -> None:
+def repeat_disturbed(bench: Bench, session: Session, preloaded: Preloaded, deadline: int) -> None:
     """Repeat blocks that other programs disturbed, before anything is tried, while they fit."""
     done = len(session.arm(Arm.WARM))
     wanted = min(QUIET_BLOCKS, done)
@@ -535,11 +533,11 @@ def repeat_disturbed(
         # a quick run does not wait for a machine that was busy all the time
         if quiet >= wanted or (session.plan.early_stop and not quiet):
             return
-        if not _one_more(bench, session, kept_batches, deadline, "other programs disturbed one"):
+        if not _one_more(bench, session, preloaded, deadline, "other programs disturbed one"):
             return
 
 
-def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int) -> None:
+def settle(bench: Bench, session: Session, preloaded: Preloaded, deadline: int) -> None:
     """Add blocks of the main configurations in the remaining time, until the interval is narrow.
 
     Its width decides, because a stop at a sure verdict would be wrong more often.
@@ -550,12 +548,12 @@ def settle(bench: Bench, session: Session, kept_batches: KeptBatches, deadline: 
         sure = block == done and found.verdict != Verdict.INCONCLUSIVE
         if sure or found.stall.high - found.stall.low <= NARROW:
             return
-        if not _one_more(bench, session, kept_batches, deadline, "nothing is settled yet"):
+        if not _one_more(bench, session, preloaded, deadline, "nothing is settled yet"):
             return
 
 
 def _one_more(
-    bench: Bench, session: Session, kept_batches: KeptBatches, deadline: int, why: str
+    bench: Bench, session: Session, preloaded: Preloaded, deadline: int, why: str
 ) -> bool:
     """One more block of the main arms; False where it does not fit."""
     plan, block = session.plan, len(session.arm(Arm.WARM))
@@ -570,7 +568,7 @@ def _one_more(
     bench.tell(f"one more repeat ({block + 1}), as {why}")
     bench.run_end_ns = deadline
     for arm in (Arm.WARM, Arm.RESIDENT) if block % 2 else (Arm.RESIDENT, Arm.WARM):
-        session.runs.append(run_arm(bench, arm, block, session, kept_batches))
+        session.runs.append(run_arm(bench, arm, block, session, preloaded))
     return True
 
 

@@ -11,7 +11,7 @@ from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment
 from pipeline_profiler.profiling.measure.arms import Bench, Options, drive, run_arm
 from pipeline_profiler.profiling.measure.schedule import pilot
-from pipeline_profiler.profiling.measure.stopping import kept_when_stopped
+from pipeline_profiler.profiling.measure.watchdog import kept_when_stopped
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import Plan
 from pipeline_profiler.profiling.record.recorder import Recorder
@@ -32,11 +32,11 @@ def sweep(bench: Bench, options: Options, axes: Mapping[str, Sequence[Any]]) -> 
             )
         mixed = itertools.product(*axes.values())
         settings = _distinct([dict(zip(axes, values, strict=True)) for values in mixed], base)
-        first, kept_batches = pilot(bench, options, session)
+        first, preloaded = pilot(bench, options, session)
         enough = max(options.budget / (len(settings) + 1) / _pace_s(first), MIN_STEPS)
         steps = int(min(enough, options.steps))
         session.plan = Plan((Arm.RESIDENT,), repeats=1, steps=steps, warmup=3)
-        session.runs.append(run_arm(bench, Arm.RESIDENT, 0, session, kept_batches))
+        session.runs.append(run_arm(bench, Arm.RESIDENT, 0, session, preloaded))
         lowest_ms = Window.of(session.runs[-1]).period_ns / 1e6
         points: list[dict[str, Any]] = []
         for setting in settings:

@@ -13,8 +13,8 @@ from pipeline_profiler.profiling.diagnose.verdict import (
 )
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure.arms import Bench, run_arm
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
-from pipeline_profiler.profiling.measure.stopping import describe_failure
+from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
+from pipeline_profiler.profiling.measure.watchdog import describe_failure
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
@@ -24,7 +24,7 @@ MOST_RUNS = 2  # of one setting: its spread is taken from the loader as it is
 
 
 def try_first_advice(
-    bench: Bench, session: Session, kept_batches: KeptBatches, deadline_ns: int, budget_s: float
+    bench: Bench, session: Session, preloaded: Preloaded, deadline_ns: int, budget_s: float
 ) -> None:
     """Try what would be recommended first, while the time for it lasts."""
     end = min(deadline_ns, bench.clock() + int(TRIAL_SHARE * budget_s * 1e9))
@@ -42,7 +42,7 @@ def try_first_advice(
             for number in range(MOST_RUNS):
                 if (end - bench.clock()) / 1e9 < seconds:
                     break
-                session.runs.append(run_arm(bench, Arm.TRIAL, number, session, kept_batches))
+                session.runs.append(run_arm(bench, Arm.TRIAL, number, session, preloaded))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - made for one setting alone
             del session.runs[done:]
             _note_failure(session, advice, error)

@@ -33,7 +33,7 @@ class Arm(StrEnum):
 
 # each arm adds one cost to the one before it, so neighbours' differences split the stall
 SPLIT_ORDER = (Arm.RESIDENT, Arm.HOST, Arm.SHADOW, Arm.WARM)
-KEPT_BATCHES = 8  # in hand, for the arms without a loader
+PRELOADED = 8  # in hand, for the arms without a loader
 REPORTED = (*SPLIT_ORDER, Arm.TRIAL)
 IN_HAND = frozenset({Arm.RESIDENT, Arm.HOST})  # no loader runs
 WITH_LOADER = frozenset({Arm.SHADOW, Arm.ALONE, Arm.WARM, Arm.TRIAL})  # with buffers

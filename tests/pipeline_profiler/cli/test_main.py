@@ -21,8 +21,8 @@ from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.measure import schedule as measuring
 from pipeline_profiler.profiling.measure.arms import Bench, Options, Shadow
+from pipeline_profiler.profiling.monitor import conclusion
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching import conclusion
 from pipeline_profiler.runs.table_file import read_rows
 from pipeline_profiler.ui import sessions
 from preflight.ending import ExitCode, strongest

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.cli import main
+from pipeline_profiler.profiling.monitor.interpreter import lent_packages
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.interpreter import lent_packages
 from tests.conftest import ROOT, make_once
 
 PACKAGES = Path(sys.prefix) / "older_packages"

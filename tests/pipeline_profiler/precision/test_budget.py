@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.precision.sweep import measure_precisions
-from pipeline_profiler.profiling.measure.stopping import StoppedError
+from pipeline_profiler.profiling.measure.watchdog import StoppedError
 from pipeline_profiler.profiling.record.session import Session
 from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import SimulatedBackend, SimulatedLoader, job, quick

@@ -16,7 +16,7 @@ from pipeline_profiler.precision.data_source import make_sized_loader
 from pipeline_profiler.precision.plan import SweepOptions, plan_cells
 from pipeline_profiler.precision.sweep import measure_precisions
 from pipeline_profiler.precision.trainer import Recipe
-from pipeline_profiler.profiling.measure.stopping import Guard, StoppedError
+from pipeline_profiler.profiling.measure.watchdog import Guard, StoppedError
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from tests.pipeline_profiler.fakes import FakeClock
 from tests.pipeline_profiler.precision.fakes import Batches, flat_model, job, quick, refusing

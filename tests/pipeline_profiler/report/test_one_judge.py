@@ -11,8 +11,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pipeline_profiler.cli.main import command_line
+from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report.render import to_screen
 from pipeline_profiler.runs.entry import RunWords, enter_session, outcome_of_session
 from pipeline_profiler.runs.table_file import read_rows

@@ -12,7 +12,7 @@ from pipeline_profiler.profiling.adapters import kind_of, tf_data, tf_graph
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure.arms import NULL_LEAST, Bench, Options, null_run
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Run, Session
@@ -69,7 +69,7 @@ def test_the_empty_loader_of_a_dataset_gives_its_batch_again_beside_the_step() -
     assert all((one["x"].numpy() == batch["x"].numpy()).all() for one in empty)
     seen: list[Any] = []
     # the second reading ends the first hand-out: one late reading decides nothing
-    run = null_run(Bench(graph, seen.append, LateReadings(2)), KeptBatches([batch]), 2e6)
+    run = null_run(Bench(graph, seen.append, LateReadings(2)), Preloaded([batch]), 2e6)
     assert len(run.spans.columns["batch"])
     assert len(seen) >= NULL_LEAST
 

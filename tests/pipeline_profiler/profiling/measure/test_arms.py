@@ -18,7 +18,7 @@ from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment, probes, schedule
 from pipeline_profiler.profiling.measure.arms import Bench, Look, Options, look_along
 from pipeline_profiler.profiling.measure.schedule import measure_arms
-from pipeline_profiler.profiling.measure.stopping import StoppedError
+from pipeline_profiler.profiling.measure.watchdog import StoppedError
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import Session
 from tests.pipeline_profiler.fakes import MS, FakeClock, SlowList, made_run

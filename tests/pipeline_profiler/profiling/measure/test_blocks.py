@@ -23,7 +23,7 @@ from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import schedule as schedule_module
 from pipeline_profiler.profiling.measure import trials
 from pipeline_profiler.profiling.measure.arms import Bench, Options, TimeLimit
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches
+from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
 from pipeline_profiler.profiling.measure.probes import repeatable, slow_samples
 from pipeline_profiler.profiling.measure.schedule import announcement, measure_arms
 from pipeline_profiler.profiling.record.arm import Arm
@@ -81,7 +81,7 @@ def measured(
     first = Window.of(simulated_run(Arm.PILOT, 0, 0.0))
     options = Options(repeats=len(stalls), steps=40)
     pacing = schedule_module.Pacing(first, options, session.plan, 10**15)
-    schedule_module._run_blocks(bench, session, KeptBatches(), pacing)
+    schedule_module._run_blocks(bench, session, Preloaded(), pacing)
     return session
 
 
@@ -134,7 +134,7 @@ def test_a_disturbed_block_does_not_count(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(measured(monkeypatch, CLEAR, disturbed=[1]).arm(Arm.WARM)) == 4
     busy = measured(monkeypatch, CLEAR, disturbed=range(5))
     assert len(busy.arm(Arm.WARM)) == 5
-    schedule_module.repeat_disturbed(Bench(list, print), busy, KeptBatches(), 10**15)
+    schedule_module.repeat_disturbed(Bench(list, print), busy, Preloaded(), 10**15)
     assert len(busy.arm(Arm.WARM)) == 5  # no wait for a machine that is always busy
 
 
@@ -218,7 +218,7 @@ def trying(
         return made
 
     monkeypatch.setattr(trials, "run_arm", run)
-    trials.try_first_advice(bench, session, KeptBatches(), clock() + 10**12, budget)
+    trials.try_first_advice(bench, session, Preloaded(), clock() + 10**12, budget)
     return len(session.arm(Arm.TRIAL))
 
 
@@ -245,7 +245,7 @@ def test_more_repeats_end_by_the_width_of_the_interval_not_by_the_verdict(
 
     monkeypatch.setattr(schedule_module, "diagnose_session", diagnosed)
     monkeypatch.setattr(schedule_module, "run_arm", run)
-    schedule_module.settle(bench, session, KeptBatches(), 10**15)
+    schedule_module.settle(bench, session, Preloaded(), 10**15)
     assert len(session.arm(Arm.WARM)) - before == blocks
 
 
@@ -266,7 +266,7 @@ def test_blocks_that_others_disturbed_are_repeated_while_they_fit(
         return replace(session.arm(arm)[0], block=block, totals=metered | {"others_ns": 0})
 
     monkeypatch.setattr(schedule_module, "run_arm", run)
-    schedule_module.repeat_disturbed(bench, session, KeptBatches(), deadline)
+    schedule_module.repeat_disturbed(bench, session, Preloaded(), deadline)
     assert len(session.arm(Arm.WARM)) == len(session.arm(Arm.RESIDENT)) == 3 + repeated
 
 
@@ -318,7 +318,7 @@ def test_a_loader_that_fails_with_another_setting_ends_no_run(
         raise IndexError("tuple index out of range")
 
     monkeypatch.setattr(trials, "run_arm", run)
-    trials.try_first_advice(bench, session, KeptBatches(), bench.clock() + 10**12, 25.0)
+    trials.try_first_advice(bench, session, Preloaded(), bench.clock() + 10**12, 25.0)
     assert not session.arm(Arm.TRIAL)
     session.save(tmp_path / "s.json")
     cause = diagnose_session(Session.load(tmp_path / "s.json")).causes[0]

@@ -12,7 +12,7 @@ from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import arms, environment, probes
 from pipeline_profiler.profiling.measure.arms import Bench, Options
-from pipeline_profiler.profiling.measure.kept_batches import KeptBatches, as_given
+from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded, as_given
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.record.recorder import Recorder
 from pipeline_profiler.profiling.record.session import Run
@@ -44,7 +44,7 @@ def test_lines_are_counted_per_step_and_only_the_users() -> None:
 
 def test_batches_keep_their_structure_when_moved() -> None:
     batch = {"x": torch.zeros(2), "rest": [torch.ones(1), ("name", 3)]}
-    moved = KeptBatches([batch]).moved(lambda tensor: tensor + 1)[0]
+    moved = Preloaded([batch]).moved(lambda tensor: tensor + 1)[0]
     assert moved["x"].tolist() == [1.0, 1.0]
     assert moved["rest"][0].tolist() == [2.0]
     assert moved["rest"][1] == ("name", 3)
@@ -165,7 +165,7 @@ def test_the_synchronising_line_is_named() -> None:
 
 @gpu
 def test_device_and_host_arms_hold_their_batches_where_they_say() -> None:
-    kept = KeptBatches([{"x": torch.zeros(4)}])
+    kept = Preloaded([{"x": torch.zeros(4)}])
     assert kept.moved(arms.to_device).hand_out(0)["x"].is_cuda
     given = as_given({"pinned": torch.zeros(4).pin_memory(), "pageable": torch.zeros(4)})
     assert (given["pinned"].is_pinned(), given["pageable"].is_pinned()) == (True, False)

@@ -11,7 +11,7 @@ import pytest
 from pipeline_profiler import Recorder
 from pipeline_profiler.profiling.measure import stopping
 from pipeline_profiler.profiling.measure.arms import Bench, drive
-from pipeline_profiler.profiling.measure.stopping import Pulse, Watchdog
+from pipeline_profiler.profiling.measure.watchdog import Pulse, Watchdog
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.record.stages import Counters
 

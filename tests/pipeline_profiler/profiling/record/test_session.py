@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.plan import Plan, Probes, Reason
@@ -29,7 +30,6 @@ from pipeline_profiler.profiling.record.session import (
     Span,
     SpanTable,
 )
-from pipeline_profiler.profiling.watching.conclusion import judge_session
 from pipeline_profiler.report import render
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import made_session, schedule
@@ -83,7 +83,7 @@ def test_a_file_holds_the_letters_of_0_1_and_those_of_a_later_version_are_left_o
 ) -> None:
     runs = [Run(arm) for arm in Arm]
     document = json.loads(Session(runs=runs).save(tmp_path / "s.json").read_text())
-    assert "".join(run["arm"] for run in document["runs"]) == "DHXWZNPSTKL"
+    assert "".join(run["arm"] for run in document["runs"]) == "DHXWZNPSTL"
     document["runs"] += [document["runs"][0] | {"arm": "later"}]
     assert [run.arm for run in Session.from_json(document).runs] == list(Arm)
 

@@ -12,7 +12,7 @@ from pipeline_profiler.cli import main
 from pipeline_profiler.profiling.diagnose.verdict import Verdict
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.record.session import Session
-from tests.pipeline_profiler.profiling.watching.scripts import (
+from tests.pipeline_profiler.profiling.monitor.scripts import (
     environment,
     results_of,
     watch,

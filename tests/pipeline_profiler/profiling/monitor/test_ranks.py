@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_profiler.cli import main
+from pipeline_profiler.profiling.monitor.ranks import join_lines, join_ranks
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import ProfileError, Run, Session
-from pipeline_profiler.profiling.watching.ranks import join_lines, join_ranks
 from tests.conftest import ROOT
 from tests.pipeline_profiler.fakes import MS
-from tests.pipeline_profiler.profiling.watching.scripts import HEAD, watch, write_script
+from tests.pipeline_profiler.profiling.monitor.scripts import HEAD, watch, write_script
 
 STEPS = 40
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_profiler.profiling.monitor.hook import sitecustomize
+from pipeline_profiler.profiling.monitor.launch import command_of, script_of
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.profiling.watching.hook import sitecustomize
-from pipeline_profiler.profiling.watching.launch import command_of, script_of
 
 
 def test_a_program_beside_this_python_is_found_without_the_shells_path(

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from pipeline_profiler.profiling.diagnose.window import Window
+from pipeline_profiler.profiling.monitor import queues
+from pipeline_profiler.profiling.monitor.conclusion import judge_session, step_phases
+from pipeline_profiler.profiling.monitor.loop import Looks, Loop
+from pipeline_profiler.profiling.monitor.process import WatchedProcess, live_text
 from pipeline_profiler.profiling.record.recorder import Recorder, Source
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching import queues
-from pipeline_profiler.profiling.watching.conclusion import judge_session, step_phases
-from pipeline_profiler.profiling.watching.loop import Looks, Loop
-from pipeline_profiler.profiling.watching.process import WatchedProcess, live_text
 
 
 def begin(process: WatchedProcess, key: str, workers: int = 1) -> Loop:

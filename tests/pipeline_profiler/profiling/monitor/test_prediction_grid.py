@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.profiling.monitor.prediction_grid import MOST, PredictionGrid
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.prediction_grid import MOST, PredictionGrid
 from pipeline_profiler.report.sections import predictions
-from tests.pipeline_profiler.profiling.watching.scripts import watch, write_script
+from tests.pipeline_profiler.profiling.monitor.scripts import watch, write_script
 
 torch = pytest.importorskip("torch")
 

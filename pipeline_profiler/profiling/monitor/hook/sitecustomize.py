@@ -76,10 +76,10 @@ def _hook_of(kind: str) -> Callable[[Any], None]:
         name, _, function = kind.partition(":")
         return getattr(importlib.import_module(name), function)  # type: ignore[no-any-return]
     if kind == "torch":
-        from pipeline_profiler.profiling.watching.torch_hooks import hook_loaders
+        from pipeline_profiler.profiling.monitor.torch_hooks import hook_loaders
 
         return hook_loaders
-    from pipeline_profiler.profiling.watching.keras_hooks import hook_datasets, hook_fit
+    from pipeline_profiler.profiling.monitor.keras_hooks import hook_datasets, hook_fit
 
     return hook_datasets if kind == "tf" else hook_fit
 

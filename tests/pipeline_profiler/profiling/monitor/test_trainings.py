@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_profiler.profiling.diagnose.verdict import Verdict
-from tests.pipeline_profiler.profiling.watching.scripts import results_of, watch, write_script
+from tests.pipeline_profiler.profiling.monitor.scripts import results_of, watch, write_script
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from pipeline_profiler.profiling.adapters.tf_data import keras_callback
+from pipeline_profiler.profiling.monitor.process import known_process, watched_process
 from pipeline_profiler.profiling.record.recorder import Source
-from pipeline_profiler.profiling.watching.process import known_process, watched_process
 
 
 def hook_datasets(module: Any) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline_profiler.profiling.monitor.process import VARIABLE, WatchOrder
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.profiling.watching.process import VARIABLE, WatchOrder
 
 HOOK = Path(__file__).resolve().parent / "hook"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

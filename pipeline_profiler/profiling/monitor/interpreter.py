@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline_profiler.profiling.monitor.hook.sitecustomize import OLDEST
+from pipeline_profiler.profiling.monitor.launch import wait_for
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.profiling.watching.hook.sitecustomize import OLDEST
-from pipeline_profiler.profiling.watching.launch import wait_for
 from preflight.terminal import nearest_path
 
 HOME = Path(__file__).resolve().parents[3]

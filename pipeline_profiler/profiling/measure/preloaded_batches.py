@@ -22,17 +22,17 @@ Change = Callable[[Path, Any], Any]
 LOOKS, DEAR_NS = 2, 1_000_000
 
 
-class KeptBatches(list[Any]):
+class Preloaded(list[Any]):
     """Batches as the loader gave them; `in_place`: paths of the parts that the step changes."""
 
     def __init__(self, batches: Any = (), in_place: set[Path] | None = None) -> None:
         super().__init__(batches)
         self.in_place: set[Path] = set() if in_place is None else in_place
 
-    def moved(self, move: Callable[[Any], Any]) -> KeptBatches:
+    def moved(self, move: Callable[[Any], Any]) -> Preloaded:
         """The same batches with `move` of every tensor."""
         changed = [mapped(b, lambda _, part: move(part) if is_tensor(part) else part) for b in self]
-        return KeptBatches(changed, self.in_place)
+        return Preloaded(changed, self.in_place)
 
     def hand_out(self, index: int) -> Any:
         """The batch in new containers; parts that the step changes in place are copied."""
@@ -53,7 +53,7 @@ class KeptBatches(list[Any]):
 class Cycle:
     """The kept batches for ever: resident and host batches."""
 
-    def __init__(self, kept: KeptBatches, clock: Clock) -> None:
+    def __init__(self, kept: Preloaded, clock: Clock) -> None:
         self.kept, self.clock = kept, clock
         self.copying_ns = 0  # all that handing out takes, which no loader does
         self.looking_ns = deque([0], READINGS)  # what the last turns with a look took
@@ -80,7 +80,7 @@ class Cycle:
             self.copying_ns += self.clock() - begin
 
 
-def try_step(kept: KeptBatches, step: Callable[[Any], Any]) -> set[str]:
+def try_step(kept: Preloaded, step: Callable[[Any], Any]) -> set[str]:
     """Run the step on copies of two batches; return the fields it removes, note changed parts."""
     taken: set[str] = set()
     for batch in kept[:2]:

@@ -19,16 +19,16 @@ from typing import Any
 
 from pipeline_profiler.profiling.adapters import torch_loader
 from pipeline_profiler.profiling.adapters.device_gaps import DeviceGaps
-from pipeline_profiler.profiling.record.recorder import Source
-from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
-from pipeline_profiler.profiling.watching import process as state
-from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
-from pipeline_profiler.profiling.watching.process import (
+from pipeline_profiler.profiling.monitor import process as state
+from pipeline_profiler.profiling.monitor.prediction_grid import PredictionGrid
+from pipeline_profiler.profiling.monitor.process import (
     WatchedProcess,
     known_process,
     watched_process,
 )
-from pipeline_profiler.profiling.watching.queues import hook_queues
+from pipeline_profiler.profiling.monitor.queues import hook_queues
+from pipeline_profiler.profiling.record.recorder import Source
+from pipeline_profiler.profiling.record.recorder_live import WORKER_INTERVAL_S
 
 # steps: the first look, its length, and how far the later ones are apart
 FIRST_LOOK, LOOK, LOOK_EVERY = 10, 20, 1000

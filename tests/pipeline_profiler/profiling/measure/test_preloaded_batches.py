@@ -11,9 +11,9 @@ import torch
 
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure.arms import Bench, Options
-from pipeline_profiler.profiling.measure.kept_batches import (
+from pipeline_profiler.profiling.measure.preloaded_batches import (
     Cycle,
-    KeptBatches,
+    Preloaded,
     as_given,
     parts_of,
     try_step,
@@ -69,7 +69,7 @@ def test_a_step_in_place_sees_every_batch_as_it_was() -> None:
 
 
 def test_a_step_that_changes_nothing_is_given_the_kept_tensors_and_no_note() -> None:
-    kept, step = KeptBatches([{"x": torch.ones(3)}]), float
+    kept, step = Preloaded([{"x": torch.ones(3)}]), float
     assert try_step(kept, lambda batch: step(batch["x"].sum())) == set()
     assert kept.hand_out(0)["x"] is kept[0]["x"]
     assert kept.hand_out(0) is not kept[0]
@@ -77,7 +77,7 @@ def test_a_step_that_changes_nothing_is_given_the_kept_tensors_and_no_note() -> 
 
 
 def test_a_change_that_no_trial_saw_is_seen_by_the_version_counter() -> None:
-    kept = KeptBatches([{"x": torch.full((2,), float(i))} for i in range(3)])
+    kept = Preloaded([{"x": torch.full((2,), float(i))} for i in range(3)])
     seen = []
     for turn, batch in zip(range(8), Cycle(kept, FakeClock()), strict=False):
         seen.append(float(batch["x"][0]))
@@ -88,7 +88,10 @@ def test_a_change_that_no_trial_saw_is_seen_by_the_version_counter() -> None:
 
 
 def test_one_late_reading_of_the_clock_ends_no_look() -> None:
-    kept, late = KeptBatches([{"x": torch.ones(2)}]), 4 * 4 + 2  # the reading after the fifth look
+    kept, late = (
+        Preloaded([{"x": torch.ones(2)}]),
+        4 * 4 + 2,
+    )  # the reading after the fifth look
     for turn, batch in zip(range(7), Cycle(kept, LateReadings(late)), strict=False):
         if turn == 5:
             batch["x"].add_(1)
@@ -169,5 +172,5 @@ def test_a_copy_has_the_kind_of_the_batch_and_its_own_memory(make: Callable[[Any
     copy = as_given(batch)
     assert type(copy) is type(batch)
     x.zero_()
-    kept = KeptBatches([copy])
+    kept = Preloaded([copy])
     assert float(next(part for _, part in parts_of(kept[0])).sum()) == 2

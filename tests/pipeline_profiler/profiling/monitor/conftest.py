@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_profiler.profiling.watching.process import WatchedProcess, WatchOrder
-from pipeline_profiler.profiling.watching.queues import hook_queues
+from pipeline_profiler.profiling.monitor.process import WatchedProcess, WatchOrder
+from pipeline_profiler.profiling.monitor.queues import hook_queues
 
 
 @pytest.fixture

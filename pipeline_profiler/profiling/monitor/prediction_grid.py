@@ -13,7 +13,12 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from pipeline_profiler.profiling.measure.kept_batches import copied, is_tensor, mapped, parts_of
+from pipeline_profiler.profiling.measure.preloaded_batches import (
+    copied,
+    is_tensor,
+    mapped,
+    parts_of,
+)
 from pipeline_profiler.profiling.record.stage_hooks import Undo
 
 MOST = 64  # steps

@@ -23,6 +23,8 @@ from pipeline_profiler.profiling.measure.environment import (
     growth_notes,
     shares_of_cores,
 )
+from pipeline_profiler.profiling.monitor.loop import Loop, TrainingCount
+from pipeline_profiler.profiling.monitor.prediction_grid import PredictionGrid
 from pipeline_profiler.profiling.record.recorder import Source
 from pipeline_profiler.profiling.record.recorder_live import (
     MAIN_INTERVAL_S,
@@ -33,8 +35,6 @@ from pipeline_profiler.profiling.record.recorder_live import (
 from pipeline_profiler.profiling.record.session import Run, Session, utc_now
 from pipeline_profiler.profiling.record.stack_sampler import StackSampler
 from pipeline_profiler.profiling.record.stages import activate
-from pipeline_profiler.profiling.watching.loop import Loop, TrainingCount
-from pipeline_profiler.profiling.watching.prediction_grid import PredictionGrid
 
 EVERY_S = 2.0
 LEAST_STEPS = 20  # of a loop that is judged beside the main one

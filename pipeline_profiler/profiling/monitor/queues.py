@@ -13,9 +13,9 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
+from pipeline_profiler.profiling.monitor.loop import Loop
+from pipeline_profiler.profiling.monitor.process import WatchedProcess
 from pipeline_profiler.profiling.record.recorder import Source
-from pipeline_profiler.profiling.watching.loop import Loop
-from pipeline_profiler.profiling.watching.process import WatchedProcess
 
 AT_GET = (
     "A thread of the script's own draws the batches: the reported wait is that at get() of the "

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pipeline_profiler.profiling.diagnose.verdict import Verdict
+from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.session import Session
-from pipeline_profiler.profiling.watching.conclusion import judge_session
 from tests.pipeline_profiler.fakes import MS, made_run
 
 
