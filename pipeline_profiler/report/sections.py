@@ -6,7 +6,6 @@ The loop shown is the first run of the warm loader, in a partial session its fir
 from __future__ import annotations
 
 import json
-import math
 import re
 import subprocess
 import sys
@@ -613,9 +612,9 @@ def sweep_points(session: Session) -> Section | None:
     points = session.results.get("sweep") or []
     if not points:
         return None
-    unknown = {"wait_ms": math.nan, "wait_share": math.nan}
     forms = ("{setting}", "{measured_ms:.2f} ms", "{wait_ms:.2f} ms", "{wait_share:.1%}")
-    rows = _rows((unknown | point for point in points), *forms)
+    unknown = (*forms[:2], "not measured", "not measured")  # in sessions without this figure
+    rows = tuple(_rows([p], *(forms if "wait_ms" in p else unknown))[0] for p in points)
     if lowest := session.results.get("lowest_ms"):
         rows = (("preloaded batches", f"{lowest:.2f} ms", "", ""), *rows)
     head = ("setting", "step", "wait", "of the step")

@@ -249,7 +249,7 @@ def test_the_page_shows_title_step_loading_and_conditions_of_the_report(
 ) -> None:
     made = session(True)
     made.environment["command"] = {"loader": "train.py:make_loader"}
-    made.results = {"loading": LOADING, "conditions": [{"name": "a stream", "text": "x " * 40}]}
+    made.environment["packages"] = {"long": "x " * 40}
     at = opened(monkeypatch, made.save(tmp_path / "slow.json"))
     assert text(at).split("\n")[0].strip().startswith("Pipeline profile of train.py:make_loader")
     assert "One step of 19.56 ms" in _drawn(at)

@@ -133,9 +133,9 @@ def test_the_loader_alone_is_timed_before_a_quick_run_may_stop(
 def test_a_disturbed_block_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(measured(monkeypatch, CLEAR, disturbed=[1]).arm(Arm.WARM)) == 4
     busy = measured(monkeypatch, CLEAR, disturbed=range(5))
-    assert len(busy.arm(Arm.WARM)) == 5
+    assert len(busy.arm(Arm.WARM)) == 3  # the interval decides as on a quiet machine
     schedule_module.repeat_disturbed(Bench(list, print), busy, Preloaded(), 10**15)
-    assert len(busy.arm(Arm.WARM)) == 5  # no wait for a machine that is always busy
+    assert len(busy.arm(Arm.WARM)) == 3  # no wait for a machine that is always busy
 
 
 def test_a_saved_session_of_three_blocks_keeps_its_interval_and_says_why(

