@@ -1,6 +1,6 @@
 """What stopped a measurement: the sentence, and only the user's frames."""
 
-import multiprocessing
+import os
 import threading
 import time
 from pathlib import Path
@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from pipeline_profiler import Recorder
-from pipeline_profiler.profiling.measure import watchdog
 from pipeline_profiler.profiling.measure.arms import Bench, drive
-from pipeline_profiler.profiling.measure.watchdog import Pulse, Watchdog
+from pipeline_profiler.profiling.measure.watchdog import (
+    Pulse,
+    Watchdog,
+    describe_failure,
+    user_traceback,
+)
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.profiling.record.stages import Counters
 
@@ -69,35 +73,21 @@ def test_what_raised_is_a_sentence_and_only_frames_of_the_user(
     bench = Bench(loader, step)
     with pytest.raises(Exception, match=r".") as caught:
         drive(bench, bench.loader(), Recorder(), 10)
-    assert watchdog.describe_failure(caught.value, 7) == said
-    text = watchdog.user_traceback(caught.value)
+    assert describe_failure(caught.value, 7) == said
+    text = user_traceback(caught.value)
     assert "raise " in text
     assert "pipeline_profiler/profiling/measure/arms.py" not in text
 
 
 def test_a_workers_traceback_is_the_one_shown() -> None:
     error = ValueError(WORKER_TEXT)
-    assert watchdog.describe_failure(error, 5) == (
+    assert describe_failure(error, 5) == (
         "The loader's worker 3 raised ValueError after 5 batches: bad label"
     )
-    text = watchdog.user_traceback(error)
+    text = user_traceback(error)
     assert "train.py" in text
     assert "site-packages" not in text
     assert text.endswith("ValueError: bad label")
-
-
-def test_a_worker_that_lives_on_does_not_keep_the_second_process() -> None:
-    watchdog = Watchdog(Pulse(), 60.0, Session(), rescue=lambda session: None)
-    with watchdog:
-        # like a DataLoader's with persistent_workers: forked, so it holds the same pipe
-        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-        worker.start()
-    try:
-        assert watchdog._last is not None
-        assert watchdog._last.returncode == 0
-    finally:
-        worker.kill()
-        worker.join()
 
 
 def test_a_process_that_waits_for_a_core_is_not_ended() -> None:
@@ -129,6 +119,6 @@ def test_the_stack_of_a_worker_that_writes_it_late_is_read_whole(
         late.start()
 
     with watchdog:
-        monkeypatch.setattr(watchdog.os, "kill", write)
+        monkeypatch.setattr(os, "kill", write)
         (frame,) = watchdog._dumped(4711, time.monotonic() + 300)
     assert frame.startswith("test_failure.py:1 load_slowly")
