@@ -2,7 +2,7 @@
 
 A thread watches the counter of steps; at the limit it stores the stacks and raises OverdueError in
 the main thread by a signal. If the main thread does not react, it saves the session and ends the
-process.
+process. If C code holds the interpreter lock, faulthandler writes the stacks and ends the process.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ MOST_WORKERS, MOST_FRAMES = 8, 12
 DUMP_S = 0.2  # between two looks at the stack that a worker writes
 LAST_DUMP_S = 15.0  # all workers write their stacks within that, if they can
 NAME = "watchdog"
+LOCK_S = 15.0  # beyond the limit, after which a process ends whose interpreter lock is never free
 _STUCK_IN = {
     "_close": "the loader was closed",
     "_iterate": "the loader was started",
@@ -168,6 +169,7 @@ class Watchdog:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
+        faulthandler.cancel_dump_traceback_later()
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -188,6 +190,11 @@ class Watchdog:
     def _loop(self) -> None:
         key, since = self.pulse.key(), self._usable_s()
         while not self._stop.wait(min(1.0, self.limit_s / 4)):
+            # set anew as long as this thread runs; its own thread needs no interpreter lock
+            faulthandler.dump_traceback_later(self.limit_s + LOCK_S, exit=True)
+            if self._stop.is_set():  # the measurement ended meanwhile
+                faulthandler.cancel_dump_traceback_later()
+                return
             now = self._usable_s()
             if self.pulse.key() != key:
                 key, since = self.pulse.key(), now

@@ -87,12 +87,12 @@ def test_a_loader_that_hangs_is_ended_with_where_it_hangs(
     assert f"{line}: time.sleep(1000)" in report
 
 
-def test_c_code_that_keeps_the_interpreter_is_ended_from_outside(ended: Ended) -> None:
+def test_c_code_that_keeps_the_interpreter_is_ended_with_its_stack(ended: Ended) -> None:
     done, folder = ended("hang_in_c")
-    assert done.returncode == -9, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert "Timeout" in done.stderr
     assert "hold_the_interpreter" in done.stderr
-    assert cut_off(folder)["where"] == "uninterruptible"
-    assert "hold_the_interpreter" in to_text(Session.load(folder / "s.json"))
+    assert Session.load(folder / "s.json").partial  # as it was saved meanwhile
 
 
 def test_ctrl_c_in_a_hanging_loader_keeps_what_there_is(tmp_path: Path) -> None:
