@@ -41,7 +41,7 @@ WORDS = {
     "serialise": "to turn a batch into bytes, so that a worker process can hand it over",
     "collate": "to make one batch of single samples",
 }
-COMPUTE_BOUND = "PIPE000"
+COMPUTE_BOUND, OTHER_PROGRAMS = "PIPE000", "PIPE033"
 LEAST_REST = 0.02  # share of the step, from which what no cause explains is told
 REFERENCE_AU = (0.9, 0.7)  # MLPerf Storage: image workloads, CosmoFlow
 NO_VERDICT = "no verdict: the session ended before the real loader was timed"
@@ -184,7 +184,9 @@ def step_parts(session: Session) -> dict[str, float]:
     claims |= {
         f"wait: {cause['name']}": cause["share"] * period
         for cause in split_causes(results.get("causes") or [])[0]
-        if cause.get("about", "input") == "input" and cause["share"] is not None
+        if cause.get("about", "input") == "input"
+        and cause["share"] is not None
+        and cause["code"] != OTHER_PROGRAMS
     }
     for name, claim in claims.items():
         # causes overlap: each gets what the parts before it leave

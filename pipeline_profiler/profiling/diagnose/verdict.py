@@ -208,7 +208,7 @@ def diagnose_session(session: Session) -> Conclusion:
             "The session holds fewer than 5 timed steps: record more, such as "
             "--set measure.steps=100."
         )
-    verdict, more = _judged(evidence)
+    verdict, more = _decide(evidence)
     # a stall that is large by its value is explained too, even where its interval is wide
     stalled = verdict.bound or evidence.stall.value >= MODERATE or evidence.dear_start
     failed: list[FailedRule] = []
@@ -220,7 +220,7 @@ def diagnose_session(session: Session) -> Conclusion:
     beside = run_rules(COMPUTE_RULES, evidence, failed)
     if verdict.bound:
         inside = [(index, _within_stall(cause, evidence.stall)) for index, cause in inside]
-    rows = [(index, said_of_trial(cause, evidence)) for index, cause in inside]
+    rows = [(index, describe_trial(cause, evidence)) for index, cause in inside]
     causes = [*ranked(rows, evidence.stall), *(cause for _, cause in beside)]
     ordered = tuple(_first_of_each(order(causes, verdict, evidence.stall)))
     return Conclusion(
@@ -247,7 +247,7 @@ def _within_stall(cause: Diagnosis, stall: Interval) -> Diagnosis:
 def deciding_side(session: Session) -> str:
     """Where the interval of three undisturbed blocks or more lies if it decides; else ''."""
     evidence = gather(session)
-    (verdict, _), stall = _judged(evidence), evidence.stall
+    (verdict, _), stall = _decide(evidence), evidence.stall
     if stall.n < FIRST_LOOK or verdict == Verdict.INCONCLUSIVE:
         return ""
     if verdict == Verdict.NOT_BOUND:
@@ -258,8 +258,8 @@ def deciding_side(session: Session) -> str:
     return f"above {HIGH:.0%}"
 
 
-def _judged(evidence: Evidence) -> tuple[Verdict, int]:
-    """(verdict, more repeats needed) by the stall and the cost of an empty loader."""
+def _decide(evidence: Evidence) -> tuple[Verdict, int]:
+    """Return (verdict, more repeats needed) by the stall and the cost of an empty loader."""
     verdict, more = verdict_of(evidence.stall)
     beyond = evidence.above_null
     # around 5 % the hand-over of an empty loader decides: what every loader costs is nothing that
@@ -272,8 +272,8 @@ def _judged(evidence: Evidence) -> tuple[Verdict, int]:
     return verdict, more
 
 
-def said_of_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
-    """The cause with what was tried of its advice, or what trying it would take."""
+def describe_trial(cause: Diagnosis, e: Evidence) -> Diagnosis:
+    """Return the cause with the result of its trial, or with the seconds that a trial takes."""
     if not cause.change:
         # a line of code, or what was changed and timed, needs no such word
         known = cause.evidence.get("at") or "baseline_ms" in cause.evidence
@@ -413,8 +413,10 @@ def _conditions(e: Evidence, verdict: Verdict, more: int) -> list[dict[str, str]
 
 def _to_decide(e: Evidence, more: int) -> str:
     """Return the command that would make the interval decide."""
-    if e.observed or not more:
-        return "" if not e.observed else "more steps: let the script run longer"
+    if e.observed:
+        return "more steps: let the script run longer"
+    if not more:
+        return ""
     seconds = e.session.plan.seconds + more * 2 * seconds_of_trial(e)
     if seconds > MAX_SECONDS:
         busy = e.machine.others >= DISTURBED
