@@ -92,7 +92,7 @@ ENOUGH = 0.60  # share of the stall whose removal makes a cause sufficient by it
 WORTH_NAMING = 0.03
 MIN_START = 0.005  # of the step, from which epoch starts are reported
 TO_DECIDE = "to decide"  # name of the condition that an inconclusive verdict has
-MAX_SECONDS = 600.0  # of a measurement that is advised
+QUICK_SECONDS, MAX_SECONDS = 30.0, 300.0  # of a quick measurement, and of one that is advised
 
 
 class Verdict(StrEnum):
@@ -417,7 +417,7 @@ def _to_decide(e: Evidence, more: int) -> str:
         return "more steps: let the script run longer"
     if not more:
         return ""
-    seconds = e.session.plan.seconds + more * 2 * seconds_of_trial(e)
+    seconds = max(e.session.plan.seconds, QUICK_SECONDS) + more * 2 * seconds_of_trial(e)
     if seconds > MAX_SECONDS:
         busy = e.machine.others >= DISTURBED
         return "measure on a quieter machine" if busy else "the data stall is too close to 5%"

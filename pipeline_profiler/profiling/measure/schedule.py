@@ -51,6 +51,7 @@ BUFFERS_IN_WINDOW = 10
 QUICK_LOOK_S = 7.0  # of the blocks before the first look of --quick, where the least steps fit
 OVERRUN = 1.05  # of the budget: beyond it no further block begins; --quick alone has none
 THIRD_OVERRUN = 1.12  # of the budget, by a plan of three repeats: two rarely decide
+THIRD_LATE_S = 3.0  # by which a third repeat may end late
 OTHER_PACE = 1.5  # times as slow or fast as in the first pass, from which a note says so
 QUIET_BLOCKS = 3  # wanted, of those that no other program disturbed
 MOST_BLOCKS = 10  # beyond it an interval hardly shrinks
@@ -446,7 +447,9 @@ class Pacing:
             order[:] = [arm for arm in order if arm != Arm.SHADOW]
             pace = _pace(speed, self.first, order)
         least = pace.of(LEAST_STEPS + _warmups(self.first)[-1])
-        if block >= 2 and least > left:
+        # of two repeats hardly any interval decides: the third may end later
+        late_s = THIRD_LATE_S if block < FIRST_LOOK else 0.0
+        if block >= 2 and least > left + late_s:
             return False
         # what the loader alone and a trial take, unless the first blocks need it
         pieces = max(0, (FIRST_LOOK if plan.early_stop else plan.repeats) - block)
@@ -464,6 +467,13 @@ class Pacing:
                 session.notes += [text] if steps != self.plan.steps else []
         session.plan = replace(plan, steps=steps, warmup=warmup)
         return True
+
+    def spares_alone(self, session: Session, block: int, now: int) -> bool:
+        """Return whether the loader alone leaves time for the blocks of the first look."""
+        pace = _pace(Speed.of(self.first).newest(session), self.first, self.plan.arms)
+        least = pace.of(LEAST_STEPS + _warmups(self.first)[-1])
+        left = (self.end_ns - now) / 1e9 - (self.plan.alone_s or 0.0)
+        return left >= least * max(0, FIRST_LOOK - 1 - block)
 
     def run_end_ns(self, session: Session, order: Sequence[Arm], block: int, now: int) -> int:
         """Return when the first run of `order` is cut: at its share of the remaining time."""
@@ -489,7 +499,8 @@ def _run_blocks(bench: Bench, session: Session, preloaded: Preloaded, pacing: Pa
             break
         rng.shuffle(order)
         _run_block(bench, session, preloaded, pacing, block, order)
-        if session.plan.alone_s and (block < FIRST_LOOK or not session.plan.early_stop):
+        wanted = block < FIRST_LOOK or not session.plan.early_stop
+        if session.plan.alone_s and wanted and pacing.spares_alone(session, block, bench.clock()):
             bench.tell(f"block {block + 1} of {repeats}: {Arm.ALONE.label}")
             session.runs.append(run_arm(bench, Arm.ALONE, block, session, preloaded))
         bench.save_meanwhile(session)

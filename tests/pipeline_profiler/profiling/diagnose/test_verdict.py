@@ -98,7 +98,7 @@ def test_noise_is_inconclusive_with_the_command_that_would_decide() -> None:
     assert found.verdict == "inconclusive"
     assert found.more_repeats >= 1
     assert conditions_of(found)["to decide"].startswith("the same command with `--seconds ")
-    session.plan = replace(session.plan, seconds=590.0)  # nobody would wait so long
+    session.plan = replace(session.plan, seconds=299.0)  # nobody would wait so long
     assert conditions_of(diagnose_session(session))["to decide"].endswith("too close to 5%")
 
 
