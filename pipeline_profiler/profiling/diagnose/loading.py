@@ -18,7 +18,7 @@ from pipeline_profiler.profiling.diagnose.rules.stages import describe_stage
 from pipeline_profiler.profiling.diagnose.stalls import head_of_line_share
 
 MIN_SHARE = 0.02  # of the loading time, for a row
-MIN_ON_CPU = 0.5  # of a stage's time, from which the CPU limits it
+MOSTLY = 0.5  # of a stage's time
 MIN_REPEATED = 0.3  # of the loading time
 MIN_BLOCKED = 0.25  # of the stalled time with another batch ready
 SHOWN_CODE = 60  # characters of a source line
@@ -74,11 +74,13 @@ def _stage_row(e: Evidence, name: str) -> LoadingRow:
 
 
 def _how(e: Evidence, name: str) -> str:
-    """Where the time of a stage goes: by its own CPU time, else by that of all loading."""
-    cpu = sum(float(c.batches.stage_cpu[name].sum()) for c in e.cases if _has_cpu(c.batches, name))
-    wall = sum(float(c.batches.stages[name].sum()) for c in e.cases if _has_cpu(c.batches, name))
-    if wall > 0:
-        return "CPU" if cpu >= MIN_ON_CPU * wall else _waiting(e)
+    """Where the time of a stage goes: by its own CPU time if hooks timed most of it."""
+    timed = [case.batches for case in e.cases if _has_cpu(case.batches, name)]
+    cpu = sum(float(batches.stage_cpu[name].sum()) for batches in timed)
+    wall = sum(float(batches.stages[name].sum()) for batches in timed)
+    whole = sum(float(case.stages[name].sum()) for case in e.cases if name in case.stages)
+    if wall > 0 and wall >= MOSTLY * whole:
+        return "CPU" if cpu >= MOSTLY * wall else _waiting(e)
     shares = e.loading_shares()
     if not shares.known:
         return ""
