@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipeline_profiler.profiling.diagnose import loading as loading_table
 from pipeline_profiler.profiling.diagnose import verdict as verdicts
 from pipeline_profiler.profiling.diagnose.evidence import Labels, gather
 from pipeline_profiler.profiling.diagnose.finding import NAMES, Diagnosis
 from pipeline_profiler.profiling.diagnose.intervals import Interval
 from pipeline_profiler.profiling.diagnose.verdict import Conclusion, diagnose_session, verdict_of
+from pipeline_profiler.profiling.diagnose.window import LoadingShares
 from pipeline_profiler.profiling.record.arm import Arm
 from pipeline_profiler.profiling.record.session import MAIN, ProfileError, Session
 from tests.pipeline_profiler.fakes import MS, broken_rule, made_run, made_session, schedule
@@ -709,6 +712,16 @@ def test_batches_that_wait_for_an_earlier_one_are_a_row_of_the_loading() -> None
     for run in session.arm(Arm.WARM):
         run.config["in_order"] = False
     assert "in-order delivery" not in [row.stage for row in diagnose_session(session).loading.rows]
+
+
+def test_a_hook_that_timed_little_of_a_stage_does_not_tell_where_it_goes() -> None:
+    batches = SimpleNamespace(stage_cpu={"read": np.ones(1)}, stages={"read": np.ones(1)})
+    case = SimpleNamespace(batches=batches, stages={"read": np.full(1, 50.0)})
+    shares = LoadingShares(0.1, 0.0, 0.9, 1.0, known=True)
+    evidence: Any = SimpleNamespace(cases=[case], loading_shares=lambda: shares)
+    assert loading_table._how(evidence, "read") == "blocked"
+    case.stages["read"] = np.full(1, 1.5)
+    assert loading_table._how(evidence, "read") == "CPU"
 
 
 def test_all_changes_together_are_one_replay() -> None:
