@@ -109,6 +109,7 @@ MOST_WORKERS, MOST_FRAMES = 8, 12
 DUMP_S = 0.2  # between two looks at the stack that a worker writes
 LAST_DUMP_S = 15.0  # all workers write their stacks within that, if they can
 NAME = "watchdog"
+STDERR_FD = 2  # sys.stderr may be no file
 LOCK_S = 15.0  # beyond the limit, after which a process ends whose interpreter lock is never free
 _STUCK_IN = {
     "_close": "the loader was closed",
@@ -191,7 +192,7 @@ class Watchdog:
         key, since = self.pulse.key(), self._usable_s()
         while not self._stop.wait(min(1.0, self.limit_s / 4)):
             # set anew as long as this thread runs; its own thread needs no interpreter lock
-            faulthandler.dump_traceback_later(self.limit_s + LOCK_S, exit=True)
+            faulthandler.dump_traceback_later(self.limit_s + LOCK_S, file=STDERR_FD, exit=True)
             if self._stop.is_set():  # the measurement ended meanwhile
                 faulthandler.cancel_dump_traceback_later()
                 return

@@ -274,10 +274,15 @@ def saved() -> dict[str, Any]:
     return document
 
 
+def rounded(value: Any) -> Any:
+    """Numbers to ten digits: the last ones differ between processors."""
+    return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.10g}"))
+
+
 def test_a_saved_measurement_gives_its_table_again(saved: Any) -> None:
     again = plain(table_as_dict(summarise(measurement_from_dict(saved))))
     for key in ("rows", "loaders", "crossings", "sentences"):
-        assert json.loads(json.dumps(again[key])) == saved[key], key
+        assert rounded(again[key]) == rounded(saved[key]), key
     assert plain(measurement_as_dict(measurement_from_dict(saved)))["windows"] == saved["windows"]
 
 
