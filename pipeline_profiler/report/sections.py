@@ -375,7 +375,6 @@ def arm_periods(session: Session, windows: Windows) -> Section | None:
     if parts:
         lines.append("Parts of the data stall, as shares of the step of the last configuration:")
     lines += [f"  {name}: {share_text(share)}" for name, share in parts.items()]
-    lines += _device_bytes(windows)
     cost = float(session.results.get("recording_share") or 0.0)
     if cost >= 0.0005:
         lines.append(f"recording costs {cost:.1%} of the step and is subtracted from the stall")
@@ -385,15 +384,6 @@ def arm_periods(session: Session, windows: Windows) -> Section | None:
     chart = partial(charts.bars, "Step period by configuration", drawn, "ms")
     head = ("configuration", "period", "repeats")
     return Section("Configurations", tuple(lines), head, rows, chart)
-
-
-def _device_bytes(windows: Windows) -> list[str]:
-    """Return what came from the block device although the loader was warm."""
-    batches = [window.batches for window in windows.arm(Arm.WARM)]
-    known = [m.read_bytes for m in batches if len(m.batch) and m.read_bytes.min() >= 0]
-    megabytes = sum(int(column.sum()) for column in known) / 1e6
-    text = f"{megabytes:.1f} MB came from the block device in the configuration 'warm loader'"
-    return [text] if known else []
 
 
 def shown(windows: Windows) -> Window | None:

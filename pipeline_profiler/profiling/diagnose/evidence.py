@@ -188,22 +188,6 @@ class Labels:
                 lines[line] = lines.get(line, 0.0) + share
         return stages
 
-    @property
-    def beside_step(self) -> str:
-        """'; 83 % of what they compute beside the step is at data.py:9 ...'; '' where unknown."""
-        places: Shares = {}
-        for key, share in self.places.get("beside", {}).items():
-            function = _in_function(key.partition("|")[2])
-            places[function] = places.get(function, 0.0) + share
-        function = max(places, key=lambda name: places[name], default="")
-        lines = {
-            key.partition("|")[2]: share
-            for key, share in self.places.get("beside", {}).items()
-            if function and _in_function(key.partition("|")[2]) == function
-        }
-        line = max(lines, key=lambda name: lines[name], default="").partition(" < ")[0]
-        return f"; {places[function]:.0%} of what it computes is in {line}" if line else ""
-
     def step_places(self) -> Shares:
         """Lines of the step with their share of it, whatever stage the words around them told."""
         places: Shares = {}
@@ -216,12 +200,6 @@ class Labels:
         """Half width of a share of the step: binomial, 95 %."""
         variance = max(0.0, share * (1 - share))
         return 1.96 * math.sqrt(variance / self.step_samples) if self.step_samples else 0.0
-
-
-def _in_function(place: str) -> str:
-    """'data.py read' of 'data.py:9 read: line < caller'; '' of no place."""
-    file, _, rest = place.partition(":")
-    return f"{file} {rest.partition(': ')[0].partition(' ')[2]}" if rest else ""
 
 
 def read_labels(session: Session, warm: Sequence[Window]) -> Labels:
@@ -313,6 +291,7 @@ class RecorderCost:
     """What the recorder costs a step, ns; taken out of the stall, as nobody trains with it."""
 
     step_ns: float = 0.0  # as measured over preloaded batches
+    loading_ns: float = 0.0  # as measured with the loader
     share: float = 0.0  # of the step with the loader
 
     @property
@@ -673,7 +652,7 @@ class _Stall:
                 block,
                 in_hand=block.in_hand + more,
                 loop=block.loop + more,
-                period=block.period - self.recording.step_ns,
+                period=block.period - self.recording.loading_ns,
             )
             for block in paired_blocks(arms[0], arms[1], self.session.probes.batch_bytes or 0)
         ]
@@ -711,4 +690,6 @@ def _parts(windows: Windows, stall: DataStall | None) -> dict[str, Interval]:
 def _recording(session: Session, periods: Sequence[float]) -> RecorderCost:
     """Return what the probe measured, as time and as a share of the step with the loader."""
     step_ns = float(session.probes.recording_ns or 0.0)
-    return RecorderCost(step_ns, step_ns / mean_or_nan(periods) if periods else 0.0)
+    loading_ns = step_ns + float(session.probes.loading_ns or 0.0)
+    share = loading_ns / mean_or_nan(periods) if periods else 0.0
+    return RecorderCost(step_ns, loading_ns, share)

@@ -8,8 +8,8 @@ import statistics
 import sys
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -184,6 +184,9 @@ def probe_step(bench: Bench, preloaded: Preloaded, options: Options, session: Se
     outcome.batch_bytes = sum(sizes.values())
 
 
+FAST_NS = 5e6  # of next(), up to which the cost of the recorder in it matters
+
+
 def recording_ns(bench: Bench, count: int = 60) -> float:
     """What the recorder adds to a step over batches in hand, in nanoseconds."""
 
@@ -194,6 +197,22 @@ def recording_ns(bench: Bench, count: int = 60) -> float:
                 pass
 
     return median_ns(watched, bench.clock) / count
+
+
+def loading_ns(bench: Bench, wait_ns: float, count: int = 30) -> float:
+    """Return what the recorder adds to next() of a fast DataLoader without workers (ns)."""
+    settings = bench.settings()
+    if settings.get("kind") != "torch" or settings.get("workers") or wait_ns > FAST_NS:
+        return 0.0
+
+    def pace(batches: Iterable[Any]) -> float:
+        start = bench.clock()
+        deque(itertools.islice(batches, count), maxlen=0)
+        return (bench.clock() - start) / count
+
+    ways = (lambda: Recorder(bench.clock).watch(bench.loader()), bench.loader)
+    watched, plain = (min(pace(way()) for _ in range(2)) for way in ways)
+    return max(0.0, watched - plain)
 
 
 def hand_over(bench: Bench, preloaded: list[Any], step_ns: float) -> dict[str, int]:

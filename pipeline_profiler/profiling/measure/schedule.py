@@ -405,10 +405,12 @@ def _probe_before(
     bench: Bench, options: Options, session: Session, preloaded: Preloaded, alone_ns: float
 ) -> None:
     bench.guard.pulse.doing = "the first probes"
-    if not _starts_slowly(Window.of(session.runs[0]), options):
+    first = Window.of(session.runs[0])
+    if not _starts_slowly(first, options):
         session.runs.append(probes.sample_stacks(bench, options, session))
     probes.probe_step(bench, preloaded, options, session)
     session.probes.recording_ns = probes.recording_ns(bench)
+    session.probes.loading_ns = probes.loading_ns(bench, first.input_wait_ns)
     session.probes.piped_bytes = probes.piped_bytes(bench, preloaded)
     bench.handed_over = probes.hand_over(bench, preloaded, alone_ns)
     if bench.settings().get("kind") == "tf":

@@ -117,6 +117,7 @@ class Probes:
     piped_bytes: float | None = None  # of a batch, through a worker's pipe
     delivered: dict[str, int] | None = None  # a stream's worker -> its last step, as drawn once
     recording_ns: float | None = None  # a step, of the recorder around batches in hand
+    loading_ns: float | None = None  # the same in next() of a DataLoader without workers
     prefixes: list[Operation] | None = None
     interventions: list[TriedIntervention] | None = None
     change: Setting | None = None  # what the trial setting changes; `try` in the file

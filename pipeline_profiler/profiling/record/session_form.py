@@ -328,7 +328,7 @@ PLAN = fields_of(
         "batch_bytes": maybe(number),
         "piped_bytes": maybe(number),
         "delivered": maybe(by_name(number)),
-        "recording_ns": maybe(number),
+        **dict.fromkeys(("recording_ns", "loading_ns"), maybe(number)),
         "prefixes": maybe(several(OPERATION)),
         "interventions": maybe(several(INTERVENTION)),
         "try": maybe(by_name(anything)),

@@ -188,7 +188,6 @@ def oversubscribed(e: Evidence) -> Diagnosis | None:
             "a thread of the loader holds the interpreter lock, with a core to spare",
             NO_LOCK,
         )
-        where = e.labels.beside_step or where
     slows = f", and slows the step by {contention.value:.1%}" if contention else ""
     return Diagnosis(
         "PIPE012",
