@@ -104,9 +104,8 @@ def _defended(stall: Interval) -> Interval | None:
     return replace(wide, low=max(0.0, wide.low), high=min(1.0, wide.high)) if agree else None
 
 
-def other_programs(e: Evidence) -> Diagnosis | None:
-    """Name other programs as a cause where they add to the stall."""
-    share = measure_contention(e).share
+def other_programs(e: Evidence, share: Interval | None) -> Diagnosis | None:
+    """Name other programs as a cause where they surely add `share` of the step to the stall."""
     if share is None or share.value < NOT_BOUND or share.low <= 0:
         return None
     taken = f"other programs take {e.machine.others:.0%} of the cores"

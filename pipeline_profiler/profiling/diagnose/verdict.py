@@ -112,7 +112,6 @@ class Verdict(StrEnum):
 # from the most to the least specific; order decides between sufficient causes only
 INPUT_RULES: tuple[Rule, ...] = (
     loader.intervention,
-    other_programs,
     rare.worker_startup,
     rare.collector_pauses,
     rare.slow_sampler,
@@ -218,6 +217,9 @@ def diagnose_session(session: Session) -> Conclusion:
     if later and not verdict.bound:
         verdict, more = Verdict.INCONCLUSIVE, 0
     beside = run_rules(COMPUTE_RULES, evidence, failed)
+    contention = measure_contention(evidence)
+    if stalled and (cause := other_programs(evidence, contention.share)) is not None:
+        inside.insert(0, (-1, cause))  # more specific than every rule
     if verdict.bound:
         inside = [(index, _within_stall(cause, evidence.stall)) for index, cause in inside]
     rows = [(index, describe_trial(cause, evidence)) for index, cause in inside]
@@ -230,7 +232,7 @@ def diagnose_session(session: Session) -> Conclusion:
         causes=ordered,
         more_repeats=more,
         evidence=evidence,
-        contention=measure_contention(evidence),
+        contention=contention,
         loading=describe_loading(evidence),
         together=replay_together(evidence, ordered),
         failed_rules=tuple(failed),

@@ -1,9 +1,9 @@
 """The measured configurations and their interleaved schedule.
 
 Preloaded batches on the device, the same from host memory (CUDA), the same while the real loader
-runs beside them (shadow), the warm loader. Configurations of a block run in random
-order, and ratios are taken inside it. The stall (warm - resident) splits into copy (host -
-resident), contention (shadow - host) and preparation (warm - shadow).
+runs beside them (shadow), and the warm loader. Configurations of a block run in random order, and
+ratios are taken inside it. The stall (warm - resident) splits into copy (host - resident),
+contention (shadow - host) and preparation (warm - shadow).
 """
 
 from __future__ import annotations
