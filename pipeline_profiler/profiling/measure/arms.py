@@ -48,7 +48,7 @@ MOST_NS = 1 << 62
 QUICK_END_S = 30.0  # from the start of the process to its end, with --quick
 ENDING_S, REPORT_S = 4.5, 2.2  # for the last probes and the report; for the report alone
 LEAST_QUICK_SECONDS = 15.0  # budget of --quick after a slow import
-LEAST_STEPS = 10  # timed steps of a configuration in a block
+LEAST_STEPS = 6  # timed steps of a configuration in a block
 SAVED_EVERY_S = 10.0
 NAN_NOTE = (
     "The step returned NaN: timings are kept, but check the training first "

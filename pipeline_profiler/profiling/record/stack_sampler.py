@@ -131,28 +131,18 @@ def _busy_threads(but: int) -> list[tuple[int, FrameType]]:
     ]
 
 
-def _cpu_ns(native_id: int) -> int:
-    """CPU time of a thread of this process; 0 where the system does not tell (Linux does)."""
-    try:
-        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:
-            return int(file.read().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 class StackSampler:
     """Samples one thread; `drain()` returns microseconds by place since the last call.
 
     A timer (SIGALRM) samples a main thread, because a second thread runs mostly when the first one
     blocks; while it waits for other threads, those are sampled. A sample weighs the time since the
-    sample before. CPU time of other threads during a step is phase `beside`.
+    sample before.
     """
 
     def __init__(self, thread_id: int, phase: Callable[[], str] | None = None) -> None:
         self.thread_id, self.phase = thread_id, phase
         self.calls_back = False  # native threads call Python functions
         self.weights: Counter[str] = Counter()
-        self._used: dict[int, int] = {}  # CPU ns of other threads, by native id
         self._last = time.perf_counter_ns()
         self._interval_s = INTERVAL_S
         self._draw = random.Random()  # of its own: the script's numbers stay what they are
@@ -229,7 +219,7 @@ class StackSampler:
         phase = self.phase() if self.phase else "worker"
         if phase == "outside":
             return
-        others = _busy_threads(self.thread_id) if phase in ("wait", "step") else []
+        others = _busy_threads(self.thread_id) if phase == "wait" else []
         helpers = []
         if phase == "wait":  # a thread without an id that only waits may be anybody's
             called = self.calls_back
@@ -237,13 +227,6 @@ class StackSampler:
         frames: list[FrameType | None] = [*helpers] or [frame]
         for f in frames:
             self._book(phase, f, weight // len(frames))
-        for thread, f in others:
-            if not thread:
-                continue
-            before, used = self._used.get(thread), _cpu_ns(thread)
-            self._used[thread] = used
-            if phase == "step" and before is not None and used > before:
-                self._book("beside", f, (used - before) // 1000)
 
     def _book(self, phase: str, frame: FrameType | None, weight: int) -> None:
         # the thread may go on and leave this frame while it is read: one sample less

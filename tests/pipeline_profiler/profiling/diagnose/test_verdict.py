@@ -508,9 +508,6 @@ def test_a_thread_that_holds_the_lock_is_told_from_threads_that_lack_cores(
         shadow = made_run(rows, Arm.SHADOW)
         shadow.block, shadow.warmup = run.block, run.warmup
         session.runs.append(shadow)
-    beside = "beside|transform|words.py:{} tokenise: {} < work".format
-    session.runs[0].stacks |= {beside(15, "while end > start:"): 60, beside(20, "pieces = []"): 30}
-    session.runs[0].stacks["beside||words.py:41 work: out.put(batch)"] = 10
     cause = diagnose_session(session).causes[0]
     assert (cause.code, cause.share.value) == ("PIPE012", pytest.approx(1 / 3, abs=0.01))
     assert ("holds the interpreter lock" in cause.cause) == holds

@@ -6,10 +6,8 @@ import signal
 import statistics
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -183,36 +181,6 @@ def test_a_loaders_own_thread_is_seen_while_the_trainer_waits() -> None:
         going[0] = False
         helper.join()
     assert seen.startswith("decode|test_stack_sampler.py")
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="CPU time by thread")
-def test_what_other_threads_compute_beside_the_step_is_booked_by_their_cpu_time() -> None:
-    going = threading.Event()
-
-    def tokenise() -> None:
-        while not going.is_set():
-            pass
-
-    def idle() -> None:
-        time.sleep(0.3)  # no lock that could be seen, and no CPU time either
-
-    others = [threading.Thread(target=tokenise), threading.Thread(target=idle)]
-    sampler = StackSampler(threading.get_ident(), lambda: "step")
-    for thread in others:
-        thread.start()
-    looks = 0
-    while looks < 20 or sum(w for p, w in sampler.weights.items() if p[:7] == "beside|") <= 1000:
-        sampler._take(sys._getframe())
-        time.sleep(0.01)
-        looks += 1
-    going.set()
-    for thread in others:
-        thread.join()
-    places = dict(sampler.drain())
-    computed = sum(us for place, us in places.items() if "tokenise:" in place)
-    beside = sum(us for place, us in places.items() if place.startswith("beside|"))
-    assert beside > 1000
-    assert computed > 0.9 * beside
 
 
 class Held:
