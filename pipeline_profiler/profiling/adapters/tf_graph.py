@@ -282,6 +282,7 @@ def drop_fields(fields: tuple[str, ...]) -> Callable[[Any], Any | None]:
     return build
 
 
+SERVICE = "tf.data service"
 INTERVENTIONS: tuple[Intervention, ...] = (
     Intervention(
         "prefetch",
@@ -314,7 +315,7 @@ INTERVENTIONS: tuple[Intervention, ...] = (
         _cache,
     ),
     Intervention(
-        "tf.data service",
+        SERVICE,
         "the preparation does not keep up in this process",
         "tf.data service with workers on other machines",
         _service,
@@ -331,14 +332,16 @@ def try_all(
     clock: Clock = time.perf_counter_ns,
     seed: int = 0,
     limit_s: float = math.inf,
+    but: tuple[str, ...] = (),
 ) -> tuple[list[TriedIntervention], list[str]]:
     """Return (one row per tried intervention, sentences about those that could not be tried).
 
-    Each repeat runs the dataset and each change for `seconds`, in random order after the first one.
-    After `limit_s` no run begins, nor shortly before it one that takes longer than usual.
+    Interventions named in `but` are left out. Each repeat runs the dataset and each other change
+    for `seconds`, in random order after the first one. After `limit_s` no run begins,
+    nor shortly before it one that takes longer than usual.
     """
     end, rng, rounds = clock() + limit_s * 1e9, random.Random(seed), []
-    changes, notes = _changes(dataset, fields)
+    changes, notes = _changes(dataset, fields, but)
     for number in range(repeats):
         begun, times = clock(), dict[Intervention | None, float]()
         order: list[tuple[Intervention | None, Any]] = [(None, dataset), *changes]
@@ -364,11 +367,11 @@ def _longer_ns(dataset: Any, period_ms: float) -> float:
 
 
 def _changes(
-    dataset: Any, fields: tuple[str, ...]
+    dataset: Any, fields: tuple[str, ...], but: tuple[str, ...]
 ) -> tuple[list[tuple[Intervention, Any]], list[str]]:
     """Every intervention that applies with its dataset, and why the others could not be tried."""
     changes, notes = [], []
-    offers = list(INTERVENTIONS)
+    offers = [offer for offer in INTERVENTIONS if offer.name not in but]
     if fields:
         why = f"the step never touches {', '.join(fields)}"
         how = "drop the fields with a map before the costly one"

@@ -69,9 +69,14 @@ class Options:
     spent: float = 0.0  # seconds before the measurement began: imports, making the loader
 
     @property
+    def exact(self) -> bool:
+        """Whether the end of the command is promised: `--quick` without `--seconds`."""
+        return self.quick and not self.seconds
+
+    @property
     def budget(self) -> float:
         """Seconds all arms together may take; `--quick` promises the end, not the length."""
-        if not self.quick or self.seconds:
+        if not self.exact:
             return self.seconds or FULL_SECONDS
         return max(LEAST_QUICK_SECONDS, min(QUICK_SECONDS, QUICK_END_S - ENDING_S - self.spent))
 

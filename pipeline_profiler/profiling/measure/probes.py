@@ -109,7 +109,8 @@ HANDED_OVER, WARMING = 30, 8  # batches, and those of them that are still waited
 LONGEST_PAUSE_NS = 2e7
 MOST_PARTS = 200  # of a list that are looked at, evenly
 STACK_SHARE = 0.12  # of a shorter budget
-TRYING_SHARE = 0.3  # of the budget, for interventions in a tf.data graph
+TRYING_SHARE, QUICK_TRYING_SHARE = 0.3, 0.12  # of the budget, for changes of a tf.data graph
+PREFIX_SHARE = 0.05  # of the budget, for the prefixes of a tf.data graph
 LEAST_TRIED = tf_graph.WARM_STEPS + tf_graph.LEAST_TIMED  # steps of an intervention
 
 
@@ -291,11 +292,19 @@ def _bytes(value: Any) -> int:
     return int(size) if isinstance(size, int) else sys.getsizeof(value)
 
 
+def trying_seconds(options: Options) -> float:
+    """Return how long changes of a tf.data graph are tried."""
+    return (QUICK_TRYING_SHARE if options.quick else TRYING_SHARE) * options.budget
+
+
 def try_interventions(bench: Bench, options: Options, session: Session) -> None:
-    """tf.data: time the prefixes of the graph, then every intervention that applies."""
+    """tf.data: time the prefixes of the graph, then every intervention that applies.
+
+    A quick run starts no server of tf.data: it takes as long as the blocks.
+    """
     dataset, budget, outcome = bench.loader(), options.budget, session.probes
     period = Window.of(session.arm(Arm.PILOT)[0]).period_ns / 1e9
-    if 2 * LEAST_TRIED * period > TRYING_SHARE * budget:
+    if 2 * LEAST_TRIED * period > trying_seconds(options):
         session.notes.append(f"No change of tf.data was tried: a step takes {period:.1f} s.")
         return
     outcome.prefixes = tf_data.prefix_costs(dataset, budget / 60, bench.clock)
@@ -311,7 +320,8 @@ def try_interventions(bench: Bench, options: Options, session: Session) -> None:
         tuple(outcome.unused_fields or {}),
         clock=bench.clock,
         seed=options.seed,
-        limit_s=TRYING_SHARE * budget,
+        limit_s=trying_seconds(options),
+        but=(tf_graph.SERVICE,) if options.quick else (),
     )
     outcome.interventions = rows
     session.notes += notes

@@ -51,6 +51,7 @@ BUFFERS_IN_WINDOW = 10
 QUICK_LOOK_S = 7.0  # of the blocks before the first look of --quick, where the least steps fit
 OVERRUN = 1.05  # of the budget: beyond it no further block begins; --quick alone has none
 THIRD_OVERRUN = 1.12  # of the budget, by a plan of three repeats: two rarely decide
+LONG_START = 0.05  # of an epoch, from which its start must lie in the window
 THIRD_LATE_S = 3.0  # by which a third repeat may end late
 OTHER_PACE = 1.5  # times as slow or fast as in the first pass, from which a note says so
 QUIET_BLOCKS = 3  # wanted, of those that no other program disturbed
@@ -134,7 +135,7 @@ def make_plan(first: Window, options: Options) -> Plan:
     piece_s = round(alone / pieces - speed.start, 3)
     # a quick run ends a little later for it; else it takes the time of steps, of no repeat
     spare = shorter[1:3] == (repeats, warmup) and shorter[0] > LEAST_STEPS
-    at_end = options.quick and not options.seconds
+    at_end = options.exact
     long_enough = piece_s > (warmup + MIN_STEPS) * first.input_wait_ns / 1e9
     once = first.run.config.get("one_shot")
     timed_alone = pieces >= FIRST_LOOK and (spare or at_end) and long_enough and not once
@@ -144,7 +145,7 @@ def make_plan(first: Window, options: Options) -> Plan:
     if seconds > OVERRUN * options.budget:
         why.append(Reason(OVER_BUDGET.format(options.budget)))
     end = options.spent + seconds + ENDING_S
-    if options.quick and not options.seconds and end > QUICK_END_S + 1:
+    if options.exact and end > QUICK_END_S + 1:
         why.append(Reason(LATE_END.format(end, options.spent)))
     return Plan(
         arms=_included(reasons),
@@ -237,8 +238,7 @@ def _fixed_seconds(first: Window, options: Options) -> float:
     probing = pilot_seconds(options) + (0.0 if slow else probes.stack_seconds(options))
     probing += LOOK_SHARE * budget if _is_stream(first) else 0.0
     if first.run.config.get("kind") == "tf":
-        # prefixes get a sixtieth each, interventions a fortieth in each of two rounds
-        probing += 0.35 * budget  # prefixes and interventions
+        probing += probes.PREFIX_SHARE * budget + probes.trying_seconds(options)
     if first.run.config.get("kind") == "torch":
         probing += TRIAL_SHARE * budget
     speed = Speed.of(first)
@@ -291,14 +291,24 @@ def _fit(
     steps = max(min(wanted, affordable), min(LEAST_STEPS, wanted))
     epoch, rhythm = first.epoch_steps, first.rhythm
     reasons: list[Reason] = []
+    whole = [n for n in fewer if n * pace.of(epoch + warmup) <= THIRD_OVERRUN * budget]
     # whole epochs where they fit: their starts and their ends are then in the window
     if 0 < epoch <= max(steps, affordable):
         steps = epoch * max(1, min(round(steps / epoch), affordable // epoch))
+    elif _starts_matter(first) and whole:
+        steps, repeats = epoch, max(whole)
     elif 1 < rhythm <= steps:
         steps -= steps % rhythm
         reasons.append(Reason(ROUNDS.format(rhythm)))
     chosen = (steps, repeats, warmup)
     return *chosen, [*reasons, *_given_up(chosen, (wanted, most, long), budget, held)]
+
+
+def _starts_matter(first: Window) -> bool:
+    """Return whether each epoch starts so slowly that windows without a start are too fast."""
+    once = first.run.config.get("persistent") or first.run.config.get("one_shot")
+    epoch, speed = first.epoch_steps, Speed.of(first)
+    return not once and epoch > 0 and speed.start > LONG_START * epoch * speed.period
 
 
 def _warmups(first: Window, usual: int = WARMUP_STEPS) -> tuple[int, int]:
@@ -432,8 +442,8 @@ class Pacing:
         # the loader alone may lengthen a plan that no sentence announces as too long
         announced = plan.seconds > OVERRUN * options.budget
         seconds = plan.seconds if announced else options.budget
-        exact = options.quick and not options.seconds
-        return cls(first, options, plan, int(start_ns + 1e9 * seconds * (1 if exact else OVERRUN)))
+        overrun = 1 if options.exact else OVERRUN
+        return cls(first, options, plan, int(start_ns + 1e9 * seconds * overrun))
 
     def plan_block(self, session: Session, order: list[Arm], block: int, now: int) -> bool:
         """Plan steps and warm-up of a block by the newest pace; return whether it fits.

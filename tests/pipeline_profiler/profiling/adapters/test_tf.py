@@ -159,6 +159,8 @@ def test_a_short_epoch_that_would_not_end_in_time_is_not_tried(
     rows, notes = tf_graph.try_all(long, print, 0.1, clock=clock, limit_s=20.0)
     assert [row["name"] for row in rows] == ["prefetch", "parallel map", "tf.data service"]
     assert "cache was not tried: the time is used up" in notes  # 64 batches of a second
+    rows, _ = tf_graph.try_all(long, print, 0.1, clock=clock, limit_s=20.0, but=(tf_graph.SERVICE,))
+    assert [row["name"] for row in rows] == ["prefetch", "parallel map"]
 
 
 def test_an_unknown_operation_is_a_sentence() -> None:

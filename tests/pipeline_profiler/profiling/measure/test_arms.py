@@ -16,7 +16,13 @@ from pipeline_profiler import ProfileError
 from pipeline_profiler.profiling.diagnose import verdict
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import environment, probes, schedule
-from pipeline_profiler.profiling.measure.arms import Bench, Look, Options, look_along
+from pipeline_profiler.profiling.measure.arms import (
+    LEAST_STEPS,
+    Bench,
+    Look,
+    Options,
+    look_along,
+)
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.watchdog import StoppedError
 from pipeline_profiler.profiling.record.arm import Arm
@@ -128,7 +134,7 @@ def test_the_plan_keeps_to_its_budget(wait: float, step: float) -> None:
     session = measure_arms(bench(clock, wait, step, 4000), Options(quick=True))
     slowest = (2 * wait + 2 * step) * 4 * 13 / 1e3  # ten steps and three of warm-up, four arms
     assert (clock() - begun) / 1e9 < max(30, slowest + 30)
-    assert session.plan.steps >= 10
+    assert session.plan.steps >= LEAST_STEPS
 
 
 @pytest.mark.parametrize(
@@ -248,6 +254,22 @@ def test_a_plan_without_room_drops_the_shadow_loader_by_its_reason(
     # where the step ends when it returns, the warm loader tells what it costs
     monkeypatch.setattr(environment, "has_cuda", lambda: False)
     assert Arm.SHADOW not in schedule.make_plan(first, Options(quick=True)).arms
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "persistent", "whole"), [(1.0, False, 0), (900.0, False, 1), (900.0, True, 0)]
+)
+def test_windows_hold_whole_epochs_where_a_start_takes_long(
+    start_ms: float, persistent: bool, whole: int
+) -> None:
+    rows = rows_of(60, 2, 2, 24.0, lambda j: 10.0)
+    rows[0] |= {"iter": -start_ms}
+    config = {"workers": 2, "prefetch": 2, "batches": 50, "persistent": persistent}
+    first = Window.of(made_run(rows, Arm.PILOT, **config))
+    plan = schedule.make_plan(first, Options(quick=True))
+    assert (plan.steps == 50) == bool(whole)
+    assert plan.repeats >= 3
+    assert plan.seconds < 30
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(7.0, 2), (9.0, 3), (12.0, 3)])

@@ -22,7 +22,7 @@ from pipeline_profiler.profiling.diagnose.verdict import Verdict, deciding_side,
 from pipeline_profiler.profiling.diagnose.window import Window
 from pipeline_profiler.profiling.measure import schedule as schedule_module
 from pipeline_profiler.profiling.measure import trials
-from pipeline_profiler.profiling.measure.arms import Bench, Options, TimeLimit
+from pipeline_profiler.profiling.measure.arms import LEAST_STEPS, Bench, Options, TimeLimit
 from pipeline_profiler.profiling.measure.preloaded_batches import Preloaded
 from pipeline_profiler.profiling.measure.probes import repeatable, slow_samples
 from pipeline_profiler.profiling.measure.schedule import announcement, measure_arms
@@ -399,7 +399,7 @@ def test_steps_that_become_slower_make_later_windows_shorter_and_the_run_ends_in
     main = {arm: session.arm(arm) for arm in (Arm.RESIDENT, Arm.WARM)}
     assert len(main[Arm.WARM]) == len(main[Arm.RESIDENT]) >= 3
     lengths = [[len(Window.of(run)) for run in runs] for runs in main.values()]
-    assert min(min(row) for row in lengths) >= 10
+    assert min(min(row) for row in lengths) >= LEAST_STEPS
     # the same number for all arms of a block, but of that in which the pace changes
     assert sum(a != b for a, b in zip(*lengths, strict=True)) <= 1
     assert lengths[0][-1] < session.runs[-1].warmup + 80
@@ -444,7 +444,7 @@ def test_a_run_ends_at_its_limit(limit: TimeLimit, steps: int, now: int, reached
 def test_a_slow_step_is_announced_with_all_its_time() -> None:
     session, seconds = paced(1500.0, 1500.0, 0.0, Options(quick=True))
     told = session.plan.seconds
-    assert announcement(session.plan).startswith(f"Needs {told:.0f} s (2 repeats x 10 steps): ")
+    assert announcement(session.plan).startswith(f"Needs {told:.0f} s (2 repeats x 6 steps): ")
     assert any("are too short" in reason.sentence for reason in session.plan.reasons)
     assert 0.7 * told < seconds < told
 
