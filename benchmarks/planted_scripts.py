@@ -673,7 +673,7 @@ DEFECTS = [
     ("a transformer's places are no parameter", {"TRAIN006"}, lambda s: vit(s, False)),
     ("an autoencoder rewarded for its divergence",
      {"TRAIN020", "TRAIN012", "TRAIN015", "TRAIN026", "TRAIN003"}, lambda s: autoencoder(s, -1)),
-    ("overflow in half precision is hidden", {"TRAIN028", "TRAIN012"}, lambda s: half(s, True)),
+    ("overflow in half precision is hidden", {"TRAIN012"}, lambda s: half(s, True)),
     ("a forecast (B, 1) minus (B,)", {"TRAIN018"}, lambda s: forecast(s, False)),
     ("a student that is detached", {"TRAIN005", "TRAIN012"}, lambda s: distilled(s, True)),
 ]  # fmt: skip

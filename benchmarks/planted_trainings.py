@@ -278,12 +278,6 @@ def with_sgd(seed, **options):
     return training(seed, model, optimizer=sgd(model, **options))
 
 
-def decayed(seed, kind, decay):
-    model = cnn()
-    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=2e-3, weight_decay=decay)
-    return training(seed, model, optimizer=optimizer)
-
-
 def binary(seed, last=()):
     x, y, _ = shapes(seed)
     model = cnn(*last, classes=1)
@@ -434,8 +428,6 @@ DEFECTS = [
     ("dropout of 0.95", {"TRAIN027"},
      lambda s: training(s, nn.Sequential(nn.Dropout(0.95), cnn()))),
     ("dropout on the logits", {"TRAIN027"}, lambda s: training(s, cnn(nn.Dropout(0.5)))),
-    ("L2 of 0.1 in Adam", {"TRAIN007"}, lambda s: decayed(s, "Adam", 0.1)),
-    ("AdamW of 0.3 on everything", {"TRAIN007"}, lambda s: decayed(s, "AdamW", 0.3)),
     ("learning rate 100", {"TRAIN012", "TRAIN026"}, lambda s: with_sgd(s, lr=100.0)),
     ("learning rate 1e-8", {"TRAIN012", "TRAIN026"}, lambda s: with_sgd(s, lr=1e-8)),
     ("learning rate 0", {"TRAIN014", "TRAIN012"}, lambda s: with_sgd(s, lr=0.0)),

@@ -48,6 +48,8 @@ def as_array(value: Any) -> Array | None:
     if isinstance(value, Mapping):
         parts = [a for v in value.values() if (a := as_array(v)) is not None]
         return max(parts, key=lambda a: a.ndim) if parts else None
+    if str(getattr(value, "layout", "torch.strided")) != "torch.strided":
+        return None  # a sparse tensor
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) in ("torch.bfloat16",) else value

@@ -23,7 +23,8 @@ from pipeline_profiler.checks.runner import (
     ProgressLine,
     run_checks,
 )
-from pipeline_profiler.checks.user_code import Patience, explain_error
+from pipeline_profiler.checks.user_code import Patience, explain_error, short_place
+from preflight.check_contract import named_checks
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"  # as for `watch`: one hook reads both orders
 HOOKS = {
@@ -33,7 +34,7 @@ HOOKS = {
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
 # of a fit all places are one line
-KERAS_PLACES = ("loader", "eval_loader", "entered_loader", "entered_eval_loader", "model", "loss")
+KERAS_PLACES = ("loader", "eval_loader", "model", "evaluation", "loss")
 
 
 @dataclass(frozen=True)
@@ -55,22 +56,15 @@ def chosen_checks(order: CheckOrder, families: Sequence[str] = ("LOAD", "TRAIN")
     """The checks of these families that were asked for; ProfileError for an unknown word."""
     found: list[Check] = []
     for family in families:
-        only, skip = (
-            [w for w in words if _of_family(w, family)] for words in (order.only, order.skip)
+        mine = all_checks(family).values()
+        others = all_checks({"LOAD": "TRAIN"}.get(family, "LOAD")).values()
+        only, skip = (  # what names no check is refused
+            [w for w in words if named_checks(mine, w) or not named_checks(others, w)]
+            for words in (order.only, order.skip)
         )
         if only or not order.only:
             found += select_checks(family, only, skip, order.quick)
     return found
-
-
-def _of_family(word: str, family: str) -> bool:
-    """Whether a word may name checks of a family: any other family's words are for that one."""
-    named = {name for c in all_checks(family).values() for name in (c.code, c.name)}
-    other = {"LOAD": "TRAIN", "TRAIN": "LOAD"}[family]
-    others = {name for c in all_checks(other).values() for name in (c.code, c.name)}
-    return word.upper().startswith(family) or word in named or not (
-        word.upper().startswith(other) or word in others
-    )  # fmt: skip
 
 
 def hook_torch(torch: Any) -> None:
@@ -144,9 +138,7 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
         )  # fmt: skip
     facts = caught.facts
     facts.places |= {"loader": train.place if train else "",
-                     "eval_loader": evaluated.place if evaluated else "",
-                     "entered_loader": facts.places.get("model", ""),
-                     "entered_eval_loader": facts.places.get("evaluation", "")}  # fmt: skip
+                     "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
     missing = list(_given_by(caught, train, evaluated))
     rows = [(None, inputs, targets) for _, inputs, targets in caught.entered()[0]]
     shown = LoaderSubject(list, entered=lambda: (rows, []))
@@ -183,7 +175,7 @@ def _parts(caught: Any) -> dict[str, str]:
         "loader": (seen := caught.loader_of("train")) and seen.loader,
         "eval_loader": (seen := caught.loader_of("eval")) and seen.loader,
     }  # fmt: skip
-    at = caught.facts.places.get("evaluation") or "the script"
+    at = short_place(caught.facts.places.get("evaluation", "")) or "the script"
     return {"evaluate": f"as {at} does"} | {
         name: getattr(part, "__name__", "") or type(part).__name__
         for name, part in named.items() if part is not None
@@ -255,10 +247,7 @@ def report_form(report: CheckReport) -> dict[str, Any]:
     """A report as JSON can hold it."""
     return {
         "results": [
-            {"code": r.check.code, "judgement": str(r.answer.judgement),
-             "sentence": r.answer.sentence, "causes": list(r.answer.causes), "next": r.answer.next,
-             "evidence": plain_value(dict(r.answer.evidence)), "seconds": r.seconds,
-             "broken": r.broken, "users": r.users}
+            (r.check.code, plain_value(vars(r.answer)), r.seconds, r.broken, r.users)
             for r in report.results
         ],
         "ended": report.ended, "interrupted": report.interrupted, "seconds": report.seconds,
@@ -269,15 +258,10 @@ def report_form(report: CheckReport) -> dict[str, Any]:
 def read_report(told: Mapping[str, Any]) -> CheckReport:
     """The report that a process left."""
     known = {**all_checks("LOAD"), **all_checks("TRAIN")}
-    results = [
-        CheckResult(
-            known[r["code"]],
-            Answer(Judgement(r["judgement"]), r["sentence"], tuple(r["causes"]), r["next"],
-                   r["evidence"]),
-            r["seconds"], r["broken"], r["users"],
-        )
-        for r in told["results"]
-    ]  # fmt: skip
+    results = []
+    for code, answer, *rest in told["results"]:
+        answer |= {"judgement": Judgement(answer["judgement"]), "causes": tuple(answer["causes"])}
+        results.append(CheckResult(known[code], Answer(**answer), *rest))
     grid = base64.b64decode(told["grid"]) or None
     return CheckReport(results, told["ended"], told["interrupted"], told["seconds"], grid=grid)
 

@@ -6,6 +6,7 @@ of the loss. If the model computes its loss itself, the input of the loss functi
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +15,15 @@ from typing import Any, NamedTuple
 
 from pipeline_profiler.checks.batches import TARGET_KEYS, batch_size
 from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.user_code import user_place
 
-MOST_CALLS = 100_000
+MOST_CALLS, MOST_HELD, NODE_BYTES, MARK = 100_000, 1000, 1000, "pipeline_profiler"
 LOSSES = (
     *("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss"),
 )
 SHAPED = ("view", "reshape", "flatten", "contiguous", "float", "to", "squeeze", "__getitem__")
+SCALED = ("div", "mul", "truediv", "rmul", "imul", "itruediv")
 ACTIVATIONS = ("softmax", "log_softmax", "sigmoid")
 SIZED = ("view", "reshape", "expand")  # take sizes, so a batch that is cut needs others
 
@@ -103,6 +106,7 @@ class Tape:
     made_by: dict[int, int] = field(default_factory=dict)  # node -> call; leaves have none
     now: dict[int, int] = field(default_factory=dict)  # identity -> node
     models: list[ModelCall] = field(default_factory=list)
+    loss: str = ""  # where the last function of torch that is a loss was called
 
     def node(self, tensor: Any) -> Node:
         """The node of a tensor as it is now; a new leaf where it was not seen."""
@@ -126,6 +130,7 @@ class Tape:
         if not found or len(self.calls) > MOST_CALLS:
             return
         name = str(getattr(function, "__name__", ""))
+        self.loss = user_place() if name in LOSSES else self.loss
         in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
         given = {id(tensor) for _, tensor in leaves((args, list((kwargs or {}).values())))}
         if not in_place and all(id(tensor) in given for _, tensor in found):
@@ -185,17 +190,49 @@ class KeptStates:
         return [place for tensor, weight, place in held if tensor.data_ptr() == weight.data_ptr()]
 
 
-def recording_mode(tape_of: Callable[[], Tape | None], states: KeptStates | None = None) -> Any:
-    """A mode of torch that writes calls on the tape there is at the time; and reads of states."""
+def graphs_behind(value: Any) -> tuple[int, float]:
+    """(marked graphs that a value keeps, MB of tensors that these hold)."""
+    recent = value[-MOST_HELD:] if isinstance(value, list) else value
+    tensors = [t for _, t in leaves([recent, getattr(value, "__dict__", {})])]
+    waiting, nodes, marks = [tensor.grad_fn for tensor in tensors], set[Any](), 0
+    sizes, weights = {t.data_ptr(): t.nbytes for t in tensors if t.grad_fn}, set[int]()
+    while waiting:
+        if (node := waiting.pop()) is None or node in nodes:
+            continue
+        nodes.add(node)
+        marks += MARK in node.metadata
+        waiting += [following for following, _ in node.next_functions]
+        weights |= {node.variable.data_ptr()} if hasattr(node, "variable") else set()
+        for name in dir(node):
+            with contextlib.suppress(RuntimeError):  # freed by backward()
+                value = getattr(node, name) if name.startswith("_saved_") else None
+                if isinstance(value, torch.Tensor):
+                    sizes[value.data_ptr()] = value.nbytes
+    return marks, (NODE_BYTES * len(nodes) + sum(sizes[a] for a in sizes.keys() - weights)) / 1e6
+
+
+def recording_mode(
+    tape_of: Callable[[], Tape | None],
+    states: KeptStates | None = None,
+    on_loss: Callable[..., None] | None = None,
+    note_norm: Callable[..., None] | None = None,
+) -> Any:
+    """A mode of torch that writes calls on the tape of the time, reads of states, and norms."""
     from torch.overrides import TorchFunctionMode
+
+    batch_norm = torch.nn.functional.batch_norm
 
     class Recording(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if note_norm is not None and func is batch_norm and kwargs["training"]:
+                note_norm(*args, kwargs["weight"], kwargs["bias"])
             result = func(*args, **(kwargs or {}))
             if states is not None and states.unread and args:
                 states.unread.pop(id(args[0]), None)
+            if on_loss is not None and getattr(func, "__name__", "") in LOSSES:
+                on_loss(func, kwargs, result)
             tape = tape_of()
             if tape is not None:
                 tape.record(func, args, kwargs, result)
@@ -282,7 +319,7 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     """Return the step that ends in `loss`, with other `modules` called; or raise CaughtError."""
     if id(loss) not in tape.now:
         raise CaughtError("backward() starts from a value that the model's forward did not make")
-    result, calls = _unscaled(tape, tape.now[id(loss)]), tape.calls
+    (result, _), calls = _unscaled(tape, tape.now[id(loss)]), tape.calls
     used, _ = tape.needed(result, frozenset())
     models = [m for m in tape.models if any(m.start <= number < m.end for number in used)]
     if len(models) != 1:
@@ -377,23 +414,24 @@ def _targets(tape: Tape, roots: set[int], size: int) -> tuple[list[int], dict[in
     return rows, held
 
 
-def _unscaled(tape: Tape, node: int) -> int:
-    """The loss before it is divided by the steps that are gathered, or scaled for float16."""
+def _unscaled(tape: Tape, node: int) -> tuple[int, float]:
+    """The loss before it is divided by the steps that are gathered, and its factor."""
+    factor = 1.0
     while (number := tape.made_by.get(node)) is not None:
         call = tape.calls[number]
-        others = [a for a in call.args[1:] if not isinstance(a, int | float)]
-        plain = isinstance(call.args[0], Node) and not others and len(call.args) == 2
-        if not plain or call.name.strip("_") not in (
-            "div",
-            "mul",
-            "truediv",
-            "rmul",
-            "imul",
-            "itruediv",
-        ):
-            return node
-        node = call.args[0].number
-    return node
+        name, by = call.name.strip("_"), call.args[-1] if len(call.args) == 2 else None
+        if name not in SCALED or not isinstance(by, int | float) or by == 0:
+            break
+        node, factor = call.args[0].number, factor * by if "mul" in name else factor / by
+    return node, factor
+
+
+def mean_factor(tape: Tape, loss: Any) -> float:
+    """What the mean over a batch is multiplied by before backward(); 0 where it is no such mean."""
+    node, factor = _unscaled(tape, tape.now.get(id(loss), -1))
+    call = tape.calls[tape.made_by[node]] if node in tape.made_by else None
+    reduced = call and (call.kwargs.get("reduction", "mean") if call.name in LOSSES else call.name)
+    return factor if reduced == "mean" else 0.0
 
 
 def _inputs(call: ModelCall) -> Any:

@@ -7,42 +7,56 @@ are cut to a few batches, so that the script soon reaches an evaluation and a se
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import copy
 import functools
+import inspect
 import itertools
+import logging
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.checks.batches import (
     FewBatches,
     batch_size,
+    cut_batch,
     entering,
-    inputs_and_targets,
-    main_tensor,
 )
 from pipeline_profiler.checks.caught_tape import (
+    MARK,
     CaughtError,
     CaughtStep,
     KeptStates,
     ModelCall,
     Tape,
+    graphs_behind,
     leaves,
+    mean_factor,
     output_model,
     recording_mode,
     step_of_tape,
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
+from pipeline_profiler.checks.ranks import BY_HAND, script_text
+from pipeline_profiler.checks.reported import Evaluations, Number, extent, formulas_of
+from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
-from pipeline_profiler.checks.user_code import Patience, user_place
+from pipeline_profiler.checks.user_code import Patience, short_place, user_place
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 LEAST_BATCHES = 4
 MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
+KEEPS = re.compile(  # what a line appends to or adds to
+    r"([\w.]+)(?:\[[^]]*\])?(?:\.(?:append|extend|update|add)\(| *\+= )|([\w.]+) = \2 \+ "
+)
 MOST_KEPT, MOST_GIVEN = 2 * 10**9, 4  # bytes of batches; batches as their loader gave them
 
 NO_SEED = "Your script sets no seed with {}: two runs of it differ."
@@ -63,6 +77,12 @@ class SeenLoader:
     batches: int = 0  # of this iteration
     examples: int = 0
     kind: str = ""  # 'train', 'eval', '' while nobody knows
+
+    @property
+    def enough(self) -> bool:
+        """Whether the loader ends here."""
+        few = self.batches < LEAST_BATCHES or self.examples < ENOUGH_EXAMPLES
+        return self.batches >= MOST_BATCHES or not few
 
     def again(self) -> Any:
         """The loader as it was before its first batch; the dataset is the script's own."""
@@ -141,10 +161,14 @@ class Caught(Hooks):
     loaded: bool = False  # a state was loaded into some module
     counter: tuple[int, int, int] | None = None  # of the schedule: value, epoch, evaluations
     states: KeptStates = field(default_factory=KeptStates)
-    batch: Any = None  # the last of a loader
-    right: list[tuple[int, int]] = field(default_factory=list)  # (right, all) by evaluated batch
+    evaluations: Evaluations = field(default_factory=Evaluations)
     random: Any = None  # state of torch's generator, before the script drew from it
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
+    watch: LoopWatch = field(default_factory=LoopWatch)
+    trains: bool = False  # a step was made in train mode
+    pending: list[ForwardPass] = field(default_factory=list)  # in eval mode, before a step
+    kept: dict[str, list[int]] = field(default_factory=dict)  # line -> graphs that it keeps
+    gathered: dict[Any, float] = field(default_factory=dict)  # batch -> factor, since the last step
 
     def hook(self, torch: Any) -> None:
         """Put the hooks in."""
@@ -157,7 +181,12 @@ class Caught(Hooks):
         self.random = torch.get_rng_state()
         for owner in (torch, torch.random):
             self.wrap(owner, "manual_seed", self._seed)
-        self.mode = recording_mode(lambda: self.tape, self.states)
+        self.mode = recording_mode(
+            lambda: self.tape,
+            self.states,
+            self.evaluations.loss,
+            lambda *args: self.watch.note_norm(*args),
+        )
         self.mode.__enter__()
         self.wrap(loading.DataLoader, "__init__", self._made_loader)
         self.wrap(loading.DataLoader, "__iter__", self._iter)
@@ -168,6 +197,8 @@ class Caught(Hooks):
         self.wrap(torch.nn.Module, "state_dict", self._state)
         self.wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._plateau)
         self.wrap(torch.autograd, "backward", self._backward)
+        self.wrap(builtins, "print", self._print)
+        self.wrap(logging.LogRecord, "getMessage", self._print)
         self.wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self.wrap(torch.nn.utils.clip_grad, name, self._clip)
@@ -178,7 +209,9 @@ class Caught(Hooks):
     def end(self) -> None:
         """End the run, once."""
         if not self.ended:
+            self._count_pending()
             live = self.states.live()
+            self.facts.reported += self.evaluations.close(self.loader_of("train"))
             self.facts.weights_kept = self.states.taken, len(live)
             self.facts.run_steps = self._run_steps()
             if live:
@@ -190,11 +223,13 @@ class Caught(Hooks):
                 self.unseeded = NO_SEED.format("torch.manual_seed")
             # the limit may be reached inside an evaluation, where the script wants no gradients
             with torch.inference_mode(False), torch.enable_grad():
+                if self.steps:
+                    self.facts.answers = self.watch.finish(self.steps[0].call.module)
                 self.on_end(self)
 
     def _seed(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         if self._drew_unseeded():
-            self.unseeded = SEEDED_LATE.format(user_place())
+            self.unseeded = SEEDED_LATE.format(short_place(user_place()))
         self.random = None
         return plain(*args, **kwargs)
 
@@ -233,18 +268,20 @@ class Caught(Hooks):
         seen = iterator.__dict__.get("_caught")
         if seen is None:
             return plain(iterator)
-        if seen.batches >= MOST_BATCHES or (
-            seen.batches >= LEAST_BATCHES and seen.examples >= ENOUGH_EXAMPLES
-        ):
+        unsure = self.gathered or any(counts[-1] > counts[-2] for counts in self.kept.values())
+        if seen.batches >= MOST_BATCHES or (seen.enough and not unsure):
             raise StopIteration
         if self.patience.over:
             self.end()
+        self._count_pending()
         batch = plain(iterator)
         seen.batches += 1
         seen.examples += batch_size([tensor for _, tensor in leaves(batch)])
+        if seen.enough and not unsure and seen.kind == "eval":
+            batch = _as_last(batch, seen)
         few = min(len(self.steps), len(self.judged)) < MOST_GIVEN
         self.current, self.tape, self.given = seen, None, _detached(batch) if few else None
-        self.batch = batch
+        self.evaluations.next_batch(batch)
         return batch
 
     def _call(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -254,18 +291,19 @@ class Caught(Hooks):
         if not any(True for _ in module.parameters()):
             return self._call_beside(plain, module, *args, **kwargs)
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
-            self._evaluated(module, args, kwargs)
             out = self._inside(plain, module, args, kwargs)
-            if self.current is not None and self.current.kind == "eval":
-                self.right += _right_answers(out, self.batch)
-                self.batch = None
+            self._evaluated(ForwardPass(module, args, kwargs, out, user_place()))
             return out
+        if module.training:
+            self._count_pending()
         if id(module) not in self.first:
             inner = unwrapped(module)
             self.first[id(module)] = _copy_of(inner), inner
         another = bool(self.steps) and module is not self.steps[0].call.module
         if self.tape is None and (another or len(self.steps) < MOST_BATCHES):
             self.tape, self.modules = Tape(), []
+            if not self.facts.graphs and (self.last == "step" or not module.training):
+                self._count_graphs()
         tape = self.tape
         if tape is None:
             return self._inside(plain, module, args, kwargs)
@@ -274,8 +312,33 @@ class Caught(Hooks):
             tape.node(tensor)
         call.out = self._inside(plain, module, args, kwargs)
         call.end, call.outs = len(tape.calls), tape.outputs(call.out)
+        for _, node in call.outs:
+            getattr(tape.tensors[node].grad_fn, "metadata", {})[MARK] = True
         tape.models.append(call)
         return call.out
+
+    def _count_pending(self) -> None:
+        """Count passes in eval mode with gradients on as evaluations: no step came after them."""
+        pending, self.pending = self.pending, []
+        for made in pending:
+            if not made.used or self.current is None or self.current.kind != "train":
+                self._evaluated(made)
+
+    def _count_graphs(self) -> None:
+        """Count the graphs of earlier batches behind what lines of the user's loop add to."""
+        frame: Any = sys._getframe()
+        while (frame := frame.f_back) is not None and not self.facts.graphs:
+            file = frame.f_code.co_filename
+            with contextlib.suppress(OSError):
+                lines, start = inspect.getsourcelines(frame) if is_own_code(file) else ([], 0)
+            for number, line in enumerate(lines, max(start, 1)):
+                for name in itertools.chain(*KEEPS.findall(line)):
+                    with contextlib.suppress(Exception):  # it has no value yet
+                        graphs, size = graphs_behind(eval(name, frame.f_globals, frame.f_locals))
+                        place = f"{Path(file).absolute()}:{number}"
+                        self.kept[place] = [*self.kept.get(place, [0])[-3:], graphs]
+                        if self.kept[place] == sorted({*self.kept[place]}) and graphs > 3:
+                            self.facts.graphs = graphs, name, size / graphs, place
 
     def _call_beside(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """A module without parameters, such as a loss: its calls of torch belong to the tape."""
@@ -318,52 +381,71 @@ class Caught(Hooks):
     def _inside(self, plain: Any, module: Any, args: Any, kwargs: Any) -> Any:
         self.depth += 1
         try:
-            return plain(module, *args, **kwargs)
+            out = plain(module, *args, **kwargs)
         finally:
             self.depth -= 1
+        if self.trains and not module.training and sys.modules["torch"].is_grad_enabled():
+            self.pending.append(ForwardPass(module, args, kwargs, out, user_place()))
+        return out
 
-    def _evaluated(self, module: Any, args: Any, kwargs: Any) -> None:
-        """A forward pass without gradients: of an evaluation, where it is of the model."""
+    def _evaluated(self, made: ForwardPass) -> None:
+        """Note a forward pass without a step: of an evaluation, where it is of the model."""
         facts, seen = self.facts, self.current
         trained = self.steps[0].call.module if self.steps else None
-        ours = module is trained or (
-            trained is not None and seen is not None and seen.kind != "train"
-            and self._is_average(trained, module)
-        )  # fmt: skip
-        if (
-            seen is not None
-            and not seen.kind
-            and not (ours and module.training and modes_of(module))
-        ):
+        beside = seen is not None and seen.kind != "train"
+        ours = made.module is trained or (
+            trained is not None and beside and self._is_average(trained, made.module)
+        )
+        if seen is not None and beside:
             seen.kind = "eval"
+        out, made.out = made.out, None
         if not ours:
+            self.evaluations.again += 2 * (seen is not None and seen.kind == "eval")
+            self.evaluations.batch = None
             return
         facts.evaluations += 1
-        facts.places.setdefault("evaluation", user_place())
-        if seen is not None and seen.kind != "train":
-            seen.kind = "eval"
-            found = tuple(name for name, trains in modes_of(module).items() if trains)
-            facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or found
-            if len(self.judged) < MOST_BATCHES and self._keeps(args, kwargs):
-                self.judged.append((self.given, _detached(entering(args, kwargs)), None))
+        facts.places.setdefault("evaluation", made.place)
+        self.watch.evaluated(made, *self.first[id(trained)])
+        if beside:
+            facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or made.trains
+            if len(self.judged) < MOST_BATCHES and self._keeps(made.args, made.kwargs):
+                inputs = _detached(entering(made.args, made.kwargs))
+                self.judged.append((self.given, inputs, None))
         if self.patience.over:
             self.end()
+        self.evaluations.add(seen, out)
+
+    def _print(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        result = plain(*args, **kwargs)
+        if self.evaluations.passes:
+            self.evaluations.text(result or " ".join(map(str, args)), user_place())
+        return result
 
     def _backward(self, plain: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         tape, self.tape = self.tape, None
+        train = self.current is None or self.current.kind == "train"
+        if self.pending and (not train or self.pending[-1].used):  # of inputs, or in an evaluation
+            return plain(tensors, *args, **kwargs)
         loss = tensors if hasattr(tensors, "backward") else next(iter(tensors), None)
         if tape is not None:
             self._catch(tape, loss)
         facts, place = self.facts, user_place()
+        facts.reported += self.evaluations.close(self.loader_of("train"))
         facts.places.setdefault("backward", place)
         if self.last == "step" and self.optimizer is not None and _has_gradients(self.optimizer):
             facts.kept += 1
         moved, self.version = self.version, _version(self.optimizer)
         if self.last == "backward" and moved == self.version is not None:
             facts.lost += not _has_gradients(self.optimizer)
+        if self.last != "backward" or not _has_gradients(self.optimizer):
+            self.gathered = {}
         if self.current is not None and self.current.kind != "train":
             self.current.kind = "train"
         self.last = "backward"
+        if tape is not None and self.current is not None and args[:1] in ((), (None,)):
+            self.gathered[self._pass_of(self.current), self.current.batches] = mean_factor(
+                tape, loss
+            )
         return plain(tensors, *args, **kwargs)
 
     def _catch(self, tape: Tape, loss: Any) -> None:
@@ -392,7 +474,7 @@ class Caught(Hooks):
         inputs, targets = (_detached(part) for part in (step.inputs, step.targets))
         self.facts.places.setdefault("model", step.call.place)
         losses = [m.place for m in self.modules if m.module is step.loss]
-        self.facts.places.setdefault("loss", losses[-1] if losses else user_place())
+        self.facts.places.setdefault("loss", losses[-1] if losses else tape.loss or user_place())
         call = replace(step.call, out=None, args=(), kwargs={})
         given, self.given = self.given, None
         self.steps.append(replace(step, inputs=inputs, targets=targets, call=call, given=given))
@@ -403,10 +485,11 @@ class Caught(Hooks):
 
     def _begin_again(self) -> None:
         """Examine another model that appears in a later pass, if none was evaluated."""
-        before, self.facts = self.facts, LoopFacts(loaded=self.facts.loaded)
-        self.facts.before = before.places.get("model", "") or before.places.get("backward", "")
-        self.facts.places["schedule"] = before.places.get("schedule", "")
-        self.steps, self.judged, self.right, self.modes = [], [], [], {}
+        before, self.facts = self.facts.places, LoopFacts(loaded=self.facts.loaded)
+        self.facts.before = short_place(before.get("model", "") or before.get("backward", ""))
+        self.facts.places["schedule"] = before.get("schedule", "")
+        self.steps, self.judged, self.modes = [], [], {}
+        self.watch, self.trains = LoopWatch(), False
         self.optimizer = self.schedule = self.copied = self.counter = self.version = None
         self.states.unread.clear()
         self.states.taken, self.last, self.why, self.stepped = 0, "", "", set()
@@ -422,6 +505,7 @@ class Caught(Hooks):
 
     def _note_modes(self, module: Any) -> None:
         modes, facts = modes_of(module), self.facts
+        self.trains |= bool(module.training)
         if not self.modes:
             self.modes, facts.modes = modes, len(modes)
             facts.asleep = not module.training and bool(modes) and not any(modes.values())
@@ -433,7 +517,12 @@ class Caught(Hooks):
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.ended:
             return
+        if len(self.gathered) > self.facts.summed[0] and not BY_HAND.search(script_text()):
+            self.facts.summed = len(self.gathered), sum(self.gathered.values())
+        self.gathered = {}
         self.facts.places.setdefault("optimizer", user_place())
+        given = (p.grad is not None for group in optimizer.param_groups for p in group["params"])
+        self.facts.lost += self.last == "backward" and not any(given)
         if self.optimizer is None:
             self.optimizer = optimizer
             self.facts.overflowed = overflowed_fused(optimizer)
@@ -445,6 +534,10 @@ class Caught(Hooks):
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.ended:
             return
+        self.watch.step += 1
+        if self.pending and self.current is not None:
+            self.current.kind = "train"
+        self.pending.clear()
         self.stepped.add(id(optimizer))
         self.facts.optimizers = len(self.stepped)
         if optimizer is not self.optimizer:
@@ -454,8 +547,6 @@ class Caught(Hooks):
             self._note_modes(self.steps[0].call.module)
         self.last_pass = self._pass_of(self.current)
         facts.steps += 1
-        if self.right:
-            self.right = []
         facts.rates.append(float(optimizer.param_groups[0]["lr"]))
         trained = [seen for seen in self.loaders.values() if seen.kind == "train"]
         facts.epochs = max((seen.iterations for seen in trained), default=0)
@@ -528,9 +619,10 @@ class Caught(Hooks):
             value = float(metrics)
         except (TypeError, ValueError):
             value = math.nan
-        if self.right and self.facts.plateau is None:
-            loader = self.current.loader if self.current is not None else None
-            told = any(math.isclose(value, v, rel_tol=1e-5) for v in _scores(self.right, loader))
+        passes = self.evaluations.passes
+        rates = [rate for p in passes for _, rate in formulas_of("accuracy", p, None)]
+        if rates and self.facts.plateau is None:
+            told = any(Number("", value).equals(rate) for rate in rates)
             self.facts.plateau = schedule.mode, value, told
             self.facts.places["plateau"] = user_place()
         return plain(schedule, metrics, *args, **kwargs)
@@ -564,8 +656,11 @@ class Caught(Hooks):
         if first is None or self.copied is None:
             raise CaughtError("model or optimizer cannot be copied")
         model = copy.deepcopy(first)
-        memo = {id(a): b for a, b in _pairs(live, model)}
+        memo = {id(a): b for a, b in zip(live.parameters(), model.parameters(), strict=True)}
         optimizer, schedule = copy.deepcopy(self.copied, memo)
+        if self.facts.scheduled == "by hand":  # a warm-up starts at 0
+            for group in optimizer.param_groups if len(optimizer.param_groups) == 1 else ():
+                group["lr"] = max(self.facts.rates)
         loss = copy.deepcopy(step.loss) if hasattr(step.loss, "parameters") else step.loss
         batches = [(s.inputs, s.targets) for s in self.steps]
         if self.facts.scheduled in ("epoch", "evaluation") and schedule is not None:
@@ -617,27 +712,14 @@ def _tails(name: str) -> tuple[str, ...]:
     return (name, name.split(".", 1)[1]) if "." in name else (name,)
 
 
-def _right_answers(out: Any, batch: Any) -> list[tuple[int, int]]:
-    """(right answers, all) of a batch of classes; [] where outputs and labels have another form."""
-    scores, labels = main_tensor(out), None
-    if batch is not None:
-        labels = main_tensor(inputs_and_targets(batch)[1])
-    if scores is None or labels is None or scores.ndim != 2 or labels.shape != scores.shape[:1]:
-        return []
-    return [(int((scores.argmax(1) == labels.to(scores.device)).sum()), len(labels))]
-
-
-def _scores(right: list[tuple[int, int]], loader: Any) -> Iterator[float]:
-    """How a script may write its share of right answers, 0..1 or in per cent."""
-    hits, counts = zip(*right, strict=True)
-    means = sum(hit / count for hit, count in right)
-    sizes = [sum(counts)]
-    batches = [len(right)]
-    if loader is not None and hasattr(loader.dataset, "__len__"):  # its own length: it was cut
-        sizes.append(len(loader.dataset))
-        batches.append(-(-len(loader.dataset) // max(1, counts[0])))
-    for share in (*(sum(hits) / n for n in sizes), *(means / n for n in batches)):
-        yield from (share, 100 * share)
+def _as_last(batch: Any, seen: SeenLoader) -> Any:
+    """The batch, cut to the size of the loader's last batch, which is not reached."""
+    found, parts = extent(seen.loader), [tensor for _, tensor in leaves(batch)]
+    if found is None or type(batch) not in (tuple, list, dict) or found[1] <= seen.batches:
+        return batch
+    rest, size = found[0] % found[2], found[2]
+    whole = all(tensor.shape[:1] == (size,) for tensor in parts)
+    return cut_batch(batch, size, slice(rest)) if rest and whole else batch
 
 
 def _version(optimizer: Any) -> int | None:
@@ -648,7 +730,7 @@ def _version(optimizer: Any) -> int | None:
 
 
 def _has_gradients(optimizer: Any) -> bool:
-    return any(
+    return optimizer is not None and any(
         p.grad is not None and bool(p.grad.any())
         for group in optimizer.param_groups
         for p in group["params"]
@@ -677,13 +759,3 @@ def _copied_or_none(value: Any, kept: dict[int, Any]) -> Any:
         return copy.deepcopy(value, dict(kept))
     except Exception:  # noqa: BLE001 - not everything can be copied
         return None
-
-
-def _pairs(live: Any, made: Any) -> Iterator[tuple[Any, Any]]:
-    return zip(live.parameters(), made.parameters(), strict=True)
-
-
-def unwrapped(module: Any) -> Any:
-    """The model inside DistributedDataParallel and the like."""
-    kinds = ("DistributedDataParallel", "DataParallel")
-    return module.module if type(module).__name__ in kinds else module

@@ -18,6 +18,8 @@ from typing import Any
 
 from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.runner import CheckReport, CheckResult
+from pipeline_profiler.checks.user_code import short_place
+from pipeline_profiler.checks.user_source import Fix, Site, fix_of, site_of, unified_diff
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
@@ -38,7 +40,7 @@ def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
         "generator": "pipeline-profiler",
         "subject": subject,
         "kind": report.kind,
-        "summary": _counts(report),
+        "summary": counts_of(report),
         "failed": [r.check.code for r in report.failed],
         "checks": [_entry(result, report) for result in report.results],
         "unreached": list(report.unreached),
@@ -50,7 +52,7 @@ def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
 
 
 def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
-    answer = result.answer
+    answer, (site, fix) = result.answer, _located(result, report)
     return {
         "code": result.check.code,
         "name": result.check.name,
@@ -58,8 +60,10 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
         "sentence": answer.sentence,
         "causes": list(answer.causes),
         "next": answer.next,
-        "place": place_of(result, report),
-        "evidence": {key: plain_value(value) for key, value in answer.evidence.items()},
+        "place": short_place(place_of(result, report)),
+        "location": site and {"path": site.path, **vars(site.at)},
+        "diff": unified_diff([fix]),
+        "evidence": {k: plain_value(v) for k, v in answer.evidence.items() if k != "place"},
         "seconds": round(result.seconds, 3),
     }
 
@@ -77,16 +81,28 @@ ABOUT = {
 
 
 def place_of(result: CheckResult, report: CheckReport) -> str:
-    """`train.py:57` where the line is known that a check is about; else ''."""
-    code = result.check.code
-    if "place" in result.answer.evidence:
-        return str(result.answer.evidence["place"])
+    """`/src/train.py:57:8-57:20` where the line is known that a check is about; else ''."""
+    code, evidence = result.check.code, result.answer.evidence
+    if "place" in evidence:
+        return str(evidence["place"])
     if code.startswith("LOAD"):
-        entered = "entered_" if result.answer.evidence.get("at_model") else ""
-        return report.places.get(f"{entered}{'eval_loader' if code in OF_TWO else 'loader'}", "")
+        parts = ("model", "evaluation") if evidence.get("at_model") else ("loader", "eval_loader")
+        return report.places.get(parts[code in OF_TWO], "")
     number = int(code[-3:])
     places = (report.places.get(p, "") for p, codes in ABOUT.items() if number in codes)
     return next(filter(None, places), "")
+
+
+def _located(result: CheckResult, report: CheckReport) -> tuple[Site | None, Fix]:
+    """Return where a check points, and its short fix if it failed."""
+    site, step = map(site_of, (place_of(result, report), report.places.get("optimizer", "")))
+    failed = result.answer.judgement is Judgement.FAIL
+    return site, fix_of(result.check.code, result.answer, site, step) if site and failed else {}
+
+
+def checks_diff(report: CheckReport) -> str:
+    """Return the short fixes of all failed checks as one unified diff."""
+    return unified_diff(_located(result, report)[1] for result in report.failed).rstrip("\n")
 
 
 def plain_value(value: Any) -> Any:
@@ -153,13 +169,9 @@ def overall_state(counts: Mapping[str, int]) -> str:
     return next((state for state in ("failed", "passed") if counts[state]), "inconclusive")
 
 
-def _counts(report: CheckReport) -> dict[str, int]:
+def counts_of(report: CheckReport) -> dict[str, int]:
+    """Return the number of checks of a run in each state."""
     return count_states([state_of(result) for result in report.results])
-
-
-def verdict_word(report: CheckReport) -> str:
-    """Return the state of a run of checks: failed, passed or inconclusive."""
-    return overall_state(_counts(report))
 
 
 def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
@@ -169,18 +181,17 @@ def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
 
 def _lines(report: CheckReport, full: bool) -> Iterator[str]:
     for result in report.failed:
-        check, answer, place = result.check, result.answer, place_of(result, report)
+        check, answer, (site, fix) = result.check, result.answer, _located(result, report)
         yield ""
-        at = f"{place} " if place else ""
-        yield from _wrapped(f"{at}{check.code} {check.name}: {answer.sentence}", 2)
+        at = f"{site.path}:{site.at.lineno}" if site else short_place(place_of(result, report))
+        yield from _wrapped(f"{at} {check.code} {check.name}: {answer.sentence}".lstrip(), 2)
+        yield from site.marked() if site else ()
         if answer.causes:
             yield from _wrapped(f"  Likely cause: {'; '.join(answer.causes)}.", 4)
-        yield from _wrapped(f"  Next: {answer.next}", 4)
+        yield from _wrapped(f"  Next: {answer.next}{' (--diff prints it)' * bool(fix)}", 4)
     if FOUNDATION in [r.check.code for r in report.failed]:
         yield f"\nFix {FOUNDATION} first: until it passes, the passed checks are not reliable."
     yield ""
-    if full:
-        yield from _each(report)
     for sentence in dict.fromkeys(r.answer.sentence for r in report.results if r.users):
         yield from _wrapped(f"Your code failed: {sentence}", 2)
     if report.broken:
@@ -190,13 +201,14 @@ def _lines(report: CheckReport, full: bool) -> Iterator[str]:
         yield from _wrapped(f"Not reached by the script: {', '.join(report.unreached)}.", 2)
     if report.ended:
         yield from _wrapped(report.ended, 0)
-    counts = counts_text(_counts(report))
+    yield from _each(report, full)
+    counts = counts_text(counts_of(report))
     yield counts if full or not report.results else f"{counts} (--full lists all checks)"
 
 
-def _each(report: CheckReport) -> Iterator[str]:
-    """Yield the checks that did not fail, by state; equal sentences share an entry."""
-    for state in LISTED[1:]:
+def _each(report: CheckReport, full: bool) -> Iterator[str]:
+    """Yield a line for each inconclusive check; `full`: all that did not fail, in sentences."""
+    for state in LISTED[1:] if full else ("inconclusive",):
         alike: dict[str, list[CheckResult]] = {}
         for result in report.results:
             if state_of(result) == state:
@@ -205,15 +217,16 @@ def _each(report: CheckReport) -> Iterator[str]:
             yield state.capitalize()
         for sentence, same in alike.items():
             names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
-            yield from _wrapped(f"  {names}: {sentence}", 4)
-            if same[0].answer.next:
+            yield from _wrapped(f"  {names}: {sentence}", 4, None if full else 1)
+            if full and same[0].answer.next:
                 yield from _wrapped(f"    {same[0].answer.next}", 4)
         if alike:
             yield ""
 
 
-def _wrapped(text: str, indent: int) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, replace_whitespace=False)
+def _wrapped(text: str, indent: int, most: int | None = None) -> list[str]:
+    layout: Any = {"subsequent_indent": " " * indent, "max_lines": most, "placeholder": " ..."}
+    return textwrap.wrap(text, WIDTH, replace_whitespace=False, **layout)
 
 
 MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300

@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import math
+import operator
 import pickle
 import random
 import time
@@ -160,8 +161,8 @@ class _Recorded:
     sample: Any
 
 
-def held_generators(holder: Any) -> dict[str, Any]:
-    """Generator objects held by an object or its parts, by the path of attributes to them."""
+def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
+    """Objects of a kind, held by an object or its parts, by the path of attributes to them."""
     found: dict[str, Any] = {}
     waiting: list[tuple[str, Any, int]] = [("dataset", holder, 0)]
     seen: set[int] = set()
@@ -170,7 +171,7 @@ def held_generators(holder: Any) -> dict[str, Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if _state_of(value) is not None:
+        if wanted(value):
             found[name] = value
         elif depth < MOST_DEPTH:
             waiting += [(f"{name}{key}", part, depth + 1) for key, part in _parts(value)]
@@ -207,7 +208,7 @@ def stream_states(dataset: Any) -> dict[str, str]:
         "numpy.random": np.random.get_state(),
         "torch": torch.get_rng_state().numpy().tobytes(),
     }
-    states |= {name: _state_of(g) for name, g in held_generators(dataset).items()}
+    states |= {name: _state_of(g) for name, g in held_objects(dataset, _state_of).items()}
     return {
         name: hashlib.blake2b(pickle.dumps(state), digest_size=8).hexdigest()
         for name, state in states.items()
@@ -236,6 +237,9 @@ class _Probed:
         if name.startswith("__"):  # __getitems__ as well: one by one, each sample is seen
             raise AttributeError(name)
         return getattr(self.__dict__["_probed"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._probed, name, value)  # as worker_init_fn does
 
 
 class ProbedDataset(_Probed):
@@ -286,7 +290,7 @@ def probed_loader(loader: Any) -> Any:
 
 
 ENOUGH_SAMPLES, MOST_BATCHES = 512, 64
-MOST_INDICES = 2_000_000
+MOST_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
 
 
 @dataclass(frozen=True)
@@ -476,24 +480,39 @@ class LoaderSubject:
         flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
         return np.concatenate(flat) if flat and len(flat) == len(parts) else None
 
-    def index_order(self, told: bool = True) -> list[list[list[Any]]]:
-        """Batches of indices for two epochs of a fresh loader, `told` which; nothing is decoded."""
+    def index_order(self, told: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
+        """Batches of indices for epochs of a fresh loader, `told` which; nothing is decoded."""
         loader = self.fresh()
-        return [self._one_order(loader, epoch if told else None) for epoch in range(2)]
+        return [self._one_order(loader, epoch if told else None) for epoch in epochs]
 
     def _one_order(self, loader: Any, epoch: int | None) -> list[list[Any]]:
         if epoch is not None:
             set_epoch(loader, epoch)
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        total = operator.length_hint(loader.dataset, MOST_INDICES)
         order: list[list[Any]] = []
         count = 0
         with users_code("The sampler"):
             for entry in sampler:
                 order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
                 count += len(order[-1])
-                if count >= MOST_INDICES:
+                if count >= min(MOST_INDICES, PASSES * total):
                     break
         return order
+
+
+def samplers_of(loader: Any) -> list[Any]:
+    """The sampler that a loader iterates, and those inside it."""
+    found = [loader.batch_sampler if loader.batch_sampler is not None else loader.sampler]
+    while len(found) < 5 and (inner := getattr(found[-1], "sampler", None)) is not None:
+        found.append(inner)
+    return found
+
+
+def own_sampler(loader: Any) -> Any:
+    """The first sampler that is not torch's; None where all are."""
+    found = samplers_of(loader)
+    return next((s for s in found if not type(s).__module__.startswith("torch.utils.")), None)
 
 
 def set_epoch(loader: Any, epoch: int) -> None:

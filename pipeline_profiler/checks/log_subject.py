@@ -27,7 +27,8 @@ STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
 CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
 LOWEST_LINE, BESIDE, FREEDOM = 9, 56, 12
 OWN_LINE = 1e-4  # chance below which a line stands out alone
-MOST_ROWS, MOST_RECORD = 2_000_000, 1 << 26
+COMB_BOUND, MOST_SHARES = 6.0, 64  # evidence for a longer period; times as long
+MOST_ROWS, MOST_RECORD, MOST_BLOCKS = 2_000_000, 1 << 26, 300
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
 
 
@@ -53,6 +54,11 @@ class LogSubject:
 
     series: list[Series]
     deadline: float = field(default=float("inf"))
+    checkpoints: Sequence[Path] = ()  # beside the only log
+
+    def by_log(self) -> list[list[Series]]:
+        """The series of each log."""
+        return [list(own) for _, own in itertools.groupby(self.series, lambda s: s.log)]
 
 
 def read_logs(paths: Sequence[str]) -> list[Series]:
@@ -74,6 +80,20 @@ def _names_of(paths: Sequence[str]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [f"{path} #{number}" for number, path in enumerate(paths, 1)]
+
+
+CHECKPOINT = re.compile(
+    r".*\.(pt|pth|ckpt|keras|safetensors|weights\.h5)|checkpoint-\d+|.*best.*", re.IGNORECASE
+)
+FOLDERS = ("checkpoint*s", "*ckpt*", "*weight*", "*model*", "*save*")
+
+
+def checkpoints_beside(paths: Sequence[str]) -> list[Path]:
+    """The checkpoints of the only log: in its folder, and in folders there that are named so."""
+    home = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
+    folders = (home, *(folder for word in FOLDERS for folder in home.glob(word)))
+    found = sorted({file for folder in folders for file in folder.glob("*")})
+    return [f for f in found if CHECKPOINT.fullmatch(f.name) and len(paths) == 1]
 
 
 def read_log(path: str) -> list[Series]:
@@ -121,16 +141,18 @@ def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
                         raise ValueError(f"line {number} is no JSON object")
                     yield row
         else:
-            yield from csv.DictReader(stream)
+            for row in csv.DictReader(stream):
+                yield {str(name).strip(): value for name, value in row.items()}
 
 
 def _points(rows: Iterator[Mapping[str, Any]]) -> Iterator[Point]:
     for number, row in enumerate(itertools.islice(rows, MOST_ROWS)):
-        at = next((v for n in STEPS if (v := _number(row.get(n))) is not None), float(number))
+        key = next((n for n in STEPS if _number(row.get(n)) is not None), None)
+        at = float(number if key is None else row[key])
         clock = next((v for n in CLOCKS if (v := _number(row.get(n))) is not None), math.nan)
         for name, text in row.items():
             value = _number(text)
-            if value is not None and name not in (*STEPS, *CLOCKS, "date"):
+            if value is not None and name not in (*STEPS[:-1], key, *CLOCKS, "date"):
                 yield str(name), at, value, clock
 
 
@@ -243,17 +265,21 @@ def spectral_peak(values: NDArray[np.float64]) -> Period:
     lines = np.arange(len(ratio)) + LOWEST_LINE
     best = int(ratio.argmax())
     chance = -math.expm1(len(lines) * math.log1p(-min(float(alone[best]), 1 - 1e-12)))
-    parts = np.round(lines[best] / lines)
-    off = np.abs(lines[best] - parts * lines)  # a line lies within half of the spectrum's step
-    own = np.flatnonzero(
-        (parts > 1) & (off <= (parts + 1) / 2) & (off < lines / 4) & (alone < OWN_LINE)
-    )
-    rows = (len(values) - 1) / float(lines[own[0]] if len(own) else lines[best])
+    shares = range(1, min(MOST_SHARES, int(lines[best]) // LOWEST_LINE) + 1)
+    rows = (len(values) - 1) / float(lines[best]) * max(shares, key=lambda k: _comb(alone, best, k))
     if not _again(values, {rows, (len(values) - 1) / float(lines[best])}):
         chance = 1.0
     folded = np.array([part.mean() for part in _by_phase(plain, rows)])
     noise = math.sqrt(max(0.0, float(plain.var()) - float(folded.var())))
     return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
+
+
+def _comb(chances: NDArray[np.float64], best: int, share: int) -> float:
+    """Evidence for the lines up to twice the best that its share adds; noise takes 2 off each."""
+    at = np.array([m for m in range(1, 2 * share) if m % share]) * (best + LOWEST_LINE) / share
+    at = np.round(at).astype(int) - LOWEST_LINE
+    added = -np.log(np.maximum(chances[at[at < len(chances)]], 1e-12)) - 3
+    return float(added.sum()) if share > 1 else COMB_BOUND
 
 
 def _again(values: NDArray[np.float64], periods: set[float]) -> bool:
@@ -262,7 +288,9 @@ def _again(values: NDArray[np.float64], periods: set[float]) -> bool:
     found = _spectrum(late)
     if found is None:
         return True  # too few rows for a second look
-    at = [(len(late) - 1) / rows - LOWEST_LINE for rows in periods]
+    at = [(len(late) - 1) / rows for rows in periods]
+    # a long period has too few repeats left: its second harmonic has its place
+    at = [(line if line >= LOWEST_LINE else 2 * line) - LOWEST_LINE for line in at]
     near = (found[2][max(0, math.floor(a) - 1) : max(0, math.ceil(a) + 2)] for a in at)
     return any(bool((chances < 100 * OWN_LINE).any()) for chances in near)
 
@@ -332,6 +360,12 @@ BESIDE_METRICS = (  # settings, clocks and counts, which trainers log beside met
     *("throughput", "fps", "mem", "memory", "gpu", "cpu", "util", "utilization", "temperature"),
     *("samples", "tokens", "examples", "seen", "batch_size", "size", "seed", "flops", "mfu"),
 )
+ADVERSARIES = (
+    *("g", "d", "gen", "disc", "gan", "generator", "discriminator", "critic", "adv", "adversarial"),
+    *("domain", "actor", "policy", "value", "entropy", "kl", "td", "q", "reg", "penalty"),
+)
+REFERENCES = ("best", "target", "teacher", "baseline", "chance", "random", "majority", "dummy")
+ACCURACIES = {"acc", "accuracy", "top1", "auc", "auroc"}
 HELD_OUT = ("val", "test", "eval", "valid", "validation", "dev", "heldout")
 WORD = re.compile(r"[a-z]+[0-9]*")
 Values = NDArray[np.float64]
@@ -368,6 +402,17 @@ def is_held_out(name: str) -> bool:
     return any(word.startswith(part) for word in name_words(name) for part in HELD_OUT)
 
 
+def is_own(name: str) -> bool:
+    """Return whether a metric is none of an adversary or of RL, and no reference, by its name."""
+    return not name_words(name) & {*ADVERSARIES, *REFERENCES}
+
+
+def to_improve(series: Sequence[Series], least_rows: int) -> list[Series]:
+    """Return the losses and scores that a training should improve, with enough rows of numbers."""
+    found = [s for s in series if better_is(s.name) and is_own(s.name)]
+    return [s for s in found if len(s.values) >= least_rows and np.isfinite(s.values).all()]
+
+
 def noise_of(values: Values) -> float:
     """Return the standard deviation of the noise by second differences, in which a slope cancels.
 
@@ -395,20 +440,23 @@ def smoothed(values: Values, share: float = 0.5) -> Values:
     return line
 
 
-def correlation_length(values: Values, curve: Values) -> float:
-    """Rows that count as one: (1 + r) / (1 - r), r the correlation of neighbours around a curve."""
-    rest = values - curve
-    power = float((rest**2).sum())
-    if power <= 0 or len(rest) < 4:
-        return 1.0
-    # taking a curve out makes r too small, by about 4 / n (Kendall, 1954)
-    near = min(0.98, float((rest[1:] * rest[:-1]).sum()) / power + 4 / len(rest))
-    return max(1.0, (1 + near) / (1 - near))
-
-
 def error_of_mean(values: Values, rows: int) -> float:
-    """Standard error of a mean of neighbouring rows, with their correlation."""
-    curve = smoothed(values, share=0.4)
-    spread = 1.4826 * float(np.median(np.abs(values - curve)))
-    alike = min(float(rows), correlation_length(values, curve))
+    """Standard error of a mean of neighbouring rows, of which (1 + r) / (1 - r) count as one.
+
+    A curve that is taken out makes r, their correlation, too small by 4 / n (Kendall, 1954).
+    """
+    rest = values - smoothed(values, share=0.4)
+    spread, power = 1.4826 * float(np.median(np.abs(rest))), float((rest**2).sum())
+    near = min(0.98, float((rest[1:] * rest[:-1]).sum()) / max(power, 1e-300) + 4 / len(rest))
+    alike = min(float(rows), max(1.0, (1 + near) / (1 - near)))
     return max(noise_of(values), spread) * float(np.sqrt(alike / rows))
+
+
+def gain_of(values: Values, parts: int = 10) -> tuple[float, float]:
+    """Return the gain from the first part to the best later part, and the error of a part."""
+    if len(values) > MOST_BLOCKS:
+        values = np.array([part.mean() for part in np.array_split(values, MOST_BLOCKS)])
+    split = np.array_split(values, min(parts, len(values) // 3))
+    means = np.array([part.mean() for part in split])
+    gain = float(means[1:].max() - means[0])
+    return gain, error_of_mean(values, len(values)) * math.sqrt(len(split))

@@ -6,8 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline_profiler.checks.check import Answer
+
 MODE_DEPENDENT = ("Dropout", "BatchNorm", "DropPath", "StochasticDepth", "InstanceNorm")
 FLAG = re.compile(r"requires?d?_?grad(s|ient|ients)?", re.IGNORECASE)
+
+
+Reported = tuple[str, str, float, float, str, str]
 
 
 @dataclass
@@ -23,7 +28,10 @@ class LoopFacts:
     smallest part. weights_kept: (states taken, of these unread live weights). plateau: (mode,
     value, whether it is the accuracy). idle_flags: at the first step. average: (steps before its
     evaluation, share of the way). run_steps: by the schedule, 0 if unknown. overflowed: of a fused
-    SGD with momentum behind a GradScaler, else None. places: lines of the user's file.
+    SGD with momentum behind a GradScaler, else None. answers: of checks that judge tensors, by
+    code. reported: (label, metric, number, right value, wrong formula or '', line) of evaluations.
+    summed: (batches, factor of their mean). graphs: old ones (number, holder, MB of each, line).
+    places: lines of the user's file.
     """
 
     steps: int = 0
@@ -48,6 +56,10 @@ class LoopFacts:
     average: tuple[int, float] | None = None
     run_steps: int = 0
     overflowed: bool | None = None
+    answers: dict[str, Answer] = field(default_factory=dict)
+    reported: list[Reported] = field(default_factory=list)
+    summed: tuple[int, float] = (1, 1.0)
+    graphs: tuple[int, str, float, str] | None = None
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

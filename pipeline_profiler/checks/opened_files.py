@@ -30,9 +30,7 @@ def note_opened() -> Iterator[list[str]]:
         (sys.modules.get("cv2"), "imread"),
         (sys.modules.get("torchvision.io.image"), "read_file"),
     ]
-    plain = [
-        (module, name, getattr(module, name)) for module, name in readers if module is not None
-    ]
+    plain = [(module, name, getattr(module, name)) for module, name in readers if module]
     for module, name, function in plain:
         setattr(module, name, _noting(function, found))
     try:

@@ -39,7 +39,6 @@ from pipeline_profiler.checks.loader_subject import (
     probed_loader,
     set_epoch,
 )
-from pipeline_profiler.checks.opened_files import note_opened
 from pipeline_profiler.checks.runner import PATIENT
 from pipeline_profiler.checks.user_code import (
     UsersError,
@@ -57,6 +56,7 @@ from pipeline_profiler.checks.user_training import (
     checked,
     made_from,
 )
+from pipeline_profiler.profiling.measure.watchdog import is_own_code
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 SPEAKS_OF_RANKS = re.compile(
@@ -64,6 +64,12 @@ SPEAKS_OF_RANKS = re.compile(
     r"|DistributedSampler"
 )
 LAUNCHES_ITSELF = re.compile(r"\b(lightning|pytorch_lightning|accelerate|deepspeed|horovod|ray)\b")
+BY_HAND = re.compile(r"\.grad\b.*(/|div|mul)")  # gradients that are divided after backward()
+DEALT = r"(::|%|seed|range\(|slice|split|chunk|Sampler|Dataset|Loader|Subset)"
+SPLITS = re.compile(  # what splits data by rank, or models
+    rf"DistributedSampler|num_replicas|\bshard|num_shards|split_dataset|[Mm]esh|parallelize|\brpc\b"
+    rf"|(?i:rank)\b.*{DEALT}|{DEALT}.*(?i:rank)\b|\w\[[^]\"']*(?i:rank)\b|[+*] *[\w.]*(?i:rank)\b"
+)
 SECONDS = 40.0  # of CPU or of waiting for each other, for both ranks
 POLL_S = 0.2
 Functions = Mapping[str, Callable[..., Any]]
@@ -88,14 +94,27 @@ def has_ranks(functions: Sequence[Callable[..., Any]]) -> bool:
 
 def _of_one_process(what: str) -> ProfileError:
     """Why there are no ranks of this: the program has none, or only its script speaks of them."""
-    script = ""
-    with contextlib.suppress(OSError, TypeError):
-        script = inspect.getsource(sys.modules["__main__"])
-    if SPEAKS_OF_RANKS.search(script):
+    if SPEAKS_OF_RANKS.search(script_text()):
         return ProfileError(
             f"Your script speaks of ranks, and its {what} was caught in one of them."
         )
     return AbsentError(f"Nothing of the {what} speaks of ranks: it is one of a single process.")
+
+
+def script_text() -> str:
+    """The text of the script that runs, and of the user's own modules."""
+    ours = ("pipeline_profiler", "preflight", "audit")
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] not in ours]
+    files = {str(getattr(m, "__file__", None) or "<") for m in modules}
+    own = [Path(f) for f in sorted(files) if is_own_code(f) and f.endswith(".py")]
+    return "\n".join(f.read_text("utf-8", "replace") for f in own if f.is_file())
+
+
+def reads_unsplit(text: str) -> bool:
+    """Whether a program averages gradients over ranks, and no line splits data by rank."""
+    code = re.sub(r"(?m)#.*|^\s*(from|import) .*", "", text)
+    split = SPLITS.search(code) or LAUNCHES_ITSELF.search(text)
+    return bool(WRAPS.search(code)) and "init_process_group(" in code and not split
 
 
 def launches_itself(functions: Sequence[Callable[..., Any]]) -> bool:
@@ -336,14 +355,10 @@ ENOUGH, FEWEST = 64, 16
 
 @dataclass(frozen=True)
 class RankReading:
-    """The start of an epoch of one rank: samples (index or digest), draws by stream and worker.
-
-    draws: digests of the state around each drawing sample. opened: files that the rank opened.
-    """
+    """The start of an epoch of one rank: samples; generator states by stream and worker."""
 
     samples: tuple[str, ...]
     draws: Mapping[tuple[str, int], tuple[tuple[str, str], ...]]
-    opened: frozenset[str] = frozenset()
 
 
 def read_ranks(subject: LoaderSubject) -> list[RankReading]:
@@ -366,19 +381,14 @@ def _read(subject: LoaderSubject, rank: int) -> RankReading:
     set_epoch(loader, 0)
     samples: list[str] = []
     records: list[SampleRecord] = []
-    with note_opened() as opened:
-        for number, batch in enumerate(batches_of(probed_loader(loader) if torch else loader)):
-            found, raw = batch if torch else ((), batch)
-            records += found
-            indexed = torch and loader._dataset_kind == 0
-            samples += [str(r.index) for r in found] if indexed else sample_digests(raw)
-            if len(samples) >= ENOUGH and number >= 2 * getattr(loader, "num_workers", 0):
-                break
-    no_data = (sys.prefix, sys.base_prefix, "/dev/", "/proc/", "/sys/", "/etc/")
-    files = {p for p in map(os.path.abspath, opened) if not p.startswith(no_data)}
-    code = (".py", ".pyc", ".so")
-    kept = frozenset(path for path in files if not path.endswith(code))
-    return RankReading(tuple(samples), _draws(records), kept)
+    for number, batch in enumerate(batches_of(probed_loader(loader) if torch else loader)):
+        found, raw = batch if torch else ((), batch)
+        records += found
+        indexed = torch and loader._dataset_kind == 0
+        samples += [str(r.index) for r in found] if indexed else sample_digests(raw)
+        if len(samples) >= ENOUGH and number >= 2 * getattr(loader, "num_workers", 0):
+            break
+    return RankReading(tuple(samples), _draws(records))
 
 
 def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str, str], ...]]:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import CellType, FunctionType
 from typing import Any
 
 from pipeline_profiler.checks.batches import (
@@ -28,6 +29,7 @@ from pipeline_profiler.checks.check import Answer, unclear
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loss_alone import LossAlone, Task, only_compares, read_task
 from pipeline_profiler.checks.ranks import RankSteps, step_ranks
+from pipeline_profiler.checks.state_watch import watch_functions
 from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
@@ -56,6 +58,20 @@ HELD_COUNTS = 2000  # of a schedule among which its largest rate is looked for
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
+
+
+def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    """Copy a function of a model so that the modules in its closure are those of the copy."""
+    cells = function.__closure__ or ()
+    with contextlib.suppress(ValueError):  # a cell without a value
+        if any(hasattr(cell.cell_contents, "named_parameters") for cell in cells):
+            closure = tuple(CellType(copy.deepcopy(c.cell_contents, memo)) for c in cells)
+            parts = (function.__code__, function.__globals__, function.__name__)
+            return FunctionType(*parts, function.__defaults__, closure)
+    return function
+
+
+copy._deepcopy_dispatch[FunctionType] = _copy_function  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -265,6 +281,18 @@ class TrainingSubject(ExaminedTraining):
         """The targets of the small batch as an array."""
         return _copied(main_tensor(self.small[2]))
 
+    @cached_property
+    def watched(self) -> Mapping[str, Answer]:
+        """Answers from the loop that was seen, or from train_step and evaluate, by code."""
+        made = self.settings
+        if made.loop is not None:
+            return made.loop.answers
+        if made.train_step is None and made.evaluate is None:
+            return {}
+        with kept_state(), contextlib.suppress(UsersError):
+            return watch_functions(self)
+        return {}
+
     def forward(self, training: Training, inputs: Any) -> Any:
         """The model's output as it is; what it raises becomes a sentence."""
         with users_code("The model's forward pass"):
@@ -311,13 +339,18 @@ class TrainingSubject(ExaminedTraining):
         if training.train_step is not None:
             return self.own_step(training, batch)
         training.model.train()
-        training.optimizer.zero_grad()
-        loss = self.objective(training, batch)
-        if loss.requires_grad:
-            with users_code("backward()"):
-                loss.backward()
+
+        def backward() -> Any:
+            training.optimizer.zero_grad()
+            loss = self.objective(training, batch)
+            if loss.requires_grad:
+                with users_code("backward()"):
+                    loss.backward()
+            return loss
+
+        loss, closed = backward(), isinstance(training.optimizer, torch.optim.LBFGS)
         with users_code("optimizer.step()"):
-            training.optimizer.step()
+            training.optimizer.step(*[backward] * closed)
         if training.schedule is not None and self.counts_batches:
             training.schedule.step()
         return float(loss.detach())

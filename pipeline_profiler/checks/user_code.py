@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import random
 import sys
 import time
@@ -50,11 +51,7 @@ KNOWN = (  # (part of the message, the fix)
 
 
 class UsersError(ProfileError):
-    """Code of the user failed while a check asked it; `details` says where."""
-
-    def __init__(self, text: str, details: str = "") -> None:
-        super().__init__(text)
-        self.details = details
+    """Code of the user failed while a check asked it."""
 
 
 @contextlib.contextmanager
@@ -65,7 +62,7 @@ def users_code(what: str) -> Iterator[None]:
     except (UsersError, TimeoutError):
         raise
     except (Exception, SystemExit) as error:
-        raise UsersError(explain_error(what, error), _place(error)) from error
+        raise UsersError(explain_error(what, error)) from error
 
 
 def batches_of(loader: Any) -> Iterator[Any]:
@@ -106,14 +103,21 @@ def _place(error: BaseException) -> str:
 
 
 def user_place() -> str:
-    """`train.py:57`, of the innermost frame that is the user's; '' without one."""
+    """`/src/train.py:57:8-57:20`, the running expression of the user's; columns in bytes; or ''."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if is_own_code(file) and "pipeline_profiler" not in file:
-            return f"{Path(file).name}:{frame.f_lineno}"
+            ran = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+            columns = "" if None in ran else ":{2}-{1}:{3}".format(*ran)
+            return f"{Path(file).absolute()}:{ran[0] or frame.f_lineno}{columns}"
         frame = frame.f_back
     return ""
+
+
+def short_place(place: str) -> str:
+    """Return `train.py:57` of a place."""
+    return ":".join(Path(place).name.split(":")[:2])
 
 
 def call_with(function: Callable[..., Any], offers: Mapping[str, Any], what: str) -> Any:

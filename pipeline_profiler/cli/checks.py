@@ -91,6 +91,7 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--images", metavar="X.png", help=IMAGES_HELP)
     group.add_argument("-o", "--output", metavar="X.json", help=OUTPUT_HELP)
     group.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    group.add_argument("--diff", action="store_true", help="print short fixes as a patch")
     record_command(p)
     p.set_defaults(command=_aside(check_command), takes_script=True)
     page = commands.add_parser("explain", help="what a check does, why it matters, what to do")
@@ -238,7 +239,7 @@ def _entered_by(
         made = {"make_loader": lambda: call_with(make_loader, {}, "make_loader()")}
         subject = TrainingSubject(made_from({**functions, **made}), seed)
         found = subject.entered(subject.given_batches)
-        places["entered_loader"] = subject.entered_at
+        places["model"] = subject.entered_at
         return found, []
 
     return entered
@@ -315,10 +316,11 @@ def _refuse_incomplete(names: Collection[str], file: str) -> None:
 
 
 def _check_log(args: argparse.Namespace) -> int:
-    from pipeline_profiler.checks.log_subject import LogSubject, read_logs
+    from pipeline_profiler.checks.log_subject import LogSubject, checkpoints_beside, read_logs
 
     _check_shared(args, [f"{path}:" for path in args.target])
-    report = _run("LOG", LogSubject(read_logs(args.target)), args, "log")
+    subject = LogSubject(read_logs(args.target), checkpoints=checkpoints_beside(args.target))
+    report = _run("LOG", subject, args, "log")
     return _finish(report, args, " ".join(args.target))
 
 
@@ -392,9 +394,9 @@ def _run(family: str, subject: Any, args: argparse.Namespace, kind: str) -> Chec
 
 
 def _place_of(function: Any) -> str:
-    """Where a function of the user's stands, `train.py:12`; '' where that is not known."""
+    """Where a function of the user's stands, `/src/train.py:12`; '' where that is not known."""
     code = getattr(function, "__code__", None)
-    return "" if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    return "" if code is None else f"{Path(code.co_filename).absolute()}:{code.co_firstlineno}"
 
 
 def _seconds(args: argparse.Namespace) -> float:
@@ -423,7 +425,7 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
         ("failed checks", len(report.failed)) if best is None else (best["metric"], best["best"])
     )
     args.outcome = RunOutcome(
-        document.verdict_word(report),
+        document.overall_state(document.counts_of(report)),
         len(report.results),
         metric[0],
         float(metric[1]),
@@ -431,12 +433,18 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
     )
     if "aside" in args:
         args.aside.close()
-    as_text = document.checks_text(report, name, args.full)
-    shown = show(document.checks_json(report, name) if args.json else as_text)
+    text = document.checks_text(report, name, args.full)
+    if args.diff and not args.json:
+        say(text)
+        text = document.checks_diff(report)
+    shown = show(document.checks_json(report, name) if args.json else text)
+    # a script that made its steps went through: the errors are of calls by the checks
+    through = report.kind == "script" and "a step of an optimizer" not in report.unreached
+    users = [] if through else report.results
     return strongest(
         shown,
         ExitCode.FINDINGS if report.failed else ExitCode.CLEAN,
-        ExitCode.USAGE if any(r.users for r in report.results) else ExitCode.CLEAN,
+        ExitCode.USAGE if any(r.users for r in users) else ExitCode.CLEAN,
         ExitCode.BROKEN_PART if report.broken else ExitCode.CLEAN,
         ExitCode.INTERRUPTED if report.interrupted else ExitCode.CLEAN,
     )

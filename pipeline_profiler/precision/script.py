@@ -24,7 +24,7 @@ from typing import Any
 from pipeline_profiler.checks.caught_run import CheckOrder, leave, read_order
 from pipeline_profiler.checks.caught_torch import Hooks
 from pipeline_profiler.checks.runner import ProgressLine
-from pipeline_profiler.checks.user_code import explain_error, user_place
+from pipeline_profiler.checks.user_code import explain_error, short_place, user_place
 from pipeline_profiler.precision.backend_torch import (
     OwnStep,
     OwnStepTrainer,
@@ -281,7 +281,7 @@ class ScriptBlocks(Hooks):
     def _compile(self, plain: Any, model: Any = None, **kwargs: Any) -> Any:
         whole = isinstance(getattr(model, "__self__", model), self.torch.nn.Module)
         if whole or is_own_code(sys._getframe(2).f_code.co_filename):
-            self.compiled = user_place() or "The script"
+            self.compiled = short_place(user_place()) or "The script"
         return plain(model, **kwargs)
 
     def _next(self, plain: Any, iterator: Any) -> Any:

@@ -353,7 +353,7 @@ class AugmentedOnce(Check):
         return passed(f"{said} anew in each pass.")
 
 
-BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS = 600, 120, 50, 0.3, 4
+BLOCK, FEWEST_SAMPLES, MOST_CLASSES, RIDGE, FOLDS, MOST_NUMBERS = 600, 120, 50, 0.3, 4, 512
 SURE, CHANCE = 6.0, 2.5  # deviations of the number of hits from what chance gives
 
 
@@ -504,9 +504,9 @@ class LabelsOfOthers(Check):
     """Labels in another order than the inputs.
 
     ## What it does
-    Predicts labels from colours and coarse regions (cross-validated ridge regression). Tests given
-    labels, neighbouring labels, the reversed order, and numbers sorted as text. If your step mixes
-    or reorders images (mixup), finds the source images by least squares.
+    Predicts labels by cross-validated ridge regression on colours and regions of images, counts of
+    tokens, or other numbers. For images, also tests neighbouring labels, the reversed order, and
+    numbers sorted as text. If your step mixes or reorders images, finds them by least squares.
 
     ## Why is this bad
     Two lists that are shuffled or sorted separately give wrong labels, so nothing can be learned.
@@ -516,13 +516,13 @@ class LabelsOfOthers(Check):
 
     - Another order predicts labels 6 deviations better than the given order, which stays below 6.
     - Evaluation labels exceed 6 deviations, while training labels of the same classes stay below
-      2.5. The evaluation has at most twice as many images.
+      2.5. The evaluation has at most twice as many samples.
     - A tenth of the reordered labels in the loss match no source image of their input.
 
     Other unpredictable labels are inconclusive: the task may be hard, or the order random.
 
     ## Limits
-    Images of one size and whole-number labels of up to 50 classes, without random augmentation.
+    Inputs of one size or tokens, and up to 50 classes, without random augmentation.
     """
 
     code = "LOAD022"
@@ -544,27 +544,27 @@ class LabelsOfOthers(Check):
         train, test = rows_of(subject.loader), rows_of(subject.eval_loader)
         sets = [_table(subject, d) for d in (train, test) if d is not None]
         if train is None or sets[0] is None:
-            return unclear("There are no images of one size with labels that stay the same.")
-        rows, labels, whole = sets[0]
+            return unclear("There are no inputs of one size with labels that stay the same.")
+        rows, labels, whole, images = sets[0]
         score, hits, chance = _predicted(rows, labels)
         said = (
-            f"Labels are predicted from {len(rows)} images in {hits:.0%} ({chance:.0%} by chance)"
+            f"Labels are predicted from {len(rows)} inputs in {hits:.0%} ({chance:.0%} by chance)"
         )
         numbers: dict[str, Any] = {"hits": round(hits, 4), "chance": round(chance, 4)}
-        for name, other in _orders(labels, whole) if score < SURE else ():
+        for name, other in _orders(labels, whole) if score < SURE and images else ():
             moved = _predicted(rows, other)
             if moved[0] > SURE + max(0.0, score):
                 return self.failed(f"{said}, those {name} in {moved[1]:.0%}.", **numbers)
         if score > CHANCE:
-            return passed(f"{said}: they belong to the images.", **numbers)
+            return passed(f"{said}: they belong to the inputs.", **numbers)
         if len(sets) > 1 and sets[1] is not None and set(sets[1][1]) == set(labels):
             theirs = _predicted(*sets[1][:2])
             if theirs[0] > SURE and len(sets[1][0]) <= 2 * len(rows):
                 beside = f"{theirs[1]:.0%} ({theirs[2]:.0%} by chance)"
                 return self.failed(f"{said}, those for evaluation in {beside}.", **numbers)
         return unclear(
-            f"{said}: a hard task, or labels of other images.",
-            "Look at --images: does each image have its own label?",
+            f"{said}: a hard task, or labels of other inputs.",
+            "Look at --images: does each input have its own label?",
             **numbers,
         )
 
@@ -617,29 +617,38 @@ def _orders(labels: NDArray[Any], whole: bool) -> Iterator[tuple[str, NDArray[An
 
 def _table(
     subject: LoaderSubject, dataset: Any
-) -> tuple[NDArray[np.float64], NDArray[Any], bool] | None:
-    """(features, labels, whether that is all) of the first samples, in the order of the dataset."""
+) -> tuple[NDArray[np.float64], NDArray[Any], bool, bool] | None:
+    """(features, labels, whether that is all, whether these are images) of the first samples."""
     patience, rows, labels = _patience(subject), list[Any](), list[int]()
     shape: Any = None
     for index in range(min(len(dataset), BLOCK)):
         picture, label = _made(subject, dataset, index)
-        if picture is None or label is None or picture.ndim != 3 or label.size != 1:
+        if picture is None or label is None or not picture.ndim or label.size != 1:
             return None
-        if label.dtype.kind not in "iub" or picture.dtype.kind not in "biuf":
+        if {label.dtype.kind, picture.dtype.kind} - set("biuf") or label.reshape(-1)[0] % 1:
             return None
         if index < LEAST and not _equal(picture, _made(subject, dataset, index)[0]):
             return None
         shape = shape or picture.shape
-        if picture.shape != shape:
+        tokens = picture.ndim == 1 and picture.dtype.kind in "iu"
+        if picture.shape != shape and not tokens:
             return None
-        rows.append(_features(picture))
+        rows.append(_features(picture) if picture.ndim == 3 else _numbers(picture, tokens))
         labels.append(int(label.reshape(-1)[0]))
         if patience.over:
             break
     known = len(set(labels))
     if len(rows) < FEWEST_SAMPLES or not 1 < known <= min(MOST_CLASSES, len(rows) // 10):
         return None
-    return np.array(rows), np.array(labels), len(rows) == len(dataset)
+    return np.array(rows), np.array(labels), len(rows) == len(dataset), len(shape) == 3
+
+
+def _numbers(values: NDArray[Any], tokens: bool) -> NDArray[np.float64]:
+    """Counts of tokens, or some numbers of another input."""
+    if tokens:
+        return np.bincount(values % MOST_NUMBERS, minlength=MOST_NUMBERS).astype(np.float64)
+    some = values.reshape(-1)[:: -(-values.size // MOST_NUMBERS)]
+    return np.nan_to_num(some.astype(np.float64))
 
 
 def _predicted(rows: NDArray[np.float64], labels: NDArray[Any]) -> tuple[float, float, float]:

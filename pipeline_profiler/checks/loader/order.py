@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections import Counter
 from itertools import chain, pairwise
 from typing import Any
 
@@ -19,8 +19,12 @@ from pipeline_profiler.checks.chance import (
 )
 from pipeline_profiler.checks.check import Answer, Check, Judgement, passed, unclear, wrong
 from pipeline_profiler.checks.loader_subject import (
+    MOST_INDICES,
+    PASSES,
     LoaderSubject,
+    own_sampler,
     probed_loader,
+    samplers_of,
     set_epoch,
 )
 from pipeline_profiler.checks.ranks import sample_digests, source_of
@@ -107,18 +111,14 @@ def _judge_indices(subject: LoaderSubject) -> Answer | None:
         first, second = ([int(i) for i in chain(*order)] for order in (batches, again))
     except (TypeError, ValueError):
         return None
-    if len(first) < LEAST:
-        return unclear(f"{len(first)} samples an epoch are too few to judge an order.")
-    score = order_score(first)
+    if not LEAST <= len(first) < PASSES * len(set(first)):
+        return unclear(f"{len(first)} samples an epoch are too few or too many to judge an order.")
+    score, own = order_score(first), own_sampler(subject.loader)
     if abs(score) > FAR:
         return wrong(
             f"The order follows the storage: position and index correlate, {abs(score):.0f} "
             f"deviations from a random order of {len(first)} samples.",
-            [
-                "shuffle=False",
-                "a shuffle buffer much smaller than the dataset",
-                "a sampler of one's own that sorts",
-            ],
+            ["shuffle=False" if own is None else f"{type(own).__name__} returns sorted indices"],
             "Set shuffle=True, or enlarge the buffer; --evaluation if it is for evaluation.",
             score=round(score, 1),
             samples=len(first),
@@ -131,7 +131,8 @@ def _judge_indices(subject: LoaderSubject) -> Answer | None:
             samples=len(first),
         )
     place = {index: number for number, batch in enumerate(again) for index in batch}
-    pairs = [(a, b) for batch in batches for a, b in pairwise(batch) if a != b]
+    once = len(set(first)) == len(first)
+    pairs = [(a, b) for batch in batches for a, b in pairwise(batch) if once and a != b]
     met = [place[a] == place[b] for a, b in pairs if a in place and b in place]
     share = sum(met) / len(met) if met else 0.0
     if share > SAME_MATES and len(batches) > 2:
@@ -198,7 +199,8 @@ def _judge_labels(subject: LoaderSubject) -> Answer | None:
     if len(np.unique(labels)) < 2:
         return None
     score, share, expected = neighbour_score(labels)
-    if score > FAR:
+    own = subject.has_indices and own_sampler(subject.loader)  # the order in a batch is its own
+    if score > FAR and not own:
         return _clumped(
             f"{share:.0%} of neighbours have the same label, {expected:.0%} are "
             f"expected: {score:.0f} deviations",
@@ -207,7 +209,10 @@ def _judge_labels(subject: LoaderSubject) -> Answer | None:
     sizes = [b.size for b in subject.batches]
     parts = np.split(labels, np.cumsum(sizes)[:-1])
     loss, has, should = entropy_score(parts) if len(parts) > 2 else (0.0, 0.0, 0.0)
-    if loss < -FAR and has < 0.9 * should:
+    # a sampler of the user's that deals so many samples of each chosen class
+    counts = {int(n) for part in parts[:-1] for n in np.unique(part, return_counts=True)[1]}
+    dealt = own and len(counts) == 1 and max(counts) < sizes[0]
+    if loss < -FAR and has < 0.9 * should and not dealt:
         return _clumped(
             f"Labels in a batch have an entropy of {has:.2f} nats, {should:.2f} are "
             f"expected: {-loss:.0f} deviations",
@@ -233,6 +238,7 @@ def _clumped(text: str, score: float) -> Answer:
 
 
 LEAST_STREAM = 16  # samples of each worker
+STEERS = re.compile(r"(set|update|step|next|advance|grow|increase|on)(_(?!epoch)|$)")
 MOST_COUNTED = 20_000
 
 
@@ -240,38 +246,31 @@ class Coverage(Check):
     """An epoch that omits samples, repeats them, or differs from its declared length.
 
     ## What it does
-    Counts the indices of two epochs. For a stream, compares the samples of its workers, or counts
-    the samples of two passes.
+    Counts the indices of three epochs, and reads the weights of torch's sampler. For a stream,
+    compares the samples of its workers, or counts the samples of two passes.
 
     ## Why is this bad
     Omitted samples are neither trained nor tested. If four workers each read a whole stream, one
     epoch contains four.
 
     ## How it decides
-    Fails if indices are missing, or repeated without declared replacement. Fails if two epochs
-    differ in length, or `len(loader)` from the number of batches. Fails if more than half of the
-    samples of two stream workers have equal bytes. If only labels agree, both are read again with
-    equal generator states. Exact.
+    Fails if samples have no weight or come in no epoch, or if `num_samples` is the number of
+    batches. Fails if batches repeat samples of the batch before, two epochs differ in length, or
+    `len(loader)` from the number of batches. Fails if more than half of the samples of two stream
+    workers have equal bytes. If only labels agree, both are read again with equal generator states.
 
     ## What to do
-    In `__iter__` of a stream, take every n-th sample by `get_worker_info()`. Draw without
-    replacement, or declare it (`WeightedRandomSampler`, `RandomSampler(replacement=True)`).
+    In `__iter__` of a stream, take every n-th sample by `get_worker_info()`.
 
     ## Limits
-    A custom sampler is inconclusive if its counts fit replacement or a subset. Of endless streams,
-    only the beginning is read.
+    A custom sampler that repeats samples, or draws the others later, is inconclusive, and so is
+    `SubsetRandomSampler`. Of endless streams, only the beginning is read.
     """
 
     code = "LOAD003"
     name = "samples-missing-or-twice"
-    causes = (
-        "a sampler of one's own that counts wrongly",
-        "__len__ of the dataset does not fit",
-        "a range that ends too early",
-    )
-    next_step = (
-        "Count the indices of the sampler: sorted(loader.sampler) should be range(len(dataset))."
-    )
+    causes = ("a sampler of one's own, or __len__ of the dataset, that counts wrongly",)
+    next_step = "Draw each index of range(len(dataset)), or by a weight a sample: weights[labels]."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.has_indices:
@@ -292,59 +291,78 @@ def _by_index(subject: LoaderSubject) -> Answer:
     with users_code("len(dataset)"):
         total = len(loader.dataset)
     orders = subject.index_order()
-    epochs = [list(chain(*order)) for order in orders]
-    counts = Counter(map(str, epochs[0]))
-    drawn, unique = len(epochs[0]), len(counts)
+    drawn, later = (sum(map(len, order)) for order in orders)
+    unique = len(set(map(str, chain(*orders[0]))))
     if not drawn:
-        return wrong(
-            f"An epoch is empty: the sampler takes none of {total} samples.",
-            ["the dataset found no files", "drop_last=True and fewer samples than one batch"],
-            "Print len(dataset), and the folder it looks in.",
-            dataset=total,
-        )
+        said = f"An epoch is empty: the sampler takes none of {total} samples."
+        causes = "the dataset found no files", "drop_last=True and fewer samples than one batch"
+        return wrong(said, causes, "Print len(dataset), and the folder it looks in.", dataset=total)
     numbers: dict[str, Any] = {"dataset": total, "drawn": drawn, "different": unique}
-    try:
-        declared = len(loader)
-    except TypeError:
-        declared = len(orders[0])
-    if declared != (batches := len(orders[0])):
-        return Coverage.failed(
-            f"len(loader) is {declared}, and an epoch has {batches} batches.", **numbers
-        )
-    if len(epochs[0]) != len(epochs[1]):
-        lengths = f"{len(epochs[0])} and {len(epochs[1])}"
-        return Coverage.failed(f"Two epochs differ in length: {lengths} samples.", **numbers)
-    sampler = getattr(loader, "sampler", None)
-    kinds = [base.__name__ for base in type(sampler).__mro__]
-    if "WeightedRandomSampler" in kinds or getattr(sampler, "replacement", False):
-        return passed(
-            f"Drawn with replacement: {drawn} draws give {unique} of {total} samples.", **numbers
-        )
-    if drawn > unique:
-        expected = total * (1 - (1 - 1 / total) ** drawn)
-        if abs(unique - expected) < 0.1 * total and drawn - unique > 0.1 * total:
-            return unclear(
-                f"{drawn} draws give {unique} of {total} samples, as drawing with "
-                "replacement does: right if it is meant.",
-                **numbers,
-            )
-        return Coverage.failed(
-            f"{drawn - unique} of {drawn} samples of an epoch are repeats.", **numbers
-        )
-    missing, size = total - drawn, loader.batch_size or 1
-    if missing <= 0:
+    if drawn >= min(MOST_INDICES, PASSES * total):
+        return unclear(f"The sampler goes on after {drawn} draws: its epochs have no end.")
+    if (found := _judge_weights(loader, total, numbers)) is not None:
+        return found
+    if drawn != later:
+        said = f"Two epochs differ in length: {drawn} and {later} samples."
+        told = hasattr(own_sampler(loader), "set_epoch")
+        return (unclear if told else Coverage.failed)(said, **numbers)
+    batches = len(orders[0])
+    if (declared := operator.length_hint(loader, batches)) != batches:
+        said = f"len(loader) is {declared}, and an epoch has {batches} batches."
+        return Coverage.failed(said, **numbers)
+    if drawn == unique == total:
         return passed(f"All {total} samples come once an epoch.", **numbers)
-    if missing < size and getattr(loader, "drop_last", False):
-        return passed(
-            f"{missing} of {total} samples are left out of an epoch by drop_last.", **numbers
-        )
-    if hasattr(sampler, "num_replicas") or hasattr(sampler, "indices"):
-        return unclear(
-            f"The sampler takes {drawn} of {total} samples: it is one of a part.", **numbers
-        )
-    return Coverage.failed(
-        f"{missing} of {total} samples ({missing / total:.1%}) never come.", **numbers
-    )
+    return _judge_counts(subject, total, orders, numbers)
+
+
+def _judge_counts(
+    subject: LoaderSubject, total: int, orders: list[list[list[Any]]], numbers: dict[str, Any]
+) -> Answer:
+    """Judge an epoch that does not draw each sample once: whether others ever draw the rest."""
+    loader, drawn, unique = subject.loader, numbers["drawn"], numbers["different"]
+    said = f"{drawn} draws of an epoch give {unique} of {total} samples"
+    samplers = [loader, *samplers_of(loader)]
+    size = max(map(len, orders[0]))
+    if drawn == unique > total - size and any(getattr(s, "drop_last", 0) for s in samplers):
+        return passed(f"{said}; drop_last leaves out the others.", **numbers)
+    if any(hasattr(s, "num_replicas") or hasattr(s, "indices") for s in samplers):
+        return unclear(f"{said}: it is one of a part.", **numbers)
+    if (own := own_sampler(loader)) is None:
+        spread = unique / (total * -math.expm1(-drawn / total))
+        zero = not np.asarray(getattr(samplers[-1], "weights", 1)).all()  # a class, or a part
+        return (unclear if zero or spread < 0.25 else passed)(f"{said}.", **numbers)
+    sets = [{str(i) for i in chain(*o)} for o in (*orders, *subject.index_order(epochs=(1000,)))]
+    never = total - len(sets[0])
+    if sets[0] == sets[1] >= sets[2] and never > 0:
+        said = f"{never} of {total} samples ({never / total:.1%}) are never drawn, in any epoch"
+        if any(STEERS.match(name) for name in dir(type(own))):
+            return unclear(f"{said}, unless the loop changes the sampler.", **numbers)
+        causes = (f"{type(own).__name__} draws from {unique} samples", *Coverage.causes)
+        return Coverage.failed(f"{said}.", *causes, never=never, **numbers)
+    again = sum(len({*map(str, a)} & {*map(str, b)}) for a, b in pairwise(orders[0]))
+    if 0 < again == drawn - unique > size and orders[0][0] != sorted(orders[0][0]):
+        said = f"{again} of {drawn} draws of an epoch repeat a sample of the batch before."
+        return Coverage.failed(said, "batches overlap, or come twice", **numbers)
+    return unclear(f"{said}: right if the sampler is to draw so.", **numbers)
+
+
+def _judge_weights(loader: Any, total: int, numbers: dict[str, Any]) -> Answer | None:
+    """Judge num_samples and weights of torch's samplers; None where nothing is wrong."""
+    sampler, drawn, size = samplers_of(loader)[-1], numbers["drawn"], loader.batch_size or 1
+    if own_sampler(loader) is not None or not hasattr(sampler, "replacement"):
+        return None
+    unplanned = size > 7 and drawn % 50 and drawn & (drawn - 1)  # a number that nobody chose
+    batches = unplanned and drawn in (total // size, -(-total // size))
+    weights = np.asarray(getattr(sampler, "weights", np.ones(total)), np.float64).ravel()
+    said = cause = ""
+    if (batches or drawn < size <= total / 10) and drawn < total:
+        said = f"An epoch draws {drawn} of {total} samples."
+        cause = "num_samples counts batches or classes, and not samples"
+    if len(weights) < total:
+        said = f"The sampler has {len(weights)} weights for {total} samples: the other "
+        said += f"{total - len(weights)} samples are never drawn."
+        cause = "weights of classes or of another split were given, and not of samples"
+    return Coverage.failed(said, cause, **numbers) if said else None
 
 
 def _by_worker(subject: LoaderSubject) -> Answer:

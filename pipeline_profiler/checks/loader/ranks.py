@@ -7,15 +7,18 @@ from collections import Counter
 from typing import Any
 
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.loader_subject import LoaderSubject, own_sampler
 from pipeline_profiler.checks.ranks import (
     FEWEST,
     MOST_READ,
     TRIED_RANKS,
     RankShard,
+    has_ranks,
     rank_words,
     read_ranks,
     read_shard,
+    reads_unsplit,
+    script_text,
     shard_of,
 )
 from pipeline_profiler.checks.user_code import UsersError, call_with, users_code
@@ -207,8 +210,9 @@ class RanksReadAlike(Check):
     The mean of equal gradients is the gradient of one rank, so the other ranks do no useful work.
 
     ## How it decides
-    Fails if both ranks read the same samples in the same order, at least 16 of them. Exact.
-    Inconclusive if more than half of the samples reach both ranks in another order.
+    Fails if both ranks read the same samples in the same order, at least 16 of them, or if a script
+    wraps its model for ranks, and neither its sampler nor its text splits by rank. Inconclusive if
+    more than half of the samples reach both ranks in another order.
 
     ## Limits
     Needs a file that uses ranks. Ranks that share one model in parts (tensor or pipeline parallel)
@@ -222,6 +226,11 @@ class RanksReadAlike(Check):
     next_step = "Give each rank its share: DistributedSampler, or indices[rank::world_size]."
 
     def run(self, subject: LoaderSubject) -> Answer:
+        plain = subject.has_indices and own_sampler(subject.loader) is None
+        if plain and not has_ranks([subject.make_loader]) and reads_unsplit(script_text()):
+            return self.failed(
+                f"Each rank reads all {len(subject.loader.dataset)} samples, unsplit."
+            )
         one, two = (reading.samples for reading in read_ranks(subject))
         count = min(len(one), len(two))
         if count < FEWEST:
@@ -293,40 +302,3 @@ class RanksAugmentAlike(Check):
             f"{', '.join(alike)}: two ranks draw the same random numbers for their samples.",
             streams=alike,
         )
-
-
-class RanksOpenAll(Check):
-    """Ranks that each open the files of all ranks.
-
-    ## What it does
-    Starts two ranks as processes, and compares the files that each opens for its first samples.
-
-    ## Why is this bad
-    If each rank reads all data and discards most of it, eight ranks read the data eight times.
-
-    ## How it decides
-    Fails if two ranks return different samples but share nine of ten opened files. They must open
-    more than 1.5 files per sample. Exact.
-
-    ## Limits
-    Files that Python, OpenCV or torchvision opens in the process of the rank, not in workers. Files
-    with many samples each are not judged, because ranks may read different parts.
-    """
-
-    code = "LOAD025"
-    name = "ranks-open-all"
-    causes = ("samples are dealt to ranks after they are read (`if i % world_size == rank`)",)
-    next_step = "Shard the list of files by rank before anything is opened."
-
-    def run(self, subject: LoaderSubject) -> Answer:
-        one, two = read_ranks(subject)
-        least = min(len(one.opened), len(two.opened))
-        if least < FEWEST:
-            return unclear(f"A rank's own process opens {least} files of data for its samples.")
-        count, common = min(len(one.samples), len(two.samples)), len(one.opened & two.opened)
-        if len(set(one.samples) & set(two.samples)) > 0.1 * count:
-            return unclear("The ranks give the same samples.")
-        said = f"For {count} samples a rank opens {least} files; two ranks share {common} of them."
-        if common > 0.9 * least and least > 1.5 * count:
-            return self.failed(said, files=least, common=common, samples=count)
-        return passed(said, files=least, common=common, samples=count)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
+    ACCURACIES,
     LogSubject,
     Series,
     Values,
     better_is,
     error_of_mean,
     is_held_out,
+    name_words,
     noise_of,
     smoothed,
+    to_improve,
 )
 
 LEAST, MOST = 10, 1000  # evaluations; more are thinned out, and say no more of the noise
 DRAWS, MUCH, KEPT = 400, 0.1, 5
-BEYOND = 3.0  # standard errors that a curve must exceed its noise by
+MAX_LUCK, MAX_TINY = 1 / 3, 20  # of the gain; samples of an evaluation
+BEYOND, SURELY = 3.0, 5.0  # standard errors that a curve must exceed its noise by; of one row
+LAST_NAME = re.compile("last|latest|final")
+STEP_IN_NAME = re.compile(r"(?:step|epoch|iter|ckpt|point|model|[-_=])[-_=]?(\d+)(?![\d.]*\d)")
 
 
 class Selection(NamedTuple):
@@ -35,23 +44,26 @@ class Selection(NamedTuple):
 
 
 class ChosenBest(Check):
-    """A best evaluation that is better than the model by chance.
+    """A best evaluation that is better than the model by chance, or whose checkpoint is lost.
 
     ## What it does
     Estimates the noise from neighbouring evaluations. Simulates the run 400 times, to measure what
-    the choice of the best adds. Lists the five best checkpoints.
+    the choice of the best adds. Lists the five best checkpoints. Compares them with the files
+    beside the log, by their names (`last.pt`, `epoch=3.ckpt`, `checkpoint-500`).
 
     ## Why is this bad
     The best of N noisy evaluations is biased: 2.5 deviations for 100 equal evaluations. The result
-    cannot be reproduced, and runs with more evaluations win.
+    cannot be reproduced, and runs with more evaluations win. A best that is not saved is lost.
 
     ## How it decides
-    Fails if the choice alone adds more than 10% of the reported gain, and noise explains best minus
-    last. Inconclusive with fewer than 10 evaluations, or without a gain beyond the noise.
+    Fails if the choice alone adds a third of the gain of each metric, and noise explains best minus
+    last. Fails if an accuracy only takes multiples of 1/n, for n below 20, and jumps by more than
+    1/n. Fails if all checkpoints are behind the best by 10% of the gain and 5 deviations, in each
+    metric. Inconclusive with fewer than 10 evaluations, or without a gain beyond the noise.
 
     ## Limits
     Only held-out losses and scores, by name. Real differences between neighbouring checkpoints
-    count as noise, so the bias is an upper bound.
+    count as noise, so the bias is an upper bound. Checkpoints without a step in their names pass.
     """
 
     code = "LOG005"
@@ -64,15 +76,28 @@ class ChosenBest(Check):
     next_step = "Report the mean of the last evaluations, or choose and report on different data."
 
     def run(self, subject: LogSubject) -> Answer:
-        judged = [s for s in subject.series if is_held_out(s.name) and better_is(s.name)]
-        judged = [s for s in judged if len(s.values) >= LEAST and np.isfinite(s.values).all()]
+        judged = [s for s in to_improve(subject.series, LEAST) if is_held_out(s.name)]
         if not judged:
             return unclear(f"No held-out loss or score has {LEAST} evaluations.")
+        for series in judged:
+            if samples := _few_samples(series):
+                return self.failed(
+                    f"{series.title} only takes multiples of 1/{samples}: the evaluation has "
+                    f"{samples} samples, or few more."
+                )
         rows = [select_best(series) for series in judged]
         told = [row for row in rows if row.gain > BEYOND * row.noise]
-        for row in told:
-            if row.luck > MUCH * row.gain and _like_last(row):
-                return self.failed(_sentence(row), **_told(row))
+        if subject.checkpoints and all(_is_lost(row, subject.checkpoints) for row in rows):
+            names = ", ".join(file.name for file in subject.checkpoints[:KEPT])
+            series, step = rows[0].series, rows[0].series.steps[rows[0].best]
+            return wrong(
+                f"{series.title} is best at step {step:g}, and no checkpoint is of it ({names}).",
+                ("each save replaces the last", "no metric is monitored"),
+                "Save a second file when the held-out metric improves, such as `best.pt`.",
+                **_told(rows[0]),
+            )
+        if told and all(row.luck > MAX_LUCK * row.gain and _like_last(row) for row in told):
+            return self.failed(_sentence(told[0]), **_told(told[0]))
         row = (told or rows)[0]
         if not told:
             return unclear(f"{row.series.title} gains nothing beyond its noise.", **_told(row))
@@ -81,12 +106,9 @@ class ChosenBest(Check):
 
 def select_best(series: Series) -> Selection:
     """What the choice of the best evaluation is worth, and what of it is luck."""
-    steps, sign = series.steps, better_is(series.name)
-    values = sign * series.values
-    if len(values) > MOST:
-        kept = np.linspace(0, len(values) - 1, MOST).astype(int)
-        steps, values = steps[kept], values[kept]
-        series = Series(series.name, steps, sign * values, log=series.log)
+    kept = np.linspace(0, len(series.steps) - 1, min(MOST, len(series.steps))).round().astype(int)
+    series = Series(series.name, series.steps[kept], series.values[kept], log=series.log)
+    values = better_is(series.name) * series.values
     noise, curve = noise_of(values), smoothed(values, share=0.3)
     luck = expected_luck(curve, noise)
     best = int(values.argmax())
@@ -104,6 +126,19 @@ def expected_luck(curve: Values, noise: float) -> float:
     return float(drawn[np.arange(DRAWS), chosen].mean())
 
 
+def _few_samples(series: Series) -> int:
+    """Return of how many samples an accuracy is, where these are few and it jumps; 0 else."""
+    values = series.values / (100 if series.values.max() > 1.5 else 1)
+    if not name_words(series.name) & ACCURACIES or len(np.unique(values)) < 3:
+        return 0
+    apart = (
+        n for n in range(2, MAX_TINY) if np.abs(values * n - np.round(values * n)).max() < 0.01
+    )
+    samples = next(apart, 0)
+    jumps = np.abs(np.diff(values)) * samples > 1.5
+    return samples if jumps.mean() > MUCH else 0
+
+
 def _like_last(row: Selection) -> bool:
     """Whether the curve's own best is told from its end: then it was right to choose."""
     values = better_is(row.series.name) * row.series.values
@@ -113,6 +148,22 @@ def _like_last(row: Selection) -> bool:
     # the best itself is in `around` and lucky: what it adds is taken off
     above = float(around.mean() - row.luck / len(around) - values[-tail:].mean())
     return bool(above < BEYOND * error)
+
+
+def _is_lost(row: Selection, files: Sequence[Path]) -> bool:
+    """Whether no checkpoint is of an evaluation that is as good as the best, by their names."""
+    steps, values = row.series.steps, better_is(row.series.name) * row.series.values
+    curve, rows = smoothed(values, share=0.3), set[int]()
+    for name in (file.stem.lower() for file in files):
+        numbers = [int(number) for number in STEP_IN_NAME.findall(name)]
+        own = {n - first for n in numbers for first in (0, 1)} & set(range(len(values)))  # epochs
+        own |= {int(np.abs(steps - n).argmin()) for n in numbers if n <= steps[-1]}
+        own |= {len(values) - 1} if LAST_NAME.search(name) else set()
+        if "best" in name or not own:
+            return False
+        rows |= own
+    behind = values[row.best] - row.luck - max(max(values[i], curve[i]) for i in rows)
+    return bool(behind > max(SURELY * (values - curve).std(), MUCH * abs(row.gain)))
 
 
 def _told(row: Selection) -> dict[str, Any]:
@@ -151,7 +202,6 @@ class Level(NamedTuple):
     log: str
     value: float
     error: float
-    rows: int
 
 
 class EqualBudget(Check):
@@ -184,19 +234,14 @@ class EqualBudget(Check):
     def run(self, subject: LogSubject) -> Answer:
         logs: dict[str, dict[str, Series]] = {series.log: {} for series in subject.series}
         if len(logs) < 2:
-            return skipped(
-                "There is one log.", "Give several logs to compare them at an equal budget."
-            )
-        for s in subject.series:
-            if len(s.values) >= LEAST_ROWS and better_is(s.name) and np.isfinite(s.values).all():
-                logs[s.log].setdefault(s.name, s)
+            return skipped("There is one log.", "Give several logs, to compare their budgets.")
+        for s in to_improve(subject.series, LEAST_ROWS):
+            logs[s.log].setdefault(s.name, s)
         shared = set.intersection(*map(set, logs.values()))
         if not shared:
             return unclear(f"The logs share no loss or score with {LEAST_ROWS} rows.")
-        answers = [
-            _compared([log[name] for log in logs.values()])
-            for name in sorted(shared, key=lambda n: (not is_held_out(n), n))
-        ]
+        names = sorted(shared, key=lambda n: (not is_held_out(n), n))
+        answers = [_compared([log[name] for log in logs.values()]) for name in names]
         order = ("failed", "passed", "inconclusive")
         return min(answers, key=lambda answer: order.index(answer.judgement))
 
@@ -208,49 +253,38 @@ def level_at(series: Series, step: float) -> Level:
     mean = float(last.mean()) if len(last) else float("nan")
     # the last rows are as noisy as the others, and a thousand of them show it
     error = error_of_mean(series.values[-MOST:], max(len(last), 1))
-    return Level(series.log, mean, error, len(values))
+    return Level(series.log, mean, error)
 
 
-def _leader(levels: list[Level]) -> Level | None:
-    """The best one, where it is ahead of all others beyond the noise."""
-    best = max(levels, key=lambda level: level.value)
-    for other in levels:
-        apart = Z_BOUND * np.hypot(best.error, other.error)
-        if other is not best and not best.value - other.value > apart:
-            return None
-    return best
+def _leader(levels: list[Level]) -> str:
+    """The log of the best level, where it is ahead of all others beyond the noise."""
+    best, *others = sorted(levels, key=lambda level: -level.value)
+    ahead = (best.value - o.value > Z_BOUND * np.hypot(best.error, o.error) for o in others)
+    return best.log if all(ahead) else ""
 
 
 def _compared(runs: list[Series]) -> Answer:
     budgets = {run.log: float(run.steps.max()) for run in runs}
-    common = min(budgets.values())
+    common, name, sign = min(budgets.values()), runs[0].name, better_is(runs[0].name)
     at_end = [level_at(run, budgets[run.log]) for run in runs]
     at_common = [level_at(run, common) for run in runs]
-    name, sign = runs[0].name, better_is(runs[0].name)
-    numbers: dict[str, Any] = {
-        "metric": name,
-        "budgets": budgets,
-        "common_step": common,
-        "at_end": {level.log: sign * level.value for level in at_end},
-        "at_common_step": {level.log: sign * level.value for level in at_common},
-        "rows": {level.log: level.rows for level in at_end},
-    }
-    if min(level.rows for level in at_common) < LAST:
+    levels = {level.log: sign * level.value for level in at_end}
+    fair_levels = {level.log: sign * level.value for level in at_common}
+    numbers: dict[str, Any] = {"metric": name, "budgets": budgets, "common_step": common}
+    numbers |= {"at_end": levels, "at_common_step": fair_levels}
+    if min((run.steps <= common).sum() for run in runs) < LAST:
         return unclear(f"The logs share too few rows up to step {common:g}.", **numbers)
     winner, fair = _leader(at_end), _leader(at_common)
-    if winner is None:
+    if not winner:
         return unclear(f"No run is ahead in {name} beyond the noise.", **numbers)
-    same = fair is not None and fair.log == winner.log
-    if same or budgets[winner.log] < LONGER * common:
-        return passed(
-            f"{winner.log} is ahead in {name} at its end ({sign * winner.value:.4g})"
-            + (f" and at step {common:g}, which all runs reached." if same else "."),
-            **numbers,
-        )
-    instead = f"{fair.log} is ahead" if fair else "no run is ahead beyond the noise"
-    said = ", ".join(f"{log} {value:.4g}" for log, value in numbers["at_common_step"].items())
+    if winner == fair or budgets[winner] < LONGER * common:
+        also = f" and at step {common:g}, which all runs reached" if winner == fair else ""
+        said = f"{winner} is ahead in {name} at its end ({levels[winner]:.4g}){also}."
+        return passed(said, **numbers)
+    instead = f"{fair} is ahead" if fair else "no run is ahead beyond the noise"
+    said = ", ".join(f"{log} {value:.4g}" for log, value in fair_levels.items())
     return wrong(
-        f"{winner.log} is ahead in {name} after {budgets[winner.log]:g} steps, but at step "
+        f"{winner} is ahead in {name} after {budgets[winner]:g} steps, but at step "
         f"{common:g}, which all runs reached, {instead} ({said}).",
         ["the run trained longer", "the other run was ended early, or is still going on"],
         "Compare at equal steps, and train each setting with several seeds.",

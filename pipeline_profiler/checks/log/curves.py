@@ -1,25 +1,33 @@
-"""Curves of one log: periods, divergence, plateaus, gaps between its steps."""
+"""Curves of one log: periods, divergence, plateaus, gaps between its steps, runs at chance."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
+    ACCURACIES,
+    MOST_BLOCKS,
     LogSubject,
     Series,
     Values,
     better_is,
-    correlation_length,
+    error_of_mean,
+    gain_of,
     is_held_out,
     is_metric,
+    is_own,
+    name_words,
     noise_of,
     spectral_peak,
+    to_improve,
     without_noise,
 )
 
 LEAST_PERIOD = 128  # rows
-CHANCE = 1e-6
+CHANCE, SURELY = 1e-6, 6.0  # of all periods; standard errors
 
 
 class Periodic(Check):
@@ -56,57 +64,78 @@ class Periodic(Check):
 
     def run(self, subject: LogSubject) -> Answer:
         judged = [s for s in subject.series if len(s.steps) >= LEAST_PERIOD and is_metric(s.name)]
-        judged = [s for s in judged if np.isfinite(s.values).all()]
         judged = [s for s in judged if _distances(s.steps, 0.01)[1] < 0.02]
-        judged = [s for s in judged if not without_noise(s.values)]
+        judged = [s for s in judged if np.isfinite(s.values).all() and not without_noise(s.values)]
         if not judged:
             return unclear(f"No metric has {LEAST_PERIOD} rows of noisy numbers at even steps.")
         peaks = [(s, spectral_peak(s.values)) for s in judged]
         found = [row for row in peaks if row[1].chance * len(judged) < CHANCE]
         large = [(s, p) for s, p in found if p.swing > max(p.noise / 4, np.ptp(s.values) / 50)]
         series, peak = max(large or found or peaks, key=lambda row: row[1].ratio)
-        steps = float(np.median(np.diff(series.steps))) * peak.rows
+        steps = float(f"{np.median(np.diff(series.steps)) * peak.rows:.3g}")
         numbers = {"metric": series.title, "period_steps": steps, "swing": peak.swing}
         numbers |= {"ratio": peak.ratio, "chance": peak.chance}
         line = f"its spectrum has a line {peak.ratio:.0f} times its surroundings"
         if large:
             others = f" ({len(large)} metrics do)" if len(large) > 1 else ""
             said = (
-                f"{series.title} swings by {peak.swing:.3g} with a period of {steps:.4g} steps"
-                f"{others}: {line} (by chance {peak.chance:.0e})."
+                f"{series.title} swings by {peak.swing:.3g} with a period of {steps:g} steps"
+                f"{_in_epochs(steps, subject, series.log)}{others}: {line} (by chance "
+                f"{peak.chance:.0e})."
             )
             if not is_held_out(series.name):
                 return self.failed(said, **numbers)
             overlap = "the held-out data share samples with the training data"
             check = "Run `audit find RUN FOLDER` on the two sets of images first."
             return wrong(said, (overlap, *self.causes), check, **numbers)
-        if found:
-            return passed(f"{series.title} swings by {peak.swing:.2g} only: {line}.", **numbers)
-        return passed(
-            f"No period in {len(judged)} metrics; the strongest line ({series.title}) is "
-            f"{peak.ratio:.1f} times its surroundings.",
-            **numbers,
-        )
+        only = f"swings by {peak.swing:.2g} only" if found else f"leads {len(judged)} metrics"
+        return passed(f"{series.title} {only}: {line}.", **numbers)
 
 
-LEAST_DIVERGENCE, FAR = 20, 6.0
+def _in_epochs(period: float, subject: LogSubject, log: str) -> str:
+    """', once an epoch': a period in terms of the column of the epoch, where they agree."""
+    for series in subject.series:
+        starts = series.steps[1:][np.diff(np.floor(series.values)) > 0]
+        if series.log == log and series.name.lower().endswith("epoch") and len(starts) > 1:
+            times = float(np.median(np.diff(starts))) / period
+            if times > 0.9 and abs(times - round(times)) < 0.03 * times:
+                return f", {round(times)} times an epoch" if times > 1.5 else ", once an epoch"
+    return ""
+
+
+LEAST_DIVERGENCE = 20  # rows
+LEAST_BEFORE, AFTER, DENSE = 10, 3, 20  # rows before and after a resume; of a schedule
+LOST, AT_START = 0.3, 0.85  # of the gain
+WINDOW, LEAP = 12, 8.0  # rows on both sides; standard errors, of the largest among all rows
+LEAP_CAUSES = (
+    "gradients explode (no clipping, a rate that is too high)",
+    "a resume without the state of the optimizer",
+    "batches that differ from the others",
+)
+PHASES = {"beta", "weight", "stage", "phase", "curriculum", "difficulty", "len", "length", "size"}
+PHASES |= {"batch", "batch_size", "resolution", "frozen", "trainable", "alpha", "coef", "level"}
+SECOND_RUN = "It may be a second run in the file."
 
 
 class Diverged(Check):
-    """A training loss that became NaN, or left its best value for good.
+    """A loss that became NaN, left its best value for good, or jumps at a resume.
 
     ## What it does
-    Compares the median of the last tenth of each training loss with the best median of any tenth.
+    Compares the last tenth of each training loss with its best tenth. Where the steps go back,
+    compares losses and scores with earlier rows of the same steps. Reads columns such as `lr`.
 
     ## Why is this bad
-    The steps after the best value are wasted, and the last checkpoint is not the best.
+    The steps after the best value are wasted, and the last checkpoint is not the best. A resume
+    without the state of optimizer and schedule repeats a part of the training.
 
     ## How it decides
-    Fails with a NaN or infinite value. Fails if the last median is 6 deviations (robust) and half
-    of the whole gain above the best. A rising held-out loss is overfitting, so it is inconclusive.
+    Fails with a NaN or infinite value. Fails if the last tenth is 6 standard errors and half of the
+    whole gain above the best. Fails if a resume loses 30% of the gain, or the learning rate starts
+    again within its schedule. Fails if a training loss steps up by 30% and 8 standard errors for 6
+    rows or more. Inconclusive for overfitting, a second run in the file, or a setting that changes.
 
     ## Limits
-    Only metrics named as losses (loss, error, mse, mae, nll, perplexity, ...).
+    Only metrics named as losses (loss, error, mse, mae, nll, perplexity, ...) or scores.
     """
 
     code = "LOG002"
@@ -120,45 +149,140 @@ class Diverged(Check):
 
     def run(self, subject: LogSubject) -> Answer:
         losses = [s for s in subject.series if better_is(s.name) < 0]
+        jumps = [jump for own in subject.by_log() if (jump := _jump(own))]
+        if jump := next((said for said in jumps if not said.endswith(SECOND_RUN)), ""):
+            causes = ("the checkpoint lacks the state of weights, optimizer or schedule",)
+            return wrong(jump, causes, "Save and load the state of model, optimizer and scheduler.")
         if not losses:
             return unclear("No metric is named as a loss.")
-        rises = []
         for series in losses:
-            bad = np.flatnonzero(~np.isfinite(series.values))
-            if len(bad):
-                at = series.steps[bad[0]]
-                return Diverged.failed(
-                    f"{series.title} is no number from step {at:g} on ({len(bad)} rows).",
-                    metric=series.title,
-                )
-            if len(series.values) >= LEAST_DIVERGENCE and (text := _rise(series)):
-                rises.append((series, text))
-        for series, text in rises:
-            if not is_held_out(series.name):
-                return Diverged.failed(text, metric=series.title)
-        if rises:
-            return unclear(
-                f"{rises[0][1]} A held-out loss that rises is overfitting.",
-                "Keep the checkpoint of the best, or stop there.",
-            )
+            if len(bad := np.flatnonzero(~np.isfinite(series.values))):
+                said = f"{series.title} is no number from step {series.steps[bad[0]]:g} on"
+                return self.failed(f"{said} ({len(bad)} rows).", metric=series.title)
+        long = to_improve(losses, LEAST_DIVERGENCE)
+        for series in sorted(long, key=lambda s: is_held_out(s.name)):
+            if said := _rise(series):
+                own = [s for s in subject.series if s.log == series.log]
+                if _changes(own, float(series.steps[0]), float(series.steps[-1])):
+                    return unclear(f"{said} A setting of the loss or the data changes meanwhile.")
+                if not is_held_out(series.name):
+                    return self.failed(said, metric=series.title)
+                advice = "Keep the checkpoint of the best, or stop there."
+                return unclear(f"{said} A held-out loss that rises is overfitting.", advice)
+        for own in subject.by_log():
+            plain = [s for s in to_improve(own, 4 * WINDOW) if better_is(s.name) < 0]
+            for series in (s for s in plain if not is_held_out(s.name)):
+                if said := _leap(series, own):
+                    return wrong(said, LEAP_CAUSES, self.next_step, metric=series.title)
+        if jumps:
+            return unclear(jumps[0])
         return passed(f"{len(losses)} losses end near their best.")
 
 
 def _rise(series: Series) -> str:
     """A sentence where the last tenth lies far above the best one; "" else."""
-    parts = [p for p in np.array_split(series.values, 10) if len(p)]
+    parts = np.array_split(series.values, 10)
     medians = np.array([np.median(p) for p in parts])
     noise = 1.4826 * float(np.median(np.abs(np.diff(series.values)))) / np.sqrt(2)
     error = 1.25 * noise / np.sqrt(len(parts[-1])) + 1e-12
     best = int(medians.argmin())
     above, gain = medians[-1] - medians[best], medians[0] - medians[best]
-    if above > FAR * error * np.sqrt(2) and above > 0.5 * max(gain, noise):
-        step = series.steps[sum(map(len, parts[:best]))]
-        return (
-            f"{series.title} ends at {medians[-1]:.4g} and was {medians[best]:.4g} about step "
-            f"{step:g}."
-        )
-    return ""
+    if above <= max(SURELY * error * np.sqrt(2), 0.5 * max(gain, noise)):
+        return ""
+    was = f"{medians[best]:.4g} about step {series.steps[sum(map(len, parts[:best]))]:g}"
+    return f"{series.title} ends at {medians[-1]:.4g} and was {was}."
+
+
+def _changes(own: list[Series], start: float, end: float) -> bool:
+    """Whether a logged phase, or a weight of the loss, differs between two steps."""
+    settings = [s for s in own if name_words(s.name) & PHASES and not better_is(s.name)]
+    levels = [np.interp([start, end], s.steps, s.values) for s in settings]
+    return any(abs(first - last) > 0.01 * abs(first) for first, last in levels)
+
+
+def _leap(series: Series, own: list[Series]) -> str:
+    """Where a loss steps up from one row to the next and stays for a while, at equal settings."""
+    values = series.values
+    if (np.diff(series.steps) < 0).any():
+        return ""  # a resume, a second run, steps of an epoch
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, WINDOW), axis=1)
+    ups = medians[WINDOW:] - medians[:-WINDOW]
+    ups[: 2 * WINDOW] = 0
+    row = int(ups.argmax()) + WINDOW
+    before, up, gain = float(medians[row - WINDOW]), float(ups.max()), float(np.ptp(medians))
+    error = 1.25 * noise_of(values[max(0, row - 4 * WINDOW) : row]) * np.sqrt(2 / WINDOW)
+    if up <= max(LEAP * error, 0.05 * gain, 0.3 * abs(before), 1e-9):
+        return ""
+    near = values[row - WINDOW : row + WINDOW]
+    peak = max(np.median(near[at : at + AFTER]) for at in range(len(near) - AFTER)) - medians.min()
+    if AT_START < peak / max(float(values[:AFTER].mean() - medians.min()), 1e-12) < 1.15:
+        return ""  # a second run in the file
+    start, end = series.steps[max(0, row - 4 * WINDOW)], series.steps[row + WINDOW - 1]
+    rates = [np.interp([start, end], s.steps, s.values) for s in own if is_rate(s.name)]
+    if _changes(own, start, end) or any(late > 1.5 * early for early, late in rates):
+        return ""
+    said = f"{series.title} steps up from {before:.4g} to {before + up:.4g}"
+    return f"{said} near step {series.steps[row]:g}, and no logged setting changes there."
+
+
+def _jump(own: list[Series]) -> str:
+    """What a log loses at a resume, and whether that can be the start of a second run."""
+    anew = [(s, row) for s in own if is_rate(s.name) for row in _starts_again(s)]
+    metrics, second = to_improve(own, 2 * LEAST_BEFORE), ""
+    for s in metrics:
+        rows = np.flatnonzero(np.diff(s.steps) < 0) + 1
+        local = len(rows) > 1 and np.ptp(np.diff([0, *rows])) <= 1  # steps of an epoch
+        back = [] if local else [int(row) for row in rows if row >= LEAST_BEFORE]
+        epochs = [e.values for e in own if e.name == "epoch" and len(e.values) == len(s.values)]
+        for row in (*back, *(r for rate, r in anew if len(rate.steps) == len(s.steps))):
+            lost, step = _lost(s, row), s.steps[row]
+            said = f"{s.title} loses {lost:.0%} of its gain at the resume of step {step:g}."
+            goes_on = step > s.steps[0] or any(e[row] > e[0] for e in epochs)
+            if lost and (lost < AT_START or (row in back and goes_on)):
+                return said
+            second = second or f"{said} {SECOND_RUN}" if lost else second
+    if second or not anew or not metrics:
+        return second
+    (rate, row), *_ = anew
+    said = f"{rate.title} returns from {rate.values[row - 1]:.3g} to {rate.values[row]:.3g}"
+    return f"{said} at step {rate.steps[row]:g}, within its schedule."
+
+
+def _lost(series: Series, row: int) -> float:
+    """The share of its gain that a metric loses at a row, against earlier rows up to its step."""
+    steps, values = series.steps, better_is(series.name) * series.values
+    prior = steps[:row] <= (steps[row] if steps[row] > steps[0] else np.inf)
+    before, start = float(values[:row][prior][-5:].mean()), float(values[:AFTER].mean())
+    error = 1.4 * error_of_mean(values[max(0, row - MOST_BLOCKS) : row], AFTER)
+    lost, gain = before - float(values[row:][:AFTER].mean()), before - start
+    return lost / gain if gain > 0 and lost > max(SURELY * error, LOST * gain) else 0.0
+
+
+def _starts_again(rate: Series) -> list[int]:
+    """The rows at which a schedule repeats its first values and later falls below that level."""
+    values, found = rate.values, _interrupted(rate.values)
+    jump = 0.1 * float(values.max())
+    for row in map(int, np.flatnonzero(np.abs(np.diff(values)) > jump) + 1):
+        before, later, falls = values[row - 1], values[row:], -np.diff(values[row:])
+        lower = (falls > 0) & (falls < jump) & (later[1:] < before - jump)
+        again = np.allclose(later[:AFTER], values[: min(AFTER, len(later))], 0.02)
+        if again and before < 9.7 * jump and row > DENSE and lower.any():
+            found.append(row)
+    return sorted(set(found))
+
+
+def _interrupted(values: Values) -> list[int]:
+    """The row at which a schedule warms up again, or leaps to its peak, before it is at its end."""
+    rows, peak = np.arange(DENSE + 1, len(values) - AFTER), values.max()
+    if not len(rows):
+        return []
+    before, lowest = values[rows - 1], np.minimum.accumulate(values[::-1])[::-1][rows]
+    anew = [np.abs(values[rows + i] - values[i]) < 0.01 * values[i] for i in range(AFTER)]
+    cycle = np.abs(before - values[rows + 1]) < 0.05 * before  # down and up alike
+    warm = np.all(anew, axis=0) & ~cycle & bool(values[0] < values[1] < values[2])
+    leap = (values[rows] > 0.97 * peak) & (before < 0.5 * peak) & (lowest < 0.5 * before)
+    found = rows[(warm | leap) & (before > 0.05 * peak) & (before < 0.9 * peak)]
+    return [int(row) for row in found] if len(found) == 1 else []
 
 
 LEAST_STEPS, MOST_ODD = 8, 0.25
@@ -189,7 +313,7 @@ class UnevenSteps(Check):
     name = "uneven-steps"
 
     def run(self, subject: LogSubject) -> Answer:
-        judged = [s for s in subject.series if len(s.steps) >= LEAST_STEPS]
+        judged = [s for s in subject.series if len(s.steps) >= LEAST_STEPS and is_metric(s.name)]
         if not judged:
             return unclear(f"No metric has {LEAST_STEPS} rows.")
         for series in judged:
@@ -223,26 +347,24 @@ def _distances(values: Values, near: float = 0.1) -> tuple[float, float]:
     return middle, float((np.abs(gaps - middle) > near * abs(middle)).mean())
 
 
-LEAST_PLATEAU, BLOCKS = 96, 12
+LEAST_PLATEAU, LATE = 96, 5.0  # rows; standard errors
 LITTLE = 0.05  # of the whole gain: half of the time for a twentieth of it
-T_BOUND = 6.2  # one-sided 5e-5 with 10 degrees of freedom
 
 
 class Plateau(Check):
     """A metric without gain in its second half.
 
     ## What it does
-    Fits a line through the second half of each loss and score. Compares its gain with the gain of
-    the whole run.
+    Compares tenths of each loss and score: their gain in the second half, and in the whole run.
 
     ## Why is this bad
     Half of the time gave nothing. A lower learning rate at the bend, or an earlier end, costs
     nothing.
 
     ## How it decides
-    Fails if the whole gain exceeds the noise, and the late gain is below 5% of it (upper limit,
-    one-sided 99.995%). Passes if the lower limit is above 5%. Inconclusive in between, with fewer
-    than 96 rows, without improvement, or with long correlations (over a twelfth of the half).
+    Fails if the whole gain exceeds the noise, and the late gain is below 5% of it (upper limit of 5
+    standard errors), and not surely above 1% of the level. Passes if the lower limit is above 5%.
+    Inconclusive in between, with fewer than 96 rows, or without improvement.
 
     ## What to do
     Lower the learning rate at the bend, or stop there. Regularise less if the training loss is flat
@@ -258,22 +380,31 @@ class Plateau(Check):
     nearness = Nearness.SYMPTOM
 
     def run(self, subject: LogSubject) -> Answer:
-        judged = [s for s in subject.series if better_is(s.name) and np.isfinite(s.values).all()]
-        judged = [s for s in judged if len(s.values) >= LEAST_PLATEAU]
+        judged = to_improve(subject.series, LEAST_PLATEAU)
         if not judged:
             return unclear(f"No loss or score has {LEAST_PLATEAU} rows of numbers.")
-        rows = [(series, *late_gain(series)) for series in judged]
-        flat = [row for row in rows if row[3] <= LITTLE * row[1] and row[1] > 0]
+        rows = []
+        for series in judged:
+            values = better_is(series.name) * series.values
+            late, noise = values[len(values) // 2 :], gain_of(values)[1]
+            whole = float(np.median(late) - np.median(values[: len(values) // 10]))
+            gain, error = (1.25 * number for number in gain_of(late, 5))  # means 4/5 apart
+            steady = not _changes(subject.series, series.steps[0], series.steps[-1])
+            if steady and whole > SURELY * noise:
+                level = 0.01 * abs(float(np.median(late)))  # a loss near zero can still halve
+                rows.append((series, whole, gain - LATE * error, gain + LATE * error, level))
+        if not rows:
+            return unclear(f"{judged[0].title} never improves beyond its noise.")
+        flat = [row for row in rows if row[3] <= LITTLE * row[1] and row[2] <= row[4]]
         if flat:
-            series, whole, _, high = flat[0]
+            series, whole, _, high, _ = flat[0]
             half = float(series.steps[len(series.steps) // 2])
             others = f" ({len(flat)} metrics are alike)" if len(flat) > 1 else ""
             return wrong(
                 f"{series.title} gains at most {max(high, 0.0) / whole:.1%} of its whole gain "
                 f"after step {half:g}, in the second half of the run{others}.",
                 [
-                    "the learning rate is too high to settle, or too low to move",
-                    "the model has learned what it can from these data",
+                    "the learning rate is too high to settle",
                     "the run is longer than it needs to be",
                 ],
                 f"Lower the learning rate about where it bends, or end near step {half:g}.",
@@ -281,56 +412,12 @@ class Plateau(Check):
                 gain=whole,
                 late_gain_most=high,
             )
-        moving = [row for row in rows if row[2] > LITTLE * row[1] > 0]
-        known = [row for row in rows if row[1] > 0]
-        if not known:
-            return unclear(f"{judged[0].title} never improves beyond its noise.")
-        if not moving:
-            series, whole, low, high = known[0]
-            if not np.isfinite(high):
-                return unclear(f"The rows of {series.title} are too correlated for their number.")
-            return unclear(
-                f"The second half of {series.title} gains between {max(low, 0) / whole:.0%} and "
-                f"{high / whole:.0%} of the whole: the noise hides which."
-            )
-        series, whole, low, high = moving[0]
-        share = (low + high) / 2 / whole
-        said = f"The second half of {series.title} gains {share:.0%} of the whole."
-        return passed(said, metric=series.title, share=share)
-
-
-def late_gain(series: Series) -> tuple[float, float, float]:
-    """(gain of the run, least and most gain of its second half); the first 0 without a gain."""
-    values = -series.values if better_is(series.name) < 0 else series.values
-    half = values[len(values) // 2 :]
-    middle, error = _slope_gain(half)
-    tenth = max(3, len(values) // 10)
-    whole = float(np.median(half) - np.median(values[:tenth]))
-    places = np.arange(len(half), dtype=float)
-    if np.ptp(half) <= LITTLE * whole:
-        error = min(error, float(np.ptp(half)) / T_BOUND)  # it cannot have gained more
-    elif correlation_length(half, np.polyval(np.polyfit(places, half, 1), places)) > (
-        len(half) / BLOCKS
-    ):
-        error = float("inf")  # blocks are too short to be independent of each other
-    if not whole > T_BOUND * 1.25 * noise_of(values) * np.sqrt(2 / tenth):
-        whole = 0.0
-    return whole, middle - T_BOUND * error, middle + T_BOUND * error
-
-
-def _slope_gain(half: Values) -> tuple[float, float]:
-    """(gain over the half by a line through block means, its standard error)."""
-    means = np.array([part.mean() for part in np.array_split(half, BLOCKS)])
-    places = np.arange(BLOCKS) - (BLOCKS - 1) / 2
-    power = float((places**2).sum())
-    slope = float((places * means).sum()) / power
-    rest = means - means.mean() - slope * places
-    variance = float((rest**2).sum()) / (BLOCKS - 2)
-    total = float((rest**2).sum())
-    # the correlation of residuals is underestimated by about 2 / blocks once a line is taken out
-    near = (float((rest[1:] * rest[:-1]).sum()) / total if total > 0 else 0.0) + 2 / BLOCKS
-    widened = variance * (1 + max(0.0, near)) / (1 - min(0.7, max(0.0, near)))
-    return slope * (BLOCKS - 1), float(np.sqrt(widened / power)) * (BLOCKS - 1)
+        series, whole, low, high, _ = max(rows, key=lambda row: row[2] / row[1])
+        shares = f"{max(low, 0) / whole:.0%} to {high / whole:.0%} of the whole"
+        said = f"The second half of {series.title} gains {shares}."
+        if low <= LITTLE * whole:
+            return unclear(said)
+        return passed(said, metric=series.title, share=(low + high) / 2 / whole)
 
 
 LEAST_FALL, FIRST_ROWS, MOST_OF_GAIN, TIMES_LOWER = 200, 0.02, 0.75, 2.5
@@ -365,8 +452,8 @@ class FirstFall(Check):
     next_step = "Set the last bias to the base rate or the mean; `check` says which it is."
 
     def run(self, subject: LogSubject) -> Answer:
-        losses = [s for s in subject.series if better_is(s.name) < 0 and not is_held_out(s.name)]
-        losses = [s for s in losses if len(s.values) >= LEAST_FALL and np.isfinite(s.values).all()]
+        losses = [s for s in to_improve(subject.series, LEAST_FALL) if better_is(s.name) < 0]
+        losses = [s for s in losses if not is_held_out(s.name)]
         if not losses:
             return unclear(f"No training loss has {LEAST_FALL} rows of numbers.")
         for series in losses:
@@ -407,3 +494,174 @@ def _rise_before(series: Series, end: float) -> float | None:
         return None
     start, then, last = values[0], np.median(values[before : before + 5]), np.median(values[-5:])
     return float((then - start) / (last - start)) if last > start else 1.0
+
+
+RATE = re.compile(r"lr\d*|learningrate")
+NO_RATE = {"scale", "mult", "factor", "scheduler", "ratio", "min", "max", "initial"}
+CLASSES, LIKELY = (*range(2, 21), 50, 100, 1000), (*range(2, 11), 100, 1000)
+LEAST_ROWS, DENSE_ROWS, LONG, FROZEN = 10, 100, 20, 4
+TINY_SHARE, TINY_RATE, LEAST_SHARE = 1e-5, 1e-7, 0.2  # of the peak; of any rate; of the rows
+LOW, TUNED = 0.6, 1.5  # below the loss of chance for two classes; of a model that is tuned
+
+
+class NothingLearned(Check):
+    """A run, or its last part, that learns nothing.
+
+    ## What it does
+    Searches losses and accuracies for a gain. Compares their levels with chance: ln(k) and 1/k for
+    k classes. Reads columns named `lr` or `learning_rate`.
+
+    ## Why is this bad
+    The run costs its full time and gives an untrained model or a constant prediction.
+
+    ## How it decides
+    Fails if no loss falls, and the loss stands at ln(k), or above 1.5 from its first step on. Fails
+    if a held-out metric repeats one number in its last quarter. Fails if the rate returns to its
+    peak within each epoch, or does not follow a column such as `scheduled_lr`. Fails
+    if an accuracy stands at 1/k, or repeats a number that few samples cannot give. Fails if the
+    rate is negative, or below 1/100,000 of its peak in the last fifth, and no loss falls.
+
+    ## Limits
+    Losses of GANs and RL, and references such as `best_acc`, are not judged. Needs 10 rows.
+    """
+
+    code = "LOG012"
+    name = "nothing-learned"
+    causes = (
+        "no gradient reaches the weights (frozen, detached, another optimizer, a rate of zero)",
+        "labels do not belong to their inputs, or the inputs are constant",
+        "the schedule is shorter than the run, or counts other steps",
+    )
+    next_step = "Train on one batch until its loss is near zero: `check -- train.py` does."
+
+    def run(self, subject: LogSubject) -> Answer:
+        moving = 0
+        for own in subject.by_log():
+            plain = to_improve(own, LEAST_ROWS)
+            losses = [s for s in plain if better_is(s.name) < 0]
+            moves = {s.name: _moves(s) for s in plain}
+            moving += list(moves.values()).count(True)
+            still = {moves[s.name] for s in losses} == {False}
+            rates = [s for s in own if is_rate(s.name) and len(s.values) >= LEAST_ROWS]
+            found = [_dead(max(rates, key=lambda s: np.median(s.values)), losses)] if rates else []
+            scores = [s for s in plain if name_words(s.name) & ACCURACIES]
+            found += [_chance(s, losses, still) for s in scores if moves[s.name] is not True]
+            alone = all(is_own(s.name) or better_is(s.name) > 0 for s in own)
+            if still and alone and True not in moves.values():
+                found.append(_standing(losses, [s for s in plain if better_is(s.name) > 0]))
+            found += [_frozen(s, own) for s in plain if is_held_out(s.name) and s not in scores]
+            found += [_by_batch(rate, own) or _unapplied(rate, rates) for rate in rates]
+            if said := next(filter(None, found), ""):
+                return self.failed(said)
+        if not moving:
+            return unclear("No loss or score of a plain training moves beyond its noise.")
+        return passed(f"{moving} metrics move beyond their noise.")
+
+
+def _frozen(held: Series, own: list[Series]) -> str:
+    """From which step on a held-out metric repeats one number, while a training loss moves."""
+    values = held.values
+    last = int(np.append(-1, np.flatnonzero(values != values[-1]))[-1]) + 1
+    rows, digits = len(values) - last, abs(values[-1] * 1e3 - round(values[-1] * 1e3))
+    trained = [s.values[s.steps >= held.steps[last]] for s in own if better_is(s.name) < 0]
+    moving = any(len(np.unique(v)) > rows // 2 for v in trained)
+    if rows < FROZEN or rows < len(values) / 4 or digits < 1e-6 or not moving:
+        return ""
+    said = f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows"
+    return f"{said}, from step {held.steps[last]:g} on."
+
+
+def _unapplied(rate: Series, rates: list[Series]) -> str:
+    """Whether a rate is constant beside the rate that its schedule gives."""
+    planned = [s for s in rates if "sched" in s.name.lower() and np.ptp(s.values) > 0]
+    if not planned or np.ptp(rate.values) > 0:
+        return ""
+    said = f"{rate.title} stays at {rate.values[0]:.3g}, and {planned[0].title} goes to"
+    return f"{said} {planned[0].values[-1]:.3g}: the schedule is not applied."
+
+
+def _by_batch(rate: Series, own: list[Series]) -> str:
+    """Whether a schedule returns to its peak several times in each epoch."""
+    epochs = max((float(np.ptp(s.values)) + 1 for s in own if s.name == "epoch"), default=np.inf)
+    high = rate.values > 0.5 * rate.values.max()
+    returns = int((np.diff(high.astype(int)) > 0).sum())
+    if returns < 4 or not 3 <= epochs < returns / 1.5:
+        return ""
+    said = f"{rate.title} returns to its peak {returns} times in {epochs:.0f} epochs"
+    return f"{said}: the schedule counts batches as epochs."
+
+
+def is_rate(name: str) -> bool:
+    """Return whether a column is a learning rate, by its name."""
+    words = name_words(name)
+    return any(map(RATE.fullmatch, words)) and not words & NO_RATE
+
+
+def _moves(series: Series, start: float = -np.inf, end: float = np.inf) -> bool | None:
+    """Whether a metric improves; False if it surely does not by a share, None if unknown."""
+    inside = (series.steps >= start) & (series.steps < end)
+    values = better_is(series.name) * series.values[inside]
+    if len(values) < LEAST_ROWS:
+        return None
+    (gain, error), early = gain_of(values, 5), error_of_mean(values[:MOST_BLOCKS], 3)
+    fall = float(np.median(values) - values[:3].mean())
+    small, least = (0.1, 1e-3) if better_is(series.name) > 0 else (0.05, 1e-9)  # of the level
+    if gain > max(SURELY * error, least) or fall > max(SURELY * early, least):
+        return True
+    small = 0.08 if better_is(series.name) < 0 and values.mean() < -TUNED else small
+    return False if gain + 4 * error < small * abs(float(values.mean())) else None
+
+
+def _dead(rate: Series, losses: list[Series]) -> str:
+    """What is wrong with a learning rate at which no loss falls."""
+    values, steps, peak = rate.values, rate.steps, float(rate.values.max())
+    if (below := np.flatnonzero(values < 0)).size:
+        return f"{rate.title} is negative from step {steps[below[0]]:g} on."
+    first = int(np.flatnonzero(values > TINY_SHARE * peak)[-1]) + 1 if peak > TINY_RATE else 0
+    share = 1 - first / len(values)
+    if share < LEAST_SHARE or any(_moves(s, steps[first]) for s in losses):
+        return ""
+    # a logger that rounds to six decimals writes 0 for a small rate
+    fell = any(_moves(s, steps[first // 2], steps[first]) for s in losses) if first else losses
+    if not fell and (values == np.round(values, 6)).all():
+        return ""
+    said = f"{rate.title} is at most {values[first:].max():.2g} from step {steps[first]:g} on"
+    return f"{said} ({share:.0%} of the rows); its peak is {peak:.3g}."
+
+
+def _standing(losses: list[Series], scores: list[Series]) -> str:
+    """Which loss stands at the level of chance, or at that of its first step."""
+    loss = max(losses, key=lambda s: (not is_held_out(s.name), len(s.values)))
+    level, gap = float(np.median(loss.values)), float(np.median(np.diff(loss.steps)))
+    said = f"{loss.title} never falls: it is {level:.4g} in {len(loss.values)} rows"
+    levels = [float(np.median(s.values)) for s in scores]
+    skill = max((v / 100 if v > 1.5 else v for v in levels), default=0.0)
+    near = next((k for k in LIKELY if -0.005 < level / np.log(k) - 1 < 0.015), 0)
+    if near and skill < 1.5 / near and loss.steps[0] <= LONG * max(gap, 1):  # from no checkpoint
+        return f"{said}, as by chance among {near} classes."
+    dense = loss.steps[0] <= 1 and 0 < gap <= 10 and len(loss.steps) >= DENSE_ROWS
+    dense |= bool(levels) and max(levels) < 1e-3
+    return f"{said}, from its first step on." if dense and level > TUNED and skill < 0.75 else ""
+
+
+def _chance(score: Series, losses: list[Series], still: bool) -> str:
+    """Why an accuracy that does not move is that of no model."""
+    values = score.values / (100 if score.values.max() > 1.5 else 1)
+    mean, constant = float(values.mean()), bool(np.ptp(values) < 1e-9)
+    if not 0 < mean < 1:
+        return ""
+    said = f"{score.title} stays at {score.values.mean():.4g} in all {len(values)} rows"
+    classes, log_classes = round(1 / mean), float(np.log(round(1 / mean)))
+    beside = [np.median(s.values[-5:]) for s in losses if still or is_held_out(s.name)]
+    error = max(0.003 * mean, error_of_mean(values[-MOST_BLOCKS:], len(values)))
+    near = classes in CLASSES and abs(mean - 1 / classes) < 3 * error < 0.05 * mean
+    near &= bool(min(beside, default=99) > 0.99 * log_classes) and (still or len(values) >= LONG)
+    fair = name_words(score.name) & {"auc", "auroc"} or max(beside, default=99) < 1.2 * log_classes
+    if near and (fair or constant or classes >= 10):
+        return f"{said}, as by chance among {classes} classes."
+    entropy = -mean * np.log(mean) - (1 - mean) * np.log(1 - mean)  # the loss of a constant
+    rare = min(mean, 1 - mean)  # up to 12 samples can be the same in each evaluation
+    few = any(abs(n / round(n / rare) - rare) < 6e-5 for n in range(1, 13))
+    coarse = few or abs(mean - round(mean, 3)) < 1e-9
+    sure = beside[0] > LOW or abs(beside[0] / entropy - 1) < 0.03 if still else not coarse
+    return f"{said}." if constant and sure else ""

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
+    ACCURACIES,
     HELD_OUT,
     LogSubject,
     Series,
@@ -18,6 +19,7 @@ from pipeline_profiler.checks.log_subject import (
     name_words,
     noise_of,
     smoothed,
+    to_improve,
 )
 
 PARTS = ("subset", "sub", "small", "mini", "quick", "fast", "partial", "sample", "sampled")
@@ -61,13 +63,10 @@ class SubsetChoosesOtherwise(Check):
             return absent("No held-out metric is logged of a subset and of the whole set.")
         for part, whole in found:
             steps, one, two = np.intersect1d(part.steps, whole.steps, return_indices=True)
-            sign = better_is(whole.name)
-            ours, theirs = sign * part.values[one], sign * whole.values[two]
-            finite = np.isfinite(ours) & np.isfinite(theirs)
-            steps, ours, theirs = steps[finite], ours[finite], theirs[finite]
-            if len(steps) < LEAST:
-                continue
-            return self._judged((part, whole), steps, ours, theirs)
+            values = better_is(whole.name) * np.stack([part.values[one], whole.values[two]])
+            finite = np.isfinite(values).all(axis=0)
+            if finite.sum() >= LEAST:
+                return self._judged((part, whole), steps[finite], *values[:, finite])
         return unclear(f"A subset and the whole set have fewer than {LEAST} steps in common.")
 
     def _judged(
@@ -90,9 +89,8 @@ class SubsetChoosesOtherwise(Check):
         )
         if pairs < LEAST_PAIRS:
             return unclear(f"{said}: too few pairs.", **numbers)
-        if behind > MUCH * gain and behind > TOLD * noise:
-            return self.failed(f"{said}.", **numbers)
-        return passed(f"{said}.", **numbers)
+        bad = behind > max(MUCH * gain, TOLD * noise)
+        return self.failed(f"{said}.", **numbers) if bad else passed(f"{said}.", **numbers)
 
 
 def _twins(part: Series, series: list[Series]) -> list[tuple[Series, Series]]:
@@ -144,9 +142,7 @@ class EvaluationsAreDear(Check):
         train = max(trained, key=lambda s: len(s.steps))
         order = np.argsort(train.steps, kind="stable")
         steps, clock = train.steps[order], np.asarray(train.seconds)[order]
-        at = np.unique(
-            np.concatenate([s.steps for s in judged if s.log == train.log] or [steps[:0]])
-        )
+        at = np.unique([step for s in judged if s.log == train.log for step in s.steps])
         moved, took = np.diff(steps), np.diff(clock)
         # an evaluation at a row's own step may be logged before or after it: look at both gaps
         inside = np.searchsorted(at, steps[1:], "right") - np.searchsorted(at, steps[:-1], "left")
@@ -163,13 +159,20 @@ class EvaluationsAreDear(Check):
             f"{len(at)} evaluations take {share:.0%} of the run ({extra / len(at):.3g} s each, as "
             f"much as {extra / len(at) / max(pace, 1e-12):.3g} steps)"
         )
-        return (
-            self.failed(f"{said}.", **numbers) if share >= DEAR else passed(f"{said}.", **numbers)
-        )
+        bad = share >= DEAR
+        return self.failed(f"{said}.", **numbers) if bad else passed(f"{said}.", **numbers)
 
 
 REGULAR = {"decay", "dropout", "drop", "smoothing", "mixup", "augment", "augmentation", "l1", "l2"}
 LOST, SURELY = 0.5, 5.0  # of the whole gain; deviations of the noise of one row
+MIN_EPOCH = 20  # rows
+MAX_AHEAD = 0.15  # of a held-out accuracy before that of the training, which dropout explains
+AHEAD_CAUSES = (
+    "the held-out inputs contain the label, or the training samples",
+    "a drop rate given as a keep rate, or its reverse",
+    "augmentation or mixup that is too strong",
+)
+AHEAD_ADVICE = "Evaluate on training samples in evaluation mode, and compare both accuracies."
 
 
 class Overfitted(Check):
@@ -187,7 +190,9 @@ class Overfitted(Check):
     ## How it decides
     Fails if the held-out curve ends below its best by half of its gain and five deviations of its
     noise. The training must gain five deviations of its own meanwhile. Inconclusive if a held-out
-    score keeps nine tenths of its gain: the model only becomes more confident. Needs 8 evaluations.
+    score still improves then: the model only becomes more confident. Fails if a held-out accuracy
+    ends 0.15 above that of the training: leakage, or a drop rate too high. Fails if a
+    training metric gains at the starts of epochs only. Needs 8 evaluations.
 
     ## Limits
     Losses and scores whose names are equal except for train, val, test and similar words. A wide
@@ -205,6 +210,9 @@ class Overfitted(Check):
     next_step = "Regularise more, or end at the best evaluation and keep its weights."
 
     def run(self, subject: LogSubject) -> Answer:
+        for series in to_improve(subject.series, 3 * MIN_EPOCH):
+            if said := "" if is_held_out(series.name) else _memorised(series, subject.series):
+                return self.failed(said, metric=series.title)
         pairs = [(t, h) for h in subject.series for t in _trained_beside(h, subject.series)]
         judged = [(_fallen(*pair), pair) for pair in pairs]
         if not judged:
@@ -213,18 +221,38 @@ class Overfitted(Check):
             (h.log, h.title, gap, _settings(h.log, subject)) for (_, gap, _), (_, h) in judged
         )
         told = "; ".join(f"{title} {gap:.3g}{said}" for _, title, gap, said in gaps[:4])
-        for (lost, gap, said), (_, held) in judged:
-            if not said:
-                continue
-            text, numbers = (
-                f"{held.title} {said}. Gap at the end: {told}.",
-                {"lost": lost, "gap": gap},
-            )
+        for (lost, gap, said), (_, held) in (row for row in judged if row[0][2]):
+            text, numbers = f"{held.title} {said}. Gap: {told}.", {"lost": lost, "gap": gap}
             scores = [s for s in subject.series if s.log == held.log and is_held_out(s.name)]
-            if better_is(held.name) < 0 and any(_keeps(s) for s in scores if better_is(s.name) > 0):
-                return unclear(f"{text} A score beside it does not fall back.", **numbers)
+            if better_is(held.name) < 0 and any(_improves(s, held) for s in scores):
+                return unclear(f"{text} A score beside it still improves.", **numbers)
             return self.failed(text, metric=held.title, **numbers)
+        for _, (train, held) in judged:
+            ends = [float(np.median(s.values[-LEAST // 2 :])) for s in (train, held)]
+            ahead = (ends[1] - ends[0]) / (100 if max(ends) > 1.5 else 1)
+            if name_words(held.name) & ACCURACIES and ahead > MAX_AHEAD:
+                said = f"{held.title} ends at {ends[1]:.4g}, {train.title} at {ends[0]:.4g}"
+                return wrong(f"{said}.", AHEAD_CAUSES, AHEAD_ADVICE, metric=held.title)
         return passed(f"No held-out metric falls back. Gap at the end: {told}.", pairs=len(pairs))
+
+
+def _memorised(series: Series, beside: list[Series]) -> str:
+    """Whether a training metric gains at the start of each epoch, and not within the epochs."""
+    counts = [s for s in beside if s.name == "epoch" and s.log == series.log]
+    if not counts or (np.diff(series.steps) < 0).any():
+        return ""
+    epochs = np.floor(np.interp(series.steps, counts[0].steps, counts[0].values))
+    starts, values = np.flatnonzero(np.diff(epochs) > 0) + 1, better_is(series.name) * series.values
+    inner = [row for row in starts if MIN_EPOCH <= row <= len(values) - MIN_EPOCH]
+    if len(inner) < 2 or np.diff(starts).min() < MIN_EPOCH:
+        return ""
+    pairs = [(values[row - 6 : row - 1], values[row + 1 : row + 6]) for row in inner]
+    gains = np.array([np.median(after) - np.median(before) for before, after in pairs])
+    error, whole = noise_of(values), float(np.median(values[-5:]) - np.median(pairs[0][0]))
+    if np.median(gains) < 2 * error or gains.sum() < max(2 * SURELY * error, 0.75 * whole):
+        return ""
+    said = f"{series.title} gains {gains.sum():.3g} at the starts of {len(gains)} epochs"
+    return f"{said}, and {whole - gains.sum():.3g} within them: it memorises samples."
 
 
 def _trained_beside(held: Series, series: list[Series]) -> list[Series]:
@@ -258,18 +286,18 @@ def _fallen(train: Series, held: Series) -> tuple[float, float, str]:
     lost, gain = float(curve[best] - curve[-1]), float(curve[best] - curve[0])
     gained = float(learned[-1] - learned[round(best * (len(learned) - 1) / (len(curve) - 1))])
     gap = float(learned[-1] - curve[-1])
-    if lost <= max(LOST * gain, SURELY * noise) or gained <= SURELY * own:
+    if lost <= max(LOST * gain, SURELY * noise, 1e-9) or gained <= SURELY * own:
         return lost, gap, ""
     step = held.steps[round(best * (len(held.steps) - 1) / (len(curve) - 1))]
     return lost, gap, f"loses {lost:.3g} after step {step:g}, of a gain of {gain:.3g}"
 
 
-def _keeps(series: Series) -> bool:
-    """Whether a score ends with nine tenths of its gain, or within its noise of that."""
-    if len(series.values) < LEAST or not np.isfinite(series.values).all():
+def _improves(score: Series, loss: Series) -> bool:
+    """Whether a score ends above its level at the best of a loss, beyond its noise."""
+    if better_is(score.name) <= 0 or len(score.values) < LEAST or np.isnan(score.values).any():
         return False
-    curve, noise = _curve(series)
-    return bool(curve.max() - curve[-1] <= 0.1 * (curve.max() - curve[0]) + noise)
+    (curve, noise), (losses, _) = _curve(score), _curve(loss)
+    return bool(curve[-1] > curve[int(losses.argmax()) * len(curve) // len(losses)] + noise)
 
 
 def _settings(log: str, subject: LogSubject) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import main_tensor
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear
-from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import Training
@@ -18,7 +18,7 @@ from pipeline_profiler.checks.user_training import Training
 STEPS, SECONDS, LEAST_HELD = 60, 8.0, 24
 RARE = 1e-5  # probability under "no difference", one-sided
 MOST_INPUTS = 768  # numbers an example, for the linear model: pictures are averaged down to that
-RIDGE, TINY_RATE, TINY_WIDTH = 0.1, 3e-3, 16
+RIDGE = 0.1
 Hits = NDArray[np.float64]
 
 
@@ -35,9 +35,9 @@ class Baselines(Check):
     """A model that is worse than simple baselines.
 
     ## What it does
-    Trains the model up to 60 steps on three quarters of the batches, and again on inputs exchanged
-    between samples. Trains three baselines: the largest class (or mean), a ridge regression on
-    pixels, and a small network. Compares them on the last quarter, sample by sample.
+    Trains the model up to 60 steps on three quarters of the batches. Fits two baselines: the
+    largest class (or mean), and a ridge regression on pixels. Compares them on the last quarter,
+    sample by sample.
 
     ## Why is this bad
     If a linear model finds more in the same data, the pipeline loses information: wrong inputs, a
@@ -76,12 +76,7 @@ class Baselines(Check):
         own, steps = _own(race, STEPS)
         if own is None:
             return unclear(f"The loss is no number after {steps} steps, or the budget too short.")
-        rows = [own, _majority(race), _linear(race)]
-        if (tiny := _tiny(race, steps)) is not None:
-            rows.append(tiny)
-        if (blind := _own(race.exchanged(), steps)[0]) is not None:
-            rows.append(blind._replace(name="exchanged inputs"))
-        return subject.weighed(_judge(rows, steps))
+        return subject.weighed(_judge([own, _majority(race), _linear(race)], steps))
 
 
 def _unfit(subject: TrainingSubject) -> str:
@@ -127,17 +122,6 @@ class Race(NamedTuple):
         cut = len(self.fit)
         return Held(name, np.concatenate(scores[:cut]), np.concatenate(scores[cut:]), loss)
 
-    def exchanged(self) -> Race:
-        """Inputs given to other examples of their batch; none where the user has an own step."""
-        if self.subject.settings.train_step is not None:
-            return self._replace(fit=[])
-        generator = torch.Generator().manual_seed(self.subject.seed)
-        mixed = []
-        for raw, inputs, targets in self.fit:
-            order = torch.randperm(inputs.shape[0], generator=generator).to(inputs.device)
-            mixed.append((raw, inputs[order], targets))
-        return self._replace(fit=mixed)
-
     def wanted(self) -> NDArray[np.float64]:
         """Targets to fit as rows of numbers: one column a class, or the numbers themselves."""
         values = np.concatenate([main_tensor(b[2]).cpu().numpy() for b in self.fit])
@@ -151,8 +135,6 @@ class Race(NamedTuple):
 def _own(race: Race, most: int) -> tuple[Held | None, int]:
     """The user's model after the same steps, in the better of its two modes; and the steps."""
     subject, fit = race.subject, race.fit
-    if not fit:
-        return None, 0
     training = subject.fresh()
     patience = Patience(SECONDS, max(2.0, subject.time_left() / 8))
     number = 0
@@ -209,27 +191,6 @@ def _features(inputs: Any) -> NDArray[np.float64]:
     return features
 
 
-def _tiny(race: Race, steps: int) -> Held | None:
-    """Two convolutions with the user's loss; None where the inputs are no pictures."""
-    subject, fit = race.subject, race.fit
-    inputs, like = fit[0][1], subject.first_outputs
-    if inputs.ndim != 4 or subject.loss_alone.form:
-        return None
-    torch.manual_seed(subject.seed)
-    outputs = like.shape[1] if like.ndim > 1 else 1
-    net = nn.Sequential(
-        *(nn.Conv2d(inputs.shape[1], TINY_WIDTH, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(TINY_WIDTH, 2 * TINY_WIDTH, 3, padding=1), nn.ReLU()),
-        *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * TINY_WIDTH, outputs)),
-        *([nn.Flatten(0)] if like.ndim == 1 else []),
-    ).to(inputs.device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=TINY_RATE)
-    made = Training(net, fit, subject.settings.loss, optimizer)
-    for number in range(1, steps + 1):
-        subject.step(made, fit[number % len(fit)])
-    return _measured(race, made, False)._replace(name="tiny network")
-
-
 def behind(ours: Hits, theirs: Hits) -> float:
     """Return the probability by chance of being so far behind: a one-sided sign test by sample."""
     lost, won = int((theirs > ours).sum()), int((theirs < ours).sum())
@@ -250,7 +211,7 @@ def share_interval(hits: Hits) -> tuple[float, float, float]:
 
 
 def _judge(rows: list[Held], steps: int) -> Answer:
-    own, majority, linear = rows[:3]
+    own, majority, linear = rows
     shares = set(np.unique(own.held)) <= {0.0, 1.0}
     sign = 1 if shares else -1
     table = {r.name: sorted(round(sign * v, 5) for v in share_interval(r.held)) for r in rows}

@@ -312,3 +312,35 @@ class MomentumUnwritten(_Loop):
                 place=facts.places.get("optimizer", ""),
             )
         return passed("The first step of the fused SGD does not overflow.")
+
+
+class GraphsKept(_Loop):
+    """Graphs of earlier batches that stay in memory.
+
+    ## What it does
+    Marks the graph of each output of your model. Counts the marks that outlive the next optimizer
+    step, or in eval mode the next batch.
+
+    ## Why is this bad
+    Each batch adds to the memory until it is full.
+
+    ## How it decides
+    Fails if the number of graphs grows four times in sequence. Exact.
+
+    ## Limits
+    Needs `check -- train.py`. The MB count tensors that the graphs hold, and 1 kB a node.
+    """
+
+    code = "TRAIN056"
+    name = "graphs-kept"
+    causes = ("a tensor is appended or added up with its graph",)
+    next_step = "Keep a number, loss.item(), or a tensor without graph, loss.detach()."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.graphs is not None:
+            count, name, size, place = facts.graphs
+            said = f"{name} keeps the graphs of {count} batches, {size:.2g} MB each."
+            return self.failed(said, place=place)
+        if facts.steps < 5:
+            return unclear(f"Only {facts.steps} steps of your loop were seen.")
+        return passed(f"Over {facts.steps} steps the graph of each batch was freed.")

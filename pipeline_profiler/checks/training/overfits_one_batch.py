@@ -16,6 +16,7 @@ from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
 STEPS, QUICK_EVERY = 400, 20
 RAMP = 20  # steps in which the largest rate of a schedule is reached
 ENOUGH = 0.9  # of the way from the first loss to the least one
+LEARNS = 0.5  # of the way to 0, for a loss of unknown least value
 SECONDS = 20.0
 
 
@@ -41,7 +42,8 @@ class OverfitsOneBatch(Check):
     ## How it decides
     Passes if 90% of the way to the lowest loss is done, or all predictions are right. Inconclusive
     if 200 more steps at the last pace suffice, all labels are equal, or the loss has no minimum.
-    Inconclusive if a likelihood or unknown loss beats every constant output.
+    Inconclusive if a likelihood or unknown loss beats every constant output, or a loss of several
+    outputs halves: its lowest value is unknown.
 
     ## What to do
     If Adam at 0.001 succeeds, check the optimizer and the learning rate. Else check the causes
@@ -65,6 +67,9 @@ class OverfitsOneBatch(Check):
         if answer.judgement == "failed" and subject.takes_tensor:
             last = first - done.share * (first - least)
             answer = _bounded(subject, answer, last, subject.small_alone.constant)
+        elif answer.judgement == "failed" and done.share > LEARNS:
+            text = f"{answer.sentence[:-1]}; but the least value of this loss is unknown."
+            answer = unclear(text, **answer.evidence)
         return subject.weighed(_beside_labels(subject, training, answer))
 
     run_keras = run

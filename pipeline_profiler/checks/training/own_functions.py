@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
+from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, users_code
@@ -47,18 +48,15 @@ class WrongMode(Check):
     Passes if no module has a mode. Inconclusive if no evaluation, or no step after it, is reached.
     Frozen submodules are ignored.
 
-    ## What to do
-    Call model.train() at the start of each training epoch, and model.eval() at the start of each
-    evaluation.
-
     ## Limits
     Needs `check -- train.py`, or `train_step` or `evaluate` in your file. If evaluate leaves eval
     mode on and the file calls train(), the result is inconclusive. Intended dropout in evaluation
-    (Monte Carlo) fails.
+    (Monte Carlo) passes only after eval().
     """
 
     code = "TRAIN009"
     name = "wrong-mode"
+    next_step = "Call model.train() at the head of each epoch, model.eval() before each evaluation."
 
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
@@ -66,41 +64,33 @@ class WrongMode(Check):
             return _modes_of_loop(subject.settings.loop)
         if not (modal := modes_of(training.model)):
             return passed("The model has no module that behaves differently by mode.")
-        problems: list[tuple[str, list[str]]] = []
+        problems: list[tuple[str, str]] = []
         modes, left = list[bool](), False
         hook = training.model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
         if training.train_step is not None:
             subject.step(training, subject.batches[0])
             if modes and not modes[0]:
-                causes = [
-                    "model.eval() in the training step",
-                    "train() is never called after eval()",
-                ]
+                causes = "model.eval() in the training step, or no train() after eval()"
                 problems.append(("The training step runs the model in eval mode", causes))
         if training.evaluate is not None:
             training.model.train()
             modes.clear()
             call_evaluate(training, [batch[0] for batch in subject.batches[:2]])
             if any(modes):
-                causes = ["model.eval() is missing"]
-                problems.append(("The evaluation runs the model in train mode", causes))
+                missing = "model.eval() is missing"
+                problems.append(("The evaluation runs the model in train mode", missing))
             left = not training.model.training
             if left and training.train_step is not None:
                 modes.clear()
                 subject.own_step(training, subject.batches[0], mode=False)
                 left = bool(modes) and not modes[0]
             if left and training.train_step is not None and not _calls_train(training):
-                causes = ["train() is never called after eval()"]
-                problems.append(("After the evaluation the training runs in eval mode", causes))
+                missing = "train() is never called after eval()"
+                problems.append(("After the evaluation the training runs in eval mode", missing))
         hook.remove()
         if problems:
-            return wrong(
-                f"{problems[0][0]}.",
-                problems[0][1],
-                "Call model.train() before training and model.eval() before evaluating.",
-                modules=sorted(modal),
-                problems=[text for text, _ in problems],
-            )
+            said, cause = problems[0]
+            return self.failed(f"{said}.", cause, modules=sorted(modal), problems=problems)
         if left:
             return unclear(
                 "Your evaluate leaves the model in eval mode, and your train_step does not change "
@@ -141,30 +131,23 @@ def _modes_of_loop(loop: LoopFacts | None) -> Answer:
             "No train_step and no evaluate of yours was seen: add them to a file of factories.",
             INIT,
         )
-    if loop.asleep:
-        return wrong(
-            f"The first training step runs the model in eval mode ({loop.modes} modules that have "
-            "a mode do not train).",
-            ["model.eval() before the loop, and no model.train() in it"],
-            "Call model.train() at the head of each epoch.",
-            place=loop.places.get("model", ""),
-        )
-    if loop.unmoded:
-        return wrong(
-            f"{len(loop.unmoded)} of {loop.modes} modules ({', '.join(loop.unmoded[:3])}) train in "
-            "the first step and are in eval mode in a later step: train() is not called again.",
-            ["model.train() is called once before the loop, and never after model.eval()"],
-            "Call model.train() at the head of each epoch.",
-            place=loop.places.get("model", ""),
-        )
-    if named := loop.evaluated_in_train_mode:
-        return wrong(
-            f"While another loader is evaluated, {len(named)} modules ({', '.join(named[:3])}) "
-            "are in train mode: eval() is not called.",
-            ["model.eval() is missing before the evaluation"],
-            "Call model.eval() before each evaluation.",
-            place=loop.places.get("evaluation", ""),
-        )
+    left, awake = loop.unmoded, loop.evaluated_in_train_mode
+    rows = (
+        (loop.asleep, "model", f"The first training step runs the model in eval mode ({loop.modes} "
+         "modules that have a mode do not train).",
+         "model.eval() before the loop, and no model.train() in it"),
+        (left, "model", f"{len(left)} of {loop.modes} modules ({', '.join(left[:3])}) train in the "
+         "first step and are in eval mode in a later step: train() is not called again.",
+         "model.train() is called once before the loop, and never after model.eval()"),
+        (awake, "evaluation", f"While another loader is evaluated, {len(awake)} modules "
+         f"({', '.join(awake[:3])}) are in train mode: eval() is not called.",
+         "model.eval() is missing before the evaluation"),
+    )  # fmt: skip
+    for found, part, sentence, cause in rows:
+        if found:
+            text = "train() at the head of each epoch"
+            text = text if part == "model" else "eval() before each evaluation"
+            return wrong(sentence, [cause], f"Call model.{text}.", place=loop.places.get(part, ""))
     if loop.steps and not loop.modes:
         return passed("The model has no module that behaves differently by mode.")
     if not loop.evaluations or not loop.after_evaluation:
@@ -182,14 +165,25 @@ def _gradients_of_loop(loop: LoopFacts | None) -> Answer:
     if loop.optimizers == 1 and loop.lost >= max(LEAST_LOST, loop.steps - 1):
         return StaleGradients.failed(
             f"Over {loop.steps} steps of your loop, gradients were cleared {loop.lost} times "
-            "unused: of the batches between two steps only the last one counts.",
+            "unused.",
+            "zero_grad() between backward() and step()",
             "zero_grad() in every batch, and a step only in every n-th",
             lost=loop.lost,
             steps=loop.steps,
             place=loop.places.get("backward", ""),
         )
+    count, factor = loop.summed
+    if factor > 0.75 * count > 1:
+        said = f"A step takes {factor:.3g} times the mean gradient of {count} batches: their sum."
+        causes = ["the loss is not divided by the number of batches that are gathered"]
+        at = loop.places.get("backward", "")
+        return wrong(said, causes, f"Call (loss / {count}).backward().", place=at)
+    if count > 1 and abs(factor - 1) > 0.25:
+        return unclear(f"A step gathers {count} batches: the scale of their losses is not seen.")
     if loop.steps < 4:
         return unclear(f"Only {loop.steps} steps of your loop were seen.")
+    if loop.kept >= loop.steps - 1 and loop.optimizers > 1:
+        return unclear("Optimizers take turns, so gradients of the other one may remain.")
     if loop.kept >= loop.steps - 1:
         return StaleGradients.failed(
             f"In {loop.kept} of {loop.steps} steps backward() begins with the gradients of the "
@@ -228,8 +222,8 @@ class StaleGradients(Check):
 
     ## How it decides
     Fails if the mark reaches a later optimizer step, or a call without a step loses its gradients.
-    Accumulation passes if gradients are cleared after each step. A script fails if every backward()
-    after a step, at least three, starts with old gradients. Exact.
+    Accumulation passes if gradients are cleared after each step. A script fails if it sums them for
+    a mean loss, or if every backward() after a step, at least three, starts with old gradients.
 
     ## Limits
     Needs `check -- train.py`, or `train_step` in your file. Else the profiler's own step runs,
@@ -278,34 +272,53 @@ class StaleGradients(Check):
         for hook in hooks:
             hook.remove()
         stale, lost, steps = (state[name] for name in ("stale", "lost", "steps"))
-        if lost and not stale:
-            return wrong(
-                f"Before {lost} of {steps} steps of the optimizer, gradients of earlier calls were "
-                "cleared without having been used.",
-                ["zero_grad() in every call, and a step only in every n-th"],
-                self.next_step,
-                lost=lost,
-                steps=steps,
-            )
         numbers = {"steps": steps, "stale": stale}
+        if lost and not stale:
+            cause = "zero_grad() in every call, and a step only in every n-th"
+            said = (
+                f"Before {lost} of {steps} steps of the optimizer, gradients were cleared unused."
+            )
+            return self.failed(said, cause, **numbers, lost=lost)
         if not steps:
             return unclear(f"The optimizer made no step in {CALLS} calls of train_step.", **numbers)
         if stale:
-            return wrong(
+            return self.failed(
                 f"In {stale} of {steps} steps of the optimizer the gradients of the step before "
                 "were still there.",
-                [
-                    "zero_grad() is missing",
-                    "zero_grad() of another optimizer or model",
-                    "zero_grad() between backward() and step(), with the old gradients kept "
-                    "elsewhere",
-                ],
-                "Call optimizer.zero_grad() before each backward() (or after each step()).",
-                **numbers,
-            )
+                "zero_grad() is missing", "zero_grad() of another optimizer or model", **numbers,
+            )  # fmt: skip
         return passed(
             f"Gradients are cleared between all {steps} steps of the optimizer.", **numbers
         )
+
+
+class GraphInEvaluation(Check):
+    """An evaluation that builds a graph which nothing uses.
+
+    ## What it does
+    Looks for a graph in each forward pass of your evaluation. Measures a batch with and without it.
+
+    ## Why is this bad
+    The graph holds the activations of all layers until the output is deleted. This costs memory.
+
+    ## How it decides
+    Fails if passes build a graph, and no gradient goes through any. Saliency maps and adversarial
+    examples pass. Exact; MB are the tensors that autograd saves, without parameters.
+
+    ## Limits
+    A script must call model.eval(), or its evaluation is not recognised.
+    """
+
+    code = "TRAIN049"
+    name = "graph-in-evaluation"
+    nearness = Nearness.SYMPTOM
+    torch_only = "Keras evaluates without a graph"
+    next_step = "Evaluate under `with torch.inference_mode():` or torch.no_grad()."
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        found, loop = subject.watched.get(self.code), subject.settings.loop
+        missing = skipped("No evaluate of yours was seen.", INIT)
+        return found or (missing if loop is None else unclear("The run reached no evaluation."))
 
 
 INIT = "`check --init factories.py -- train.py` writes this file, to be filled in."
@@ -319,7 +332,8 @@ class Evaluation(Check):
     ## What it does
     Runs your evaluate(model, loader) twice on the same batches, then on other batch sizes. Compares
     metrics, parameters and buffers. Then replaces the outputs with the targets of two batches, in
-    their order and in 39 other orders.
+    their order and in 39 other orders. In a script, computes accuracy, loss, MAE and MSE of the
+    evaluated batches. Compares them with printed numbers and variables that name them.
 
     ## Why is this bad
     A metric that depends on batch sizes is not a metric of the dataset. An evaluation that trains
@@ -328,11 +342,12 @@ class Evaluation(Check):
     ## How it decides
     Fails if a parameter or buffer changes, two runs differ, or other batch sizes change the metric
     beyond rounding (1e-5). Fails if no returned number is best or worst for perfect answers among
-    the orders.
+    the orders. A script fails if a number equals no right value, but one of a wrong formula: a
+    wrong count, one batch, the training loader, or a mean of batches that is off by 1%.
 
     ## Limits
-    Needs `evaluate` in your file, which accepts any iterable of batches. It must return a number,
-    or a tuple or dict of numbers.
+    Needs a script, or `evaluate` in your file that takes any iterable of batches and returns a
+    number, or a tuple or dict of numbers. A mean of losses of batches passes in a script.
     """
 
     code = "TRAIN024"
@@ -343,10 +358,7 @@ class Evaluation(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
         if training.evaluate is None:
-            loop = training.loop
-            seen = loop is not None and loop.evaluations
-            first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
-            return skipped(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
+            return _reported_by_loop(training.loop)
         loader = training.eval_loader if training.eval_loader is not None else training.loader
         with users_code("The loader for evaluation"):
             batches = [
@@ -374,6 +386,22 @@ class Evaluation(Check):
         return _beside_perfect(subject, training, batches[:ANSWERED]) or _in_other_batches(
             training, batches, metrics[0]
         )
+
+
+def _reported_by_loop(loop: LoopFacts | None) -> Answer:
+    """The answer for a script: its numbers beside the metrics of the batches that it evaluated."""
+    rows = [] if loop is None else sorted(loop.reported, key=lambda row: not row[4])
+    if loop is None or not rows:
+        seen = loop is not None and loop.evaluations
+        first = "Your evaluation was not called" if seen else "No evaluation of yours was seen"
+        return skipped(f"{first}: add evaluate(model, loader) to a file of factories.", INIT)
+    label, metric, value, right, formula, place = rows[0]
+    text = f"'{label}' is {value:.6g}{formula and ': '}{formula}"
+    text += f". The {metric} of all samples is {right:.6g}."
+    if not formula:
+        return passed(text, reported=value)
+    place = place or loop.places.get("evaluation", "")
+    return Evaluation.failed(text, formula, place=place, reported=value, expected=right)
 
 
 def _metric(training: Training, batches: Any) -> float | None:
@@ -497,9 +525,6 @@ def _in_other_batches(training: Training, batches: list[Any], metric: float) -> 
     return passed(f"The metric is {metric:.6g}, twice, and in batches of another size.", **numbers)
 
 
-MOST_INDICES = 2_000_000
-
-
 class EvaluationSet(Check):
     """An evaluation loader that omits or repeats samples.
 
@@ -538,15 +563,12 @@ class EvaluationSet(Check):
             )
         if getattr(loader, "_dataset_kind", None) != 0:
             return unclear("The examples of the evaluation loader have no indices to count.")
-        with users_code("The evaluation loader's sampler"):
-            entries = [*(loader.batch_sampler or loader.sampler)]
-            batches = [e if isinstance(e, list | tuple) else [e] for e in entries]
-            total = len(loader.dataset)
-        indices = list(chain(*batches))[:MOST_INDICES]
-        if not indices:
+        batches, total = LoaderSubject(lambda: loader).index_order()[0], len(loader.dataset)
+        total = len(getattr(loader.sampler, "indices", range(total)))  # of a part
+        if not any(batches):
             return self.failed(f"The evaluation loader gives none of {total} examples.")
-        sizes, unique = [len(b) for b in batches], len(set(map(str, indices)))
-        return _judge_examples(subject, sizes, total, len(indices), unique)
+        sizes, unique = [len(b) for b in batches], len(set(map(str, chain(*batches))))
+        return _judge_examples(subject, sizes, total, sum(sizes), unique)
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         loader = subject.settings.eval_loader

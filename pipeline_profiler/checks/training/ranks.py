@@ -93,25 +93,16 @@ class RankSeeds(_OfRanks):
 
 
 def _apart(started: list[str], ended: list[str], count: int, numbers: dict[str, Any]) -> Answer:
-    named = ", ".join(ended[:3])
+    differ = f"after {STEPS} steps {len(ended)} differ ({', '.join(ended[:3])})"
+    said = f"Of {count} parameters, two ranks start with other values in {len(started)}, and "
     if started:
-        return wrong(
-            f"Two ranks start with other values in {len(started)} of {count} parameters, and after "
-            f"{STEPS} steps {len(ended)} differ ({named}).",
-            ["weights are drawn from a seed of each process, and not broadcast from rank 0"],
-            "Seed all ranks with one number before the model is made, or broadcast its weights.",
-            **numbers,
-        )
-    return wrong(
-        f"Two ranks start with the same weights, and after {STEPS} steps {len(ended)} of {count} "
-        f"parameters differ ({named}): their gradients are not averaged.",
-        [
-            "the step calls model.module, past DistributedDataParallel",
-            "there is no all_reduce of the gradients",
-        ],
-        "Call the wrapped model, so that backward() averages over the ranks.",
-        **numbers,
-    )
+        causes = ["weights are drawn from a seed of each process, and not broadcast from rank 0"]
+        step = "Seed all ranks with one number before the model is made, or broadcast its weights."
+        return wrong(f"{said}{differ}.", causes, step, **numbers)
+    causes = ["the step calls model.module, past DistributedDataParallel, or all_reduce is missing"]
+    step = "Call the wrapped model, so that backward() averages over the ranks."
+    said = f"Two ranks start with the same {count} parameters, and {differ}: "
+    return wrong(f"{said}their gradients are not averaged.", causes, step, **numbers)
 
 
 SAME = 1e-4  # of a deviation: rounding of the averages is a thousand times smaller

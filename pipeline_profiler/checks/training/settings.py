@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import batch_size
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
+from pipeline_profiler.checks.caught_tape import Tape, recording_mode
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import lr_scheduler, torch
 from pipeline_profiler.checks.training_subject import OTHER_SEEDS, TrainingSubject
@@ -73,32 +74,25 @@ class OptimizerParameters(Check):
         if not named:
             return unclear("The model has no parameters.")
         hidden, loose = _unknown(training.model, ids)
-        if hidden:
-            return wrong(
-                f"The model has not registered {len(hidden)} of its modules "
-                f"({', '.join(hidden[:3])}): they are in a plain list or dict, "
-                "so parameters() leaves them out.",
-                ["a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict"],
-                "Put them in nn.ModuleList or nn.ModuleDict.",
-                hidden=hidden[:20],
-            )
-        if loose:
-            return wrong(
-                f"The model holds {', '.join(loose[:3])} with requires_grad, which parameters() "
-                "leaves out: it is never trained, moved to a device or saved.",
-                ["a plain tensor instead of nn.Parameter"],
-                "Make it nn.Parameter, or register_buffer where it is not to be trained.",
-                loose=loose[:20],
-            )
         idle = [name for name, p in of_loss.items() if id(p) not in set(ids)]
-        if idle and (drawn := _changing(subject, idle)):
-            return wrong(
-                f"The loss has parameters of its own ({', '.join(sorted(drawn)[:3])}), which start "
-                "at random and are not in the optimizer: they are never trained.",
-                ["the optimizer was made from the model's parameters alone"],
-                "Give it [*model.parameters(), *loss.parameters()].",
-                idle=idle[:20],
-            )
+        drawn = sorted(_changing(subject, idle)) if idle else []
+        rows = (
+            (hidden, f"The model has not registered {len(hidden)} of its modules "
+             f"({', '.join(hidden[:3])}): they are in a plain list or dict, so parameters() leaves "
+             "them out.", "a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict",
+             "Put them in nn.ModuleList or nn.ModuleDict."),
+            (loose, f"The model holds {', '.join(loose[:3])} with requires_grad, which "
+             "parameters() leaves out: it is never trained, moved to a device or saved.",
+             "a plain tensor instead of nn.Parameter",
+             "Make it nn.Parameter, or register_buffer where it is not to be trained."),
+            (drawn, f"The loss has parameters of its own ({', '.join(drawn[:3])}), which start at "
+             "random and are not in the optimizer: they are never trained.",
+             "the optimizer was made from the model's parameters alone",
+             "Give it [*model.parameters(), *loss.parameters()]."),
+        )  # fmt: skip
+        for found, sentence, cause, action in rows:
+            if found:
+                return wrong(sentence, [cause], action, names=found[:20])
         problem, causes = _problem(
             len(named), wanted, missing, len(foreign), len(ids) - len(set(ids))
         )
@@ -223,85 +217,6 @@ def _changing(subject: TrainingSubject, names: list[str]) -> set[str]:
     made = [subject.fresh(seed) for seed in OTHER_SEEDS]
     one, two = (dict(t.model.named_parameters()) | learned_by_loss(t) for t in made)
     return {n for n in names if n in one and n in two and not torch.equal(one[n], two[n])}
-
-
-COUPLED = 0.03  # L2 in the gradient: recipes have 5e-4 at most 1e-2
-
-
-class DecayedNorms(Check):
-    """Weight decay that is stronger than the steps of its optimizer.
-
-    ## What it does
-    Reads the decay of each optimizer group, and its norms and biases.
-
-    ## Why is this bad
-    Such decay moves the scales of norms and the base rates in biases to zero. An L2 term larger
-    than the gradient shrinks weights whatever the data are.
-
-    ## How it decides
-    Fails if decoupled decay of norms or biases reaches the step size on noise: 1 for Lion, else
-    sqrt((1 - b) / (1 + b)), 0.23 at b = 0.9. Fails if L2 in the gradient is 0.03 or more. Other
-    decay above 0.5 is inconclusive. Usual values pass (0.01 to 0.1 for AdamW, 5e-4 for SGD).
-
-    ## What to do
-    Use two groups: weights of two or more axes with decay, the rest without.
-
-    ## Limits
-    The bound is an order of magnitude. Scales far from 1 are not considered.
-    """
-
-    code = "TRAIN007"
-    name = "decay-on-norms"
-    nearness = Nearness.EFFECT
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        optimizer = subject.settings.optimizer
-        groups = optimizer.param_groups
-        decoupled = type(optimizer).__name__ in ("AdamW", "NAdamW", "Lion", "Lamb") or any(
-            group.get("decoupled_weight_decay") for group in groups
-        )
-        found = [(float(g.get("weight_decay") or 0.0), p.ndim) for g in groups for p in g["params"]]
-        betas = [float(group["betas"][0]) for group in groups if "betas" in group]
-        return _judge_decay(found, type(optimizer).__name__, decoupled, max(betas, default=0.9))
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        optimizer = subject.settings.optimizer
-        decay = float(getattr(optimizer, "weight_decay", None) or 0.0)
-        weights = subject.settings.model.trainable_variables
-        found = [(decay * bool(optimizer._use_weight_decay(w)), len(w.shape)) for w in weights]
-        momentum = float(getattr(optimizer, "beta_1", 0.9))
-        return _judge_decay(found, type(optimizer).__name__, True, momentum)
-
-
-def _judge_decay(
-    found: list[tuple[float, int]], kind: str, decoupled: bool, momentum: float
-) -> Answer:
-    """Judge (decay, axes) of each weight that is trained."""
-    strongest = max((decay for decay, _ in found), default=0.0)
-    step = 1.0 if kind == "Lion" else ((1 - momentum) / (1 + momentum)) ** 0.5
-    flat = [decay for decay, axes in found if axes <= 1 and decay]
-    numbers = {"weight_decay": strongest, "decoupled": decoupled, "norms_and_biases": len(flat)}
-    if not strongest:
-        return passed("There is no weight decay.", **numbers)
-    if not decoupled and strongest >= COUPLED:
-        return wrong(
-            f"L2 of {strongest:g} is part of the gradient: recipes have 0.01 at most.",
-            ["a value for AdamW (decoupled) was given to Adam or SGD"],
-            "Use AdamW, or 1e-4 to 5e-4.",
-            **numbers,
-        )
-    if decoupled and max(flat, default=0.0) >= step:
-        return wrong(
-            f"Weight decay of {max(flat):g} pulls on {len(flat)} norms and biases, harder than "
-            f"steps of {kind} move them ({step:.2g} of the rate where gradients are noise).",
-            ["all parameters are in one group"],
-            "Put parameters of one axis in a group with weight_decay=0.",
-            **numbers,
-        )
-    if strongest > 0.5:
-        return unclear(f"Weight decay of {strongest:g} is strong: is it meant?", **numbers)
-    beside = f", on {len(flat)} norms and biases too" if flat else ""
-    return passed(f"Weight decay is {strongest:g}{beside}.", **numbers)
 
 
 STEPS = 2000
@@ -505,10 +420,11 @@ RANKS = ("num_replicas", "world_size", "num_shards")
 
 
 class BatchStatistics(Check):
-    """Batches and settings from which batch norm estimates its statistics.
+    """Batch norm statistics: their batches and settings, and those that an evaluation uses.
 
     ## What it does
-    Counts the samples per batch, and reads momentum and eps of every batch norm.
+    Counts the samples per batch, and reads momentum and eps of every batch norm. Compares the
+    running statistics of the evaluated model, or copy, with those of the training.
 
     ## Why is this bad
     A mean of two samples is noise. In torch, momentum 0.99 is the weight of the new batch, so
@@ -518,6 +434,8 @@ class BatchStatistics(Check):
     Fails with fewer than 4 samples per batch, momentum 0 or above 0.5, or eps above 0.1. Fails if a
     ghost batch (`virtual_batch_size`) is not a proper divisor of the device batch. Inconclusive
     from 4 to 15 samples (about 64 are better), and for several ranks without synchronised norms.
+    Fails if trained weights, also of an average (EMA, SWA), are evaluated with running statistics
+    of the start, or of exactly 0 and 1.
 
     ## Limits
     Ranks are seen only in the sampler of the loader. TRAIN034 checks statistics across ranks.
@@ -532,24 +450,20 @@ class BatchStatistics(Check):
         norms = batch_norms(subject.settings.model)
         if not norms:
             return passed("The model has no batch norm.")
+        if self.code in subject.watched:
+            return subject.watched[self.code]
         whole = subject.whole_batches
         size = min(batch_size(batch[1]) for batch in whole[:-1] or whole)
         momenta = {n: m.momentum for n, m in norms.items() if m.momentum is not None}
         odd = {n: value for n, value in momenta.items() if not 0 < value <= MOST_MOMENTUM}
         wide = [n for n, m in norms.items() if m.eps > 0.1]
         numbers: dict[str, Any] = {"norms": len(norms), "examples": size, "momentum": odd}
-        if odd:
-            name, momentum = next(iter(odd.items()))
-            return BatchStatistics.failed(
-                f"The momentum of {name} is {momentum:g}: the weight of the newest "
-                "batch in the running statistics.",
-                "the convention of another framework (there 1 - momentum)",
-                **numbers,
-            )
-        if wide:
-            return BatchStatistics.failed(
-                f"The eps of {wide[0]} is larger than 0.1.", "eps and momentum exchanged", **numbers
-            )
+        if odd or wide:
+            said = f"The eps of {wide[0]} is larger than 0.1." if wide else ""
+            for name, momentum in [*odd.items()][:1]:
+                said = f"The momentum of {name} is {momentum:g}: the weight of the newest batch."
+            cause = "the convention of another framework (there 1 - momentum)"
+            return self.failed(said, cause if odd else "eps and momentum exchanged", **numbers)
         # the sub-batch that a ghost batch norm says it takes; 0 without one
         named = [getattr(m, name, 0) for m in norms.values() for name in GHOSTS]
         ghost = max(int(held or 0) for held in named)
@@ -585,17 +499,12 @@ class BatchStatistics(Check):
         numbers: dict[str, Any] = {"norms": len(layers), "examples": size}
         odd = [x for x in layers if not MOST_MOMENTUM <= x.momentum < 1]
         if odd:
-            return wrong(
-                f"The momentum of {odd[0].name} is {odd[0].momentum:g}: the share of the running "
-                "statistics that each batch leaves as it was.",
-                ["the convention of torch (there 1 - momentum)"],
-                "Set momentum=0.99 or 0.9.",
-                **numbers,
-            )
+            said = f"The momentum of {odd[0].name} is {odd[0].momentum:g}: the share that a batch "
+            said += "leaves of the running statistics."
+            causes = ["the convention of torch (there 1 - momentum)"]
+            return wrong(said, causes, "Set momentum=0.99 or 0.9.", **numbers)
         if any(x.epsilon > 0.1 for x in layers):
-            return BatchStatistics.failed(
-                "An epsilon is larger than 0.1.", "epsilon and momentum", **numbers
-            )
+            return self.failed("An epsilon is larger than 0.1.", "epsilon and momentum", **numbers)
         return _judge_size(size, len(layers), any(x.trainable for x in layers), numbers)
 
 
@@ -668,24 +577,16 @@ class DropoutRate(Check):
 
 def _active_in_eval_mode(subject: TrainingSubject, training: Any) -> str:
     """The name of a dropout function that acts in eval mode; '' for none."""
-    found: list[str] = []
-
-    class Listener(torch.overrides.TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            given = dict(zip(("input", "p", "training"), args, strict=False)) | (kwargs or {})
-            name = getattr(func, "__name__", "")
-            if "dropout" in name and given.get("training", True) and given.get("p", 0.5) > 0:
-                found.append(name)
-            return func(*args, **(kwargs or {}))
-
-    inputs = subject.batches[0][1]  # taken before listening: taking them makes steps
+    tape, inputs = Tape(), subject.batches[0][1]  # taken before: taking them makes steps
     training.model.eval()
-    with torch.no_grad(), Listener():
+    with torch.no_grad(), recording_mode(lambda: tape):
         subject.output(training, inputs)
     training.model.train()
-    return found[0] if found else ""
+    for call in tape.calls:
+        given = dict(zip(("input", "p", "training"), call.args, strict=False)) | call.kwargs
+        if "dropout" in call.name and given.get("training", True) and given.get("p", 0.5) > 0:
+            return call.name
+    return ""
 
 
 def _judge_dropout(subject: Examined, rates: dict[str, float]) -> Answer:

@@ -86,21 +86,25 @@ def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> 
 
 
 class NotFrozen(Check):
-    """Weights that stay trainable because of a misspelled attribute.
+    """Frozen parts that change: a misspelled attribute, or batch norm in train mode.
 
     ## What it does
     Finds attributes of parameters and modules that are False, resemble `requires_grad`, and have no
-    effect in torch. Examples are `param.require_grad`, and `requires_grad` of a module.
+    effect in torch. Examples are `param.require_grad`, and `requires_grad` of a module. Compares
+    running statistics of frozen batch norms over training steps.
 
     ## Why is this bad
     Python accepts any attribute name. The weights to be frozen train with the learning rate of the
-    new head.
+    new head. In train mode, running statistics leave those of the checkpoint.
 
     ## How it decides
-    Fails if a trainable parameter, or a module with one, has such an attribute. Exact.
+    Fails if a trainable parameter, or a module with one, has such an attribute. Fails if running
+    statistics move in a batch norm that no gradient reaches. Norms that start at 0 and 1, or are
+    trained in other steps, pass. Exact.
 
     ## Limits
-    Only attributes that are set before the first step.
+    Only attributes that are set before the first step. Statistics that are adapted on purpose fail.
+    In a file, only a train_step that calls train() shows moving statistics.
     """
 
     code = "TRAIN046"
@@ -113,6 +117,8 @@ class NotFrozen(Check):
 
     def run(self, subject: TrainingSubject) -> Answer:
         made = subject.settings
+        if self.code in subject.watched:
+            return subject.watched[self.code]
         flags = idle_flags(made.model) if made.loop is None else made.loop.idle_flags
         if not flags:
             return passed("No parameter or module has a flag that torch does not read.")

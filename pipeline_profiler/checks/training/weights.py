@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import median_high
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.training_subject import TrainingSubject
 
 GRADIENT_STEPS = 6
 
@@ -41,6 +44,16 @@ class NoGradient(Check):
 
     code = "TRAIN005"
     name = "no-gradient"
+    causes = (
+        "detach(), .item(), no_grad(), .data or numpy between them and the loss",
+        "a module that forward() does not call, or whose output is not used",
+        "units that are all dead",
+    )
+    of_all = (
+        "the loss does not depend on the model: detach(), .item() or no_grad() around it",
+        "zero_grad() comes between backward() and optimizer.step()",
+    )
+    next_step = "Follow the path from these parameters to the loss."
 
     def run(self, subject: Examined) -> Answer:
         training = subject.fresh()
@@ -60,22 +73,9 @@ class NoGradient(Check):
             return passed(f"All {total} parameters to be trained got gradients.", **numbers)
         names = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
         kind = "no gradient at all" if missing else "gradients that are exactly zero"
-        causes = [
-            "detach(), .item(), no_grad(), .data or numpy between them and the loss",
-            "a module that forward() does not call, or whose output is not used",
-            "units that are all dead",
-        ]
-        if len(missing) == total:
-            causes = [
-                "the loss does not depend on the model: detach(), .item() or no_grad() around it",
-                "zero_grad() comes between backward() and optimizer.step()",
-            ]
-        return wrong(
-            f"{len(found)} of {total} parameters have {kind}: {names}.",
-            causes,
-            "Follow the path from these parameters to the loss.",
-            **numbers,
-        )
+        causes = self.of_all if len(missing) == total else self.causes
+        said = f"{len(found)} of {total} parameters have {kind}: {names}."
+        return self.failed(said, *causes, **numbers)
 
     run_keras = run
 
@@ -98,7 +98,8 @@ class UpdateSizes(Check):
     ## How it decides
     Fails if no weight changes, or a gradient is not finite while the loss is. Fails if the median
     over layers is above 0.3, or its largest step is below 1e-6. Layers that start at zero are
-    ignored.
+    ignored. Fails if a step leaves half of the weights in half precision equal, although they have
+    a gradient.
 
     ## What to do
     Call loss.backward(), then optimizer.step() of this model's optimizer. Change the learning rate
@@ -141,56 +142,54 @@ class UpdateSizes(Check):
             "by_layer": dict(list(means.items())[:40]),
             "not_finite": sorted(infinite)[:20],
         }
-        if not moved and math.isfinite(loss):
-            return wrong(
-                f"None of {len(names)} weights has changed after {MOST_CALLS} training steps.",
-                [
-                    "optimizer.step() or backward() is missing",
-                    "the optimizer holds other parameters",
-                    "the learning rate is 0",
-                    "zero_grad() comes between backward() and step()",
-                ],
-                "Check the order: zero_grad, backward, step.",
-                **numbers,
-            )
-        if infinite:
-            return wrong(
-                f"Gradients of {len(infinite)} weights are not finite: "
-                f"{', '.join(sorted(infinite)[:3])}.",
-                [
-                    "overflow in half precision",
-                    "a square root or logarithm at zero",
-                    "a learning rate that is far too high",
-                ],
-                "Set torch.autograd.set_detect_anomaly(True), and try a tenth of the learning "
-                "rate.",
-                **numbers,
-            )
-        if median > LARGE or not math.isfinite(median):
-            return wrong(
-                f"One step changes the weights by {median:.0%} of their size (median over layers).",
-                ["the learning rate is too high", "gradients are summed instead of averaged"],
-                "Try a hundredth of the learning rate.",
-                **numbers,
-            )
-        if most < SMALL:
-            return wrong(
-                f"One step changes the weights by {median:.1e} of their size (median over layers).",
-                [
-                    "the learning rate is too low",
-                    "gradients are clipped to a tiny norm",
-                    "the schedule starts at almost zero",
-                ],
-                "Try a thousand times the learning rate.",
-                **numbers,
-            )
-        return passed(
-            f"One step changes the weights by {median:.1e} of their size (median over "
-            f"{len(means)} layers).",
-            **numbers,
-        )
+        rounded = _share_rounded(subject)
+        step = "One step changes the weights by"
+        layers = f"of their size (median over {len(means)} layers)."
+        rows = (
+            (not moved and math.isfinite(loss),
+             f"None of {len(names)} weights has changed after {MOST_CALLS} training steps.",
+             ["optimizer.step() or backward() is missing", "the optimizer holds other parameters",
+              "the learning rate is 0", "zero_grad() comes between backward() and step()"],
+             "Check the order: zero_grad, backward, step."),
+            (infinite, f"Gradients of {len(infinite)} weights are not finite: "
+             f"{', '.join(sorted(infinite)[:3])}.",
+             ["overflow in half precision", "a square root or logarithm at zero",
+              "a learning rate that is far too high"],
+             "Set torch.autograd.set_detect_anomaly(True), and try a tenth of the learning rate."),
+            (median > LARGE or not math.isfinite(median), f"{step} {median:.0%} {layers}",
+             ["the learning rate is too high", "gradients are summed instead of averaged"],
+             "Try a hundredth of the learning rate."),
+            (rounded > 0.5 and median > 10 * SMALL,
+             f"A step leaves {rounded:.0%} of the weights in half precision equal: the update is "
+             "smaller than their rounding.", ["the model was cast with .to(torch.bfloat16)"],
+             "Keep the weights in float32, and use torch.autocast."),
+            (most < SMALL, f"{step} {median:.1e} {layers}",
+             ["the learning rate is too low", "gradients are clipped to a tiny norm",
+              "the schedule starts at almost zero"], "Try a thousand times the learning rate."),
+        )  # fmt: skip
+        for failed, sentence, causes, action in rows:
+            if failed:
+                return wrong(sentence, causes, action, **numbers)
+        return passed(f"{step} {median:.1e} {layers}", **numbers)
 
     run_keras = run
+
+
+def _share_rounded(subject: Examined) -> float:
+    """Return the share of weights in half precision with a gradient that a step leaves equal."""
+    training, shares = subject.fresh(), [0.0]
+    weights = training.model.parameters() if isinstance(subject, TrainingSubject) else ()
+    half = [p for p in weights if p.dtype in (torch.float16, torch.bfloat16)]
+    for batch in itertools.islice(itertools.cycle(subject.batches), UPDATE_STEPS if half else 0):
+        before = [p.detach().clone() for p in half]
+        subject.step(training, batch)
+        same = [
+            (weight == old)[weight.grad != 0]
+            for weight, old in zip(half, before, strict=True)
+            if weight.grad is not None
+        ]
+        shares.append(float(torch.cat(same).float().mean()) if same else 0.0)
+    return median_high(shares)
 
 
 UNITS_STEPS = 6

@@ -16,9 +16,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pipeline_profiler.checks.batches import as_array  # noqa: E402
 from pipeline_profiler.checks.caught_tape import KeptStates, recording_mode  # noqa: E402
-from pipeline_profiler.checks.check import Judgement  # noqa: E402
+from pipeline_profiler.checks.check import Answer, Judgement  # noqa: E402
 from pipeline_profiler.checks.document import parse_checks  # noqa: E402
+from pipeline_profiler.checks.loader.labels import LabelHistogram  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from pipeline_profiler.cli.main import command_line  # noqa: E402
@@ -159,6 +161,19 @@ READS = {
     "copied": (lambda s: (s, deepcopy(s)), 0),
     "cloned": (lambda s: (s, {name: value.clone() for name, value in s.items()}), 0),
 }
+
+
+@pytest.mark.parametrize("given", [PASS, INCONCLUSIVE, FAIL])
+def test_targets_that_a_step_makes_are_not_those_of_the_loader(given: Judgement) -> None:
+    rows = [Answer(judgement, f"{judgement}.") for judgement in (given, FAIL)]
+    assert LabelHistogram()._both(*rows).judgement is given
+
+
+def test_a_sparse_tensor_is_no_array() -> None:
+    rows = torch.eye(3)
+    assert as_array(rows) is not None
+    assert as_array(rows.to_sparse()) is None
+    assert as_array([rows, rows.to_sparse()]) is None
 
 
 @pytest.mark.parametrize(("use", "live"), READS.values(), ids=READS)

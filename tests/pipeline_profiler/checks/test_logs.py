@@ -23,11 +23,12 @@ from pipeline_profiler.checks.log.chosen_best import (
     expected_luck,
     select_best,
 )
-from pipeline_profiler.checks.log.curves import CHANCE, Plateau
+from pipeline_profiler.checks.log.curves import CHANCE, Periodic, Plateau
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
     better_is,
+    checkpoints_beside,
     error_of_mean,
     is_held_out,
     noise_of,
@@ -64,6 +65,46 @@ def test_a_period_is_found_with_its_length() -> None:
     period, _, chance, *_ = spectral_peak(rng.normal(0, 0.2, 512) + swing)
     assert period == pytest.approx(32, rel=0.05)
     assert chance < CHANCE
+
+
+@pytest.mark.parametrize("seed", [1, 6, 36])
+def test_a_repeated_order_is_named_by_its_epoch_and_no_harmonic(seed: int) -> None:
+    """Most of the power of an order that repeats lies in harmonics of the epoch."""
+    rng, steps = np.random.default_rng(seed), np.arange(1200.0)
+    loss = 2 * np.exp(-steps / 400) + np.tile(0.2 * rng.normal(size=60), 20)
+    loss += 0.1 * rng.normal(size=1200)
+    epoch = Series("epoch", steps, np.floor(steps / 60))
+    answer = Periodic().run(LogSubject([Series("loss", steps, loss), epoch]))
+    assert answer.judgement is Judgement.FAIL
+    assert "a period of 60 steps, once an epoch" in answer.sentence
+
+
+def test_checkpoints_beside_the_only_log_are_found(tmp_path: Path) -> None:
+    for name in (
+        "last.pt",
+        "checkpoints/epoch=3.ckpt",
+        "checkpoint-500/model.safetensors",
+        "a.csv",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    log = str(tmp_path / "a.csv")
+    found = [path.name for path in checkpoints_beside([log])]
+    assert sorted(found) == ["checkpoint-500", "epoch=3.ckpt", "last.pt"]
+    assert checkpoints_beside([log, log]) == []
+
+
+def test_the_command_names_a_folder_that_keeps_the_last_checkpoint_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = [0.9 - 0.7 * 0.8**i - 0.03 * max(0, i - 15) + 0.002 * (-1) ** i for i in range(30)]
+    rows = "".join(f"{100 * i},{i},{value}\n" for i, value in enumerate(score))
+    (tmp_path / "metrics.csv").write_text("step,epoch,val_acc\n" + rows)
+    (tmp_path / "last.pt").touch()
+    assert command_line(["check", str(tmp_path / "metrics.csv"), "--only", "LOG005"]) == 1
+    assert "no checkpoint is of it (last.pt)" in " ".join(capsys.readouterr().out.split())
+    (tmp_path / "best.pt").touch()
+    assert command_line(["check", str(tmp_path / "metrics.csv"), "--only", "LOG005"]) == 0
 
 
 def event(step: int, tag: str, value: float, as_tensor: bool) -> bytes:
@@ -111,6 +152,13 @@ def test_csv_and_json_lines_give_the_same_series(tmp_path: Path) -> None:
         (series,) = read_log(str(tmp_path / name))
         assert series.steps.tolist() == [0, 10, 20, 30]
         assert series.values.tolist() == [1, 0.5, 1 / 3, 0.25]
+
+
+def test_names_of_columns_have_no_spaces_around_them(tmp_path: Path) -> None:
+    """As in results.csv of ultralytics."""
+    (tmp_path / "results.csv").write_text("   epoch,  train/loss\n 3, 0.5\n 4, 0.25\n")
+    (series,) = read_log(str(tmp_path / "results.csv"))
+    assert (series.name, series.steps.tolist()) == ("train/loss", [3, 4])
 
 
 @pytest.mark.parametrize("content", ["", "a,b\nx,y\n", "[1, 2]", '{"a": \n'])

@@ -124,7 +124,7 @@ def test_a_failure_stands_first_with_its_line_and_the_rest_is_counted() -> None:
         [GOOD, BAD, made("TRAIN003", lambda: unclear("Nobody knows."))], Subject(), 9
     )
     report.unreached = ("a second epoch",)
-    report.places = {"optimizer": "train.py:7"}
+    report.places = {"optimizer": "/src/train.py:7:4-7:20"}
     text = checks_text(report, "train.py")
     assert text.startswith("Checks of training train.py\n\nTRAIN902 train902: ")
     assert "Likely cause: this." in text
@@ -134,10 +134,11 @@ def test_a_failure_stands_first_with_its_line_and_the_rest_is_counted() -> None:
         "1 failed, 1 passed, 1 inconclusive, 0 not applicable, 0 skipped (--full lists all checks)"
     )
     assert "TRAIN901" not in text
-    assert "Nobody knows." not in text
-    assert "Nobody knows." in checks_text(report, "train.py", full=True)
+    assert text.splitlines()[-4:-2] == ["Inconclusive", "  TRAIN003 train003: Nobody knows."]
+    assert "Inconclusive\n  TRAIN003 train003: Nobody" in checks_text(report, "train.py", full=True)
     document = checks_document(report, "train.py")
     assert [check["place"] for check in document["checks"]] == ["train.py:7", "", ""]
+    assert [check["location"] for check in document["checks"]] == [None] * 3  # no such file
     assert document["unreached"] == ["a second epoch"]
     healthy = checks_text(run_checks([GOOD] * 30, Subject(), 9), "train.py")
     assert len(healthy.splitlines()) <= 8

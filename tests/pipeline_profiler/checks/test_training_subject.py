@@ -222,7 +222,7 @@ def sparse() -> Training:
     return Training(model, toy_loader(ToyRows(words, targets)), torch.nn.MSELoss(), optimizer)
 
 
-@pytest.mark.parametrize("code", ["TRAIN005", "TRAIN012", "TRAIN028"])
+@pytest.mark.parametrize("code", ["TRAIN005", "TRAIN012"])
 def test_sparse_gradients_are_read(code: str) -> None:
     result = judged(code, TrainingSubject(sparse))
     assert result.answer.judgement is Judgement.PASS, result.answer.sentence

@@ -184,6 +184,13 @@ DEFECTS = {
     "epoch not told": (*SAMPLER, "TRAIN038"),
 }  # fmt: skip
 
+MARKED = {
+    "TRAIN009": "model(x)", "TRAIN039": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    "TRAIN010": "F.cross_entropy(output, y)", "TRAIN016": "loss.backward()",
+    "TRAIN043": "model.state_dict()", "TRAIN044": "plateau.step(100 * right / 128)",
+    "LOAD002": "DataLoader(data, 32, sampler=sampler, shuffle=False)",
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "planted",
@@ -214,6 +221,33 @@ def test_defects_of_the_loop_are_named_with_their_lines(
     found = json.loads(out)
     assert sorted(found["failed"]) == sorted(codes), found["checks"]
     assert all(check["place"].startswith("train.py:") for check in found["checks"])
+    lines = text.splitlines()
+    for check in found["checks"]:
+        if check["code"] in MARKED:
+            at = check["location"]
+            line = lines[at["lineno"] - 1]
+            assert at["path"] == "train.py"
+            assert line[at["col_offset"] : at["end_col_offset"]] == MARKED[check["code"]], check
+
+
+FIXED = ("train() once", "gradients kept", "softmax twice", "no shuffle", "weights live")
+
+
+def test_a_script_passes_once_the_printed_diff_is_applied(folder: Path) -> None:
+    text, codes = SCRIPT.replace("sampler=sampler, shuffle=sampler is None", ""), set[str]()
+    text = text.replace("if True else", "if False else").replace("% 4", "// 160")
+    for old, new, code in (DEFECTS[name] for name in FIXED):
+        text = text.replace(old, new)
+        codes.add(code)
+    only = ("--only", ",".join(codes))
+    code, diff, err = run(folder, text, *only, "--diff", json_wanted=False)
+    assert code == 1, diff + err
+    assert "  Next: Set shuffle=True, or enlarge the buffer; --evaluation if it is for" in err
+    assert "loss.backward()\n     | " + " " * 8 + "^" * 15 in err
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=folder, check=True)
+    code, out, err = run(folder, (folder / "train.py").read_text(), *only)
+    assert code == 0, diff + out + err
+    assert json.loads(out)["summary"]["failed"] == 0
 
 
 MODE = (

@@ -173,6 +173,11 @@ def _boxed(follow: bool) -> Any:
     return toy_loader(ChangedImages(change))
 
 
+def _padded(pixels: Any) -> Any:
+    pixels = pixels + 6
+    return np.pad(pixels[..., 2:-2, 2:-2], [*[(0, 0)] * (pixels.ndim - 2), (2, 2), (2, 2)]) - 6
+
+
 def _pair(evaluated: Any) -> LoaderSubject:
     return LoaderSubject(
         lambda: toy_loader(ToyImages()), lambda: toy_loader(evaluated, shuffle=False)
@@ -266,6 +271,47 @@ def _ordered(change: Callable[[Any], Any], both: bool = True) -> LoaderSubject:
     for dataset in sets[: 2 if both else 1]:
         dataset.labels = change(dataset.labels)
     return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
+
+
+def _rows(make: Callable[[Any], list[Any]], shuffled: bool = False) -> LoaderSubject:
+    """Rows of inputs that are no images, with labels; in training, `shuffled`, of other rows."""
+    sets = [make(np.random.default_rng(seed)) for seed in range(2)]
+    if shuffled:
+        order = np.random.default_rng(2).permutation(len(sets[0]))
+        sets[0] = [(x, sets[0][n][1]) for (x, _), n in zip(sets[0], order, strict=True)]
+    return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
+
+
+def _texts(rng: Any) -> list[Any]:
+    """Tokens of other length in each row, as a dict; two tokens are those of a class."""
+    labels = rng.integers(0, 3, 300)
+    rows = [np.r_[rng.integers(9, 60, rng.integers(6, 20)), 2 * k, 2 * k + 1] for k in labels]
+    return [
+        ({"input_ids": row, "attention_mask": 0 * row + 1}, k)
+        for row, k in zip(rows, labels, strict=True)
+    ]
+
+
+def _table(rng: Any) -> list[Any]:
+    x = rng.normal(size=(300, 12))
+    return [(row, np.float32(row[0] + row[3] > 0)) for row in x]
+
+
+def _parity(rng: Any) -> list[Any]:
+    x = rng.integers(0, 2, (300, 12)).astype(np.float32)
+    return [(row, int(row[:4].sum() % 2)) for row in x]
+
+
+def _forecasts(rng: Any) -> list[Any]:
+    """Windows of a random walk, and whether it rises after: known of the window before."""
+    walk = rng.normal(size=320).cumsum()
+    return [(walk[n : n + 12], int(walk[n + 12] > walk[n + 11])) for n in range(300)]
+
+
+def _groups(rng: Any) -> list[Any]:
+    """Samples of 20 groups of one label each: nothing of a group is known from the others."""
+    places, labels = rng.normal(size=(20, 12)), np.arange(20) % 2
+    return [(places[n % 20] + 0.1 * rng.normal(size=12), labels[n % 20]) for n in range(300)]
 
 
 def _mixup(one_order: bool) -> LoaderSubject:
@@ -409,6 +455,14 @@ EXAMPLES: Rows = [
         "shuffled in training",
         lambda: _ordered(np.random.default_rng(0).permutation, False),
     ),
+    ("LOAD022", FAULT, "texts shuffled in training", lambda: _rows(_texts, True)),
+    ("LOAD022", FAULT, "numbers shuffled in training", lambda: _rows(_table, True)),
+    ("LOAD022", TWIN, "texts", lambda: _rows(_texts)),
+    ("LOAD022", TWIN, "numbers", lambda: _rows(_table)),
+    ("LOAD022", TWIN, "a parity", lambda: _rows(_parity)),
+    ("LOAD022", TWIN, "a parity shuffled", lambda: _rows(_parity, True)),
+    ("LOAD022", TWIN, "a forecast", lambda: _rows(_forecasts)),
+    ("LOAD022", TWIN, "other groups", lambda: _rows(_groups)),
     ("LOAD022", TWIN, "mixed by one order", lambda: _mixup(True)),
     ("LOAD022", TWIN, "their own", lambda: _ordered(lambda y: y)),
     ("LOAD022", TWIN, "not to be learned", lambda: _ordered(np.random.default_rng(0).permutation)),
@@ -429,6 +483,7 @@ EXAMPLES: Rows = [
     ("LOAD013", FAULT, "not normalised", lambda: _changed_pair(lambda p: p * 0.25 + 0.45)),
     ("LOAD013", FAULT, "another scale", lambda: _changed_pair(lambda p: p * 2)),
     ("LOAD013", TWIN, "one file, flipped at random", lambda: _files_of_two((0, 1, 2))),
+    ("LOAD013", TWIN, "a border of padding", lambda: _changed_pair(_padded)),
     ("LOAD013", TWIN, "flipped", lambda: _changed_pair(lambda p: p[..., ::-1])),
     (
         "LOAD018",

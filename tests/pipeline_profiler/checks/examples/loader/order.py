@@ -1,7 +1,7 @@
 """The order of a loader and its random numbers."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,166 @@ def _parallel_map() -> Any:
     return noisy.batch(16)
 
 
+def _drawn(draw: Callable[[], list[int]], count: int = 256, steers: bool = False) -> Any:
+    """A sampler of one's own; `steers`: a method of it changes what it draws."""
+
+    class Drawn:
+        def __iter__(self) -> Iterator[int]:
+            return iter(draw())
+
+        def __len__(self) -> int:
+            return count
+
+    if steers:
+        Drawn.set_pool = lambda self, pool: None  # type: ignore[attr-defined]
+    return toy_loader(ToyImages(), sampler=Drawn())
+
+
+def _uneven() -> Any:
+    """Pictures of which the first class has three in four, and the count of each class."""
+    dataset: Any = ToyImages()
+    dataset.labels = np.where(np.arange(256) % 4, 0, dataset.labels)
+    return dataset, np.bincount(dataset.labels)
+
+
+def _weighted(weights: Callable[[Any], Any], count: int = 256, each: bool = True) -> Any:
+    """Samples drawn by `weights` of the counts of classes; `each`: of the class of each sample."""
+    dataset, counts = _uneven()
+    chosen = weights(counts)[dataset.labels] if each else weights(counts)
+    sampler: Any = torch.utils.data.WeightedRandomSampler(chosen.tolist(), count)
+    return toy_loader(dataset, sampler=sampler)
+
+
+def _blocks(make: Callable[[list[int]], list[list[int]]]) -> Any:
+    """A batch sampler of one's own: what it makes of a random order."""
+
+    class Blocks:
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter(make(np.random.permutation(256).tolist()))
+
+        def __len__(self) -> int:
+            return len(make(list(range(256))))
+
+    return toy_loader(ToyImages(), batch_sampler=Blocks())
+
+
+def _dealt() -> Any:
+    data = ToyImages()
+    groups = [np.flatnonzero(data.labels == label) for label in np.unique(data.labels)]
+
+    class Dealt:
+        def __iter__(self) -> Iterator[list[int]]:
+            for _ in range(16):
+                chosen = random.sample(groups, 2)
+                yield [int(i) for group in chosen for i in np.random.choice(group, 8, False)]
+
+        def __len__(self) -> int:
+            return 16
+
+    return toy_loader(data, batch_sampler=Dealt())
+
+
+def _endless() -> Any:
+    class Endless:
+        def __iter__(self) -> Iterator[int]:
+            rng = np.random.default_rng(0)
+            while True:
+                yield from rng.permutation(256).tolist()
+
+        def __len__(self) -> int:
+            return 256
+
+    return toy_loader(ToyImages(), sampler=Endless())
+
+
+def _growing() -> Any:
+    class Growing:
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(np.random.permutation(128 if self.epoch < 5 else 256).tolist())
+
+        def __len__(self) -> int:
+            return 128 if self.epoch < 5 else 256
+
+    return toy_loader(ToyImages(), sampler=Growing())
+
+
+def _random(**options: Any) -> Any:
+    dataset: Any = ToyImages()
+    return toy_loader(dataset, sampler=torch.utils.data.RandomSampler(dataset, **options))
+
+
 EXAMPLES: Rows = [
+    ("LOAD002", FAULT, "a sampler that sorts", lambda: _drawn(lambda: list(range(256)))),
+    ("LOAD003", FAULT, "class weights for samples", lambda: _weighted(lambda c: 1 / c, each=False)),
+    ("LOAD003", FAULT, "weights of a part", lambda: _weighted(lambda c: np.ones(200), each=False)),
+    ("LOAD003", FAULT, "an epoch of the number of classes", lambda: _weighted(lambda c: 1 / c, 4)),
+    (
+        "LOAD003",
+        FAULT,
+        "class weights in a sampler of one's own",
+        lambda: _drawn(lambda: np.random.randint(0, 4, 256).tolist()),
+    ),
+    (
+        "LOAD003",
+        FAULT,
+        "half of the samples",
+        lambda: _drawn(lambda: np.random.permutation(128).tolist(), 128),
+    ),
+    (
+        "LOAD003",
+        FAULT,
+        "batches that overlap",
+        lambda: _blocks(lambda order: [order[at : at + 16] for at in range(0, 256, 8)]),
+    ),
+    (
+        "LOAD003",
+        FAULT,
+        "each batch twice",
+        lambda: _blocks(
+            lambda order: [order[at : at + 16] for at in range(0, 256, 16) for _ in "ab"]
+        ),
+    ),
+    ("LOAD003", TWIN, "balanced with replacement", lambda: _weighted(lambda c: 1 / c)),
+    (
+        "LOAD003",
+        TWIN,
+        "a class without weight, on purpose",
+        lambda: _weighted(lambda c: np.array([0.0, 1.0, 1.0, 1.0])),
+    ),
+    ("LOAD003", TWIN, "a long epoch", lambda: _random(num_samples=2000)),
+    ("LOAD003", TWIN, "a short epoch", lambda: _random(num_samples=64)),
+    (
+        "LOAD003",
+        TWIN,
+        "a fold",
+        lambda: toy_loader(ToyImages(), sampler=torch.utils.data.SubsetRandomSampler(range(200))),
+    ),
+    ("LOAD003", TWIN, "an endless sampler", _endless),
+    ("LOAD002", TWIN, "an endless sampler", _endless),
+    ("LOAD003", TWIN, "a curriculum by epoch", _growing),
+    (
+        "LOAD003",
+        TWIN,
+        "a curriculum by a method",
+        lambda: _drawn(lambda: np.random.permutation(128).tolist(), 128, steers=True),
+    ),
+    (
+        "LOAD003",
+        TWIN,
+        "buckets that drop their last batch",
+        lambda: _blocks(lambda order: [order[at : at + 16] for at in (0, 40, 80, 120, 200, 240)]),
+    ),
+    (
+        "LOAD003",
+        TWIN,
+        "balanced by a sampler of one's own",
+        lambda: _drawn(lambda: np.random.permutation(256)[:100].repeat(3).tolist(), 300),
+    ),
     ("LOAD002", FAULT, "a loop that never tells the epoch", _never_told),
     ("LOAD002", FAULT, "a stream with a buffer of ten", lambda: _buffered_stream(10)),
     ("LOAD002", FAULT, "not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
@@ -116,6 +275,7 @@ EXAMPLES: Rows = [
     ("LOAD002", FAULT, "a stream class by class", lambda: _plain_stream(True)),
     ("LOAD002", TWIN, "a stream in random order", lambda: _plain_stream(False)),
     ("LOAD002", TWIN, "a stream with a large buffer", lambda: _buffered_stream(200)),
+    ("LOAD002", TWIN, "eight samples of two classes in a batch", _dealt),
     ("LOAD002", TWIN, "32 samples", lambda: toy_loader(ToyImages(32))),
     ("LOAD002", TWIN, "an epoch that somebody tells", toy_told),
     (

@@ -99,6 +99,4 @@ EXAMPLES: Rows = [
     ("LOAD016", FAULT, "everything seeded alike", lambda: _seeded(False, True)),
     ("LOAD016", FAULT, "one generator for the workers", lambda: _seeded(False)),
     ("LOAD016", TWIN, "a generator by rank", lambda: _seeded(True)),
-    ("LOAD025", FAULT, "dealt after reading", lambda: _files(True)),
-    ("LOAD025", TWIN, "a list of files by rank", lambda: _files(False)),
 ]

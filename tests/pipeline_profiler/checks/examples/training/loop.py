@@ -1,5 +1,7 @@
 """The loop of a training: its step, its evaluation, its settings."""
 
+import contextlib
+import copy
 from typing import Any
 
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
@@ -109,17 +111,6 @@ def _seeded() -> Any:
     return _optimized("body")
 
 
-def _weights_decayed(kind: str, decay: float, split: bool = False) -> Any:
-    def make(model: Any) -> Any:
-        weights = [p for p in model.parameters() if p.ndim > 1]
-        flat = [p for p in model.parameters() if p.ndim <= 1]
-        groups: Any = [{"params": weights}, {"params": flat, "weight_decay": 0.0}]
-        chosen = groups if split else model.parameters()
-        return getattr(torch.optim, kind)(chosen, lr=1e-3, weight_decay=decay)
-
-    return toy_training(optimizer=make)
-
-
 def _lambda(function: Any) -> Any:
     return toy_training(schedule=lambda o: lr_scheduler.LambdaLR(o, function))
 
@@ -146,6 +137,61 @@ def _hidden(batches: int) -> Any:
 
     training.train_step = train_step
     return training
+
+
+def _graph(context: Any, attack: bool = False) -> Any:
+    """An evaluation in a context; `attack`: it wants gradients of the inputs."""
+
+    def evaluate(model: Any, loader: Any) -> float:
+        model.eval()
+        right = 0
+        for x, y in loader:
+            with context():
+                if attack:
+                    x.requires_grad_()
+                    model(x).sum().backward()
+                right += int((model(x).argmax(1) == y).sum())
+        model.train()
+        return right / len(loader.dataset)
+
+    return toy_training(evaluate=evaluate)
+
+
+def _frozen(asleep: bool, statistics: float = 0.2) -> Any:
+    """A frozen body with statistics of a checkpoint; `asleep`: the step calls eval() on it."""
+    model = toy_net()
+    model[1].running_mean.fill_(statistics)
+    model[:3].requires_grad_(False)
+
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        model.train()
+        model[1].train(not asleep)
+        return toy_step(model, batch, loss, optimizer)
+
+    return toy_training(model, train_step=train_step)
+
+
+def _averaged(buffers: bool) -> Any:
+    """An average of the weights that is evaluated, with or without the buffers of the model."""
+    model = toy_net()
+    average = copy.deepcopy(model)
+
+    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
+        value = toy_step(model, batch, loss, optimizer)
+        with torch.no_grad():
+            for kept, now in zip(average.parameters(), model.parameters(), strict=True):
+                kept.lerp_(now, 0.1)
+            if buffers:
+                for kept, now in zip(average.buffers(), model.buffers(), strict=True):
+                    kept.copy_(now)
+        return value
+
+    def evaluate(model: Any, loader: Any) -> float:
+        average.eval()
+        with torch.no_grad():
+            return sum(float((average(x).argmax(1) == y).sum()) for x, y in loader)
+
+    return toy_training(model, train_step=train_step, evaluate=evaluate)
 
 
 def _norm(**attributes: float) -> Any:
@@ -208,7 +254,14 @@ EXAMPLES: Rows = [
     ("TRAIN016", FAULT, "cleared before all are gathered", lambda: _step(True, 4, True)),
     ("TRAIN016", FAULT, "the same in a loop", loop_seen(lost=18, optimizers=1)),
     ("TRAIN016", FAULT, "never cleared in a loop", loop_seen(kept=5)),
+    ("TRAIN016", FAULT, "four batches summed", loop_seen(summed=(4, 4.0))),
+    ("TRAIN016", TWIN, "four batches averaged", loop_seen(summed=(4, 1.0))),
+    ("TRAIN016", TWIN, "sums of four batches", loop_seen(summed=(4, 0.0))),
+    ("TRAIN056", FAULT, "losses with their graphs", loop_seen(graphs=(5, "losses", 0.1, "a.py:3"))),
+    ("TRAIN056", TWIN, "none", loop_seen()),
+    ("TRAIN056", TWIN, "two steps", loop_seen(steps=2)),
     ("TRAIN016", TWIN, "accumulated over four", lambda: _step(True, 4)),
+    ("TRAIN016", TWIN, "those of the other optimizer", loop_seen(kept=5, optimizers=2)),
     ("TRAIN016", TWIN, "two optimizers by turns", loop_seen(lost=18, optimizers=2)),
     ("TRAIN016", TWIN, "gathered at first", loop_seen(kept=1)),
     ("TRAIN024", FAULT, "a mean over batches", lambda: _own_metric(False)),
@@ -223,12 +276,6 @@ EXAMPLES: Rows = [
     ("TRAIN006", FAULT, "a frozen head", lambda: _optimized("frozen")),
     ("TRAIN006", TWIN, "a frozen body on purpose", lambda: _optimized("body")),
     ("TRAIN006", TWIN, "a frozen body, by a seed of its own", lambda: _seeded()),
-    ("TRAIN007", FAULT, "AdamW at 0.3 on all", lambda: _weights_decayed("AdamW", 0.3)),
-    ("TRAIN007", FAULT, "Adam with 0.1", lambda: _weights_decayed("Adam", 0.1)),
-    ("TRAIN007", TWIN, "AdamW as it comes", lambda: _weights_decayed("AdamW", 0.01)),
-    ("TRAIN007", TWIN, "AdamW at 0.05 on all", lambda: _weights_decayed("AdamW", 0.05)),
-    ("TRAIN007", TWIN, "SGD with 5e-4", lambda: _weights_decayed("SGD", 5e-4)),
-    ("TRAIN007", TWIN, "0.3 with exceptions", lambda: _weights_decayed("AdamW", 0.3, True)),
     ("TRAIN014", FAULT, "an epoch's stairs by the batch", lambda: _hidden(1)),
     ("TRAIN014", FAULT, "restarts that stand still", lambda: _restarted(0)),
     ("TRAIN014", FAULT, "zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
@@ -250,6 +297,15 @@ EXAMPLES: Rows = [
     ),
     ("TRAIN025", TWIN, "a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
     ("TRAIN025", TWIN, "two ranks", lambda: _of_ranks()),
+    ("TRAIN025", FAULT, "an average without statistics", lambda: _averaged(False)),
+    ("TRAIN025", TWIN, "an average with statistics", lambda: _averaged(True)),
+    ("TRAIN046", FAULT, "a frozen body in train mode", lambda: _frozen(False)),
+    ("TRAIN046", TWIN, "a frozen body in eval mode", lambda: _frozen(True)),
+    ("TRAIN046", TWIN, "a random body in train mode", lambda: _frozen(False, 0.0)),
+    ("TRAIN049", FAULT, "with gradients", lambda: _graph(contextlib.nullcontext)),
+    ("TRAIN049", TWIN, "under no_grad", lambda: _graph(torch.no_grad)),
+    ("TRAIN049", TWIN, "adversarial", lambda: _graph(contextlib.nullcontext, attack=True)),
+    ("TRAIN049", TWIN, "a loop without evaluation", loop_seen()),
     ("TRAIN027", FAULT, "a function that is always on", lambda: _function(False)),
     ("TRAIN027", FAULT, "0.9", lambda: _dropping(0.9, False)),
     ("TRAIN027", FAULT, "on the outputs", lambda: _dropping(0.3, True)),

@@ -7,7 +7,6 @@ import numpy as np
 from pipeline_profiler.checks.lazy import nn, torch
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
-    ToyImages,
     ToyRows,
     descent,
     toy_around,
@@ -61,6 +60,32 @@ def _net(cut: bool) -> Any:
     return toy_training(Cut())
 
 
+def _closed() -> Any:
+    class Closed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net = toy_net()
+            self.run = lambda images: net(images)
+
+        def forward(self, images: Any) -> Any:
+            return self.run(images)
+
+    return toy_training(Closed())
+
+
+def _in_bfloat16(rate: float, cast: bool = True) -> Any:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = toy_net().bfloat16() if cast else toy_net()
+
+        def forward(self, images: Any) -> Any:
+            with torch.autocast("cpu", torch.bfloat16, enabled=not cast):
+                return self.net(images.bfloat16() if cast else images).float()
+
+    return toy_training(Half(), optimizer=descent("Adam", rate))
+
+
 def _no_step() -> Any:
     def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
         value = loss(model(batch[0]), batch[1])
@@ -89,40 +114,6 @@ def _saturated() -> Any:
     model: Any = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.Tanh(), nn.Linear(32, 4))
     model[1].weight.data *= 500
     return toy_training(model)
-
-
-def _overflowing(factor: float, hide: bool = True, kind: str = "float16") -> Any:
-    dataset = ToyImages(64)
-    dataset.pixels = dataset.pixels * factor
-
-    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-        optimizer.zero_grad()
-        with torch.autocast("cpu", getattr(torch, kind)):
-            outputs = model(batch[0])
-        value = loss(outputs.float(), batch[1])
-        if hide:
-            value = torch.nan_to_num(value)
-        value.backward()
-        optimizer.step()
-        return value
-
-    loader = toy_loader(dataset, batch_size=8)
-    return toy_training(toy_net(width=4), loader=loader, train_step=train_step)
-
-
-def _scaled(scale: float) -> Any:
-    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-        optimizer.zero_grad()
-        value = loss(model(batch[0]), batch[1])
-        (value * scale).backward()
-        found = [p.grad for p in model.parameters()]
-        if all(bool(torch.isfinite(gradient).all()) for gradient in found):
-            for gradient in found:
-                gradient /= scale
-            optimizer.step()
-        return value
-
-    return toy_training(toy_net(width=4), train_step=train_step)
 
 
 def _padding_masked(turned: bool) -> Any:
@@ -190,15 +181,16 @@ EXAMPLES: Rows = [
     ("TRAIN005", TWIN, "a branch that starts at zero", lambda: _net(False)),
     ("TRAIN012", FAULT, "cleared before the step", lambda: _no_step()),
     ("TRAIN012", FAULT, "Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
+    ("TRAIN012", TWIN, "LBFGS", lambda: toy_training(optimizer=descent("LBFGS", 0.1))),
+    ("TRAIN005", TWIN, "a function over a part of the model", lambda: _closed()),
+    ("TRAIN012", FAULT, "weights in bfloat16", lambda: _in_bfloat16(1e-4)),
+    ("TRAIN012", TWIN, "weights in bfloat16, large steps", lambda: _in_bfloat16(1e-2)),
+    ("TRAIN012", TWIN, "bfloat16 by autocast", lambda: _in_bfloat16(1e-4, False)),
     ("TRAIN012", FAULT, "SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
     ("TRAIN019", FAULT, "constants", lambda: _constant([0, 5], 0.1)),
     ("TRAIN019", TWIN, "a last layer of zeros", lambda: _constant([5], 0.0)),
     ("TRAIN023", FAULT, "a bias of -20", lambda: _biased()),
     ("TRAIN023", FAULT, "saturated", lambda: _saturated()),
-    ("TRAIN028", FAULT, "nan_to_num around the loss", lambda: _overflowing(1e5)),
-    ("TRAIN028", FAULT, "a scale that never falls", lambda: _scaled(1e41)),
-    ("TRAIN028", TWIN, "a scale of 1,024", lambda: _scaled(1024.0)),
-    ("TRAIN028", TWIN, "bfloat16", lambda: _overflowing(1.0, False, "bfloat16")),
     ("TRAIN002", FAULT, "a mask turned round", lambda: _padding_masked(True)),
     (
         "TRAIN002",

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn
+from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
+    ToyRows,
     descent,
     toy_around,
     toy_loader,
@@ -21,6 +22,27 @@ from tests.pipeline_profiler.checks.toys import (
 def _linear_bottleneck() -> Any:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
     return toy_training(model, optimizer=descent("SGD", 1e-6))
+
+
+def _variational() -> Any:
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = nn.Linear(8, 16), nn.Linear(8, 8)
+
+        def forward(self, rows: Any) -> Any:
+            mean, log_variance = self.encoder(rows).chunk(2, 1)
+            drawn = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
+            return self.decoder(drawn), mean, log_variance
+
+    def loss(outputs: Any, rows: Any) -> Any:
+        made, mean, log_variance = outputs
+        kl = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance).sum(1)
+        return ((made - rows) ** 2).sum(1).mean() + kl.mean()
+
+    inputs = np.random.default_rng(0).normal(0, 2, (256, 8)).astype(np.float32)
+    loader = toy_loader(ToyRows(inputs, inputs))
+    return toy_training(Autoencoder(), loss, loader=loader, optimizer=descent("Adam", 1e-2))
 
 
 def _decayed() -> Any:
@@ -134,6 +156,7 @@ def _mixed() -> Any:
 EXAMPLES: Rows = [
     ("TRAIN003", FAULT, "hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
     ("TRAIN003", FAULT, "one unit", lambda: _linear_bottleneck()),
+    ("TRAIN003", TWIN, "a loss with a least value above 0", _variational),
     ("TRAIN003", TWIN, "slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
     ("TRAIN003", TWIN, "a decay to nothing within 100 steps", lambda: _decayed()),
     (

@@ -1,0 +1,231 @@
+"""Numbers that a script reports after an evaluation, beside the metrics of the same batches.
+
+A number that equals a wrong combination of the batches, and no right one, is a fault.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline_profiler.checks.batches import batch_size, inputs_and_targets, main_tensor
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loop_facts import Reported
+from pipeline_profiler.checks.loss_alone import read_task
+from pipeline_profiler.profiling.measure.watchdog import is_own_code
+
+METRICS = re.compile(
+    r"(?P<accuracy>acc|top.?1(?!\d))|(?P<MSE>(?<!r)mse)|(?P<MAE>mae)|(?P<loss>loss)", re.IGNORECASE
+)
+OTHER = re.compile(r"train|\btr\b|tr_|best|balanced|top.?[2-9]|sum|total|run|lr|time|sec", re.I)
+HELD_OUT = re.compile(r"(?<!e)val|test|dev", re.I)
+NUMBER = re.compile(r"(?<![\w.])-?\d+\.(\d+)(?:e([-+]?\d+))?")
+LABEL = 40  # characters before a number
+PRINTED, PRINTED_LOSS, UNNAMED = 7e-4, 3e-3, 2.6e-4  # largest relative rounding of a fault
+NEAR, MATERIAL = 1e-5, 0.01  # relative
+LAST, ADDED, RIGHT = "only the last batch", "the values of batches, not divided by their number", ""
+TRAINING = "of the training loader, not of held-out samples"
+
+
+class Number(NamedTuple):
+    """A number, and the line that prints it after `batches` of a pass; '' for a variable."""
+
+    label: str
+    value: float
+    rounding: float = 0.0
+    place: str = ""
+    sizes: Sequence[int] = ()  # of the batches of the pass
+    batches: int = 0
+
+    def equals(self, value: float, times: float = 1.0) -> bool:
+        """Whether the number is this value or share in percent, within `times` the rounding."""
+        scales = (1, 100) if abs(value) <= 1 else (1,)
+        gap = min(abs(self.value - value * scale) for scale in scales)
+        return gap <= times * self.rounding + NEAR * abs(self.value)
+
+
+@dataclass
+class Pass:
+    """A pass over a loader without gradients; means: of each batch by (metric, flaw)."""
+
+    seen: Any
+    iteration: int
+    sizes: list[int] = field(default_factory=list)
+    means: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def _note(self, metric: str, flaw: str, values: Any) -> None:
+        self.means.setdefault((metric, flaw), []).append(float(values.float().mean()))
+
+
+@dataclass
+class Evaluations:
+    """What was evaluated and reported after the last training step; `again`: calls beside it."""
+
+    passes: list[Pass] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+    before: dict[str, float] = field(default_factory=dict)  # variables
+    again: int = 0
+    batch: Any = None  # the last of a loader, while no model took it
+    taken: bool = False  # a model took it
+    losses: list[tuple[bool, Any]] = field(default_factory=list)  # (summed, mean) since the batch
+    by_logits: bool = False  # the loss takes logits of two classes
+
+    def next_batch(self, batch: Any) -> None:
+        """Begin a batch of a loader; the losses so far are of the batch before it."""
+        for summed, value in self.losses if self.taken else ():
+            current = self.passes[-1]
+            current._note("loss", RIGHT, value / (current.sizes[-1] if summed else 1))
+        self.batch, self.losses, self.taken = batch, [], False
+
+    def add(self, seen: Any, out: Any) -> None:
+        """Add the outputs of an evaluated model for the batch."""
+        if self.batch is None:
+            self.again += 1
+            return
+        last = self.passes[-1] if self.passes else None
+        self.before = self.before if last else dict(_variables())
+        if last is None or last.seen is not seen or last.iteration != seen.iterations:
+            self.passes.append(last := Pass(seen, seen.iterations))
+        inputs, targets = inputs_and_targets(self.batch)
+        last.sizes.append(batch_size(inputs))
+        self.batch, self.taken = None, True
+        scores, wanted = main_tensor(out), main_tensor(targets)
+        if (task := read_task(scores, wanted)).kind == "unknown":
+            return
+        scores, wanted = scores.detach().float(), wanted.detach().to(scores.device)
+        if task.kind == "classes":
+            last._note("accuracy", RIGHT, scores.argmax(task.axis) == wanted)
+            over_batch = scores.softmax(0).argmax(task.axis)
+            last._note("accuracy", "a softmax over the batch axis", over_batch == wanted)
+            return
+        scores, wanted = scores.reshape(-1), wanted.reshape(-1)
+        last._note("MAE", RIGHT, (scores - wanted).abs())
+        last._note("MSE", RIGHT, (scores - wanted) ** 2)
+        if task.kind == "binary":
+            last._note("accuracy", RIGHT, (scores > 0.5 * (not self.by_logits)) == wanted)
+        if task.kind == "binary" and self.by_logits:
+            last._note("accuracy", "a threshold of 0.5 on logits", (scores > 0.5) == wanted)
+
+    def loss(self, function: Any, kwargs: Any, value: Any) -> None:
+        """Note the result of a loss function of torch."""
+        self.by_logits |= "with_logits" in function.__name__
+        mean = value.detach().float().mean()
+        self.losses.append(((kwargs or {}).get("reduction") == "sum", mean))
+
+    def text(self, text: str, place: str) -> None:
+        """Note the numbers of a text, with the labels before them."""
+        end = 0
+        for match in NUMBER.finditer(text):
+            label, end = text[end : match.start()][-LABEL:], match.end()
+            rounding = 0.5001 * 10.0 ** (int(match[2] or 0) - len(match[1]))
+            sizes = self.passes[-1].sizes
+            self.numbers.append(Number(label, float(match[0]), rounding, place, sizes, len(sizes)))
+
+    def close(self, train: Any) -> list[Reported]:
+        """Return one number of each metric, and begin anew; `train`: the loader of the training."""
+        self.next_batch(None)
+        found, numbers = list[Reported](), list[Number]()
+        if self.passes and self.again < 2:
+            early = {n.place for n in self.numbers if n.batches < len(n.sizes)}
+            numbers = [Number(*pair) for pair in _variables() if pair not in self.before.items()]
+            known = [*self.before.values()]
+            numbers += [
+                n for n in self.numbers if n.place not in early and not any(map(n.equals, known))
+            ]
+        for metric in METRICS.groupindex:
+            rows = [row for p in self.passes for row in formulas_of(metric, p, train)]
+            named = [row for n in numbers if (row := _compared(metric, n, rows))]
+            found += sorted(named, key=lambda row: row[4])[:1]
+        self.passes, self.numbers, self.again = [], [], 0
+        return found
+
+
+def _variables() -> Iterator[tuple[str, float]]:
+    """Finite numbers in variables of the user's functions that run, and in their dicts."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        own = is_own_code(frame.f_code.co_filename)
+        for name, value in list(frame.f_locals.items()) if own else ():
+            named = isinstance(value, dict) and name[:2] != "__"
+            for label, part in list(value.items()) if named else [(name, value)]:
+                if isinstance(part, np.generic | torch.Tensor) and part.ndim == 0:
+                    part = part.item()
+                if isinstance(part, float) and math.isfinite(part):
+                    yield str(label), part
+        frame = frame.f_back
+
+
+def _compared(metric: str, number: Number, rows: list[tuple[str, float]]) -> Reported | None:
+    """The number beside the right value; None if it equals no known value."""
+    named, held_out = METRICS.search(number.label), HELD_OUT.search(number.label) is not None
+    if named is None or named.lastgroup != metric or OTHER.search(number.label):
+        return None
+    right = [value for formula, value in rows if formula == RIGHT]
+    left_out = set[str]() if number.place else {LAST, ADDED}  # variables of the loop
+    left_out |= set() if held_out else {TRAINING}
+    equal = sorted(f for f, value in rows if f not in left_out and number.equals(value))
+    rounded = (PRINTED_LOSS if metric == "loss" else PRINTED) if held_out else UNNAMED
+    exact = number.rounding <= rounded * abs(number.value)
+    if not equal or (equal[0] and (not exact or any(number.equals(v, 3.0) for v in right))):
+        return None
+    label = number.label.strip(" |,:;=-'\"{([/\n")
+    return label, metric, number.value, (right or [number.value])[0], equal[0], number.place
+
+
+def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float]]:
+    """(RIGHT or a wrong formula, value) of what a script may report as a metric of a pass."""
+    rows = list[tuple[str, float]]()
+    for (kind, flaw), each in current.means.items():
+        if kind != metric or len(each) != len(current.sizes):
+            continue
+        whole = float(np.average(each, weights=current.sizes))
+        rows += [(flaw, whole)] if flaw else _combined(current, metric, each, whole, train)
+    right = [value for formula, value in rows if formula == RIGHT]
+    if current.seen is train:
+        return [(TRAINING, value) for value in right] if len(current.sizes) > 1 else []
+    far = [(f, v) for f, v in rows if all(abs(v - r) > MATERIAL * abs(r) for r in right)]
+    return [(RIGHT, value) for value in right] + far
+
+
+def _combined(
+    current: Pass, metric: str, each: list[float], whole: float, train: Any
+) -> list[tuple[str, float]]:
+    """Right and wrong combinations of the means of batches, in this pass or in a longer pass."""
+    batches, count, last, means = len(each), sum(current.sizes), current.sizes[-1], sum(each)
+    given, length, size, held = extent(current.seen.loader) or (count, batches, last, count)
+    by_train = extent(train and train.loader) or (given, length, size, held)
+    seen_bias = abs(1 / batches - last / count)
+    bias = abs(1 / length - (given % size or size) / given) / max(seen_bias, NEAR)
+    biased = abs(means / batches - whole) * bias > MATERIAL * abs(whole) and metric != "loss"
+    mean = "the mean of batches" if biased else RIGHT
+    total = whole * count
+    formulas: dict[str, tuple[float, ...]] = {
+        "the sum divided by batches times batch size": (total, length * size, batches * size),
+        "the sum over samples divided by the number of batches": (total, length, batches),
+        "the sum divided by the length of the dataset": (total, held),
+        "the sum over batches divided by the number of samples": (means, given, count),
+        "the sum over batches divided by one batch too few": (means, max(1, batches - 1)),
+        "the sum divided by the number of training samples": (total, by_train[0], by_train[3]),
+        "the sum divided by the number of training batches": (means, by_train[1]),
+        LAST: (each[-1] if each[-1] % 1 else math.nan, 1),  # a class may have 0 or 1 as well
+        ADDED: (means, 1),
+    }  # fmt: skip
+    wrong = [(f, top / bottom) for f, (top, *bottoms) in formulas.items() for bottom in bottoms]
+    right = [(RIGHT, whole), (RIGHT, total / given)]
+    return [*right, (mean, means / batches), (mean, means / length), *wrong]
+
+
+def extent(loader: Any) -> tuple[int, int, int, int] | None:
+    """(samples of a whole pass, batches, batch size, samples of the dataset); None if unknown."""
+    try:
+        given, size, held = len(loader.sampler), int(loader.batch_size), len(loader.dataset)
+    except (TypeError, AttributeError, NotImplementedError):
+        return None
+    length = given // size if loader.drop_last else -(-given // size)
+    return (length * size if loader.drop_last else given), length, size, held

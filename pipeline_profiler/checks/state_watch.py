@@ -1,0 +1,197 @@
+"""Running statistics of a loop, and graphs that its evaluation builds unused: answers by code."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from pipeline_profiler.checks.batches import batch_size, main_tensor
+from pipeline_profiler.checks.caught_tape import recording_mode
+from pipeline_profiler.checks.check import Answer, passed, wrong
+from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loop_facts import modes_of
+from pipeline_profiler.checks.user_code import user_place
+from pipeline_profiler.checks.user_training import call_evaluate
+
+LEAST_STEPS, REPEATS, MOST_PASSES = 3, 5, 24
+
+
+@dataclass
+class ForwardPass:
+    """A forward pass in an evaluation; `used`: a gradient goes through its output, or may."""
+
+    module: Any
+    args: Any
+    kwargs: Any
+    out: Any
+    place: str = ""
+
+    def __post_init__(self) -> None:
+        tensor, given = main_tensor(self.out), [*self.args, *self.kwargs.values()]
+        modes = modes_of(self.module) if self.module.training else {}  # else a part is on purpose
+        self.trains = tuple(name for name, trains in modes.items() if trains)
+        self.used = any(getattr(part, "requires_grad", False) for part in given)
+        self.graph = bool(getattr(tensor, "requires_grad", False))
+        if self.graph:
+            tensor.register_hook(lambda gradient: setattr(self, "used", True))
+        self.out = tensor.detach() if hasattr(tensor, "detach") else None  # not the graph
+
+    def cost(self, graph: bool) -> tuple[float, float]:
+        """(ms of the pass in eval mode, MB of the tensors that its graph holds)."""
+        self.module.eval()
+        own = {p.untyped_storage().data_ptr() for p in self.module.parameters()}
+        sizes, times = dict[int, int](), list[float]()
+
+        def pack(tensor: Any) -> Any:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        hooks = torch.autograd.graph.saved_tensors_hooks
+        for _ in range(REPEATS):
+            sizes.clear()
+            start = time.perf_counter()
+            with torch.set_grad_enabled(graph), hooks(pack, lambda tensor: tensor):
+                main_tensor(self.module(*self.args, **self.kwargs)).sum().item()
+            times.append(1e3 * (time.perf_counter() - start))
+        return min(times), sum(n for pointer, n in sizes.items() if pointer not in own) / 1e6
+
+
+class LoopWatch:
+    """Follows steps, batch norms and evaluations of one model."""
+
+    def __init__(self) -> None:
+        self.answers = dict[str, Answer]()
+        self.norms = dict[int, SimpleNamespace]()  # by the identity of the running mean
+        self.passes: list[ForwardPass] = []
+        self.step = 0  # number of steps of an optimizer
+
+    def note_norm(self, values: Any, *state: Any) -> None:
+        """Follow a call of batch_norm in train mode; state: mean, variance, weight, bias.
+
+        A norm does not rest if it starts at 0 and 1, or if a gradient reaches it in another call.
+        """
+        if any(tensor is None for tensor in state):
+            return
+        reached = values.requires_grad or (state[2].requires_grad and torch.is_grad_enabled())
+        if id(state[0]) not in self.norms and not reached:
+            first, rests = [t.detach().clone() for t in state], not _is_initial(*state[:2])
+            self.norms[id(state[0])] = SimpleNamespace(
+                state=state, first=first, rests=rests, steps=set(), place=user_place()
+            )
+        if norm := self.norms.get(id(state[0])):
+            norm.steps.add(self.step)
+            norm.rests = norm.rests and not reached
+
+    def evaluated(self, made: ForwardPass, first: Any, live: Any) -> None:
+        """Look for trained weights with running statistics of the start.
+
+        first: the model before its training. live: the model now. made: of it or a copy of it.
+        """
+        self.passes += [made] * (len(self.passes) < MOST_PASSES)
+        used, stale = unwrapped(made.module), []
+        models = (first, live, used) if first is not None else ()
+        rows = [[row for row in model.named_modules() if _tracks(row[1])] for model in models]
+        for (_, start), (_, now), (name, norm) in zip(*rows, strict=False):
+            begun, moved, kept = (
+                torch.stack([m.running_mean, m.running_var]).cpu() for m in (start, now, norm)
+            )
+            trained = _differ(start, now) if used is live else not moved.equal(kept)
+            if trained and start.training and not norm.training:
+                stale += [name] * (_is_initial(*kept) or kept.equal(begun))
+        if stale and _differ(first, used):
+            cause = "the copy follows parameters(); running statistics are buffers"
+            self.answers["TRAIN025"] = wrong(
+                f"An evaluation uses trained weights with the running statistics of the start "
+                f"({len(stale)} of {len(rows[0])} norms): {', '.join(stale[:3])}.",
+                ["momentum=0 or reset_running_stats()" if used is live else cause],
+                "Copy or average buffers() too, or call update_bn() before the evaluation.",
+                place=made.place,
+            )
+
+    def finish(self, model: Any) -> dict[str, Answer]:
+        """All answers, with names of the model."""
+        named = {id(b): name.rpartition(".")[0] for name, b in model.named_buffers()}
+        moves = {i: move for i, norm in self.norms.items() if (move := _drift(norm)) > 0}
+        if moves:
+            names = ", ".join(named.get(i, "in another module") for i in [*moves][:3])
+            self.answers["TRAIN046"] = wrong(
+                f"Running statistics of frozen batch norms move in training, by up to "
+                f"{max(moves.values()):.2g} deviations: {names}.",
+                ["the frozen part is in train mode; requires_grad_(False) changes no mode"],
+                "Call eval() on the frozen part after each model.train().",
+                place=self.norms[next(iter(moves))].place, norms=len(moves),
+            )  # fmt: skip
+        graphs = [made for made in self.passes if made.graph]
+        if self.passes and (not graphs or any(made.used for made in graphs)):
+            said = f"Of {len(self.passes)} passes of the evaluation none builds a spare graph."
+            self.answers["TRAIN049"] = passed(said)
+            return self.answers
+        with contextlib.suppress(Exception):  # the user's forward pass, out of its loop
+            made = graphs[0]
+            size = batch_size(made.args or made.kwargs)
+            (ms, held), (plain_ms, plain_held) = made.cost(True), made.cost(False)
+            self.answers["TRAIN049"] = wrong(
+                f"{len(graphs)} of {len(self.passes)} forward passes of your evaluation build a "
+                f"graph that no gradient uses. A batch of {size} takes "
+                f"{ms:.3g} ms and holds {held:.3g} MB. Under no_grad() it takes {plain_ms:.3g} ms "
+                f"and holds {plain_held:.3g} MB.",
+                ["no_grad() or inference_mode() is missing around the evaluation"],
+                "Evaluate under `with torch.inference_mode():`.",
+                place=made.place, ms=[ms, plain_ms], megabytes=[held, plain_held],
+            )  # fmt: skip
+        return self.answers
+
+
+def _drift(norm: Any) -> float:
+    """The largest move of a running mean in deviations; 0 for a layer that is trained."""
+    rests = norm.rests and all(map(torch.equal, norm.state[2:], norm.first[2:]))
+    move = (norm.state[0] - norm.first[0]) / (norm.first[1] + 1e-5).sqrt()
+    return float(move.abs().max()) if rests and len(norm.steps) >= LEAST_STEPS else 0.0
+
+
+def _tracks(module: Any) -> bool:
+    return type(getattr(module, "running_mean", None)) is torch.Tensor
+
+
+def _is_initial(mean: Any, variance: Any) -> bool:
+    return not bool(mean.any()) and bool((variance == 1).all())
+
+
+def _differ(one: Any, other: Any) -> bool:
+    pairs = zip(one.parameters(), other.parameters(), strict=False)
+    return not all(torch.equal(a.detach().cpu(), b.detach().cpu()) for a, b in pairs)
+
+
+def unwrapped(module: Any) -> Any:
+    """The model inside DistributedDataParallel and the like."""
+    return module.module if "DataParallel" in type(module).__name__ else module
+
+
+def watch_functions(subject: Any) -> dict[str, Answer]:
+    """Watch train_step and evaluate of a file."""
+    training, watch = subject.fresh(), LoopWatch()
+    model, first = training.model, copy.deepcopy(training.model)
+    if training.train_step is not None:  # norms show the mode that the user sets, not ours
+        with recording_mode(lambda: None, note_norm=watch.note_norm):
+            for watch.step in range(LEAST_STEPS):
+                batch = subject.batches[watch.step % len(subject.batches)]
+                subject.own_step(training, batch, mode=False)
+    subject.steps(training, LEAST_STEPS)
+    for part, now in zip(first.modules(), model.modules(), strict=True):
+        part.training = now.training
+
+    def look(module: Any, args: Any, named: Any, out: Any) -> None:
+        if [p.shape for p in module.parameters()] == [p.shape for p in model.parameters()]:
+            watch.evaluated(ForwardPass(module, args, named, out), first, model)
+
+    hook = torch.nn.modules.module.register_module_forward_hook(look, with_kwargs=True)
+    try:
+        if training.evaluate is not None:
+            call_evaluate(training, [batch[0] for batch in subject.batches[:2]])
+    finally:
+        hook.remove()
+    return watch.finish(model)

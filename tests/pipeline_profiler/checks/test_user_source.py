@@ -1,0 +1,386 @@
+"""Where a check points in the user's source: the marked line, and fixes that apply as a patch."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline_profiler.checks.check import Answer, Judgement
+from pipeline_profiler.checks.user_source import Site, fix_of, site_of, unified_diff
+
+SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+train = DataLoader(data, 32)
+val = DataLoader(held, 32)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(9):
+    for x, y in train:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        for batch in val:
+            right = (model(batch[0]).argmax(1) == batch[1]).sum()
+    best = model.state_dict()
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+"""
+TRAIN, EVAL = "Call model.train() at the head of each epoch.", "Call model.eval() before each."
+TWICE = "Outputs are probabilities (between 0 and 1, sum 1)."
+
+
+def place(path: Path, part: str) -> str:
+    """Return the place of the first occurrence of a part of the file."""
+    text = path.read_text()
+    before = text[: text.index(part)]
+    line, column = before.count("\n") + 1, len(before.rpartition("\n")[2].encode())
+    return f"{path}:{line}:{column}-{line}:{column + len(part.encode())}"
+
+
+def site(folder: Path, text: str, part: str) -> Site:
+    path = folder / "train.py"
+    path.write_bytes(text.encode())
+    site_of.cache_clear()
+    found = site_of(place(path, part))
+    assert found is not None
+    return found
+
+
+def fixed(folder: Path, text: str, code: str, part: str, says: tuple[str, str]) -> str:
+    """Return the text of a script after the fix of a check, applied by git."""
+    at = site(folder, text, part)
+    step = (
+        site_of(place(folder / "train.py", m[0]))
+        if (m := re.search(r"\w+\.step\(.*\)", text))
+        else None
+    )
+    answer = Answer(Judgement.FAIL, says[0], (), says[1])
+    diff = unified_diff([fix_of(code, answer, at, step)])
+    if diff:
+        command = ["git", "apply", "-"]
+        subprocess.run(command, input=diff, text=True, cwd=folder, check=True)
+    return (folder / "train.py").read_bytes().decode()
+
+
+FIXES = {
+    "no zero_grad": (
+        "TRAIN016",
+        "loss.backward()",
+        ("", "Call zero_grad()."),
+        {},
+        ("step()\n", "step()\n        optimizer.zero_grad()\n"),
+    ),
+    "with a scaler": (
+        "TRAIN016",
+        "loss.backward()",
+        ("", "Call zero_grad()."),
+        {"optimizer.step()": "scaler.step(optimizer)  # scaled"},
+        ("# scaled\n", "# scaled\n        optimizer.zero_grad()\n"),
+    ),
+    "no train()": (
+        "TRAIN009",
+        "model(x)",
+        ("", TRAIN),
+        {},
+        ("    for x, y", "    model.train()\n    for x, y"),
+    ),
+    "no train() in a single loop": (
+        "TRAIN009",
+        "model(x)",
+        ("", TRAIN),
+        {"for epoch in range(9):": "if True:"},
+        ("        loss = ", "        model.train()\n        loss = "),
+    ),
+    "train() with an evaluating function": (
+        "TRAIN009",
+        "model(x)",
+        ("", TRAIN),
+        {"import torch\n": "def test(net):\n    net.eval()\n"},
+        ("    for x, y", "    model.train()\n    for x, y"),
+    ),
+    "no eval()": (
+        "TRAIN009",
+        "model(batch[0])",
+        ("", EVAL),
+        {"    for x, y": "    model.train()\n    for x, y"},
+        ("        for batch", "        model.eval()\n        for batch"),
+    ),
+    "no train() in a function": (
+        "TRAIN009",
+        "model(x)",
+        ("", TRAIN),
+        {"for epoch in range(9):": "def fit(model):"},
+        ("    for x, y", "    model.train()\n    for x, y"),
+    ),
+    "no eval() in a function": (
+        "TRAIN009",
+        "net(x)",
+        ("", EVAL),
+        {
+            "train = ": "def test(net):\n    for x in val:\n        out = net(x)\ntrain = ",
+            "    for x, y": "    model.train()\n    for x, y",
+        },
+        ("    for x in val", "    net.eval()\n    for x in val"),
+    ),
+    "softmax of a function": (
+        "TRAIN010",
+        "criterion(F.softmax(model(x), dim=1), y)",
+        (TWICE, ""),
+        {"model(x), y": "F.softmax(model(x), dim=1), y"},
+        ("F.softmax(model(x), dim=1)", "model(x)"),
+    ),
+    "softmax of a method": (
+        "TRAIN010",
+        "criterion(out, y)",
+        (TWICE, ""),
+        {
+            "loss = criterion(model(x), y)": "out = model(x).softmax(-1)\n"
+            "        loss = criterion(out, y)"
+        },
+        (".softmax(-1)", ""),
+    ),
+    "softmax as a layer": (
+        "TRAIN010",
+        "criterion(model(x), y)",
+        (TWICE, ""),
+        {"nn.ReLU()": "nn.ReLU(), nn.Softmax(dim=1)"},
+        (", nn.Softmax(dim=1)", ", nn.Identity()"),
+    ),
+    "softmax in forward": (
+        "TRAIN010",
+        "criterion(model(x), y)",
+        (TWICE, ""),
+        {"train = ": "def forward(self, x):\n    return torch.softmax(self.head(x), 1)\ntrain = "},
+        ("torch.softmax(self.head(x), 1)", "self.head(x)"),
+    ),
+    "sigmoid": (
+        "TRAIN010",
+        "criterion(torch.sigmoid(model(x)), y)",
+        ("Outputs went through a sigmoid.", ""),
+        {"model(x), y": "torch.sigmoid(model(x)), y"},
+        ("torch.sigmoid(model(x))", "model(x)"),
+    ),
+    "no shuffle": (
+        "LOAD002",
+        "DataLoader(data, 32)",
+        ("", "Set shuffle=True, or enlarge."),
+        {},
+        ("data, 32", "data, 32, shuffle=True"),
+    ),
+    "shuffle=False": (
+        "LOAD002",
+        "DataLoader(data",
+        ("", "Set shuffle=True, or enlarge."),
+        {"data, 32": "data, batch_size=32, shuffle=False, num_workers=2"},
+        ("shuffle=False", "shuffle=True"),
+    ),
+    "in a function": (
+        "LOAD002",
+        "def make_loader():",
+        ("", "Set shuffle=True, or enlarge."),
+        {"train = ": "def make_loader():\n    return "},
+        ("data, 32", "data, 32, shuffle=True"),
+    ),
+    "drop_last": (
+        "LOAD005",
+        "DataLoader(held",
+        ("", "Set drop_last=False here."),
+        {"held, 32": "held, 32, drop_last=True"},
+        ("drop_last=True", "drop_last=False"),
+    ),
+    "plateau": (
+        "TRAIN044",
+        "right =",
+        ("", "Make the schedule with mode='max'."),
+        {},
+        ("Plateau(optimizer)", "Plateau(optimizer, mode='max')"),
+    ),
+    "state": (
+        "TRAIN043",
+        "model.state_dict()",
+        ("", ""),
+        {},
+        ("model.state_dict()", "{key: value.clone() for key, value in model.state_dict().items()}"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_a_fix_applies_with_git_and_changes_that_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, part, says, changes, (old, new) = FIXES[name]
+    text = SCRIPT
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    assert old in text
+    assert fixed(tmp_path, text, code, part, says) == text.replace(old, new)
+
+
+DOUBTFUL = {
+    "a sampler shuffles": (
+        "LOAD002",
+        "DataLoader(data",
+        ("", "Set shuffle=True, or enlarge."),
+        {"data, 32": "data, 32, sampler=order"},
+    ),
+    "shuffle by an option": (
+        "LOAD002",
+        "DataLoader(data",
+        ("", "Set shuffle=True, or enlarge."),
+        {"data, 32": "data, 32, shuffle=args.shuffle"},
+    ),
+    "shuffle by position": (
+        "LOAD002",
+        "DataLoader(data",
+        ("", "Set shuffle=True, or enlarge."),
+        {"data, 32": "data, 32, False"},
+    ),
+    "options by a dict": (
+        "LOAD002",
+        "DataLoader(data",
+        ("", "Set shuffle=True, or enlarge."),
+        {"data, 32": "data, **options"},
+    ),
+    "two loaders in one function": (
+        "LOAD002",
+        "def make():",
+        ("", "Set shuffle=True, or enlarge."),
+        {
+            "train = DataLoader(data, 32)\nval": "def make():\n    return DataLoader(data), "
+            "DataLoader(held)\nval"
+        },
+    ),
+    "a frozen part stays in eval mode": (
+        "TRAIN009",
+        "model(x)",
+        ("", TRAIN),
+        {
+            "for epoch in range(9):\n": "for epoch in range(9):\n"
+            "    model[0].eval()\n    model.backbone.eval()\n"
+        },
+    ),
+    "a function that calls the model": (
+        "TRAIN009",
+        "checkpoint(model, x)",
+        ("", TRAIN),
+        {"model(x)": "checkpoint(model, x)"},
+    ),
+    "eval() without train() in the loop": ("TRAIN009", "model(batch[0])", ("", EVAL), {}),
+    "statements that share a line": (
+        "TRAIN016",
+        "loss.backward()",
+        ("", "Call zero_grad()."),
+        {"        optimizer.step()": "        optimizer.step(); n += 1"},
+    ),
+    "a step on the line of an if": (
+        "TRAIN016",
+        "loss.backward()",
+        ("", "Call zero_grad()."),
+        {"        optimizer.step()": "        if n % 4 == 0: optimizer.step()"},
+    ),
+    "a closure": (
+        "TRAIN016",
+        "loss.backward()",
+        ("", "Call zero_grad()."),
+        {"optimizer.step()": "optimizer.step(closure)"},
+    ),
+    "softmax of attention": (
+        "TRAIN010",
+        "criterion(model(x), y)",
+        (TWICE, ""),
+        {"train = ": "def forward(self, q, k):\n    shares = torch.softmax(q @ k, -1)\ntrain = "},
+    ),
+    "softmax as a layer of attention": (
+        "TRAIN010",
+        "criterion(model(x), y)",
+        (TWICE, ""),
+        {"train = ": "class Net:\n    attend = nn.Softmax(dim=1)\ntrain = "},
+    ),
+    "two softmaxes": (
+        "TRAIN010",
+        "criterion(F.softmax(model(x), 1), y)",
+        (TWICE, ""),
+        {
+            "model(x), y": "F.softmax(model(x), 1), y",
+            "model(batch[0])": "model(batch[0]).softmax(1)",
+        },
+    ),
+    "another loss": (
+        "TRAIN010",
+        "criterion(F.softmax(model(x), 1), y)",
+        ("The loss is kl_div.", ""),
+        {"model(x), y": "F.softmax(model(x), 1), y"},
+    ),
+    "windows line ends": (
+        "TRAIN009",
+        "model(x)",
+        ("", TRAIN),
+        {"import torch\n": "import torch\r\n"},
+    ),
+    "no last line end": ("TRAIN009", "model(x)", ("", TRAIN), {"(optimizer)\n": "(optimizer)"}),
+    "a check without a fix": ("TRAIN003", "model(x)", ("", "Look at the model."), {}),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_a_doubtful_fix_is_not_printed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, part, says, changes = DOUBTFUL[name]
+    text = SCRIPT
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    ast.parse(text)
+    assert fixed(tmp_path, text, code, part, says) == text
+
+
+def test_fixes_are_one_patch_with_one_change_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = site(tmp_path, SCRIPT, "train = ")
+    path, fixes = "train.py", [{("train.py", 4): "a = 1\n"}, {("train.py", 4): "b = 1\n"}]
+    diff = unified_diff([*fixes, {(path, 5): "c = 1\n"}, {(path, 6): "if\n"} if not at else {}])
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, check=True)
+    lines = SCRIPT.splitlines()
+    assert (tmp_path / path).read_text().splitlines() == [*lines[:3], "b = 1", "c = 1", *lines[5:]]
+    assert unified_diff([{(path, 6): "if\n"}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "mark"),
+    [
+        (
+            "    y = model(x)  # all\n",
+            "model(x)",
+            ["  1 |     y = model(x)  # all", "    |         ^^^^^^^^"],
+        ),
+        ("\ty = f(a,\n\t\tb)\n", "f(a,", ["  1 | \ty = f(a,", "    | \t    ^^^^"]),
+        ("é = f(a)\n", "f(a)", ["  1 | é = f(a)", "    | ^^^^^^^^"]),
+    ],
+)
+def test_the_mark_stands_under_the_expression(
+    text: str, part: str, mark: list[str], tmp_path: Path
+) -> None:
+    code = f"if 1:\n{text}" if text[0] in " \t" else text
+    found = site(tmp_path, code, part)
+    assert found.marked() == [line.replace("1 |", f"{found.at.lineno} |") for line in mark]
+
+
+def test_a_place_without_columns_marks_the_line(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("if 1:\n    y = 2  \n")
+    found = site_of(f"{tmp_path}/x.py:2")
+    assert found is not None
+    assert found.marked()[1] == "    |     ^^^^^"
+    assert (found.at.lineno, found.at.col_offset, found.at.end_col_offset) == (2, 4, 9)
+    broken = [f"{tmp_path}/x.py:99", f"{tmp_path}/none.py:1", "", "x.py", "train.py:3:x"]
+    assert [site_of(text) for text in broken] == [None] * 5

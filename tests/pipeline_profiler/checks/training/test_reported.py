@@ -1,0 +1,330 @@
+"""Numbers that scripts report after an evaluation: wrong formulas, and right ones."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pipeline_profiler.checks.caught_torch import Caught  # noqa: E402
+from pipeline_profiler.checks.check import Judgement  # noqa: E402
+from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
+from pipeline_profiler.checks.user_code import Patience, kept_state  # noqa: E402
+from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
+
+PASS, FAIL, INCONCLUSIVE = Judgement.PASS, Judgement.FAIL, Judgement.INCONCLUSIVE
+
+SCRIPT = """
+import logging
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+
+torch.manual_seed(1)
+y = torch.randint(0, 3, (700,))
+x = torch.randn(700, 6) + 1.2 * F.one_hot(y, 6).float()
+data = TensorDataset(x[:400], y[:400])
+held = TensorDataset(x[400:534], y[400:534])
+train = DataLoader(data, 32, shuffle=True)
+val = DataLoader(held, 64)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
+loss_function = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+# SETUP
+
+def evaluate(model, val):
+    model.eval()
+    with torch.no_grad():
+        EVALUATE
+
+
+for epoch in range(9):
+    model.train()
+    running = hits = 0.0
+    for inputs, targets in train:
+        outputs = model(inputs)
+        loss = loss_function(outputs, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        running += loss.item()
+        hits += (outputs.argmax(1) == targets).float().mean().item()
+    train_loss, train_acc = running / len(train), hits / len(train)
+    REPORT
+"""
+
+
+class EndedError(Exception):
+    """The run was seen."""
+
+
+def caught(text: str, folder: Path) -> Any:
+    """What the hooks caught of a script."""
+
+    def end(_caught: Any) -> None:
+        raise EndedError
+
+    found = Caught(Patience(60.0, 60.0), end)
+    code = compile(text, str(folder / "train.py"), "exec")
+    with kept_state():
+        found.hook(torch)
+        try:
+            exec(code, {"__name__": "__main__"})
+        except EndedError:
+            pass
+        finally:
+            found.unhook()
+            found.mode.__exit__(None, None, None)
+    return found
+
+
+def answer(folder: Path, evaluate: str, report: str, *changes: tuple[str, str]) -> Any:
+    """The answer of TRAIN024 for the script with this evaluation and this report."""
+    text = SCRIPT
+    for before, after in (
+        ("EVALUATE", indented(evaluate, 8)),
+        ("REPORT", indented(report, 4)),
+        *changes,
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    found = caught(text, folder)
+    return judged("TRAIN024", TrainingSubject(found.training, caught=True)).answer
+
+
+def indented(text: str, depth: int) -> str:
+    return text.strip().replace("\n", "\n" + " " * depth)
+
+
+COUNTS = """
+right = total = 0
+for inputs, targets in val:
+    right += (model(inputs).argmax(1) == targets).sum().item()
+    total += len(targets)
+return right / RIGHT
+"""
+BATCH_MEANS = """
+rates = []
+for inputs, targets in val:
+    rates.append((model(inputs).argmax(1) == targets).float().mean().item())
+return sum(rates) / len(rates)
+"""
+LOSSES = """
+total = 0.0
+for inputs, targets in val:
+    total += loss_function(model(inputs), targets).item() TIMES
+return total / COUNT
+"""
+PRINT = """
+score = evaluate(model, val)
+print(f"epoch {epoch} loss {train_loss:.4f} val_acc {score:.4f}")
+"""
+PRINT_LOSS = PRINT.replace("val_acc", "val loss:").replace("} loss", "} train_loss")
+
+
+def counts(right: str) -> str:
+    return COUNTS.replace("RIGHT", right)
+
+
+def losses(count: str, times: str = "") -> str:
+    return LOSSES.replace("COUNT", count).replace("TIMES", times)
+
+
+LAST = """
+for inputs, targets in val:
+    acc = (model(inputs).argmax(1) == targets).float().mean().item()
+return acc
+"""
+SOFTMAX = counts("total").replace("model(inputs)", "model(inputs).softmax(0)")
+SUBSET = ("val = DataLoader(held, 64)", "val = DataLoader(TensorDataset(x, y), 64, "
+          "sampler=SubsetRandomSampler(range(400, 534)))")  # fmt: skip
+LARGE = ("held = TensorDataset(x[400:534], y[400:534])",
+         "n = torch.arange(717) % 130 + 400\nheld = TensorDataset(x[n], y[n])")  # fmt: skip
+EVEN = ("x[400:534], y[400:534]", "x[400:528], y[400:528]")
+INLINE = """
+model.eval()
+hits = n = 0
+val_loss = 0.0
+with torch.no_grad():
+    for inputs, targets in val:
+        out = model(inputs)
+        loss = loss_function(out, targets)
+        val_loss += loss.item() TIMES
+        acc = (out.argmax(1) == targets).float().mean().item()
+        hits += (out.argmax(1) == targets).sum().item()
+        n += len(targets)
+"""
+LOG = """
+print(f"[{epoch}] loss {train_loss:.3f} acc {train_acc:.3f} |", end=" ")
+print(f"val loss {LOSS:.4f} val acc {ACC:.4f}")
+"""
+
+
+def inline(loss: str, acc: str, times: str = "* len(targets)") -> tuple[str, str]:
+    return "return", INLINE.replace("TIMES", times) + LOG.replace("LOSS", loss).replace("ACC", acc)
+
+
+BINARY = (("y = torch.randint(0, 3, (700,))", "y = torch.randint(0, 2, (700,))"),
+          ("TensorDataset(x[:400], y[:400])", "TensorDataset(x[:400], y[:400].float())"),
+          ("nn.Linear(16, 3)", "nn.Linear(16, 1), nn.Flatten(0)"),
+          ("nn.CrossEntropyLoss()", "nn.BCEWithLogitsLoss()"),
+          ("outputs.argmax(1) == targets", "(outputs > 0) == targets"))  # fmt: skip
+
+
+def binary(said: str) -> str:
+    return counts("total").replace("model(inputs).argmax(1)", said)
+
+
+REGRESSION = (("y = torch.randint(0, 3, (700,))", "y = torch.randint(0, 3, (700,)); c = y.float()"),
+              ("x[:400], y[:400]", "x[:400], c[:400] ** 3"),
+              ("x[400:534], y[400:534]", "x[400:534], c[400:534] ** 3"),
+              ("nn.Linear(16, 3)", "nn.Linear(16, 1), nn.Flatten(0)"), ("lr=0.3", "lr=0.01"),
+              ("nn.CrossEntropyLoss()", "nn.MSELoss()"),
+              ("(outputs.argmax(1) == targets)", "(outputs > 0)"))  # fmt: skip
+MAE = """
+means, total, n = [], 0.0, 0
+for inputs, targets in val:
+    apart = (model(inputs) - targets).abs()
+    means.append(apart.mean().item())
+    total, n = total + apart.sum().item(), n + len(targets)
+return total / n
+"""
+FAULTS = {
+    "mean of batches": (BATCH_MEANS, PRINT),
+    "mean of batches of a longer loader": (BATCH_MEANS, PRINT, LARGE),
+    "batches times size": (counts("(len(val) * 64)"), PRINT),
+    "constant size": (counts("total").replace("len(targets)", "64"), PRINT),
+    "training set": (counts("len(data)"), PRINT),
+    "training set in a dict": (counts("len(data)"), "metrics = {'val_acc': evaluate(model, val)}"),
+    "whole dataset": (counts("len(val.dataset)"), PRINT, SUBSET),
+    "last batch": (LAST, PRINT, ("400:534], y[400:534", "400:560], y[400:560")),
+    "sum by batches": (counts("len(val)"), "acc = evaluate(model, val)"),
+    "softmax over the batch": (SOFTMAX, PRINT),
+    "logits above 0.5": (binary("(model(inputs) > 0.5)"), PRINT, *BINARY),
+    "training loader": (counts("total"), PRINT.replace("model, val", "model, train")),
+    "losses added": (losses("1"), PRINT_LOSS),
+    "batch losses by samples": (losses("len(val.dataset)"), PRINT_LOSS),
+    "sample losses by batches": (losses("len(val)", "* len(targets)"), PRINT_LOSS),
+    "one batch too few": (losses("(len(val) - 1)"), PRINT_LOSS),
+    "batches of the training": (losses("len(train)"), "test_loss = evaluate(model, val)"),
+    "inline": inline("val_loss / n", "hits / (len(val) * 64)"),
+    "inline loss": inline("val_loss / n", "hits / n", ""),
+    "logger": (counts("len(data)"),
+               "logging.warning('Test Accuracy: %.2f%%', 100 * evaluate(model, val))"),
+    "mean of batch errors": (MAE.replace("total / n", "sum(means) / len(means)"),
+                             PRINT.replace("acc", "mae"), *REGRESSION),
+    "counts as tensors": (counts("len(data)").replace(".item()", ""), "acc = evaluate(model, val)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", FAULTS.values(), ids=FAULTS)
+def test_a_number_of_a_wrong_formula_fails(parts: Any, tmp_path: Path) -> None:
+    found = answer(tmp_path, *parts)
+    assert found.judgement is FAIL, found.sentence
+
+
+WEIGHTED = (
+    "nn.CrossEntropyLoss()",
+    "nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.1)",
+)
+PER_CLASS = """
+hits, counts = torch.zeros(3), torch.zeros(3)
+for inputs, targets in val:
+    said = model(inputs).argmax(1)
+    hits += torch.bincount(targets[said == targets], minlength=3)
+    counts += torch.bincount(targets, minlength=3)
+return (hits / counts).mean().item()
+"""
+TOP2 = counts("total").replace("(model(inputs).argmax(1) == targets)",
+                               "(model(inputs).topk(2, 1)[1] == targets[:, None])")  # fmt: skip
+PROGRESS = """
+right = total = 0
+for inputs, targets in val:
+    out = model(inputs)
+    now = (out.argmax(1) == targets).float().mean().item()
+    print(f"val acc of the batch {now:.4f}")
+    right += (out.argmax(1) == targets).sum().item()
+    total += len(targets)
+return right / total
+"""
+AVERAGED = """
+total = 0.0
+for number, (inputs, targets) in enumerate(val):
+    total += F.cross_entropy(model(inputs), targets, reduction="sum").item()
+return total / len(val.dataset)
+"""
+SILENT = "score = round(evaluate(model, val), 1)"
+BOTH = 'print(f"train acc {evaluate(model, train):.4f} test acc {evaluate(model, val):.4f}")'
+SMALL_BIAS = ("x[400:534], y[400:534]", "x[400:515], y[400:515]")
+HEALTHY = {
+    "counts": (counts("total"), PRINT, PASS),
+    "counts of a longer loader": (counts("total"), PRINT, PASS, LARGE),
+    "length of the dataset": (counts("len(val.dataset)"), PRINT, PASS, LARGE),
+    "percent": (counts("total"), "print(f'Acc {evaluate(model, val) * 100:.1f}%')", PASS),
+    "even batches": (BATCH_MEANS, PRINT, PASS, EVEN),
+    "two even batches of losses": (losses("len(val)"), PRINT_LOSS, PASS, EVEN),
+    "losses times sizes": (losses("len(val.dataset)", "* len(targets)"), PRINT_LOSS, PASS),
+    "sum of losses": (AVERAGED, PRINT_LOSS, PASS),
+    "both loaders": (counts("total"), BOTH, PASS),
+    "inline": (*inline("val_loss / n", "hits / n"), PASS),
+    "inline of even batches": (*inline("val_loss / len(val)", "hits / n", ""), PASS, EVEN),
+    "progress": (PROGRESS, PRINT, PASS),
+    "subset": (counts("len(val.sampler)"), PRINT, PASS, SUBSET),
+    "weighted loss": (losses("len(val.dataset)", "* len(targets)"), PRINT_LOSS, PASS, WEIGHTED),
+    "plain loss beside a weighted one": (AVERAGED, PRINT_LOSS, PASS, WEIGHTED),
+    "logits above 0": (binary("(model(inputs) > 0)"), PRINT, PASS, *BINARY),
+    "macro recall": (PER_CLASS, PRINT, INCONCLUSIVE),
+    "top 2": (TOP2, PRINT, INCONCLUSIVE),
+    "rounded": (counts("total"), SILENT, INCONCLUSIVE),
+    "last batch as a variable": (LAST, "val_acc = evaluate(model, val)", INCONCLUSIVE),
+    "nothing reported": (counts("total"), "evaluate(model, val)", INCONCLUSIVE),
+    "training numbers after the evaluation": (
+        counts("total"),
+        "evaluate(model, val)\nprint(f'loss {train_loss:.4f} acc {train_acc:.4f}')",
+        INCONCLUSIVE,
+    ),
+    "mean of batch losses": (losses("len(val)"), PRINT_LOSS, PASS),
+    "mean of errors": (MAE, PRINT.replace("acc", "mae"), PASS, *REGRESSION),
+    "squared errors": (losses("len(held)", "* len(targets)"), PRINT_LOSS, PASS, *REGRESSION),
+    "errors in other units": (
+        MAE.replace("total / n", "9 * total / n"), PRINT.replace("acc", "mae"),
+        INCONCLUSIVE, *REGRESSION,
+    ),
+    "each batch twice": (
+        counts("total").replace("model(inputs)", "(model(inputs) + model(-inputs))"), PRINT,
+        INCONCLUSIVE,
+    ),
+    "an average of weights": (
+        counts("len(held)"), PRINT.replace("(model,", "(average,"), PASS,
+        ("# SETUP", "import copy; average = copy.deepcopy(model)"),
+        ("    train_loss,", "    average.load_state_dict(model.state_dict())\n    train_loss,"),
+    ),
+    "another model": (
+        counts("len(data)"), PRINT.replace("(model,", "(other,"), INCONCLUSIVE,
+        ("# SETUP", "other = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))"),
+    ),
+    "two loaders": (
+        counts("total"), PRINT + "print(f'test acc {evaluate(model, other):.4f}')", PASS,
+        ("# SETUP", "other = DataLoader(TensorDataset(x[540:], y[540:]), 48)"),
+    ),
+    "accuracy of classes": (
+        PER_CLASS.replace(".mean().item()", ".tolist()"),
+        "for rate in evaluate(model, val):\n    print(f'val acc of a class {rate:.4f}')",
+        INCONCLUSIVE,
+    ),
+    "tensors without a loader": (
+        "return (model(held[:][0]).argmax(1) == held[:][1]).float().mean().item()", PRINT,
+        INCONCLUSIVE,
+    ),
+    "a batch of all": (counts("total"), PRINT, PASS, ("held, 64", "held, 200")),
+    "batches of one": (BATCH_MEANS, PRINT, PASS, ("held, 64", "held, 1")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", HEALTHY.values(), ids=HEALTHY)
+def test_no_other_number_fails(parts: Any, tmp_path: Path) -> None:
+    evaluate, report, judgement, *changes = parts
+    found = answer(tmp_path, evaluate, report, *changes)
+    assert found.judgement is judgement, found.sentence
