@@ -488,7 +488,7 @@ def _labels(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
             found.append(target)
             if patience.over:
                 break
-        if len({y.shape for y in found}) != 1:
+        if len({y.shape for y in found}) != 1 or found[0].dtype.kind not in "biuf":
             return None
         targets: NDArray[Any] = np.stack(found)
     else:

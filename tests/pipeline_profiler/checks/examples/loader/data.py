@@ -266,6 +266,13 @@ def last_held_out(ordered: bool, kept: int = 8) -> LoaderSubject:
     return LoaderSubject(lambda: toy_loader(one), lambda: toy_loader(two, shuffle=False))
 
 
+def _in_words() -> LoaderSubject:
+    def make() -> Any:
+        return toy_loader(ChangedImages(lambda pixels, label: (pixels, f"class {label}")))
+
+    return LoaderSubject(make, make)
+
+
 def _ordered(change: Callable[[Any], Any], both: bool = True) -> LoaderSubject:
     sets = [ToyImages(240, seed=seed) for seed in range(2)]
     for dataset in sets[: 2 if both else 1]:
@@ -444,6 +451,7 @@ EXAMPLES: Rows = [
     ("LOAD027", FAULT, "divided in place", lambda: _normalised(True)),
     ("LOAD027", TWIN, "a copy", lambda: _normalised(False)),
     ("LOAD026", FAULT, "stored by class", lambda: last_held_out(True)),
+    ("LOAD026", TWIN, "labels in words", lambda: _in_words()),
     ("LOAD026", TWIN, "shuffled before", lambda: last_held_out(False)),
     ("LOAD022", FAULT, "mixed by two orders", lambda: _mixup(False)),
     ("LOAD022", FAULT, "one place off", lambda: _ordered(lambda y: np.roll(y, 1))),
