@@ -46,7 +46,7 @@ from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of,
 from pipeline_profiler.checks.ranks import BY_HAND, script_text
 from pipeline_profiler.checks.reported import Evaluations, Number, extent, formulas_of
 from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
-from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES
+from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES, deep_copied
 from pipeline_profiler.checks.user_code import Patience, short_place, user_place
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
@@ -655,13 +655,13 @@ class Caught(Hooks):
         first, live = self.first[id(step.call.module)]
         if first is None or self.copied is None:
             raise CaughtError("model or optimizer cannot be copied")
-        model = copy.deepcopy(first)
+        model = deep_copied(first)
         memo = {id(a): b for a, b in zip(live.parameters(), model.parameters(), strict=True)}
-        optimizer, schedule = copy.deepcopy(self.copied, memo)
+        optimizer, schedule = deep_copied(self.copied, memo)
         if self.facts.scheduled == "by hand":  # a warm-up starts at 0
             for group in optimizer.param_groups if len(optimizer.param_groups) == 1 else ():
                 group["lr"] = max(self.facts.rates)
-        loss = copy.deepcopy(step.loss) if hasattr(step.loss, "parameters") else step.loss
+        loss = deep_copied(step.loss) if hasattr(step.loss, "parameters") else step.loss
         batches = [(s.inputs, s.targets) for s in self.steps]
         if self.facts.scheduled in ("epoch", "evaluation") and schedule is not None:
             schedule = ByEpoch(schedule, self._epoch_steps())
@@ -756,6 +756,6 @@ def _copy_of(module: Any) -> Any:
 
 def _copied_or_none(value: Any, kept: dict[int, Any]) -> Any:
     try:
-        return copy.deepcopy(value, dict(kept))
+        return deep_copied(value, dict(kept))
     except Exception:  # noqa: BLE001 - not everything can be copied
         return None

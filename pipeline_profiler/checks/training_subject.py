@@ -71,7 +71,14 @@ def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType
     return function
 
 
-copy._deepcopy_dispatch[FunctionType] = _copy_function  # type: ignore[attr-defined]
+def deep_copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Copy as copy.deepcopy() does, but functions over parts of a model with these parts."""
+    table = copy._deepcopy_dispatch  # type: ignore[attr-defined]
+    plain, table[FunctionType] = table[FunctionType], _copy_function
+    try:
+        return copy.deepcopy(value, memo)
+    finally:
+        table[FunctionType] = plain
 
 
 @dataclass
@@ -93,7 +100,7 @@ class TrainingSubject(ExaminedTraining):
             made = self.settings
             try:
                 parts = (made.model, made.optimizer, made.schedule, made.loss)
-                model, optimizer, schedule, loss = copy.deepcopy(parts)
+                model, optimizer, schedule, loss = deep_copied(parts)
             except (Exception, SystemExit):  # noqa: BLE001 - make it again
                 return self._made(self.seed)
             seed_everything(self.seed)
