@@ -51,6 +51,7 @@ from pipeline_profiler.checks.user_code import Patience, short_place, user_place
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
+LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 LEAST_BATCHES = 4
 MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
@@ -258,9 +259,10 @@ class Caught(Hooks):
         return iterator
 
     def _len(self, plain: Any, loader: Any) -> int:
-        """Lightning evaluates after so many batches as it was told: it is told of the cut ones."""
+        """Return the number of batches; to Lightning the number of cut batches, so it evaluates."""
         length, size = int(plain(loader)), getattr(loader, "batch_size", None) or 1
-        if not {"pytorch_lightning", "lightning"} & sys.modules.keys():
+        caller = sys._getframe(2).f_globals.get("__name__", "")
+        if caller.partition(".")[0] not in LIGHTNING:
             return length
         return min(length, max(LEAST_BATCHES, min(MOST_BATCHES, -(-ENOUGH_EXAMPLES // size))))
 

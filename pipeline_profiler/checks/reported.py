@@ -225,7 +225,7 @@ def extent(loader: Any) -> tuple[int, int, int, int] | None:
     """(samples of a whole pass, batches, batch size, samples of the dataset); None if unknown."""
     try:
         given, size, held = len(loader.sampler), int(loader.batch_size), len(loader.dataset)
-    except (TypeError, AttributeError, NotImplementedError):
+    except Exception:  # noqa: BLE001 - an iterable dataset without a length raises its own errors
         return None
     length = given // size if loader.drop_last else -(-given // size)
     return (length * size if loader.drop_last else given), length, size, held

@@ -1,6 +1,8 @@
 """Numbers that scripts report after an evaluation: wrong formulas, and right ones."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -222,6 +224,14 @@ FAULTS = {
 @pytest.mark.parametrize("parts", FAULTS.values(), ids=FAULTS)
 def test_a_number_of_a_wrong_formula_fails(parts: Any, tmp_path: Path) -> None:
     found = answer(tmp_path, *parts)
+    assert found.judgement is FAIL, found.sentence
+
+
+def test_the_length_of_a_loader_is_its_own_beside_an_imported_lightning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightning", ModuleType("lightning"))
+    found = answer(tmp_path, *FAULTS["batches of the training"])
     assert found.judgement is FAIL, found.sentence
 
 
