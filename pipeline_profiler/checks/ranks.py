@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import arrays_in, digest_of
+from pipeline_profiler.checks.batches import FewBatches, arrays_in, digest_of
 from pipeline_profiler.checks.check import AbsentError
 from pipeline_profiler.checks.lazy import dist, functional, nn, torch
 from pipeline_profiler.checks.loader_subject import (
@@ -494,7 +494,7 @@ def _evaluated(training: Training) -> dict[str, tuple[float, ...]]:
     for norm in names:
         norm.register_forward_pre_hook(look)
     loader = training.eval_loader if training.eval_loader is not None else training.loader
-    call_evaluate(training, list(itertools.islice(loader, STEPS)))
+    call_evaluate(training, FewBatches(itertools.islice(loader, STEPS)))
     return seen
 
 

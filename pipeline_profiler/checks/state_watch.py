@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from pipeline_profiler.checks.batches import batch_size, main_tensor
-from pipeline_profiler.checks.caught_tape import recording_mode
 from pipeline_profiler.checks.check import Answer, passed, wrong
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import modes_of
 from pipeline_profiler.checks.user_code import user_place
-from pipeline_profiler.checks.user_training import call_evaluate
 
 LEAST_STEPS, REPEATS, MOST_PASSES = 3, 5, 24
 
@@ -169,29 +166,3 @@ def _differ(one: Any, other: Any) -> bool:
 def unwrapped(module: Any) -> Any:
     """The model inside DistributedDataParallel and the like."""
     return module.module if "DataParallel" in type(module).__name__ else module
-
-
-def watch_functions(subject: Any) -> dict[str, Answer]:
-    """Watch train_step and evaluate of a file."""
-    training, watch = subject.fresh(), LoopWatch()
-    model, first = training.model, copy.deepcopy(training.model)
-    if training.train_step is not None:  # norms show the mode that the user sets, not ours
-        with recording_mode(lambda: None, note_norm=watch.note_norm):
-            for watch.step in range(LEAST_STEPS):
-                batch = subject.batches[watch.step % len(subject.batches)]
-                subject.own_step(training, batch, mode=False)
-    subject.steps(training, LEAST_STEPS)
-    for part, now in zip(first.modules(), model.modules(), strict=True):
-        part.training = now.training
-
-    def look(module: Any, args: Any, named: Any, out: Any) -> None:
-        if [p.shape for p in module.parameters()] == [p.shape for p in model.parameters()]:
-            watch.evaluated(ForwardPass(module, args, named, out), first, model)
-
-    hook = torch.nn.modules.module.register_module_forward_hook(look, with_kwargs=True)
-    try:
-        if training.evaluate is not None:
-            call_evaluate(training, [batch[0] for batch in subject.batches[:2]])
-    finally:
-        hook.remove()
-    return watch.finish(model)

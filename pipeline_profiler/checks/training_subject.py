@@ -27,9 +27,9 @@ from pipeline_profiler.checks.batches import (
 )
 from pipeline_profiler.checks.check import Answer, unclear
 from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import LossAlone, Task, only_compares, read_task
 from pipeline_profiler.checks.ranks import RankSteps, step_ranks
-from pipeline_profiler.checks.state_watch import watch_functions
 from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
@@ -289,16 +289,19 @@ class TrainingSubject(ExaminedTraining):
         return _copied(main_tensor(self.small[2]))
 
     @cached_property
-    def watched(self) -> Mapping[str, Answer]:
-        """Answers from the loop that was seen, or from train_step and evaluate, by code."""
+    def loop(self) -> LoopFacts | None:
+        """The facts of a script, or of a loop over train_step and evaluate; None without both."""
+        from pipeline_profiler.checks.functions_run import record_functions
+
         made = self.settings
-        if made.loop is not None:
-            return made.loop.answers
-        if made.train_step is None and made.evaluate is None:
-            return {}
-        with kept_state(), contextlib.suppress(UsersError):
-            return watch_functions(self)
-        return {}
+        if made.loop is None and (made.train_step is not None or made.evaluate is not None):
+            return record_functions(self)
+        return made.loop
+
+    @property
+    def watched(self) -> Mapping[str, Answer]:
+        """Answers of the loop, by code."""
+        return {} if self.loop is None else self.loop.answers
 
     def forward(self, training: Training, inputs: Any) -> Any:
         """The model's output as it is; what it raises becomes a sentence."""
@@ -342,9 +345,9 @@ class TrainingSubject(ExaminedTraining):
         """The loss of a batch, with its graph."""
         return self.loss_of(training, self.forward(training, batch[1]), batch[2])
 
-    def step(self, training: Training, batch: Batch) -> float:
+    def step(self, training: Training, batch: Batch, mode: bool | None = True) -> float:
         if training.train_step is not None:
-            return self.own_step(training, batch)
+            return self.own_step(training, batch, mode)
         training.model.train()
 
         def backward() -> Any:
@@ -382,8 +385,8 @@ class TrainingSubject(ExaminedTraining):
             hook.remove()
         return loss, had
 
-    def own_step(self, training: Training, batch: Batch, mode: bool = True) -> float:
-        """The loss of a step of your train_step; `mode`: the model is in train mode before it."""
+    def own_step(self, training: Training, batch: Batch, mode: bool | None = True) -> float:
+        """Return the loss of your train_step; `mode`: of the model before it, None leaves it."""
         raw, inputs, targets = batch
         if self.enters:
             inputs, _ = inputs_and_targets(raw, training.split_batch)
@@ -402,7 +405,8 @@ class TrainingSubject(ExaminedTraining):
             "y": targets,
             "optim": training.optimizer,
         }
-        training.model.train(mode)
+        if mode is not None:
+            training.model.train(mode)
         value = call_with(training.train_step, offers, "train_step()")
         if isinstance(value, Mapping):
             value = value.get("loss", next(iter(value.values()), None))

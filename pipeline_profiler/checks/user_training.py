@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pipeline_profiler.checks.batches import FewBatches, batch_size, cut_batch
+from pipeline_profiler.checks.batches import batch_size, cut_batch
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
@@ -39,9 +39,8 @@ class Training:
     loop: LoopFacts | None = None
 
 
-def call_evaluate(training: Training, batches: Sequence[Any]) -> Any:
-    """What the user's own evaluation returns for a loader of these batches."""
-    loader = FewBatches(batches)
+def call_evaluate(training: Training, loader: Any) -> Any:
+    """Return what the user's own evaluation returns for a loader."""
     loaders = dict.fromkeys(("loader", "eval_loader", "val_loader", "dataloader"), loader)
     losses = dict.fromkeys(("loss", "criterion", "loss_fn"), training.loss)
     return call_with(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
-NOT_SEEN = "Your loop was not seen: `pipeline-profiler check -- train.py` runs and watches it."
+NO_LOOP = "Neither a script nor a train_step of yours is given."
+SCRIPT = "Run `pipeline-profiler check -- train.py`, or add train_step to your file."
 
 
 class _Loop(Check):
@@ -18,9 +19,9 @@ class _Loop(Check):
     torch_only = "fit of Keras does it by itself"
 
     def run(self, subject: TrainingSubject) -> Answer:
-        facts = subject.settings.loop
+        facts = subject.loop
         if facts is None:
-            return unclear(NOT_SEEN)
+            return skipped(NO_LOOP, SCRIPT)
         return self.judged(facts)
 
     def judged(self, facts: LoopFacts) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 import re
 import time
@@ -13,13 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import as_tensors, batch_size, cut_batch, inputs_and_targets
+from pipeline_profiler.checks.batches import (
+    FewBatches,
+    as_tensors,
+    batch_size,
+    cut_batch,
+    inputs_and_targets,
+)
 from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
-from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
@@ -59,46 +66,18 @@ class WrongMode(Check):
     next_step = "Call model.train() at the head of each epoch, model.eval() before each evaluation."
 
     def run(self, subject: TrainingSubject) -> Answer:
-        training = subject.fresh()
-        if training.train_step is None and training.evaluate is None:
-            return _modes_of_loop(subject.settings.loop)
-        if not (modal := modes_of(training.model)):
-            return passed("The model has no module that behaves differently by mode.")
-        problems: list[tuple[str, str]] = []
-        modes, left = list[bool](), False
-        hook = training.model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
-        if training.train_step is not None:
-            subject.step(training, subject.batches[0])
-            if modes and not modes[0]:
-                causes = "model.eval() in the training step, or no train() after eval()"
-                problems.append(("The training step runs the model in eval mode", causes))
-        if training.evaluate is not None:
-            training.model.train()
-            modes.clear()
-            call_evaluate(training, [batch[0] for batch in subject.batches[:2]])
-            if any(modes):
-                missing = "model.eval() is missing"
-                problems.append(("The evaluation runs the model in train mode", missing))
-            left = not training.model.training
-            if left and training.train_step is not None:
-                modes.clear()
-                subject.own_step(training, subject.batches[0], mode=False)
-                left = bool(modes) and not modes[0]
-            if left and training.train_step is not None and not _calls_train(training):
-                missing = "train() is never called after eval()"
-                problems.append(("After the evaluation the training runs in eval mode", missing))
-        hook.remove()
-        if problems:
-            said, cause = problems[0]
-            return self.failed(f"{said}.", cause, modules=sorted(modal), problems=problems)
-        if left:
+        loop, made = subject.loop, subject.settings
+        if loop is None:
+            return skipped("No train_step and no evaluate of yours was seen.", INIT)
+        if loop.unmoded and (made.evaluate is not None) and _calls_train(made):
             return unclear(
                 "Your evaluate leaves the model in eval mode, and your train_step does not change "
                 "it: whether the loop around them calls train() was not seen.",
                 "Run the loop: `pipeline-profiler check -- train.py`.",
             )
-        seen = [training.train_step and "training step", training.evaluate and "evaluation"]
-        return passed(f"Your {' and your '.join(filter(None, seen))} set the mode of the model.")
+        if made.train_step is not None and made.evaluate is None and not loop.asleep:
+            return passed("Your train_step runs the model in train mode.")
+        return _modes_of_loop(loop)
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         training, inputs = subject.fresh(), subject.batches[0][1]
@@ -114,7 +93,9 @@ class WrongMode(Check):
 
 
 def _calls_train(training: Training) -> bool:
-    """Whether a file of train_step and evaluate calls train(); True where none can be read."""
+    """Whether a file calls train() beside its train_step; True where none can be read."""
+    if training.train_step is None:
+        return True
     functions = (training.train_step, training.evaluate)
     try:
         files = {inspect.getsourcefile(inspect.unwrap(function)) for function in functions}
@@ -124,13 +105,7 @@ def _calls_train(training: Training) -> bool:
     return any(re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE) for text in texts)
 
 
-def _modes_of_loop(loop: LoopFacts | None) -> Answer:
-    """The answer for a loop that was seen, or for functions of ours."""
-    if loop is None:
-        return skipped(
-            "No train_step and no evaluate of yours was seen: add them to a file of factories.",
-            INIT,
-        )
+def _modes_of_loop(loop: LoopFacts) -> Answer:
     left, awake = loop.unmoded, loop.evaluated_in_train_mode
     rows = (
         (loop.asleep, "model", f"The first training step runs the model in eval mode ({loop.modes} "
@@ -158,10 +133,7 @@ def _modes_of_loop(loop: LoopFacts | None) -> Answer:
     )
 
 
-def _gradients_of_loop(loop: LoopFacts | None) -> Answer:
-    """The answer for a loop that was seen, or for a step of ours."""
-    if loop is None:
-        return unclear("There is no train_step of yours: the step is ours, and it clears.")
+def _gradients_of_loop(loop: LoopFacts) -> Answer:
     if loop.optimizers == 1 and loop.lost >= max(LEAST_LOST, loop.steps - 1):
         return StaleGradients.failed(
             f"Over {loop.steps} steps of your loop, gradients were cleared {loop.lost} times "
@@ -207,7 +179,7 @@ def _always_training(text: str, layer: str) -> Answer:
     )
 
 
-CALLS, LEAST_LOST = 12, 3
+LEAST_LOST = 3
 
 
 class StaleGradients(Check):
@@ -236,60 +208,10 @@ class StaleGradients(Check):
     next_step = "Call zero_grad() right after the optimizer's step only."
 
     def run(self, subject: TrainingSubject) -> Answer:
-        training = subject.fresh()
-        if training.train_step is None:
-            return _gradients_of_loop(subject.settings.loop)
-        state = {"stale": 0, "steps": 0, "marked": 0, "lost": 0}
-        parameters = [p for group in training.optimizer.param_groups for p in group["params"]]
-
-        def look(*_: Any) -> None:
-            state["steps"] += 1
-            found = [p for p in parameters if p.grad is not None]
-            kept = any(bool(p.grad.isnan().all()) for p in found)
-            if state["marked"]:  # by a call that made no step: this is to be added to
-                state["lost"] += not kept
-            elif state["steps"] > 1 and kept:
-                state["stale"] += 1
-            state["marked"] = 0
-            for p in found:  # the step itself shall see clean numbers
-                p.grad.nan_to_num_(0.0)
-
-        def mark(*_: Any) -> None:
-            for p in parameters:
-                if p.grad is not None:
-                    p.grad.fill_(float("nan"))
-
-        hooks = [
-            training.optimizer.register_step_pre_hook(look),
-            training.optimizer.register_step_post_hook(mark),
-        ]
-        for number in range(CALLS):
-            steps = state["steps"]
-            subject.step(training, subject.batches[number % len(subject.batches)])
-            if state["steps"] == steps and any(p.grad is not None for p in parameters):
-                mark()
-                state["marked"] = 1
-        for hook in hooks:
-            hook.remove()
-        stale, lost, steps = (state[name] for name in ("stale", "lost", "steps"))
-        numbers = {"steps": steps, "stale": stale}
-        if lost and not stale:
-            cause = "zero_grad() in every call, and a step only in every n-th"
-            said = (
-                f"Before {lost} of {steps} steps of the optimizer, gradients were cleared unused."
-            )
-            return self.failed(said, cause, **numbers, lost=lost)
-        if not steps:
-            return unclear(f"The optimizer made no step in {CALLS} calls of train_step.", **numbers)
-        if stale:
-            return self.failed(
-                f"In {stale} of {steps} steps of the optimizer the gradients of the step before "
-                "were still there.",
-                "zero_grad() is missing", "zero_grad() of another optimizer or model", **numbers,
-            )  # fmt: skip
-        return passed(
-            f"Gradients are cleared between all {steps} steps of the optimizer.", **numbers
-        )
+        made = subject.settings
+        if subject.loop is None or (made.loop is None and made.train_step is None):
+            return skipped("No train_step of yours was seen.", INIT)
+        return _gradients_of_loop(subject.loop)
 
 
 class GraphInEvaluation(Check):
@@ -316,9 +238,9 @@ class GraphInEvaluation(Check):
     next_step = "Evaluate under `with torch.inference_mode():` or torch.no_grad()."
 
     def run(self, subject: TrainingSubject) -> Answer:
-        found, loop = subject.watched.get(self.code), subject.settings.loop
-        missing = skipped("No evaluate of yours was seen.", INIT)
-        return found or (missing if loop is None else unclear("The run reached no evaluation."))
+        if subject.loop is None:
+            return skipped("No evaluate of yours was seen.", INIT)
+        return subject.watched.get(self.code) or unclear("The run reached no evaluation.")
 
 
 INIT = "`check --init factories.py -- train.py` writes this file, to be filled in."
@@ -361,9 +283,7 @@ class Evaluation(Check):
             return _reported_by_loop(training.loop)
         loader = training.eval_loader if training.eval_loader is not None else training.loader
         with users_code("The loader for evaluation"):
-            batches = [
-                as_tensors(batch) for batch, _ in zip(loader, range(MOST_BATCHES), strict=False)
-            ]
+            batches = FewBatches(map(as_tensors, itertools.islice(loader, MOST_BATCHES)))
         before = subject.state(training)
         metrics = [_metric(training, batches) for _ in range(2)]
         after = subject.state(training)
@@ -383,9 +303,9 @@ class Evaluation(Check):
                 "dropout or random numbers in the evaluation",
                 metrics=metrics,
             )
-        return _beside_perfect(subject, training, batches[:ANSWERED]) or _in_other_batches(
-            training, batches, metrics[0]
-        )
+        return _beside_perfect(
+            subject, training, FewBatches(batches[:ANSWERED])
+        ) or _in_other_batches(training, batches, metrics[0])
 
 
 def _reported_by_loop(loop: LoopFacts | None) -> Answer:
@@ -513,7 +433,7 @@ def _in_other_batches(training: Training, batches: list[Any], metric: float) -> 
         return unclear(f"Batches of {size} cannot be split.")
     cuts = slice(0, 1), slice(1, 3), slice(3, size)
     parts = [cut_batch(batches[0], size, cut) for cut in cuts]
-    other = _metric(training, [*parts, *batches[1:]])
+    other = _metric(training, FewBatches([*parts, *batches[1:]]))
     numbers = {"metric": metric, "in_other_batches": other}
     if other is None or not _near(metric, other):
         return Evaluation.failed(
