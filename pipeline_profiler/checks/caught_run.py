@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
     shown = LoaderSubject(list, entered=lambda: (rows, []))
     return _asked(subjects, order, spent, shown) | {
         "places": facts.places, "unreached": facts.unreached(), "missing": missing,
-        "init": _parts(caught), "facts": asdict(facts),
+        "init": _parts(caught),
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from pipeline_profiler.checks.caught_tape import (
     step_of_tape,
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
-from pipeline_profiler.checks.ranks import BY_HAND, script_text
+from pipeline_profiler.checks.ranks import BY_HAND, RankWatch, script_text, speaks_of_ranks
 from pipeline_profiler.checks.reported import Evaluations, Number, extent, formulas_of
 from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES, deep_copied
@@ -166,6 +166,8 @@ class Caught(Hooks):
     random: Any = None  # state of torch's generator, before the script drew from it
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
     watch: LoopWatch = field(default_factory=LoopWatch)
+    ranks: RankWatch = field(default_factory=RankWatch)
+    text: Callable[[], str] = lambda: script_text()  # of the program
     trains: bool = False  # a step was made in train mode
     pending: list[ForwardPass] = field(default_factory=list)  # in eval mode, before a step
     kept: dict[str, list[int]] = field(default_factory=dict)  # line -> graphs that it keeps
@@ -201,6 +203,7 @@ class Caught(Hooks):
         self.wrap(builtins, "print", self._print)
         self.wrap(logging.LogRecord, "getMessage", self._print)
         self.wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", self._scheduler)
+        self.ranks.hook(self, torch)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self.wrap(torch.nn.utils.clip_grad, name, self._clip)
             self.wrap(torch.nn.utils, name, self._clip)
@@ -215,6 +218,8 @@ class Caught(Hooks):
             self.facts.reported += self.evaluations.close(self.loader_of("train"))
             self.facts.weights_kept = self.states.taken, len(live)
             self.facts.run_steps = self._run_steps()
+            if speaks_of_ranks(self.text()):
+                self.facts.ranks = self.ranks.facts
             if live:
                 self.facts.places["kept"] = live[0]
             self.unhook()
@@ -232,6 +237,7 @@ class Caught(Hooks):
         if self._drew_unseeded():
             self.unseeded = SEEDED_LATE.format(short_place(user_place()))
         self.random = None
+        self.ranks.seed()
         return plain(*args, **kwargs)
 
     def _drew_unseeded(self) -> bool:
@@ -312,7 +318,10 @@ class Caught(Hooks):
         call = ModelCall(module, args, kwargs, len(tape.calls), place=user_place())
         for _, tensor in leaves([args, kwargs]):
             tape.node(tensor)
+        state = None if self.steps else torch.get_rng_state()
         call.out = self._inside(plain, module, args, kwargs)
+        if state is not None:
+            self.ranks.facts.drawn |= not torch.equal(state, torch.get_rng_state())
         call.end, call.outs = len(tape.calls), tape.outputs(call.out)
         for _, node in call.outs:
             getattr(tape.tensors[node].grad_fn, "metadata", {})[MARK] = True
@@ -467,6 +476,7 @@ class Caught(Hooks):
                 self.why = self.why or "several models are trained in turn"
                 return
             self._begin_again()
+        self.ranks.step(step.call.module)
         if not self.steps:
             self.facts.idle_flags = idle_flags(step.call.module)
         if self.steps and (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from pipeline_profiler.checks.batches import batch_size
 from pipeline_profiler.checks.caught_torch import Caught
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
+from pipeline_profiler.checks.ranks import as_rank, read_anew, source_of, speaks_of_ranks
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, kept_state
-from pipeline_profiler.checks.user_training import call_evaluate
+from pipeline_profiler.checks.user_training import call_evaluate, made_from
 
 EPOCHS, MOST_BATCHES = 2, 8
 SECONDS = 20.0  # of CPU
@@ -27,9 +29,14 @@ class EndedError(BaseException):
 
 def record_functions(subject: Any) -> LoopFacts:
     """Return the facts of a loop over the functions of a TrainingSubject."""
-    caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop)
-    with kept_state():
-        caught.hook(torch)
+    functions = list(subject.functions.values()) or [subject.make]
+    text = source_of(functions)
+    caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop, text=lambda: text)
+    ranked = speaks_of_ranks(text)
+    with kept_state(), as_rank(0) if ranked else contextlib.nullcontext():
+        if ranked and subject.functions:  # a file may read its rank when it is imported
+            subject = type(subject)(made_from(read_anew(subject.functions)), subject.seed)
+        caught.hook(sys.modules["torch"])
         try:
             with contextlib.suppress(UsersError, EndedError):
                 _run(subject, caught.facts)
@@ -79,14 +86,14 @@ def given_loader(batches: Any) -> Any:
     """Return a DataLoader that gives these batches, with their number and their samples."""
     held = list(batches)
 
-    class Batches(torch.utils.data.IterableDataset):
+    class Batches(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Iterator[Any]:
             return iter(held)
 
         def __len__(self) -> int:
             return sum(map(batch_size, held))
 
-    class Loader(torch.utils.data.DataLoader):
+    class Loader(torch.utils.data.DataLoader):  # type: ignore[type-arg]
         def __len__(self) -> int:
             return len(held)
 

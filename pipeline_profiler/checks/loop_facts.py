@@ -12,6 +12,23 @@ MODE_DEPENDENT = ("Dropout", "BatchNorm", "DropPath", "StochasticDepth", "Instan
 FLAG = re.compile(r"requires?d?_?grad(s|ient|ients)?", re.IGNORECASE)
 
 
+@dataclass
+class RankFacts:
+    """What a program that speaks of ranks did in one of them.
+
+    wrapped: in DistributedDataParallel. bypassed: the line that calls the module inside. seeded,
+    written: lines, and whether they depend on the rank. drawn: the first step draws random numbers.
+    collectives: functions of torch.distributed that were called.
+    """
+
+    wrapped: bool = False
+    bypassed: str = ""
+    seeded: list[tuple[str, bool]] = field(default_factory=list)
+    written: list[tuple[str, str, bool]] = field(default_factory=list)  # with the file's name
+    drawn: bool = False
+    collectives: list[str] = field(default_factory=list)
+
+
 Reported = tuple[str, str, float, float, str, str]
 
 
@@ -60,6 +77,7 @@ class LoopFacts:
     reported: list[Reported] = field(default_factory=list)
     summed: tuple[int, float] = (1, 1.0)
     graphs: tuple[int, str, float, str] | None = None
+    ranks: RankFacts | None = None
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

@@ -7,25 +7,31 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_opened: list[str] | None = None  # files that are opened while somebody listens
+Listener = Callable[[str, str], None]  # of a file's name and the mode in which it is opened
+_listeners: list[Listener] = []
+_hooked: list[bool] = []
 
 
 def _listen(event: str, args: tuple[Any, ...]) -> None:
-    if _opened is not None and event == "open" and isinstance(args[0], str):
-        _opened.append(args[0])
+    if event == "open" and isinstance(args[0], str):
+        for listener in _listeners:
+            listener(args[0], args[1] or "")
 
 
-_hooked: list[bool] = []
+def listen(listener: Listener) -> Callable[[], None]:
+    """Call a function for each file that Python opens; return the function that ends it."""
+    if not _hooked:  # a hook stays for good
+        sys.addaudithook(_listen)
+        _hooked.append(True)
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
 
 
 @contextlib.contextmanager
 def note_opened() -> Iterator[list[str]]:
     """Names of files that this process opens inside, by Python, OpenCV or torchvision."""
-    global _opened
-    if not _hooked:  # a hook stays for good
-        sys.addaudithook(_listen)
-        _hooked.append(True)
-    found = _opened = []
+    found = list[str]()
+    end = listen(lambda name, _mode: found.append(name))
     readers = [
         (sys.modules.get("cv2"), "imread"),
         (sys.modules.get("torchvision.io.image"), "read_file"),
@@ -36,7 +42,7 @@ def note_opened() -> Iterator[list[str]]:
     try:
         yield found
     finally:
-        _opened = None
+        end()
         for module, name, function in plain:
             setattr(module, name, function)
 

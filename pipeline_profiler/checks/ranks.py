@@ -1,61 +1,46 @@
-"""Two ranks of the user's code: what each reads, draws, learns and writes.
+"""Ranks of a distributed training: what a program says of them, and what each rank reads.
 
-Shards come from one process (parameters of the factory, RANK and WORLD_SIZE, or `shard()`).
-Everything else runs in forks that read the user's file again, with gloo between them, and only if
-the source mentions ranks.
+Each rank is read in this process, by parameters of the factory or by RANK and WORLD_SIZE.
 """
 
 from __future__ import annotations
 
-import builtins
+import ast
 import contextlib
-import hashlib
+import functools
 import importlib
 import inspect
-import io
-import itertools
-import multiprocessing
 import os
 import re
-import shutil
 import sys
-import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import FewBatches, arrays_in, digest_of
+from pipeline_profiler.checks.batches import arrays_in, digest_of
 from pipeline_profiler.checks.check import AbsentError
-from pipeline_profiler.checks.lazy import dist, functional, nn, torch
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
     SampleRecord,
     probed_loader,
     set_epoch,
 )
-from pipeline_profiler.checks.runner import PATIENT
+from pipeline_profiler.checks.loop_facts import RankFacts
+from pipeline_profiler.checks.opened_files import listen
 from pipeline_profiler.checks.user_code import (
-    UsersError,
     batches_of,
     call_with,
-    explain_error,
     plain_augmentation,
     seed_everything,
+    user_place,
+    user_places,
     users_code,
 )
-from pipeline_profiler.checks.user_training import (
-    Training,
-    batch_norms,
-    call_evaluate,
-    checked,
-    made_from,
-)
+from pipeline_profiler.checks.user_source import site_of
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 from pipeline_profiler.profiling.record.errors import ProfileError
 
@@ -70,8 +55,14 @@ SPLITS = re.compile(  # what splits data by rank, or models
     rf"DistributedSampler|num_replicas|\bshard|num_shards|split_dataset|[Mm]esh|parallelize|\brpc\b"
     rf"|(?i:rank)\b.*{DEALT}|{DEALT}.*(?i:rank)\b|\w\[[^]\"']*(?i:rank)\b|[+*] *[\w.]*(?i:rank)\b"
 )
-SECONDS = 40.0  # of CPU or of waiting for each other, for both ranks
-POLL_S = 0.2
+WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully_shard")
+SEED_OF_RANK = re.compile(r"seed\w* *(=|\+=|\().*rank", re.IGNORECASE)
+MOST_WRITTEN = 50
+WRITERS = re.compile(  # code that opens files for its caller
+    rf"^{re.escape(os.path.dirname(os.__file__))}/(?!site-packages)|^<|/pipeline_profiler/"
+    r"|site-packages/(torch|numpy|pandas|PIL|matplotlib|safetensors)/"
+)
+RANK_TEST = re.compile(r"rank|is_(main|master)|main_process|(main|master)\b", re.IGNORECASE)
 Functions = Mapping[str, Callable[..., Any]]
 
 
@@ -85,20 +76,16 @@ def source_of(functions: Sequence[Callable[..., Any]]) -> str:
     return "\n".join(dict.fromkeys(texts))
 
 
+def speaks_of_ranks(text: str) -> bool:
+    """Return whether a program is written for ranks, and no library launches and seeds them."""
+    return bool(SPEAKS_OF_RANKS.search(text)) and not LAUNCHES_ITSELF.search(text)
+
+
 def has_ranks(functions: Sequence[Callable[..., Any]]) -> bool:
     """Whether the source speaks of ranks, or a function takes one as a parameter."""
     return any(rank_words(f) for f in functions) or bool(
         SPEAKS_OF_RANKS.search(source_of(functions))
     )
-
-
-def _of_one_process(what: str) -> ProfileError:
-    """Why there are no ranks of this: the program has none, or only its script speaks of them."""
-    if SPEAKS_OF_RANKS.search(script_text()):
-        return ProfileError(
-            f"Your script speaks of ranks, and its {what} was caught in one of them."
-        )
-    return AbsentError(f"Nothing of the {what} speaks of ranks: it is one of a single process.")
 
 
 def script_text() -> str:
@@ -137,132 +124,107 @@ def _is_top_level(function: Callable[..., Any]) -> bool:
     return "." not in name and getattr(function, "__module__", None) in sys.modules
 
 
-def grouped(make: Callable[[], Any]) -> Any:
-    """What `make` returns, with the group of ranks open; where it opens one itself, it does so."""
-    if not dist.is_initialized():
-        dist.init_process_group("gloo")
-    try:
-        return make()
-    except (UsersError, ValueError, RuntimeError) as error:
-        if "process group twice" not in str(error).lower():
-            raise
-    dist.destroy_process_group()
-    return make()
+def depends_on_rank(place: str) -> bool:
+    """Return whether a line of the user's names a rank, or runs only if a rank is the right one."""
+    if (site := site_of(place)) is None:
+        return False
+    line = site.at.lineno
+    holders = site.around(line)
+    texts = [site.lines[line - 1], *(site.code(n.test) for n in holders if isinstance(n, ast.If))]
+    function = next((n for n in holders if isinstance(n, ast.FunctionDef)), None)
+    if function is not None:
+        leaves = (n for n in ast.walk(function) if isinstance(n, ast.If) and n.end_lineno < line)
+        texts += [site.code(n.test) for n in leaves if isinstance(n.body[-1], ast.Return)]
+        texts += map(site.code, function.decorator_list)
+    return any(map(RANK_TEST.search, texts))
 
 
-def ask_ranks(job: Callable[[int], Any], seed: int = 0, seconds: float = SECONDS) -> list[Any]:
-    """Return `job(rank)` of each rank's process, in order.
+def seeded_by_rank() -> bool:
+    """Return whether the calls of the user's that run now name a rank, or a seed of a rank."""
+    for place in user_places():
+        if depends_on_rank(place):
+            return True
+        if site := site_of(place):
+            functions = [n for n in site.around(site.at.lineno) if isinstance(n, ast.FunctionDef)]
+            scope = site.code(functions[-1]) if functions else "".join(site.lines)
+            if SEED_OF_RANK.search(scope):
+                return True
+    return False
 
-    Raises UsersError for what a rank raised or a deadlock, ProfileError if no fork is possible.
-    """
-    if "fork" not in multiprocessing.get_all_start_methods():
-        raise ProfileError("Ranks are tried where processes can be forked (Linux).")
-    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
-        raise ProfileError("The GPU is in use by this process, so ranks cannot be forked from it.")
-    with _started(job, seed) as pipes:
-        return _collected(pipes, seconds)
+
+class RankWatch:
+    """Records what a program does as one of several ranks, by hooks of torch."""
+
+    def __init__(self) -> None:
+        self.facts = RankFacts()
+        self.inside: list[Any] = []  # models in DistributedDataParallel
+
+    def hook(self, hooks: Any, torch: Any) -> None:
+        """Put the hooks in."""
+        hooks.wrap(torch.nn.parallel.DistributedDataParallel, "__init__", self._wrap)
+        for name in ("all_reduce", "broadcast", "broadcast_object_list"):
+            hooks.wrap(torch.distributed, name, functools.partial(self._call, name))
+        hooks.wrap(torch, "save", self._save)
+        hooks.undo.append(listen(self._open))
+
+    def seed(self) -> None:
+        """Note a seed of torch that the user's code sets."""
+        if place := user_place():
+            self.facts.seeded.append((place, seeded_by_rank()))
+
+    def step(self, module: Any) -> None:
+        """Note the module that a training step calls."""
+        if any(module is inner for inner in self.inside):
+            self.facts.bypassed = self.facts.bypassed or user_place()
+
+    def _wrap(self, plain: Any, module: Any, inner: Any, *args: Any, **kwargs: Any) -> None:
+        plain(module, inner, *args, **kwargs)
+        self.facts.wrapped = True
+        self.inside.append(inner)
+
+    def _call(self, name: str, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        self.facts.collectives.append(name) if name not in self.facts.collectives else None
+        return plain(*args, **kwargs)
+
+    def _save(self, plain: Any, content: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, str | os.PathLike):
+            self._open(os.fspath(file), "w")
+        return plain(content, file, *args, **kwargs)
+
+    def _open(self, name: str, mode: str) -> None:
+        if not set(mode) & set("wax+") or len(self.facts.written) >= MOST_WRITTEN:
+            return
+        frame: Any = sys._getframe(1)
+        while frame is not None and WRITERS.search(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None or not is_own_code(frame.f_code.co_filename):
+            return
+        places = list(user_places())
+        if places and not name.startswith(("/dev/", "/proc/")):
+            guarded = any(map(depends_on_rank, places))
+            self.facts.written.append((places[0], Path(name).name, guarded))
 
 
 @contextlib.contextmanager
-def _started(job: Callable[[int], Any], seed: int) -> Iterator[dict[Connection, int]]:
-    """Start the ranks; yield the process id of each by its pipe, in order. They end here alone."""
-    context = multiprocessing.get_context("fork")
-    pipes, processes = [], []
-    meeting = tempfile.mkdtemp(prefix="ranks_")
-    try:
-        for rank in range(TRIED_RANKS):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_run_rank, args=(job, rank, seed, meeting, theirs))
-            process.start()
-            theirs.close()
-            pipes.append(ours)
-            processes.append(process)
-        yield {pipe: process.pid or 0 for pipe, process in zip(pipes, processes, strict=True)}
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-        for pipe in pipes:
-            pipe.close()
-        shutil.rmtree(meeting, ignore_errors=True)
+def as_rank(rank: int) -> Iterator[None]:
+    """Let this process be one of two ranks: its environment, and a group that holds it alone."""
+    with environment(rank, TRIED_RANKS):
+        if "torch" not in sys.modules:
+            yield
+            return
+        import torch.distributed as dist
 
-
-def _collected(ranks: Mapping[Connection, int], seconds: float) -> list[Any]:
-    """The answers in order; UsersError where one is missing. `ranks`: process ids by pipe."""
-    pipes, answers, began = list(ranks), dict[int, Any](), time.monotonic()
-    while len(answers) < len(pipes):
-        waiting = [pipe for rank, pipe in enumerate(pipes) if rank not in answers]
-        ready = wait(waiting, POLL_S)
-        if not ready:
-            wall = time.monotonic() - began  # first: this process may lose its core in between
-            if why := overdue(wall, [_used_s(ranks[pipe]) for pipe in waiting], seconds):
-                raise UsersError(f"{TRIED_RANKS} ranks {why}.")
-        for pipe in ready:
-            rank = pipes.index(pipe)  # type: ignore[arg-type]
-            try:
-                done, answer = pipes[rank].recv()
-            except EOFError:
-                raise UsersError(f"Rank {rank} of {TRIED_RANKS} ended without an answer.") from None
-            if not done:
-                raise UsersError(answer)
-            answers[rank] = answer
-    return [answers[rank] for rank in range(len(pipes))]
-
-
-def overdue(wall: float, used: Sequence[tuple[float, float]], seconds: float) -> str:
-    """Return why to stop waiting for ranks after `wall` seconds; '' to go on.
-
-    `used`: seconds of CPU, and seconds runnable without a core, of each rank without an answer.
-    """
-    if wall > PATIENT * seconds:
-        return f"did not end in {wall:.0f} s"
-    if max(cpu for cpu, _ in used) > seconds:
-        return f"did not end in {seconds:.0f} s of CPU time"
-    if min(wall - cpu - queued for cpu, queued in used) > seconds:
-        return f"did not end in {wall:.0f} s: one waits for the other"
-    return ""
-
-
-def _used_s(process: int) -> tuple[float, float]:
-    """Seconds of CPU of all threads of a process, and seconds that they wait for a core."""
-    cpu = queued = 0
-    with contextlib.suppress(OSError, ValueError):  # it ends meanwhile, or the system has no count
-        for thread in Path(f"/proc/{process}/task").iterdir():
-            ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
-            cpu, queued = cpu + ran, queued + waited
-    return cpu / 1e9, queued / 1e9
-
-
-def _run_rank(
-    job: Callable[[int], Any], rank: int, seed: int, meeting: str, pipe: Connection
-) -> None:
-    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    os.dup2(sys.stdout.fileno(), 1)
-    os.dup2(sys.stdout.fileno(), 2)
-    try:
+        opened, plain = not dist.is_initialized(), dist.init_process_group
+        if opened:
+            store = dist.HashStore()  # type: ignore[attr-defined]
+            plain("gloo", store=store, rank=0, world_size=1)
+        dist.init_process_group = lambda *_, **__: None
         try:
-            os.environ |= rank_environment(rank, TRIED_RANKS)
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-            if "torch" in sys.modules:
-                sys.modules["torch"].set_num_threads(1)
-                _meet_in(meeting)
-            seed_everything(seed + 1 + rank)
-            pipe.send((True, job(rank)))
-        except BaseException as error:  # noqa: BLE001 - the other side turns it into a sentence
-            pipe.send((False, explain_error(f"Rank {rank} of {TRIED_RANKS}", error)))
-        # until it is killed: a rank that ends closes its connections while the other one uses them
-        wait([multiprocessing.parent_process().sentinel])  # type: ignore[union-attr]
-    finally:
-        os._exit(0)
-
-
-def _meet_in(folder: str) -> None:
-    """Let this process find its group through files, without a name service."""
-    names = (f"{folder}/{number}" for number in itertools.count())  # a group that is opened again
-    rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
-    rendezvous.TCPStore = lambda *_, **__: rendezvous.FileStore(next(names), TRIED_RANKS)
-    if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            yield
+        finally:
+            dist.init_process_group = plain
+            if opened and dist.is_initialized():
+                dist.destroy_process_group()
 
 
 RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
@@ -301,7 +263,7 @@ def shard_of(
 ) -> RankShard:
     """Return what `rank` of `ranks` reads in its first epoch, seeded with its number."""
     offers = rank_offers(subject.make_loader, rank, ranks)
-    with _environment(rank, ranks):
+    with environment(rank, ranks):
         seed_everything(subject.seed + (rank if seed is None else seed))
         with users_code("make_loader()"):
             loader = subject.make_loader(**offers | plain_augmentation(subject.make_loader))
@@ -338,7 +300,8 @@ def rank_environment(rank: int, ranks: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _environment(rank: int, ranks: int) -> Iterator[None]:
+def environment(rank: int, ranks: int) -> Iterator[None]:
+    """Set the environment variables of one rank for the block."""
     values = rank_environment(rank, ranks)
     before = {name: os.environ[name] for name in values if name in os.environ}
     os.environ |= values
@@ -367,16 +330,23 @@ def read_ranks(subject: LoaderSubject) -> list[RankReading]:
     if subject.evaluation:
         raise ProfileError("Ranks may evaluate alike: ask for the loader of the training.")
     if not has_ranks(factory):
-        raise _of_one_process("loader")
+        spoken = SPEAKS_OF_RANKS.search(script_text())
+        why = "is one of a single process" if spoken is None else "was recorded in one rank"
+        raise AbsentError(f"The loader {why}: its factory takes no rank.")
     if launches_itself(factory):
         raise ProfileError("A library is named that shards and seeds the loader by itself.")
-    return ask_ranks(lambda rank: _read(subject, rank), subject.seed)
+    return [_read(subject, rank) for rank in range(TRIED_RANKS)]
 
 
 def _read(subject: LoaderSubject, rank: int) -> RankReading:
-    factory = read_anew({"make_loader": subject.make_loader})["make_loader"]
-    offers = rank_offers(factory, rank, TRIED_RANKS)
-    loader = grouped(lambda: call_with(factory, offers, "make_loader()"))
+    with as_rank(rank):
+        seed_everything(subject.seed + 1 + rank)
+        factory = read_anew({"make_loader": subject.make_loader})["make_loader"]
+        offers = rank_offers(factory, rank, TRIED_RANKS)
+        return _beginning(call_with(factory, offers, "make_loader()"))
+
+
+def _beginning(loader: Any) -> RankReading:
     torch = hasattr(loader, "_dataset_kind")
     set_epoch(loader, 0)
     samples: list[str] = []
@@ -397,220 +367,3 @@ def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str
         for name in record.used():
             found[name, record.worker].append((record.before[name], record.after[name]))
     return {key: tuple(pairs[:8]) for key, pairs in found.items()}
-
-
-STEPS = 3
-WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully_shard")
-
-
-@dataclass
-class RankSteps:
-    """One rank: digests of weights by name, the state of torch's generator around a step.
-
-    drawn: states around the first step. means: after the steps and at the evaluation. written:
-    files.
-    """
-
-    start: dict[str, str]
-    end: dict[str, str] = field(default_factory=dict)
-    drawn: tuple[str, str] = ("", "")
-    wrapped: bool = False  # in DistributedDataParallel or FSDP
-    means: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    evaluated: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    written: tuple[str, ...] = ()
-
-
-def step_ranks(subject: Any) -> list[RankSteps]:
-    """Both ranks of a TrainingSubject; ProfileError where ranks are nothing of the user's."""
-    functions: Functions = subject.functions or {"make_training": subject.make}
-    asked = list(functions.values())
-    if not has_ranks(asked):
-        raise _of_one_process("training")
-    if launches_itself(asked):
-        raise ProfileError("A library is named that launches ranks by itself.")
-    if WRAPS.search(source_of(asked)):
-        importlib.import_module("torch._dynamo")  # 2 s that each rank would pay for itself
-    seconds = max(5.0, min(40.0, subject.time_left() / 4))
-    return ask_ranks(lambda rank: _stepped(subject, functions), subject.seed, seconds)
-
-
-def _stepped(subject: Any, functions: Functions) -> RankSteps:
-    written: list[str] = []
-    synchronise_on_cpu()
-    with redirect_writes(written):
-        make = made_from(read_anew(functions)) if subject.functions else subject.make
-        training = grouped(lambda: checked(make()))
-        own = type(subject)(lambda: training, subject.seed)
-        own.settings = training  # made once: a group is opened once
-        kinds = {type(module).__name__ for module in training.model.modules()}
-        wrapped = not kinds.isdisjoint({"DistributedDataParallel", "FullyShardedDataParallel"})
-        found = RankSteps(_digests(training.model), wrapped=wrapped)
-        batches = own.whole_batches
-        for number in range(STEPS):
-            before = _random_state()
-            own.step(training, batches[number % len(batches)])
-            if not number:
-                found.drawn = before, _random_state()
-        found.end = _digests(training.model)
-        found.means = {name: _mean_of(norm) for name, norm in _norms(training.model).items()}
-        found.evaluated = _evaluated(training)
-    found.written = tuple(dict.fromkeys(written))
-    return found
-
-
-def _digests(model: Any) -> dict[str, str]:
-    return {
-        name: hashlib.blake2b(p.detach().cpu().float().numpy().tobytes()).hexdigest()
-        for name, p in model.named_parameters()
-    }
-
-
-def _random_state() -> str:
-    return hashlib.blake2b(torch.get_rng_state().numpy().tobytes()).hexdigest()
-
-
-def _norms(model: Any) -> dict[str, Any]:
-    return {n: norm for n, norm in batch_norms(model).items() if norm.running_mean is not None}
-
-
-def _mean_of(norm: Any) -> tuple[float, ...]:
-    """The running mean in deviations."""
-    scaled = norm.running_mean / (norm.running_var + norm.eps).sqrt()
-    return tuple(scaled.detach().double().cpu().tolist())
-
-
-def _evaluated(training: Training) -> dict[str, tuple[float, ...]]:
-    """The running means that the user's own evaluation uses first; empty without one."""
-    seen: dict[str, tuple[float, ...]] = {}
-    if training.evaluate is None:
-        return seen
-
-    names = {norm: name for name, norm in _norms(training.model).items()}
-
-    def look(norm: Any, inputs: Any) -> None:
-        if not norm.training:
-            seen.setdefault(names[norm], _mean_of(norm))
-
-    for norm in names:
-        norm.register_forward_pre_hook(look)
-    loader = training.eval_loader if training.eval_loader is not None else training.loader
-    call_evaluate(training, FewBatches(itertools.islice(loader, STEPS)))
-    return seen
-
-
-# torch's runs on accelerators alone. The arithmetic is the same: mean and variance over the batches
-# of all ranks, gradients through them, running statistics of all.
-
-
-def synchronise_on_cpu() -> None:
-    """Let SyncBatchNorm take tensors of the CPU, in this process and until it ends."""
-    norms: Any = nn.SyncBatchNorm
-    wrapper: Any = nn.parallel.DistributedDataParallel
-
-    on_device = norms.forward
-
-    def forward(norm: Any, inputs: Any) -> Any:
-        return on_device(norm, inputs) if inputs.device.type != "cpu" else _normalised(norm, inputs)
-
-    norms.forward = forward
-    # All that it does is to refuse the CPU.
-    wrapper._passing_sync_batchnorm_handle = lambda *_: None
-
-
-def _normalised(norm: Any, inputs: Any) -> Any:
-    by_batch = norm.training or norm.running_mean is None
-    if not by_batch:
-        mean, variance = norm.running_mean, norm.running_var
-        return functional.batch_norm(
-            inputs, mean, variance, norm.weight, norm.bias, False, 0.0, norm.eps
-        )
-    mean, variance, count = _moments(norm, inputs)
-    if norm.training and norm.running_mean is not None:
-        _follow(norm, mean.detach(), (variance * count / (count - 1)).detach())
-    shape = (1, -1) + (1,) * (inputs.dim() - 2)
-    scaled = (inputs - mean.view(shape)) / (variance.view(shape) + norm.eps).sqrt()
-    return (
-        scaled if norm.weight is None else scaled * norm.weight.view(shape) + norm.bias.view(shape)
-    )
-
-
-def _moments(norm: Any, inputs: Any) -> tuple[Any, Any, Any]:
-    """Return mean and variance of each channel over all ranks, and the values behind them."""
-    channels = inputs.transpose(0, 1).flatten(1).double()
-    count = torch.full_like(channels[:, :1], channels.shape[1]).squeeze(1)
-    sums = torch.stack([channels.sum(1), (channels**2).sum(1), count])
-    total, squares, count = _sum_over_ranks(sums, norm.process_group)
-    mean = total / count
-    variance = (squares / count - mean**2).clamp_min(0)
-    return mean.to(inputs.dtype), variance.to(inputs.dtype), count.to(inputs.dtype)
-
-
-def _sum_over_ranks(values: Any, group: Any) -> Any:
-    """Return the sum over all ranks; its gradient is that of all of them, too."""
-
-    class Sum(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, given: Any) -> Any:
-            total = given.clone()
-            dist.all_reduce(total, group=group)
-            return total
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return Sum.forward(ctx, gradient)
-
-    return Sum.apply(values)  # type: ignore[no-untyped-call]
-
-
-def _follow(norm: Any, mean: Any, variance: Any) -> None:
-    """Move the running statistics towards those of a batch."""
-    with torch.no_grad():
-        norm.num_batches_tracked.add_(1)
-        kept = norm.momentum
-        newest = 1 / float(norm.num_batches_tracked) if kept is None else kept
-        norm.running_mean.lerp_(mean, newest)
-        norm.running_var.lerp_(variance, newest)
-
-
-# For a process that ends afterwards: what is opened to be written lies beside, and whoever reads it
-# back finds it there. Files that compiled code opens, and folders that are made, are not seen.
-
-
-@contextlib.contextmanager
-def redirect_writes(paths: list[str]) -> Iterator[None]:
-    """Let `open` and `torch.save` write beside until the block ends; collect what was named."""
-    import torch  # itself, for its `save` is replaced
-
-    real_open, real_save = builtins.open, torch.save
-    moved: dict[str, str] = {}
-
-    def beside(path: str, keeps: bool) -> str:
-        if path not in moved:
-            paths.append(path)
-            moved[path] = str(Path(folder, str(len(moved))))
-            if keeps and os.path.exists(path):
-                with real_open(path, "rb") as old, real_open(moved[path], "wb") as new:
-                    shutil.copyfileobj(old, new)
-        return moved[path]
-
-    def opened(file: Any, mode: str = "r", *others: Any, **named: Any) -> Any:
-        if isinstance(file, str | bytes | os.PathLike):
-            path = os.path.abspath(os.fsdecode(file))
-            own = path.startswith(("/dev/", "/proc/", folder)) or "__pycache__" in path
-            if set(mode) & set("wax+") and not own:
-                file = beside(path, keeps="w" not in mode)
-            else:
-                file = moved.get(path, file)
-        return real_open(file, mode, *others, **named)
-
-    def save(content: Any, file: Any, *others: Any, **named: Any) -> None:
-        if isinstance(file, str | os.PathLike):
-            file = beside(os.path.abspath(os.fspath(file)), keeps=False)
-        real_save(content, file, *others, **named)
-
-    with tempfile.TemporaryDirectory() as folder:
-        builtins.open, io.open, torch.save = opened, opened, save  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            builtins.open, io.open, torch.save = real_open, real_open, real_save

@@ -29,7 +29,6 @@ from pipeline_profiler.checks.check import Answer, unclear
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import LossAlone, Task, only_compares, read_task
-from pipeline_profiler.checks.ranks import RankSteps, step_ranks
 from pipeline_profiler.checks.user_code import (
     UsersError,
     batches_of,
@@ -49,7 +48,6 @@ from pipeline_profiler.checks.user_training import (
     learning_rate,
     step_schedule,
 )
-from pipeline_profiler.profiling.record.errors import ProfileError
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 OTHER_SEEDS = 11, 12
@@ -457,20 +455,6 @@ class TrainingSubject(ExaminedTraining):
             return answer
         said = f"{answer.sentence} Your train_step {self.other_objective}."
         return unclear(f"{said[:-1]}: it minimises something else.", **answer.evidence)
-
-    @property
-    def ranks(self) -> list[RankSteps]:
-        """What two ranks do in their first steps; ProfileError where there are none."""
-        if isinstance(self._ranks, ProfileError):
-            raise self._ranks
-        return self._ranks
-
-    @cached_property
-    def _ranks(self) -> list[RankSteps] | ProfileError:
-        try:
-            return step_ranks(self)
-        except ProfileError as error:
-            return error
 
     @cached_property
     def task(self) -> Task:

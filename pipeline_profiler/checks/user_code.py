@@ -103,16 +103,20 @@ def _place(error: BaseException) -> str:
 
 
 def user_place() -> str:
-    """`/src/train.py:57:8-57:20`, the running expression of the user's; columns in bytes; or ''."""
+    """Return the innermost of `user_places`, or ''."""
+    return next(user_places(), "")
+
+
+def user_places() -> Iterator[str]:
+    """`/src/train.py:57:8-57:20`: expressions of the user's that run, innermost first; in bytes."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if is_own_code(file) and "pipeline_profiler" not in file:
             ran = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
             columns = "" if None in ran else ":{2}-{1}:{3}".format(*ran)
-            return f"{Path(file).absolute()}:{ran[0] or frame.f_lineno}{columns}"
+            yield f"{Path(file).absolute()}:{ran[0] or frame.f_lineno}{columns}"
         frame = frame.f_back
-    return ""
 
 
 def short_place(place: str) -> str:

@@ -203,8 +203,8 @@ class RanksReadAlike(Check):
     """Ranks of one run that train on the same batches.
 
     ## What it does
-    Starts two ranks as processes with different seeds. Compares the first samples they read, by
-    index or by digest.
+    Makes the loader as each of two ranks, with different seeds. Compares the first samples they
+    read, by index or by digest.
 
     ## Why is this bad
     The mean of equal gradients is the gradient of one rank, so the other ranks do no useful work.
@@ -256,8 +256,8 @@ class RanksAugmentAlike(Check):
     """Ranks of one run that augment with the same random numbers.
 
     ## What it does
-    Starts two ranks as processes with different seeds. Compares the states of every generator that
-    their first samples use.
+    Makes the loader as each of two ranks, with different seeds. Compares the states of every
+    generator that their first samples use.
 
     ## Why is this bad
     Each random number is used once per rank: eight ranks give an eighth of the augmentations.

@@ -1,11 +1,11 @@
-"""What only the user's own loop shows: epochs, clipping, checkpoints, what a plateau is told."""
+"""Checks of the facts of a loop: epochs, clipping, checkpoints, graphs, ranks."""
 
 from __future__ import annotations
 
 import math
 
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
-from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.loop_facts import LoopFacts, RankFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
 NO_LOOP = "Neither a script nor a train_step of yours is given."
@@ -345,3 +345,110 @@ class GraphsKept(_Loop):
         if facts.steps < 5:
             return unclear(f"Only {facts.steps} steps of your loop were seen.")
         return passed(f"Over {facts.steps} steps the graph of each batch was freed.")
+
+
+ALONE = "The program names no ranks: it trains in a single process."
+AVERAGED, SENT = "all_reduce", ("broadcast", "broadcast_object_list")
+
+
+class _OfRanks(_Loop):
+    """A check of a program that is one of several ranks."""
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        return absent(ALONE) if facts.ranks is None else self.judge_rank(facts.ranks)
+
+    def judge_rank(self, facts: RankFacts) -> Answer:
+        raise TypeError(f"{type(self).__name__} does not define judge_rank()")
+
+
+class RankSeeds(_OfRanks):
+    """Seeds that differ for weights, or agree for random numbers of a step, across ranks.
+
+    ## What it does
+    Records the seeds of a script, the random numbers of its first step, and the calls that average
+    gradients and weights.
+
+    ## Why is this bad
+    Ranks with different weights average gradients of different networks. Ranks with equal dropout
+    masks use one mask instead of many.
+
+    ## How it decides
+    Fails on any of these (exact):
+
+    - The step calls the module inside DistributedDataParallel: gradients are not averaged.
+    - Gradients are averaged by hand, weights are drawn by each rank, and none are broadcast.
+    - The first step draws random numbers, and every seed is the same on all ranks.
+
+    ## What to do
+    Wrap the model in DistributedDataParallel and call the wrapper. Use one seed before you create
+    the model, and `seed + rank` after it.
+
+    ## Limits
+    Needs a program that names ranks. A seed depends on the rank if its line or function names both.
+    Not applicable if a library launches and seeds the ranks.
+    """
+
+    code = "TRAIN033"
+    name = "rank-seeds"
+    next_step = "After the model is made, seed with seed + rank."
+
+    def judge_rank(self, facts: RankFacts) -> Answer:
+        if facts.bypassed:
+            return wrong(
+                "The step calls the module inside DistributedDataParallel, so the gradients of the "
+                "ranks are not averaged.",
+                ["the step calls model.module"],
+                "Call the wrapped model.",
+                place=facts.bypassed,
+            )
+        by_rank = any(depends for _, depends in facts.seeded)
+        by_hand = AVERAGED in facts.collectives and not facts.wrapped
+        if by_hand and not {*SENT} & {*facts.collectives} and (by_rank or not facts.seeded):
+            return wrong(
+                "Each rank draws its own weights, and no rank sends its weights to the others.",
+                ["the weights of rank 0 are not broadcast"],
+                "Seed all ranks alike before the model is made, or broadcast its weights.",
+            )
+        if facts.drawn and facts.seeded and not by_rank:
+            return self.failed(
+                "Every seed is the same on all ranks, so dropout and other noise of a step are "
+                "alike on all ranks.",
+                "all ranks are seeded with one number, and not anew after the initialisation",
+                place=facts.seeded[-1][0],
+            )
+        noise = "differs" if facts.drawn else "is not drawn in the first step"
+        return passed(f"The weights of the ranks agree, and random noise of a step {noise}.")
+
+
+class RankWrites(_OfRanks):
+    """A file that every rank writes: a log, a table of metrics, a checkpoint.
+
+    ## What it does
+    Records the files that your code opens for writing or passes to torch.save, with their lines.
+
+    ## Why is this bad
+    Ranks that write one file overwrite each other. A mixed checkpoint does not load, and a log
+    repeats each line per rank.
+
+    ## How it decides
+    Fails if neither the line, nor a condition around it, nor a caller names a rank (or `is_main`,
+    `master`).
+
+    ## Limits
+    Files that compiled code opens are not seen. A condition in a helper function is not seen.
+    """
+
+    code = "TRAIN035"
+    name = "rank-writes"
+    causes = ("the log or the checkpoint is written by all ranks, and not by rank 0 alone",)
+    next_step = "Write where rank == 0, or put the rank into the name."
+
+    def judge_rank(self, facts: RankFacts) -> Answer:
+        if not facts.written:
+            return unclear("The run wrote no file.")
+        places = {name: place for place, name, guarded in facts.written if not guarded}
+        if not places:
+            return passed(f"All {len(facts.written)} writes depend on the rank.")
+        names = ", ".join([*places][:3])
+        place = next(iter(places.values()))
+        return self.failed(f"Each rank writes {names}.", place=place, files=[*places])

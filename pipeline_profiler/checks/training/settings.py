@@ -438,7 +438,7 @@ class BatchStatistics(Check):
     of the start, or of exactly 0 and 1.
 
     ## Limits
-    Ranks are seen only in the sampler of the loader. TRAIN034 checks statistics across ranks.
+    Ranks are seen only in the sampler of the loader.
     momentum=None (cumulative mean) passes.
     """
 
