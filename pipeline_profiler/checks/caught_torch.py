@@ -43,8 +43,14 @@ from pipeline_profiler.checks.caught_tape import (
     step_of_tape,
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
-from pipeline_profiler.checks.ranks import BY_HAND, script_text
-from pipeline_profiler.checks.reported import Evaluations, Number, extent, formulas_of
+from pipeline_profiler.checks.ranks import BY_HAND, own_files, script_text
+from pipeline_profiler.checks.reported import (
+    Evaluations,
+    Number,
+    extent,
+    formulas_of,
+    reversed_best,
+)
 from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES, deep_copied
 from pipeline_profiler.checks.user_code import Patience, short_place, user_place
@@ -215,6 +221,8 @@ class Caught(Hooks):
             self.facts.reported += self.evaluations.close(self.loader_of("train"))
             self.facts.weights_kept = self.states.taken, len(live)
             self.facts.run_steps = self._run_steps()
+            self.facts.epoch_steps = self._epoch_steps() if self.loader_of("train") else 0
+            self.facts.best_reversed = reversed_best(own_files())
             if live:
                 self.facts.places["kept"] = live[0]
             self.unhook()

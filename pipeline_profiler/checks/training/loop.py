@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
@@ -152,7 +152,7 @@ class BestWeightsLive(_Loop):
 
     ## How it decides
     Fails if a state is held after a later step, shares memory with the model, and was never read.
-    Exact.
+    Fails if a condition such as `acc < best_acc` keeps the worst value. Exact.
 
     ## Limits
     Needs `check -- train.py` and a second epoch. A held state without use fails too.
@@ -164,6 +164,14 @@ class BestWeightsLive(_Loop):
     next_step = "Keep copy.deepcopy(model.state_dict()), or save the state to a file."
 
     def judged(self, facts: LoopFacts) -> Answer:
+        if facts.best_reversed is not None:
+            condition, place = facts.best_reversed
+            return wrong(
+                f"`{condition}` keeps the worst value of the metric.",
+                ["the comparison is the wrong way round"],
+                "Turn the comparison round, and start from the worst value.",
+                place=place,
+            )
         taken, live = facts.weights_kept
         if live:
             return self.failed(

@@ -5,6 +5,7 @@ import copy
 from typing import Any
 
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
@@ -219,6 +220,19 @@ def _function(follows: bool) -> Any:
     return toy_training(toy_around(forward))
 
 
+def _cosine(optimizer: Any) -> Any:
+    return lr_scheduler.CosineAnnealingLR(optimizer, 12)
+
+
+def _cycle(optimizer: Any) -> Any:
+    return lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
+
+
+def _by_unit(schedule: Any, unit: str) -> Any:
+    """A schedule that a script of 20 batches an epoch steps by this unit."""
+    return toy_training(schedule=schedule, loop=LoopFacts(scheduled=unit, epoch_steps=20))
+
+
 EXAMPLES: Rows = [
     ("TRAIN038", FAULT, "never told", loop_seen(told=[0, 0])),
     ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
@@ -231,6 +245,7 @@ EXAMPLES: Rows = [
     ("TRAIN042", TWIN, "a new head", loop_seen(loaded=(10, 12, 0))),
     ("TRAIN042", TWIN, "nothing to load", loop_seen()),
     ("TRAIN043", FAULT, "kept without a copy", loop_seen(weights_kept=(1, 1))),
+    ("TRAIN043", FAULT, "the worst", loop_seen(best_reversed=("acc < best_acc", "train.py:9"))),
     ("TRAIN043", TWIN, "saved", loop_seen(weights_kept=(2, 0))),
     ("TRAIN043", TWIN, "never", loop_seen()),
     ("TRAIN044", FAULT, "accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),
@@ -281,6 +296,10 @@ EXAMPLES: Rows = [
     ("TRAIN014", FAULT, "zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
     ("TRAIN014", FAULT, "gone at once", lambda: _lambda(lambda step: 0.1**step)),
     ("TRAIN014", FAULT, "rates for factors", lambda: _lambda(lambda step: 3e-3 * 0.99**step)),
+    ("TRAIN014", FAULT, "a cosine of 12 batches", lambda: _by_unit(_cosine, "step")),
+    ("TRAIN014", FAULT, "one cycle by epochs", lambda: _by_unit(_cycle, "epoch")),
+    ("TRAIN014", TWIN, "a cosine of 12 epochs", lambda: _by_unit(_cosine, "epoch")),
+    ("TRAIN014", TWIN, "one cycle by batches", lambda: _by_unit(_cycle, "step")),
     ("TRAIN014", TWIN, "a warm-up", lambda: _lambda(lambda step: min(1, step / 500))),
     ("TRAIN014", TWIN, "an epoch's stairs", lambda: _hidden(16)),
     ("TRAIN014", TWIN, "stairs that count epochs", lambda: _lambda(lambda step: 0.7**step)),
