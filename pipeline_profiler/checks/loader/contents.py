@@ -706,11 +706,11 @@ class TargetInInputs(Check):
         columns, wanted = found
         if not COLUMNS[0] <= columns.shape[1] <= COLUMNS[1] or wanted.dtype.kind not in "biuf":
             return absent(NO_COLUMNS)
-        found = [i for i in range(columns.shape[1]) if _gives_away(columns[:, i], wanted)]
-        if not found:
+        alike = [i for i in range(columns.shape[1]) if _gives_away(columns[:, i], wanted)]
+        if not alike:
             return passed(f"None of {columns.shape[1]} columns gives the target away.")
-        named = ", ".join(map(str, found[:3]))
-        return self.failed(f"Column {named} of the inputs gives the target away.", columns=found)
+        named = ", ".join(map(str, alike[:3]))
+        return self.failed(f"Column {named} of the inputs gives the target away.", columns=alike)
 
 
 def _columns(
@@ -731,7 +731,8 @@ def _columns(
     rows = [inputs for inputs, _ in made if inputs is not None]
     if len({row.shape for row in rows}) > 1:
         return None
-    return np.stack(rows).astype(float), np.array([float(np.ravel(y)[0]) for _, y in made])
+    targets = [float(target.reshape(-1)[0]) for _, target in made if target is not None]
+    return np.stack(rows).astype(float), np.array(targets)
 
 
 def _gives_away(column: NDArray[np.float64], targets: NDArray[Any]) -> bool:
