@@ -29,6 +29,7 @@ from pipeline_profiler.checks.batches import (
     entering,
 )
 from pipeline_profiler.checks.caught_tape import (
+    LOSSES,
     MARK,
     CaughtError,
     CaughtStep,
@@ -43,6 +44,7 @@ from pipeline_profiler.checks.caught_tape import (
     step_of_tape,
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
+from pipeline_profiler.checks.loss_arguments import wrong_argument
 from pipeline_profiler.checks.ranks import BY_HAND, own_files, script_text
 from pipeline_profiler.checks.reported import (
     Evaluations,
@@ -191,7 +193,7 @@ class Caught(Hooks):
         self.mode = recording_mode(
             lambda: self.tape,
             self.states,
-            self.evaluations.loss,
+            self._loss,
             lambda *args: self.watch.note_norm(*args),
         )
         self.mode.__enter__()
@@ -424,6 +426,14 @@ class Caught(Hooks):
         if self.patience.over:
             self.end()
         self.evaluations.add(seen, out)
+
+    def _loss(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        name, facts = function.__name__, self.facts
+        if name in LOSSES:
+            self.evaluations.loss(name, kwargs, result)
+        if facts.argument is None and facts.steps < LEAST_BATCHES:
+            said = wrong_argument(name, args, kwargs)
+            facts.argument = (said, user_place()) if said else None
 
     def _print(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)

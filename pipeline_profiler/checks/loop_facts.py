@@ -64,6 +64,7 @@ class LoopFacts:
     summed: tuple[int, float] = (1, 1.0)
     graphs: tuple[int, str, float, str] | None = None
     best_reversed: tuple[str, str] | None = None
+    argument: tuple[str, str] | None = None
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

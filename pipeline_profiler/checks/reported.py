@@ -128,11 +128,11 @@ class Evaluations:
         if task.kind == "binary" and self.by_logits:
             last._note("accuracy", "a threshold of 0.5 on logits", (scores > 0.5) == wanted)
 
-    def loss(self, function: Any, kwargs: Any, value: Any) -> None:
+    def loss(self, name: str, kwargs: Any, value: Any) -> None:
         """Note the result of a loss function of torch."""
-        self.by_logits |= "with_logits" in function.__name__
+        self.by_logits |= "with_logits" in name
         mean = value.detach().float().mean()
-        self.losses.append(((kwargs or {}).get("reduction") == "sum", mean))
+        self.losses.append((kwargs.get("reduction") == "sum", mean))
 
     def text(self, text: str, place: str) -> None:
         """Note the numbers of a text, with the labels before them."""

@@ -352,3 +352,39 @@ class GraphsKept(_Loop):
         if facts.steps < 5:
             return unclear(f"Only {facts.steps} steps of your loop were seen.")
         return passed(f"Over {facts.steps} steps the graph of each batch was freed.")
+
+
+class LossArguments(_Loop):
+    """Arguments that the formula of a loss does not admit.
+
+    ## What it does
+    Reads the arguments of torch's loss functions in the first steps of your script.
+
+    ## Why is this bad
+    The loss is a number and falls, and it is the loss of another task.
+
+    ## How it decides
+    Fails on any of these (exact):
+
+    - kl_div or ctc_loss gets numbers that are no log-probabilities.
+    - Targets of ctc_loss hold the blank.
+    - A target that must be 1 or -1 is 0, or one that must lie in 0..1 does not.
+    - Distributions for cross_entropy do not sum to 1.
+    - The positive of a triplet is the anchor.
+
+    ## Limits
+    Needs `check -- train.py`. Losses with reduction="none" are not judged, as a mask may follow.
+    """
+
+    code = "TRAIN057"
+    name = "loss-arguments"
+    causes = ("the loss wants another form of this argument",)
+    next_step = "Give the argument the form that torch documents."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.argument is not None:
+            said, place = facts.argument
+            return self.failed(said, place=place)
+        if facts.steps < 2:
+            return unclear(f"Only {facts.steps} steps of your loop were seen.")
+        return passed("The arguments of the losses have the form that torch documents.")

@@ -272,6 +272,8 @@ EXAMPLES: Rows = [
     ("TRAIN016", FAULT, "four batches summed", loop_seen(summed=(4, 4.0))),
     ("TRAIN016", TWIN, "four batches averaged", loop_seen(summed=(4, 1.0))),
     ("TRAIN016", TWIN, "sums of four batches", loop_seen(summed=(4, 0.0))),
+    ("TRAIN057", FAULT, "no logarithm", loop_seen(argument=("The input has values.", "a.py:3"))),
+    ("TRAIN057", TWIN, "as documented", loop_seen()),
     ("TRAIN056", FAULT, "losses with their graphs", loop_seen(graphs=(5, "losses", 0.1, "a.py:3"))),
     ("TRAIN056", TWIN, "none", loop_seen()),
     ("TRAIN056", TWIN, "two steps", loop_seen(steps=2)),
