@@ -412,6 +412,8 @@ class Caught(Hooks):
             seen.kind = "eval"
         out, made.out = made.out, None
         if not ours:
+            if not beside and trained is not None and made.trains and self._is_teacher(made.module):
+                facts.teacher = facts.teacher or (made.trains, made.place)
             self.evaluations.again += 2 * (seen is not None and seen.kind == "eval")
             self.evaluations.batch = None
             return
@@ -434,6 +436,15 @@ class Caught(Hooks):
         if facts.argument is None and facts.steps < LEAST_BATCHES:
             said = wrong_argument(name, args, kwargs)
             facts.argument = (said, user_place()) if said else None
+
+    def _is_teacher(self, module: Any) -> bool:
+        """Return whether no optimizer has a parameter of a module, and it copies no trained one."""
+        if self.optimizer is None or module.training is False:
+            return False
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        trained = [p.shape for p in self.steps[0].call.module.parameters()]
+        own = list(module.parameters())
+        return not any(id(p) in held for p in own) and [p.shape for p in own] != trained
 
     def _print(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)

@@ -32,7 +32,7 @@ class LoopFacts:
     checks that judge tensors, by code. reported: (label, metric, number, right value, wrong formula
     or '', line) of evaluations. summed: (batches, factor of their mean). graphs: old ones (number,
     holder, MB of each, line). best_reversed: (condition, line) that keeps the worst value of a
-    metric.
+    metric. teacher: (modules that train in a model without an optimizer, line).
     places: lines of the user's file.
     """
 
@@ -65,6 +65,7 @@ class LoopFacts:
     graphs: tuple[int, str, float, str] | None = None
     best_reversed: tuple[str, str] | None = None
     argument: tuple[str, str] | None = None
+    teacher: tuple[tuple[str, ...], str] | None = None
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

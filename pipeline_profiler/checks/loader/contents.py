@@ -671,27 +671,28 @@ def _predicted(rows: NDArray[np.float64], labels: NDArray[Any]) -> tuple[float, 
     return (hits - share) / (share * (1 - share) / len(rows) + 1e-12) ** 0.5, hits, share
 
 
-COLUMNS, GAP, SAME = (3, 4096), 0.25, 0.9999  # fewest and most; of the range; correlation
-FEWEST_ROWS = 60
-NO_COLUMNS = "The inputs are no rows of one length, with one target."
+COLUMNS, GAP, ROUNDING = (3, 4096), 0.25, 1e-8  # fewest and most; of the range; of a correlation
+FEWEST_ROWS, MOST_TARGETS = 60, 64
+NO_COLUMNS = "The inputs are no rows of one length, with a few targets each."
 
 
 class TargetInInputs(Check):
     """A column of the inputs that gives the target away.
 
     ## What it does
-    Compares each column of 60 to 800 rows of numbers with their targets.
+    Compares each column of 60 to 600 rows, or windows of a series, with their targets.
 
     ## Why is this bad
     The model learns to copy the column, and nothing else. The metric is excellent until the column
     is missing.
 
     ## How it decides
-    Fails if the values of a column lie apart for all classes, by a quarter of its range. Fails if a
-    column has a correlation above 0.9999 with a target of numbers.
+    Fails if the values of a column lie apart for all classes, by a quarter of its range. Fails if
+    each target of numbers is a linear function of a column, to eight digits of the correlation.
 
     ## Limits
-    Needs rows of 3 to 4,096 numbers with one target. Sums of columns are not compared.
+    Needs rows of 3 to 4,096 numbers. Sums of columns are not compared. Inputs that are to be
+    reconstructed, and tokens, are left out.
     """
 
     code = "LOAD029"
@@ -703,11 +704,12 @@ class TargetInInputs(Check):
         found = _columns(subject, rows_of(subject.loader), BLOCK)
         if found is None:
             return absent(NO_COLUMNS)
-        columns, wanted = found
-        if not COLUMNS[0] <= columns.shape[1] <= COLUMNS[1] or wanted.dtype.kind not in "biuf":
+        columns, targets = found
+        if not COLUMNS[0] <= columns.shape[1] <= COLUMNS[1] or columns.shape == targets.shape:
             return absent(NO_COLUMNS)
-        alike = [i for i in range(columns.shape[1]) if _gives_away(columns[:, i], wanted)]
-        if not alike:
+        by_target = [_alike(columns, wanted) for wanted in targets.T]
+        alike = sorted({column for found in by_target for column in found})
+        if not all(by_target):
             return passed(f"None of {columns.shape[1]} columns gives the target away.")
         named = ", ".join(map(str, alike[:3]))
         return self.failed(f"Column {named} of the inputs gives the target away.", columns=alike)
@@ -723,28 +725,36 @@ def _columns(
     for index in np.random.default_rng(0).permutation(len(dataset))[:most].tolist():
         made.append(_made(subject, dataset, index))
         inputs, target = made[-1]
-        plain = inputs is not None and inputs.ndim == 1 and inputs.dtype.kind in "biuf"
-        if not plain or target is None or target.size != 1 or target.dtype.kind not in "biuf":
+        plain = inputs is not None and inputs.ndim in (1, 2) and inputs.dtype.kind == "f"
+        if not plain or target is None or target.size > MOST_TARGETS:
+            return None
+        if target.dtype.kind not in "biuf":
             return None
         if patience.over:
             break
-    rows = [inputs for inputs, _ in made if inputs is not None]
-    if len({row.shape for row in rows}) > 1:
+    rows = [inputs.reshape(-1) for inputs, _ in made if inputs is not None]
+    targets = [target.reshape(-1) for _, target in made if target is not None]
+    if len({len(row) for row in rows}) > 1 or len({len(target) for target in targets}) > 1:
         return None
-    targets = [float(target.reshape(-1)[0]) for _, target in made if target is not None]
-    return np.stack(rows).astype(float), np.array(targets)
+    return np.stack(rows).astype(float), np.stack(targets).astype(float)
 
 
-def _gives_away(column: NDArray[np.float64], targets: NDArray[Any]) -> bool:
-    """Whether a column equals the target, or its values lie apart for all classes."""
-    spread, classes = float(np.ptp(column)), np.unique(targets)
-    if not spread > 0 or not np.isfinite(column).all() or len(classes) < 2:
-        return False
+def _alike(columns: NDArray[np.float64], targets: NDArray[np.float64]) -> list[int]:
+    """Columns that a target is a linear function of, or whose values lie apart for all classes."""
+    classes = np.unique(targets)
+    usable = np.flatnonzero((np.ptp(columns, axis=0) > 0) & np.isfinite(columns).all(axis=0))
     if len(classes) > len(targets) // 20:
-        return bool(abs(np.corrcoef(column, targets)[0, 1]) > SAME)
-    ends = sorted((part.min(), part.max()) for k in classes for part in [column[targets == k]])
-    gaps = [low - high for (_, high), (low, _) in itertools.pairwise(ends)]
-    return bool(min(gaps) * (len(classes) - 1) > GAP * spread)
+        rest = columns[:, usable] - columns[:, usable].mean(axis=0)
+        apart = targets - targets.mean()
+        shares = abs(apart @ rest) / (np.linalg.norm(rest, axis=0) * np.linalg.norm(apart))
+        return [int(index) for index in usable[shares > 1 - ROUNDING]]
+    found = []
+    for index in usable.tolist() if len(classes) > 1 else ():
+        column = columns[:, index]
+        ends = sorted((part.min(), part.max()) for k in classes for part in [column[targets == k]])
+        gaps = [low - high for (_, high), (low, _) in itertools.pairwise(ends)]
+        found += [index] * bool(min(gaps) * (len(classes) - 1) > GAP * np.ptp(column))
+    return found
 
 
 MOST_SCALED, EXACT, LEAST_COLUMNS = 20_000, 1e-4, 0.9  # rows; deviations; share of the columns

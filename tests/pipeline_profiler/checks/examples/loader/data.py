@@ -395,6 +395,14 @@ def _table(change: Callable[[Any, Any, Any], Any]) -> LoaderSubject:
     return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
 
 
+def _windows(ahead: int) -> LoaderSubject:
+    """Windows of a slow wave, and the value `ahead` steps after their end."""
+    series = np.sin(np.arange(700) / 60).astype(np.float32)
+    ends = np.arange(20, 620)
+    rows = np.stack([series[end - 20 : end, None] for end in ends])
+    return LoaderSubject(lambda: toy_loader(ToyRows(rows, series[ends - 1 + ahead])))
+
+
 def _with_target(noise: float) -> LoaderSubject:
     rng = np.random.default_rng(3)
     return _table(lambda x, y, _: np.c_[x, y + rng.normal(0, noise, len(y))])
@@ -415,6 +423,8 @@ def _each_alone(x: Any, y: Any, first: Any) -> Any:
 EXAMPLES: Rows = [
     ("LOAD029", FAULT, "the target as a column", lambda: _with_target(0)),
     ("LOAD029", FAULT, "with noise", lambda: _with_target(0.02)),
+    ("LOAD029", FAULT, "windows that end with it", lambda: _windows(0)),
+    ("LOAD029", TWIN, "windows before it", lambda: _windows(1)),
     ("LOAD029", TWIN, "a good predictor", lambda: _with_target(0.3)),
     ("LOAD030", FAULT, "all rows", lambda: _table(lambda x, y, _: _standardised(x, y, x))),
     ("LOAD030", FAULT, "ranges of all rows", lambda: _table(lambda x, y, _: _to_range(x, y, x))),

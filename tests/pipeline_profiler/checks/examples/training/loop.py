@@ -261,6 +261,7 @@ EXAMPLES: Rows = [
     ("TRAIN009", FAULT, "trained in eval mode", lambda: _trained()),
     ("TRAIN009", FAULT, "trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),
     ("TRAIN009", FAULT, "eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
+    ("TRAIN009", FAULT, "a teacher", loop_seen(modes=1, teacher=(("1",), "a.py:3"))),
     ("TRAIN009", TWIN, "evaluated in eval mode", lambda: _mode_kept(True)),
     ("TRAIN009", TWIN, "a frozen batch norm", lambda: _frozen_norm()),
     ("TRAIN009", TWIN, "a loop with both", loop_seen(modes=2)),
