@@ -86,6 +86,7 @@ class SeenLoader:
     batches: int = 0  # of this iteration
     examples: int = 0
     kind: str = ""  # 'train', 'eval', '' while nobody knows
+    states: list[Any] = field(default_factory=list)  # of torch's generator, at each iteration
 
     @property
     def enough(self) -> bool:
@@ -172,6 +173,7 @@ class Caught(Hooks):
     states: KeptStates = field(default_factory=KeptStates)
     evaluations: Evaluations = field(default_factory=Evaluations)
     random: Any = None  # state of torch's generator, before the script drew from it
+    reseeded: str = ""  # the line of the last seed
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
     watch: LoopWatch = field(default_factory=LoopWatch)
     trains: bool = False  # a step was made in train mode
@@ -242,6 +244,7 @@ class Caught(Hooks):
         if self._drew_unseeded():
             self.unseeded = SEEDED_LATE.format(short_place(user_place()))
         self.random = None
+        self.reseeded = user_place()
         return plain(*args, **kwargs)
 
     def _drew_unseeded(self) -> bool:
@@ -264,6 +267,13 @@ class Caught(Hooks):
         epoch = getattr(loader.sampler, "epoch", None)
         if isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch") and seen.kind != "eval":
             self.facts.told.append(epoch)
+        drawn = isinstance(loader.sampler, torch.utils.data.RandomSampler) and (
+            loader.generator is None and loader.sampler.generator is None
+        )
+        state = torch.get_rng_state() if drawn and seen.kind != "eval" else None
+        if state is not None and any(state.equal(before) for before in seen.states):
+            self.facts.repeated = self.reseeded or seen.place
+        seen.states += [] if state is None else [state]
         iterator = plain(loader)
         iterator.__dict__["_caught"] = seen
         return iterator

@@ -32,7 +32,8 @@ class LoopFacts:
     checks that judge tensors, by code. reported: (label, metric, number, right value, wrong formula
     or '', line) of evaluations. summed: (batches, factor of their mean). graphs: old ones (number,
     holder, MB of each, line). best_reversed: (condition, line) that keeps the worst value of a
-    metric. teacher: (modules that train in a model without an optimizer, line).
+    metric. teacher: (modules that train in a model without an optimizer, line). repeated: the line
+    of a seed that gives two epochs one order.
     places: lines of the user's file.
     """
 
@@ -66,6 +67,7 @@ class LoopFacts:
     best_reversed: tuple[str, str] | None = None
     argument: tuple[str, str] | None = None
     teacher: tuple[tuple[str, ...], str] | None = None
+    repeated: str = ""
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

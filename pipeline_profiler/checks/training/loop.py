@@ -28,18 +28,20 @@ class _Loop(Check):
 
 
 class EpochNotTold(_Loop):
-    """A distributed sampler whose epoch is never set.
+    """Epochs in one order: a seed in each of them, or a distributed sampler without its epoch.
 
     ## What it does
-    Reads the epoch of the training loader's sampler at each iteration of your script.
+    Reads the epoch of the training loader's sampler, and the state of torch's generator, at each
+    iteration of your script.
 
     ## Why is this bad
     `DistributedSampler` derives its order from seed and epoch. Without `set_epoch`, each epoch
-    repeats the order and the shards of the first epoch.
+    repeats the order and the shards of the first epoch. So does a seed that is set in each epoch.
 
     ## How it decides
-    Fails if a shuffling sampler with `set_epoch` is iterated twice with one epoch. Not applicable
-    without such a sampler, inconclusive without a second epoch. Exact.
+    Fails if a shuffling sampler with `set_epoch` is iterated twice with one epoch, or if a shuffled
+    loader starts twice from one state. Not applicable without such a sampler, inconclusive without
+    a second epoch. Exact.
 
     ## Limits
     Needs `check -- train.py`, with a sampler for several ranks.
@@ -51,6 +53,13 @@ class EpochNotTold(_Loop):
     next_step = "Call loader.sampler.set_epoch(epoch) at the head of each epoch."
 
     def judged(self, facts: LoopFacts) -> Answer:
+        if facts.repeated:
+            return wrong(
+                "Two epochs start from one state of torch's generator: their order is one.",
+                ["a seed is set in each epoch"],
+                "Set the seed once, before the loop.",
+                place=facts.repeated,
+            )
         if not facts.told:
             return absent("No sampler of the training loader takes an epoch.")
         if len(facts.told) < 2:

@@ -283,3 +283,9 @@ def test_a_teacher_in_train_mode_fails(teacher: str, failed: bool, tmp_path: Pat
     changes = {"SETUP": f"teacher = {teacher}", "BATCH": "with torch.no_grad():\n    teacher(a)"}
     found = answer("TRAIN009", script(changes), tmp_path)
     assert (found.judgement == "failed") is failed, found.sentence
+
+
+@pytest.mark.parametrize(("place", "failed"), [("EPOCH", True), ("SETUP", False)])
+def test_a_seed_in_each_epoch_fails(place: str, failed: bool, tmp_path: Path) -> None:
+    found = answer("TRAIN038", script({place: "torch.manual_seed(0)"}), tmp_path)
+    assert (found.judgement == "failed") is failed, found.sentence

@@ -235,6 +235,7 @@ def _by_unit(schedule: Any, unit: str) -> Any:
 
 EXAMPLES: Rows = [
     ("TRAIN038", FAULT, "never told", loop_seen(told=[0, 0])),
+    ("TRAIN038", FAULT, "a seed in each epoch", loop_seen(repeated="train.py:3")),
     ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
     ("TRAIN038", TWIN, "one process", loop_seen()),
     ("TRAIN039", FAULT, "after the step", loop_seen(clipped=(0, 5))),
