@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pipeline_profiler.checks.batches import TARGET_KEYS, batch_size
 from pipeline_profiler.checks.lazy import torch
+from pipeline_profiler.checks.loss_arguments import RULES
 from pipeline_profiler.checks.user_code import user_place
 
 MOST_CALLS, MOST_HELD, NODE_BYTES, MARK = 100_000, 1000, 1000, "pipeline_profiler"
@@ -231,8 +232,8 @@ def recording_mode(
             result = func(*args, **(kwargs or {}))
             if states is not None and states.unread and args:
                 states.unread.pop(id(args[0]), None)
-            if on_loss is not None and getattr(func, "__name__", "") in LOSSES:
-                on_loss(func, kwargs, result)
+            if on_loss is not None and getattr(func, "__name__", "") in {*LOSSES, *RULES}:
+                on_loss(func, args, kwargs or {}, result)
             tape = tape_of()
             if tape is not None:
                 tape.record(func, args, kwargs, result)

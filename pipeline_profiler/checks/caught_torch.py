@@ -29,6 +29,7 @@ from pipeline_profiler.checks.batches import (
     entering,
 )
 from pipeline_profiler.checks.caught_tape import (
+    LOSSES,
     MARK,
     CaughtError,
     CaughtStep,
@@ -43,8 +44,21 @@ from pipeline_profiler.checks.caught_tape import (
     step_of_tape,
 )
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
-from pipeline_profiler.checks.ranks import BY_HAND, RankWatch, script_text, speaks_of_ranks
-from pipeline_profiler.checks.reported import Evaluations, Number, extent, formulas_of
+from pipeline_profiler.checks.loss_arguments import wrong_argument
+from pipeline_profiler.checks.ranks import (
+    BY_HAND,
+    RankWatch,
+    own_files,
+    script_text,
+    speaks_of_ranks,
+)
+from pipeline_profiler.checks.reported import (
+    Evaluations,
+    Number,
+    extent,
+    formulas_of,
+    reversed_best,
+)
 from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES, deep_copied
 from pipeline_profiler.checks.user_code import Patience, short_place, user_place
@@ -78,6 +92,7 @@ class SeenLoader:
     batches: int = 0  # of this iteration
     examples: int = 0
     kind: str = ""  # 'train', 'eval', '' while nobody knows
+    states: list[Any] = field(default_factory=list)  # of torch's generator, at each iteration
 
     @property
     def enough(self) -> bool:
@@ -164,6 +179,7 @@ class Caught(Hooks):
     states: KeptStates = field(default_factory=KeptStates)
     evaluations: Evaluations = field(default_factory=Evaluations)
     random: Any = None  # state of torch's generator, before the script drew from it
+    reseeded: str = ""  # the line of the last seed
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
     watch: LoopWatch = field(default_factory=LoopWatch)
     ranks: RankWatch = field(default_factory=RankWatch)
@@ -187,7 +203,7 @@ class Caught(Hooks):
         self.mode = recording_mode(
             lambda: self.tape,
             self.states,
-            self.evaluations.loss,
+            self._loss,
             lambda *args: self.watch.note_norm(*args),
         )
         self.mode.__enter__()
@@ -220,6 +236,8 @@ class Caught(Hooks):
             self.facts.run_steps = self._run_steps()
             if speaks_of_ranks(self.text()):
                 self.facts.ranks = self.ranks.facts
+            self.facts.epoch_steps = self._epoch_steps() if self.loader_of("train") else 0
+            self.facts.best_reversed = reversed_best(own_files())
             if live:
                 self.facts.places["kept"] = live[0]
             self.unhook()
@@ -238,6 +256,7 @@ class Caught(Hooks):
             self.unseeded = SEEDED_LATE.format(short_place(user_place()))
         self.random = None
         self.ranks.seed()
+        self.reseeded = user_place()
         return plain(*args, **kwargs)
 
     def _drew_unseeded(self) -> bool:
@@ -260,6 +279,13 @@ class Caught(Hooks):
         epoch = getattr(loader.sampler, "epoch", None)
         if isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch") and seen.kind != "eval":
             self.facts.told.append(epoch)
+        drawn = isinstance(loader.sampler, torch.utils.data.RandomSampler) and (
+            loader.generator is None and loader.sampler.generator is None
+        )
+        state = torch.get_rng_state() if drawn and seen.kind != "eval" else None
+        if state is not None and any(state.equal(before) for before in seen.states):
+            self.facts.repeated = self.reseeded or seen.place
+        seen.states += [] if state is None else [state]
         iterator = plain(loader)
         iterator.__dict__["_caught"] = seen
         return iterator
@@ -411,6 +437,8 @@ class Caught(Hooks):
             seen.kind = "eval"
         out, made.out = made.out, None
         if not ours:
+            if not beside and trained is not None and made.trains and self._is_teacher(made.module):
+                facts.teacher = facts.teacher or (made.trains, made.place)
             self.evaluations.again += 2 * (seen is not None and seen.kind == "eval")
             self.evaluations.batch = None
             return
@@ -425,6 +453,23 @@ class Caught(Hooks):
         if self.patience.over:
             self.end()
         self.evaluations.add(seen, out)
+
+    def _loss(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        name, facts = function.__name__, self.facts
+        if name in LOSSES:
+            self.evaluations.loss(name, kwargs, result)
+        if facts.argument is None and facts.steps < LEAST_BATCHES:
+            said = wrong_argument(name, args, kwargs)
+            facts.argument = (said, user_place()) if said else None
+
+    def _is_teacher(self, module: Any) -> bool:
+        """Return whether no optimizer has a parameter of a module, and it copies no trained one."""
+        if self.optimizer is None or module.training is False:
+            return False
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        trained = [p.shape for p in self.steps[0].call.module.parameters()]
+        own = list(module.parameters())
+        return not any(id(p) in held for p in own) and [p.shape for p in own] != trained
 
     def _print(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)

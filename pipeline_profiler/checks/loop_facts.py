@@ -44,10 +44,13 @@ class LoopFacts:
     rates: by step. loaded: (found, expected, found under another name) of the load with the
     smallest part. weights_kept: (states taken, of these unread live weights). plateau: (mode,
     value, whether it is the accuracy). idle_flags: at the first step. average: (steps before its
-    evaluation, share of the way). run_steps: by the schedule, 0 if unknown. overflowed: of a fused
-    SGD with momentum behind a GradScaler, else None. answers: of checks that judge tensors, by
-    code. reported: (label, metric, number, right value, wrong formula or '', line) of evaluations.
-    summed: (batches, factor of their mean). graphs: old ones (number, holder, MB of each, line).
+    evaluation, share of the way). run_steps: by the schedule; epoch_steps: by the loader; 0 if
+    unknown. overflowed: of a fused SGD with momentum behind a GradScaler, else None. answers: of
+    checks that judge tensors, by code. reported: (label, metric, number, right value, wrong formula
+    or '', line) of evaluations. summed: (batches, factor of their mean). graphs: old ones (number,
+    holder, MB of each, line). best_reversed: (condition, line) that keeps the worst value of a
+    metric. teacher: (modules that train in a model without an optimizer, line). repeated: the line
+    of a seed that gives two epochs one order.
     places: lines of the user's file.
     """
 
@@ -72,12 +75,17 @@ class LoopFacts:
     idle_flags: tuple[str, ...] = ()
     average: tuple[int, float] | None = None
     run_steps: int = 0
+    epoch_steps: int = 0
     overflowed: bool | None = None
     answers: dict[str, Answer] = field(default_factory=dict)
     reported: list[Reported] = field(default_factory=list)
     summed: tuple[int, float] = (1, 1.0)
     graphs: tuple[int, str, float, str] | None = None
     ranks: RankFacts | None = None
+    best_reversed: tuple[str, str] | None = None
+    argument: tuple[str, str] | None = None
+    teacher: tuple[tuple[str, ...], str] | None = None
+    repeated: str = ""
     before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 

@@ -90,11 +90,16 @@ def has_ranks(functions: Sequence[Callable[..., Any]]) -> bool:
 
 def script_text() -> str:
     """The text of the script that runs, and of the user's own modules."""
+    return "\n".join(own_files().values())
+
+
+def own_files() -> dict[str, str]:
+    """The texts of the script that runs, and of the user's own modules, by path."""
     ours = ("pipeline_profiler", "preflight", "audit")
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] not in ours]
     files = {str(getattr(m, "__file__", None) or "<") for m in modules}
     own = [Path(f) for f in sorted(files) if is_own_code(f) and f.endswith(".py")]
-    return "\n".join(f.read_text("utf-8", "replace") for f in own if f.is_file())
+    return {str(f): f.read_text("utf-8", "replace") for f in own if f.is_file()}
 
 
 def reads_unsplit(text: str) -> bool:

@@ -5,10 +5,12 @@ A number that equals a wrong combination of the batches, and no right one, is a 
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +23,8 @@ from pipeline_profiler.checks.loss_alone import read_task
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 METRICS = re.compile(
-    r"(?P<accuracy>acc|top.?1(?!\d))|(?P<MSE>(?<!r)mse)|(?P<MAE>mae)|(?P<loss>loss)", re.IGNORECASE
+    r"(?P<accuracy>acc|top.?1(?!\d))|(?P<RMSE>rmse)|(?P<MSE>mse)|(?P<MAE>mae)|(?P<loss>loss)",
+    re.IGNORECASE,
 )
 OTHER = re.compile(r"train|\btr\b|tr_|best|balanced|top.?[2-9]|sum|total|run|lr|time|sec", re.I)
 HELD_OUT = re.compile(r"(?<!e)val|test|dev", re.I)
@@ -30,6 +33,7 @@ LABEL = 40  # characters before a number
 PRINTED, PRINTED_LOSS, UNNAMED = 7e-4, 3e-3, 2.6e-4  # largest relative rounding of a fault
 NEAR, MATERIAL = 1e-5, 0.01  # relative
 LAST, ADDED, RIGHT = "only the last batch", "the values of batches, not divided by their number", ""
+IGNORED = "padded or ignored positions count as samples"
 TRAINING = "of the training loader, not of held-out samples"
 
 
@@ -57,7 +61,13 @@ class Pass:
     seen: Any
     iteration: int
     sizes: list[int] = field(default_factory=list)
+    counts: list[tuple[int, int]] = field(default_factory=list)  # targets, and those that count
     means: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    @property
+    def ignores(self) -> bool:
+        """Whether some targets are ignored, such as padding."""
+        return any(counted < given for given, counted in self.counts)
 
     def _note(self, metric: str, flaw: str, values: Any) -> None:
         self.means.setdefault((metric, flaw), []).append(float(values.float().mean()))
@@ -100,7 +110,13 @@ class Evaluations:
             return
         scores, wanted = scores.detach().float(), wanted.detach().to(scores.device)
         if task.kind == "classes":
-            last._note("accuracy", RIGHT, scores.argmax(task.axis) == wanted)
+            counted = (wanted >= 0) & (wanted < task.classes)  # others are ignored by the loss
+            last.counts.append((counted.numel(), int(counted.sum())))
+            right = scores.argmax(task.axis) == wanted
+            last._note("accuracy", RIGHT, right[counted])
+            if last.ignores:
+                last._note("accuracy", IGNORED, right)
+                return
             over_batch = scores.softmax(0).argmax(task.axis)
             last._note("accuracy", "a softmax over the batch axis", over_batch == wanted)
             return
@@ -112,11 +128,11 @@ class Evaluations:
         if task.kind == "binary" and self.by_logits:
             last._note("accuracy", "a threshold of 0.5 on logits", (scores > 0.5) == wanted)
 
-    def loss(self, function: Any, kwargs: Any, value: Any) -> None:
+    def loss(self, name: str, kwargs: Any, value: Any) -> None:
         """Note the result of a loss function of torch."""
-        self.by_logits |= "with_logits" in function.__name__
+        self.by_logits |= "with_logits" in name
         mean = value.detach().float().mean()
-        self.losses.append(((kwargs or {}).get("reduction") == "sum", mean))
+        self.losses.append((kwargs.get("reduction") == "sum", mean))
 
     def text(self, text: str, place: str) -> None:
         """Note the numbers of a text, with the labels before them."""
@@ -180,9 +196,15 @@ def _compared(metric: str, number: Number, rows: list[tuple[str, float]]) -> Rep
 
 def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float]]:
     """(RIGHT or a wrong formula, value) of what a script may report as a metric of a pass."""
+    if metric == "RMSE":
+        return _roots(current, formulas_of("MSE", current, train))
     rows = list[tuple[str, float]]()
     for (kind, flaw), each in current.means.items():
         if kind != metric or len(each) != len(current.sizes):
+            continue
+        if current.ignores and metric == "accuracy":
+            weights = [given if flaw else counted for given, counted in current.counts]
+            rows.append((flaw, float(np.average(each, weights=weights))))
             continue
         whole = float(np.average(each, weights=current.sizes))
         rows += [(flaw, whole)] if flaw else _combined(current, metric, each, whole, train)
@@ -191,6 +213,16 @@ def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float
         return [(TRAINING, value) for value in right] if len(current.sizes) > 1 else []
     far = [(f, v) for f, v in rows if all(abs(v - r) > MATERIAL * abs(r) for r in right)]
     return [(RIGHT, value) for value in right] + far
+
+
+def _roots(current: Pass, squares: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Roots of the combinations of squared errors, and the mean of the roots of batches."""
+    rows = [(formula, math.sqrt(value)) for formula, value in squares]
+    each = current.means.get(("MSE", RIGHT), [])
+    mean = float(np.mean(np.sqrt(each))) if len(each) == len(current.sizes) else math.nan
+    right = [value for formula, value in rows if formula == RIGHT]
+    far = right and all(abs(mean - r) > MATERIAL * r for r in right)
+    return [*rows, ("the mean of the roots of batches", mean)] if far else rows
 
 
 def _combined(
@@ -229,3 +261,42 @@ def extent(loader: Any) -> tuple[int, int, int, int] | None:
         return None
     length = given // size if loader.drop_last else -(-given // size)
     return (length * size if loader.drop_last else given), length, size, held
+
+
+LARGER = re.compile(r"acc|f1|auc|iou|dice|precision|recall|top.?1", re.IGNORECASE)
+SMALLER = re.compile(r"loss|err|rmse|mae|mse|perplexity|ppl", re.IGNORECASE)
+
+
+def reversed_best(files: Mapping[str, str]) -> tuple[str, str] | None:
+    """The condition and line of `if acc < best_acc: best_acc = acc`, which keeps the worst."""
+    for path, text in files.items():
+        with contextlib.suppress(SyntaxError, ValueError):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.If) and _keeps_worst(node):
+                    at = node.test
+                    columns = f"{at.col_offset}-{at.end_lineno}:{at.end_col_offset}"
+                    return ast.unparse(at), f"{path}:{at.lineno}:{columns}"
+    return None
+
+
+def _keeps_worst(node: ast.If) -> bool:
+    """Whether a condition keeps the smaller of two scores, or the larger of two losses."""
+    test = node.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    left, right = ast.unparse(test.left), ast.unparse(test.comparators[0])
+    less = isinstance(test.ops[0], ast.Lt | ast.LtE)
+    if not less and not isinstance(test.ops[0], ast.Gt | ast.GtE):
+        return False
+    value, best = (left, right) if "best" in right.lower() else (right, left)
+    smaller = less if best == right else not less
+    kept = any(
+        isinstance(part, ast.Assign) and ast.unparse(part.value) == value
+        and best in map(ast.unparse, part.targets)
+        for part in node.body
+    )  # fmt: skip
+    names = f"{value} {best}"
+    known = bool(LARGER.search(names)), bool(SMALLER.search(names))
+    return (
+        kept and "best" in best.lower() and known == ((True, False) if smaller else (False, True))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import time
@@ -668,3 +669,157 @@ def _predicted(rows: NDArray[np.float64], labels: NDArray[Any]) -> tuple[float, 
     share = float((np.bincount(found, minlength=len(values)) @ wanted.sum(axis=0)) / len(rows) ** 2)
     hits = float((found == places).mean())
     return (hits - share) / (share * (1 - share) / len(rows) + 1e-12) ** 0.5, hits, share
+
+
+COLUMNS, GAP, ROUNDING = (3, 4096), 0.25, 1e-8  # fewest and most; of the range; of a correlation
+FEWEST_ROWS, MOST_TARGETS = 60, 64
+NO_COLUMNS = "The inputs are no rows of one length, with a few targets each."
+
+
+class TargetInInputs(Check):
+    """A column of the inputs that gives the target away.
+
+    ## What it does
+    Compares each column of 60 to 600 rows, or windows of a series, with their targets.
+
+    ## Why is this bad
+    The model learns to copy the column, and nothing else. The metric is excellent until the column
+    is missing.
+
+    ## How it decides
+    Fails if the values of a column lie apart for all classes, by a quarter of its range. Fails if
+    each target of numbers is a linear function of a column, to eight digits of the correlation.
+
+    ## Limits
+    Needs rows of 3 to 4,096 numbers. Sums of columns are not compared. Inputs that are to be
+    reconstructed, and tokens, are left out.
+    """
+
+    code = "LOAD029"
+    name = "target-in-inputs"
+    causes = ("the target, or a number made from it, was left in the table of features",)
+    next_step = "Remove the column."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        found = _columns(subject, rows_of(subject.loader), BLOCK)
+        if found is None:
+            return absent(NO_COLUMNS)
+        columns, targets = found
+        if not COLUMNS[0] <= columns.shape[1] <= COLUMNS[1] or columns.shape == targets.shape:
+            return absent(NO_COLUMNS)
+        by_target = [_alike(columns, wanted) for wanted in targets.T]
+        alike = sorted({column for found in by_target for column in found})
+        if not all(by_target):
+            return passed(f"None of {columns.shape[1]} columns gives the target away.")
+        named = ", ".join(map(str, alike[:3]))
+        return self.failed(f"Column {named} of the inputs gives the target away.", columns=alike)
+
+
+def _columns(
+    subject: LoaderSubject, dataset: Any, most: int
+) -> tuple[NDArray[np.float64], NDArray[Any]] | None:
+    """(rows of numbers, their targets) of samples from the whole of a dataset, or None."""
+    if dataset is None or not all_rows(dataset) or len(dataset) < FEWEST_ROWS:
+        return None
+    made, patience = list[Made](), _patience(subject)
+    for index in np.random.default_rng(0).permutation(len(dataset))[:most].tolist():
+        made.append(_made(subject, dataset, index))
+        inputs, target = made[-1]
+        plain = inputs is not None and inputs.ndim in (1, 2) and inputs.dtype.kind == "f"
+        if not plain or target is None or target.size > MOST_TARGETS:
+            return None
+        if target.dtype.kind not in "biuf":
+            return None
+        if patience.over:
+            break
+    rows = [inputs.reshape(-1) for inputs, _ in made if inputs is not None]
+    targets = [target.reshape(-1) for _, target in made if target is not None]
+    if len({len(row) for row in rows}) > 1 or len({len(target) for target in targets}) > 1:
+        return None
+    return np.stack(rows).astype(float), np.stack(targets).astype(float)
+
+
+def _alike(columns: NDArray[np.float64], targets: NDArray[np.float64]) -> list[int]:
+    """Columns that a target is a linear function of, or whose values lie apart for all classes."""
+    classes = np.unique(targets)
+    usable = np.flatnonzero((np.ptp(columns, axis=0) > 0) & np.isfinite(columns).all(axis=0))
+    if len(classes) > len(targets) // 20:
+        rest = columns[:, usable] - columns[:, usable].mean(axis=0)
+        apart = targets - targets.mean()
+        shares = abs(apart @ rest) / (np.linalg.norm(rest, axis=0) * np.linalg.norm(apart))
+        return [int(index) for index in usable[shares > 1 - ROUNDING]]
+    found = []
+    for index in usable.tolist() if len(classes) > 1 else ():
+        column = columns[:, index]
+        ends = sorted((part.min(), part.max()) for k in classes for part in [column[targets == k]])
+        gaps = [low - high for (_, high), (low, _) in itertools.pairwise(ends)]
+        found += [index] * bool(min(gaps) * (len(classes) - 1) > GAP * np.ptp(column))
+    return found
+
+
+MOST_SCALED, EXACT, LEAST_COLUMNS = 20_000, 1e-4, 0.9  # rows; deviations; share of the columns
+
+
+class ScaledByEvaluation(Check):
+    """Inputs that are scaled by statistics of the evaluation data.
+
+    ## What it does
+    Computes mean, deviation and range of each column of the training set, the evaluation set, and
+    both.
+
+    ## Why is this bad
+    A model in use gets one sample at a time, and has no statistics of the samples to come. The
+    metric is measured on inputs that do not exist later.
+
+    ## How it decides
+    Fails if nine of ten columns have mean 0 and deviation 1 to 1e-4 in the evaluation set alone, or
+    in both sets together and not in the training set. Ranges from 0 to 1 that only both sets
+    reach together fail too. Exact for sets that are read whole.
+
+    ## Limits
+    Needs rows of numbers, at most 20,000 of them in each set, and two sets.
+    """
+
+    code = "LOAD030"
+    name = "scaled-by-evaluation"
+    causes = ("the scaler was fitted on the evaluation data", "the data were scaled, then split")
+    next_step = "Fit the scaler on the training data, and apply it to both."
+
+    def run(self, subject: LoaderSubject) -> Answer:
+        sets = [rows_of(subject.loader), rows_of(subject.eval_loader)]
+        if subject.eval_loader is None or any(d is None for d in sets):
+            return skipped(*BESIDE)
+        found = [_columns(subject, d, MOST_SCALED) for d in sets]
+        whole = [f is not None and len(f[0]) == len(d) for f, d in zip(found, sets, strict=True)]
+        if not all(whole) or found[0] is None or found[1] is None:
+            return absent("The two sets are no rows of numbers that can be read whole.")
+        train, test = found[0][0], found[1][0]
+        varying = (np.ptp(train, axis=0) > 0) & (np.ptp(test, axis=0) > 0)
+        train, test = train[:, varying], test[:, varying]
+        if train.shape[1] < COLUMNS[0] or train.shape[1] != test.shape[1]:
+            return absent(NO_COLUMNS)
+        both = np.concatenate([train, test])
+        apart = [_unscaled(rows) for rows in (train, test, both)]
+        if apart[1]:
+            if not apart[2] and apart[0]:
+                return self.failed("Training and evaluation data were scaled together.")
+            joint = ((both.min(0) == 0) & (both.max(0) == 1)).mean() >= LEAST_COLUMNS
+            own = ((train.min(0) == 0) & (train.max(0) == 1)).mean() >= LEAST_COLUMNS
+            if joint and not own:
+                return self.failed("Only both sets together reach from 0 to 1 in each column.")
+            return passed("The columns of the evaluation data have statistics of their own.")
+        if apart[0] and not apart[2]:
+            return passed("The columns of the evaluation data have statistics of their own.")
+        return self.failed(
+            "Each column of the evaluation data has mean 0 and deviation 1: its own statistics "
+            "scale it.",
+            "fit_transform() on the evaluation data",
+        )
+
+
+def _unscaled(rows: NDArray[np.float64]) -> bool:
+    """Whether less than nine of ten columns have mean 0 and deviation 1."""
+    sample = len(rows) / (len(rows) - 1)
+    deviations = [rows.std(axis=0), rows.std(axis=0) * sample**0.5]
+    scaled = np.min([abs(d - 1) for d in deviations], axis=0) < EXACT
+    return bool(((abs(rows.mean(axis=0)) < EXACT) & scaled).mean() < LEAST_COLUMNS)

@@ -29,18 +29,20 @@ class _Loop(Check):
 
 
 class EpochNotTold(_Loop):
-    """A distributed sampler whose epoch is never set.
+    """Epochs in one order: a seed in each of them, or a distributed sampler without its epoch.
 
     ## What it does
-    Reads the epoch of the training loader's sampler at each iteration of your script.
+    Reads the epoch of the training loader's sampler, and the state of torch's generator, at each
+    iteration of your script.
 
     ## Why is this bad
     `DistributedSampler` derives its order from seed and epoch. Without `set_epoch`, each epoch
-    repeats the order and the shards of the first epoch.
+    repeats the order and the shards of the first epoch. So does a seed that is set in each epoch.
 
     ## How it decides
-    Fails if a shuffling sampler with `set_epoch` is iterated twice with one epoch. Not applicable
-    without such a sampler, inconclusive without a second epoch. Exact.
+    Fails if a shuffling sampler with `set_epoch` is iterated twice with one epoch, or if a shuffled
+    loader starts twice from one state. Not applicable without such a sampler, inconclusive without
+    a second epoch. Exact.
 
     ## Limits
     Needs `check -- train.py`, with a sampler for several ranks.
@@ -52,6 +54,13 @@ class EpochNotTold(_Loop):
     next_step = "Call loader.sampler.set_epoch(epoch) at the head of each epoch."
 
     def judged(self, facts: LoopFacts) -> Answer:
+        if facts.repeated:
+            return wrong(
+                "Two epochs start from one state of torch's generator: their order is one.",
+                ["a seed is set in each epoch"],
+                "Set the seed once, before the loop.",
+                place=facts.repeated,
+            )
         if not facts.told:
             return absent("No sampler of the training loader takes an epoch.")
         if len(facts.told) < 2:
@@ -153,7 +162,7 @@ class BestWeightsLive(_Loop):
 
     ## How it decides
     Fails if a state is held after a later step, shares memory with the model, and was never read.
-    Exact.
+    Fails if a condition such as `acc < best_acc` keeps the worst value. Exact.
 
     ## Limits
     Needs `check -- train.py` and a second epoch. A held state without use fails too.
@@ -165,6 +174,14 @@ class BestWeightsLive(_Loop):
     next_step = "Keep copy.deepcopy(model.state_dict()), or save the state to a file."
 
     def judged(self, facts: LoopFacts) -> Answer:
+        if facts.best_reversed is not None:
+            condition, place = facts.best_reversed
+            return wrong(
+                f"`{condition}` keeps the worst value of the metric.",
+                ["the comparison is the wrong way round"],
+                "Turn the comparison round, and start from the worst value.",
+                place=place,
+            )
         taken, live = facts.weights_kept
         if live:
             return self.failed(
@@ -345,6 +362,42 @@ class GraphsKept(_Loop):
         if facts.steps < 5:
             return unclear(f"Only {facts.steps} steps of your loop were seen.")
         return passed(f"Over {facts.steps} steps the graph of each batch was freed.")
+
+
+class LossArguments(_Loop):
+    """Arguments that the formula of a loss does not admit.
+
+    ## What it does
+    Reads the arguments of torch's loss functions in the first steps of your script.
+
+    ## Why is this bad
+    The loss is a number and falls, and it is the loss of another task.
+
+    ## How it decides
+    Fails on any of these (exact):
+
+    - kl_div or ctc_loss gets numbers that are no log-probabilities.
+    - Targets of ctc_loss hold the blank.
+    - A target that must be 1 or -1 is 0, or one that must lie in 0..1 does not.
+    - Distributions for cross_entropy do not sum to 1.
+    - The positive of a triplet is the anchor.
+
+    ## Limits
+    Needs `check -- train.py`. Losses with reduction="none" are not judged, as a mask may follow.
+    """
+
+    code = "TRAIN057"
+    name = "loss-arguments"
+    causes = ("the loss wants another form of this argument",)
+    next_step = "Give the argument the form that torch documents."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.argument is not None:
+            said, place = facts.argument
+            return self.failed(said, place=place)
+        if facts.steps < 2:
+            return unclear(f"Only {facts.steps} steps of your loop were seen.")
+        return passed("The arguments of the losses have the form that torch documents.")
 
 
 ALONE = "The program names no ranks: it trains in a single process."

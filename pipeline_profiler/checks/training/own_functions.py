@@ -50,6 +50,7 @@ class WrongMode(Check):
     - Your training step runs the model in eval mode.
     - Your evaluate leaves eval mode on, and its file never calls train().
     - In a script, a module that trained at first does not train in a later step.
+    - A model of another form that no optimizer trains is called in a step, in train mode.
     - In Keras, predictions change statistics, or differ.
 
     Passes if no module has a mode. Inconclusive if no evaluation, or no step after it, is reached.
@@ -117,12 +118,18 @@ def _modes_of_loop(loop: LoopFacts) -> Answer:
         (awake, "evaluation", f"While another loader is evaluated, {len(awake)} modules "
          f"({', '.join(awake[:3])}) are in train mode: eval() is not called.",
          "model.eval() is missing before the evaluation"),
+        (loop.teacher, "teacher", "A model that no optimizer trains, and that is called without "
+         f"gradients in each step, is in train mode ({', '.join((loop.teacher or ((),))[0][:3])}).",
+         "eval() of the teacher or feature extractor is missing"),
     )  # fmt: skip
     for found, part, sentence, cause in rows:
         if found:
             text = "train() at the head of each epoch"
             text = text if part == "model" else "eval() before each evaluation"
-            return wrong(sentence, [cause], f"Call model.{text}.", place=loop.places.get(part, ""))
+            text = "eval() once, where it is made" if part == "teacher" else text
+            place = loop.teacher[1] if loop.teacher and part == "teacher" else ""
+            place = place or loop.places.get(part, "")
+            return wrong(sentence, [cause], f"Call model.{text}.", place=place)
     if loop.steps and not loop.modes:
         return passed("The model has no module that behaves differently by mode.")
     if not loop.evaluations or not loop.after_evaluation:

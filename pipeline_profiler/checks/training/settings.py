@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,10 @@ from pipeline_profiler.checks.caught_tape import Tape, recording_mode
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import lr_scheduler, torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import OTHER_SEEDS, TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, users_code
+from pipeline_profiler.checks.user_source import site_of
 from pipeline_profiler.checks.user_training import (
     Training,
     batch_norms,
@@ -243,6 +247,9 @@ class Schedule(Check):
     - It falls below 1e-5 of its maximum for good, within 10 counts or 100 of your own steps.
     - The rate and the state of the torch schedule never change in 2,000 steps.
     - The largest factor of a LambdaLR is the learning rate: its function returns rates.
+    - A script steps a cosine schedule once a batch, with T_max below the batches of an epoch.
+    - It steps a OneCycleLR once an epoch, with the number of batches of several epochs.
+    - It never uses the name of its schedule.
 
     Inconclusive: such a fall within 100 counts (stepping per epoch may be intended), or a constant
     rate with a moving counter. Not applicable without a schedule.
@@ -274,8 +281,12 @@ class Schedule(Check):
             return _own_steps(subject, training)
         if training.schedule is None:
             return absent(f"There is no schedule; the learning rate is {rates[0]:g}.")
+        if training.loop is not None and (found := _unused(training.loop)):
+            return found
         if "Plateau" in type(training.schedule).__name__:
             return unclear("The schedule follows a metric, so it cannot be stepped alone.")
+        if training.loop is not None and (found := _wrong_unit(training.schedule, training.loop)):
+            return found
         if not isinstance(training.schedule, lr_scheduler.LRScheduler):
             training = subject.fresh(subject.seed)  # a copy would step what a closure holds
         series, stands = _series(training)
@@ -301,6 +312,50 @@ class Schedule(Check):
             series = [float(rate(number)) for number in range(STEPS + 1)]
         numbers = {"first": series[0], "largest": max(series), "last": series[-1]}
         return _judge_schedule(series, numbers | {"steps": len(series)})
+
+
+def _unused(loop: LoopFacts) -> Answer | None:
+    """A failure where a script makes a schedule, and its name occurs nowhere else."""
+    place = loop.places.get("schedule", "")
+    if loop.scheduled or loop.epochs < 2 or (site := site_of(place)) is None:
+        return None
+    made = site.around(site.at.lineno)[0]
+    target = made.targets[0] if isinstance(made, ast.Assign) else None
+    name = getattr(target, "id", getattr(target, "attr", ""))
+    code = re.sub(r"#.*", "", "".join(site.lines))
+    if not name or len(re.findall(rf"\b{name}\b", code)) != 1:
+        return None
+    return wrong(
+        f"The schedule is never stepped: `{name}` occurs only where it is made.",
+        [f"{name}.step() is missing"],
+        f"Call {name}.step() after each epoch, or after each batch if it counts batches.",
+        place=place,
+    )
+
+
+def _wrong_unit(schedule: Any, loop: LoopFacts) -> Answer | None:
+    """A failure where a schedule that counts epochs is stepped by batches, or the reverse."""
+    schedule, batches = getattr(schedule, "schedule", schedule), loop.epoch_steps
+    epochs, total = (getattr(schedule, name, 0) or 0 for name in ("T_max", "total_steps"))
+    kind, place = type(schedule).__name__, loop.places.get("schedule", "")
+    if loop.scheduled == "step" and 0 < epochs < batches:
+        return wrong(
+            f"{kind} is stepped once a batch, and T_max={epochs}: the rate falls to its minimum "
+            f"and rises again within each epoch of {batches} batches.",
+            ["T_max counts epochs"],
+            "Call step() once an epoch, or set T_max to the batches of the whole run.",
+            place=place,
+        )
+    by_epoch = loop.scheduled in ("epoch", "evaluation") and batches > 1
+    if by_epoch and total >= 2 * batches and total % batches == 0:
+        return wrong(
+            f"{kind} counts {total} batches and is stepped once an epoch of {batches} batches: "
+            "the run uses only the start of the schedule.",
+            ["step() stands in the loop over epochs"],
+            "Call step() after each batch.",
+            place=place,
+        )
+    return None
 
 
 def _state(schedule: Any) -> dict[str, Any]:

@@ -268,3 +268,24 @@ def test_an_evaluation_with_gradients_is_an_evaluation(tmp_path: Path) -> None:
     assert len(made.judged) >= 4
     cost = made.facts.answers["TRAIN049"].evidence
     assert cost["megabytes"][0] > 0 == cost["megabytes"][1]
+
+
+@pytest.mark.parametrize(
+    ("teacher", "failed"),
+    [
+        ("nn.Sequential(net(), nn.Linear(4, 4))", True),
+        ("nn.Sequential(net(), nn.Linear(4, 4)).eval()", False),
+        ("copy.deepcopy(model)", False),
+    ],
+    ids=["train mode", "eval mode", "a copy of the model"],
+)
+def test_a_teacher_in_train_mode_fails(teacher: str, failed: bool, tmp_path: Path) -> None:
+    changes = {"SETUP": f"teacher = {teacher}", "BATCH": "with torch.no_grad():\n    teacher(a)"}
+    found = answer("TRAIN009", script(changes), tmp_path)
+    assert (found.judgement == "failed") is failed, found.sentence
+
+
+@pytest.mark.parametrize(("place", "failed"), [("EPOCH", True), ("SETUP", False)])
+def test_a_seed_in_each_epoch_fails(place: str, failed: bool, tmp_path: Path) -> None:
+    found = answer("TRAIN038", script({place: "torch.manual_seed(0)"}), tmp_path)
+    assert (found.judgement == "failed") is failed, found.sentence

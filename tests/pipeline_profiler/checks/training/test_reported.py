@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from pipeline_profiler.checks.caught_torch import Caught  # noqa: E402
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
+from pipeline_profiler.checks.reported import reversed_best  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from pipeline_profiler.checks.user_code import Patience, kept_state  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
@@ -193,6 +194,19 @@ for inputs, targets in val:
     total, n = total + apart.sum().item(), n + len(targets)
 return total / n
 """
+ROOTS = """
+roots, total, n = [], 0.0, 0
+for inputs, targets in val:
+    square = (model(inputs) - targets) ** 2
+    roots.append(square.mean().sqrt().item())
+    total, n = total + square.sum().item(), n + len(targets)
+return VALUE
+"""
+PRINT_ROOT = PRINT.replace("val_acc", "val_rmse")
+IGNORED = (
+    ("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(ignore_index=-100)"),
+    ("x[400:534], y[400:534]", "x[400:534], y[400:534].where(x[400:534, 0] > 0, -100)"),
+)
 FAULTS = {
     "mean of batches": (BATCH_MEANS, PRINT),
     "mean of batches of a longer loader": (BATCH_MEANS, PRINT, LARGE),
@@ -217,6 +231,8 @@ FAULTS = {
                "logging.warning('Test Accuracy: %.2f%%', 100 * evaluate(model, val))"),
     "mean of batch errors": (MAE.replace("total / n", "sum(means) / len(means)"),
                              PRINT.replace("acc", "mae"), *REGRESSION),
+    "mean of roots": (ROOTS.replace("VALUE", "sum(roots) / len(roots)"), PRINT_ROOT, *REGRESSION),
+    "ignored positions": (counts("total"), PRINT, *IGNORED),
     "counts as tensors": (counts("len(data)").replace(".item()", ""), "acc = evaluate(model, val)"),
 }  # fmt: skip
 
@@ -285,6 +301,13 @@ HEALTHY = {
     "weighted loss": (losses("len(val.dataset)", "* len(targets)"), PRINT_LOSS, PASS, WEIGHTED),
     "plain loss beside a weighted one": (AVERAGED, PRINT_LOSS, PASS, WEIGHTED),
     "logits above 0": (binary("(model(inputs) > 0)"), PRINT, PASS, *BINARY),
+    "root of the mean": (
+        ROOTS.replace("VALUE", "(total / n) ** 0.5"), PRINT_ROOT, PASS, *REGRESSION
+    ),
+    "positions that count": (
+        counts("total").replace("len(targets)", "(targets >= 0).sum().item()"), PRINT, PASS,
+        *IGNORED,
+    ),
     "macro recall": (PER_CLASS, PRINT, INCONCLUSIVE),
     "top 2": (TOP2, PRINT, INCONCLUSIVE),
     "rounded": (counts("total"), SILENT, INCONCLUSIVE),
@@ -338,3 +361,21 @@ def test_no_other_number_fails(parts: Any, tmp_path: Path) -> None:
     evaluate, report, judgement, *changes = parts
     found = answer(tmp_path, evaluate, report, *changes)
     assert found.judgement is judgement, found.sentence
+
+
+BEST = "if VALUE SIGN best_VALUE:\n    best_VALUE = VALUE\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "sign", "found"),
+    [("acc", "<", True), ("acc", ">", False), ("val_loss", ">", True), ("val_loss", "<=", False),
+     ("score", "<", False)],
+)  # fmt: skip
+def test_a_condition_that_keeps_the_worst_is_found(value: str, sign: str, found: bool) -> None:
+    text = BEST.replace("VALUE", value).replace("SIGN", sign)
+    row = reversed_best({"/a/train.py": text})
+    assert row == ((f"{value} {sign} best_{value}", row[1]) if found and row else None)
+    assert (row is not None) is found
+    turned = text.replace(f"{value} {sign} best_{value}", f"best_{value} {sign} {value}", 1)
+    expected = not found if value != "score" else False
+    assert (reversed_best({"/a/train.py": turned}) is not None) is expected

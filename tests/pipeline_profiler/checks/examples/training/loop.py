@@ -5,6 +5,7 @@ import copy
 from typing import Any
 
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
@@ -219,8 +220,22 @@ def _function(follows: bool) -> Any:
     return toy_training(toy_around(forward))
 
 
+def _cosine(optimizer: Any) -> Any:
+    return lr_scheduler.CosineAnnealingLR(optimizer, 12)
+
+
+def _cycle(optimizer: Any) -> Any:
+    return lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
+
+
+def _by_unit(schedule: Any, unit: str) -> Any:
+    """A schedule that a script of 20 batches an epoch steps by this unit."""
+    return toy_training(schedule=schedule, loop=LoopFacts(scheduled=unit, epoch_steps=20))
+
+
 EXAMPLES: Rows = [
     ("TRAIN038", FAULT, "never told", loop_seen(told=[0, 0])),
+    ("TRAIN038", FAULT, "a seed in each epoch", loop_seen(repeated="train.py:3")),
     ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
     ("TRAIN038", TWIN, "one process", loop_seen()),
     ("TRAIN039", FAULT, "after the step", loop_seen(clipped=(0, 5))),
@@ -231,6 +246,7 @@ EXAMPLES: Rows = [
     ("TRAIN042", TWIN, "a new head", loop_seen(loaded=(10, 12, 0))),
     ("TRAIN042", TWIN, "nothing to load", loop_seen()),
     ("TRAIN043", FAULT, "kept without a copy", loop_seen(weights_kept=(1, 1))),
+    ("TRAIN043", FAULT, "the worst", loop_seen(best_reversed=("acc < best_acc", "train.py:9"))),
     ("TRAIN043", TWIN, "saved", loop_seen(weights_kept=(2, 0))),
     ("TRAIN043", TWIN, "never", loop_seen()),
     ("TRAIN044", FAULT, "accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),
@@ -246,6 +262,7 @@ EXAMPLES: Rows = [
     ("TRAIN009", FAULT, "trained in eval mode", lambda: _trained()),
     ("TRAIN009", FAULT, "trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),
     ("TRAIN009", FAULT, "eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
+    ("TRAIN009", FAULT, "a teacher", loop_seen(modes=1, teacher=(("1",), "a.py:3"))),
     ("TRAIN009", TWIN, "evaluated in eval mode", lambda: _mode_kept(True)),
     ("TRAIN009", TWIN, "a frozen batch norm", lambda: _frozen_norm()),
     ("TRAIN009", TWIN, "a loop with both", loop_seen(modes=2)),
@@ -257,6 +274,8 @@ EXAMPLES: Rows = [
     ("TRAIN016", FAULT, "four batches summed", loop_seen(summed=(4, 4.0))),
     ("TRAIN016", TWIN, "four batches averaged", loop_seen(summed=(4, 1.0))),
     ("TRAIN016", TWIN, "sums of four batches", loop_seen(summed=(4, 0.0))),
+    ("TRAIN057", FAULT, "no logarithm", loop_seen(argument=("The input has values.", "a.py:3"))),
+    ("TRAIN057", TWIN, "as documented", loop_seen()),
     ("TRAIN056", FAULT, "losses with their graphs", loop_seen(graphs=(5, "losses", 0.1, "a.py:3"))),
     ("TRAIN056", TWIN, "none", loop_seen()),
     ("TRAIN056", TWIN, "two steps", loop_seen(steps=2)),
@@ -281,6 +300,10 @@ EXAMPLES: Rows = [
     ("TRAIN014", FAULT, "zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
     ("TRAIN014", FAULT, "gone at once", lambda: _lambda(lambda step: 0.1**step)),
     ("TRAIN014", FAULT, "rates for factors", lambda: _lambda(lambda step: 3e-3 * 0.99**step)),
+    ("TRAIN014", FAULT, "a cosine of 12 batches", lambda: _by_unit(_cosine, "step")),
+    ("TRAIN014", FAULT, "one cycle by epochs", lambda: _by_unit(_cycle, "epoch")),
+    ("TRAIN014", TWIN, "a cosine of 12 epochs", lambda: _by_unit(_cosine, "epoch")),
+    ("TRAIN014", TWIN, "one cycle by batches", lambda: _by_unit(_cycle, "step")),
     ("TRAIN014", TWIN, "a warm-up", lambda: _lambda(lambda step: min(1, step / 500))),
     ("TRAIN014", TWIN, "an epoch's stairs", lambda: _hidden(16)),
     ("TRAIN014", TWIN, "stairs that count epochs", lambda: _lambda(lambda step: 0.7**step)),
