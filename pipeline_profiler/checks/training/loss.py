@@ -521,7 +521,7 @@ def _label_counts(subject: Examined) -> Any:
 
 
 UNEVEN, STEEP, IN_LINE = 1.5, (0.5, 1.5), 0.95
-FITS, MISFIT = 1.0, 30.0  # deviations of chi-squared
+FITS, MISFIT = 1.5, 30.0  # deviations of chi-squared
 
 
 class WeightsInverted(Check):
