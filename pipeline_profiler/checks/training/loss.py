@@ -521,7 +521,8 @@ def _label_counts(subject: Examined) -> Any:
 
 
 UNEVEN, STEEP, IN_LINE = 1.5, (0.5, 1.5), 0.95
-FITS, MISFIT = 1.5, 30.0  # deviations of chi-squared
+FITS, MISFIT = 3.0, 30.0  # deviations of chi-squared
+ROUND, MOST_COUNT = 100, 10_000  # smaller counts fit costs that are set by hand
 
 
 class WeightsInverted(Check):
@@ -539,7 +540,7 @@ class WeightsInverted(Check):
     Applies to cross-entropy of logits. Fails if weights differ by a factor above 1.5 and follow the
     counts as a power of 0.5 to 1.5. Two classes: 0.75 to 1.25. The logarithms must correlate by
     0.95. Counts must differ by more than 2 times and 3 standard errors, with eight samples of each
-    class. Also fails if the counts of three or more classes fit 1 / weight only in another order.
+    class. Also fails if three or more weights are 1 / counts in another order of the classes only.
 
     ## What to do
     `weight = counts.sum() / (K * counts)`. For two classes, `pos_weight = negatives / positives`.
@@ -627,9 +628,10 @@ def _other_order(counts: Any, weights: Any) -> bool:
         (((a - b) ** 2 / a).sum() - degrees) / math.sqrt(2 * degrees)
         for a, b in ((wanted, counts), (np.sort(wanted), np.sort(counts)))
     )
-    halves = 2 * weights / weights.min()
-    costs = np.abs(halves - halves.round()).max() < 1e-3  # set by hand
-    return bool(degrees > 1 and wanted.min() > 3 and not costs and best < FITS and own > MISFIT)
+    most = np.arange(1, MOST_COUNT)[:, None]  # samples of the most frequent class
+    others = most * weights.min() / weights
+    whole = np.flatnonzero((np.abs(others - others.round()) < 5e-7 * most).all(axis=1))
+    return bool(degrees > 1 and len(whole) and whole[0] >= ROUND and best < FITS and own > MISFIT)
 
 
 def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
