@@ -43,7 +43,7 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
-from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of, overflowed_fused
+from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of
 from pipeline_profiler.checks.loss_arguments import wrong_argument
 from pipeline_profiler.checks.ranks import (
     BY_HAND,
@@ -582,7 +582,6 @@ class Caught(Hooks):
         self.facts.lost += self.last == "backward" and not any(given)
         if self.optimizer is None:
             self.optimizer = optimizer
-            self.facts.overflowed = overflowed_fused(optimizer)
             mine = [s for s in self.schedules if _optimizer_of(s) is optimizer]
             self.schedule = mine[-1] if mine else None
             kept = {id(p): p for group in optimizer.param_groups for p in group["params"]}

@@ -45,12 +45,11 @@ class LoopFacts:
     smallest part. weights_kept: (states taken, of these unread live weights). plateau: (mode,
     value, whether it is the accuracy). idle_flags: at the first step. average: (steps before its
     evaluation, share of the way). run_steps: by the schedule; epoch_steps: by the loader; 0 if
-    unknown. overflowed: of a fused SGD with momentum behind a GradScaler, else None. answers: of
-    checks that judge tensors, by code. reported: (label, metric, number, right value, wrong formula
-    or '', line) of evaluations. summed: (batches, factor of their mean). graphs: old ones (number,
-    holder, MB of each, line). best_reversed: (condition, line) that keeps the worst value of a
-    metric. teacher: (modules that train in a model without an optimizer, line). repeated: the line
-    of a seed that gives two epochs one order.
+    unknown. answers: of checks that judge tensors, by code. reported: (label, metric, number, right
+    value, wrong formula or '', line) of evaluations. summed: (batches, factor of their mean).
+    graphs: old ones (number, holder, MB of each, line). best_reversed: (condition, line) that keeps
+    the worst value of a metric. teacher: (modules that train in a model without an optimizer,
+    line). repeated: the line of a seed that gives two epochs one order.
     places: lines of the user's file.
     """
 
@@ -76,7 +75,6 @@ class LoopFacts:
     average: tuple[int, float] | None = None
     run_steps: int = 0
     epoch_steps: int = 0
-    overflowed: bool | None = None
     answers: dict[str, Answer] = field(default_factory=dict)
     reported: list[Reported] = field(default_factory=list)
     summed: tuple[int, float] = (1, 1.0)
@@ -97,14 +95,6 @@ class LoopFacts:
             *([] if self.evaluations else ["an evaluation"]),
             *([] if self.epochs > 1 or self.after_evaluation else ["a second epoch"]),
         ]
-
-
-def overflowed_fused(optimizer: Any) -> bool | None:
-    """Whether this first step of a fused SGD with momentum overflows; None of other optimizers."""
-    found = getattr(optimizer, "found_inf", None)  # set by GradScaler while it calls step()
-    fused = any(g.get("fused") and g.get("momentum") for g in optimizer.param_groups)
-    held = any("momentum_buffer" in state for state in optimizer.state.values())
-    return bool(found) if found is not None and fused and not held else None
 
 
 def modes_of(model: Any) -> dict[str, bool]:

@@ -106,7 +106,7 @@ def fix_of(code: str, answer: Answer, site: Site, step: Site | None) -> Fix:
         return _set_mode(site, "eval" if "eval()" in answer.next else "train")
     if code == "TRAIN010" and answer.sentence.startswith(("Outputs are prob", "Outputs went")):
         return _take_scores(site, "sigmoid" if "sigmoid" in answer.sentence else "softmax")
-    if code == "TRAIN016" and step and "lost" not in answer.evidence:
+    if code == "TRAIN016" and step and "zero_grad" in answer.next and "lost" not in answer.evidence:
         clear = re.sub(r"^scaler\.step\((.+)\)$|\.step\(\)$", r"\1.zero_grad()", step.code(step.at))
         return step.insert(clear, step.at.lineno, after=True) if "zero_grad()" in clear else {}
     if code == "TRAIN043" and (here := site.code(site.at)).endswith(".state_dict()"):

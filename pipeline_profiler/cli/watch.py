@@ -28,7 +28,8 @@ from pipeline_profiler.runs.entry import outcome_of_session
 from preflight.terminal import escape_controls
 
 TRACK_PREDICTIONS_HELP = (
-    "record the predictions of a torch model for N samples of its first batch, step by step"
+    "record a torch model's predictions step by step: for N samples of its first batch, or for "
+    "samples of the training dataset by index (4,17,230)"
 )
 MAX_TRACKED_SAMPLES = 32
 
@@ -45,7 +46,7 @@ def add_watch(commands: Commands) -> None:
     )
     p.add_argument("-o", "--output", default="profile.json", help="session file")
     p.add_argument(
-        "--track-predictions", type=int, default=0, metavar="N", help=TRACK_PREDICTIONS_HELP
+        "--track-predictions", type=sample_ids, default=0, metavar="N", help=TRACK_PREDICTIONS_HELP
     )
     p.add_argument("--quiet", action="store_true", help="no live line, no summary at the end")
     p.add_argument("--python", dest="interpreter", metavar="PATH", help=PYTHON_HELP)
@@ -59,14 +60,19 @@ def add_watch(commands: Commands) -> None:
     p.set_defaults(command=watch_command, json=False, takes_script=True)
 
 
+def sample_ids(text: str) -> int | list[int]:
+    """Return a number of samples, or their indices."""
+    return [int(part) for part in text.split(",") if part] if "," in text else int(text)
+
+
 def watch_command(args: argparse.Namespace) -> int:
     """Run the script, judge what it left, return its exit code."""
     from pipeline_profiler.profiling.monitor.interpreter import lent_packages, training_python
     from pipeline_profiler.profiling.monitor.launch import command_of, run_watched, saved_files
     from pipeline_profiler.profiling.monitor.process import WatchOrder
 
-    words = args.script or []
-    if not 0 <= args.track_predictions <= MAX_TRACKED_SAMPLES:
+    words, tracked = args.script or [], args.track_predictions
+    if not 0 <= (tracked if isinstance(tracked, int) else len(tracked)) <= MAX_TRACKED_SAMPLES:
         raise ProfileError(f"--track-predictions takes 0 to {MAX_TRACKED_SAMPLES} samples.")
     named = args.interpreter
     python = training_python(named, with_numpy=False).path if named else ""
@@ -81,7 +87,7 @@ def watch_command(args: argparse.Namespace) -> int:
             home=home,
             parent=os.getpid(),
             quiet=args.quiet,
-            grid=args.track_predictions,
+            grid=tracked,
         )
         code = run_watched(command, order)
         files = saved_files(folder)

@@ -54,7 +54,7 @@ IMAGE_SIZES = """
     FROM images, unnest([id, uri]) AS names(name) WHERE name IN ({names})
 """
 SHOWN_FRAMES = 5
-SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS = 2000, 10, 5
+SHOWN_STEPS, SHOWN_SAMPLES, SHOWN_EPOCHS, SHOWN_COLUMNS = 2000, 10, 5, 5
 NAMED_STALLS = 0.1  # share of the stalled time from which samples are blamed for it
 
 
@@ -528,7 +528,9 @@ def predictions(session: Session) -> Section | None:
         return Section("Predictions", ended)
     steps, labels = kept["steps"], kept.get("labels")
     values = np.array(kept["values"], float)  # (steps, examples)
-    said = f"{values.shape[1]} examples of the first batch, {len(steps)} times in {steps[-1]} steps"
+    ids = kept.get("samples") or range(values.shape[1])
+    of = "samples of the dataset" if "samples" in kept else "examples of the first batch"
+    said = f"{len(ids)} {of}, {len(steps)} times in {steps[-1]} steps"
     if labels is None:
         finite = values[np.isfinite(values)]
         low, high = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
@@ -536,33 +538,32 @@ def predictions(session: Session) -> Section | None:
         shades, right = (values - low) / ((high - low) or 1.0), np.ones(values.shape, bool)
     else:
         right = np.array(kept["guesses"]) == labels
-        shades, turns = np.where(right, values, 1 - values), np.diff(right, axis=0)
-        late = np.flatnonzero(turns[len(turns) // 2 :].any(0))
-        never = np.flatnonzero(~right.any(0))
-        lines = [
-            f"{said}: blue where the right class is the likeliest, orange and half as high where "
-            "it is not, the darker the surer.",
-            f"Right: {right[0].sum()} at first, {right[len(right) // 2].sum()} half way, "
-            f"{right[-1].sum()} at the end; {len(late)} still change sides in the last half.",
-        ]
+        shades, never = np.where(right, values, 1 - values), np.flatnonzero(~right.any(0))
+        lines = [f"{said}: blue is right, orange and half as high is wrong, darker is surer."]
         if len(never):
-            named = ", ".join(f"{i} (class {labels[i]})" for i in never[:SHOWN_SAMPLES])
+            named = ", ".join(f"{ids[i]} (class {labels[i]})" for i in never[:SHOWN_SAMPLES])
             lines.append(f"Never right: {named}. Look at their labels first.")
-    chart = partial(_grid, steps, values, shades, right)
-    return Section("Predictions", (*lines, *ended), chart=chart)
+    at = sorted({*np.linspace(0, len(steps) - 1, SHOWN_COLUMNS).astype(int).tolist()})
+    head = "sample", *(f"step {steps[i]}" for i in at)
+    marks = np.where(right, "", " wrong")
+    rows = tuple(
+        (str(name), *(f"{values[i, n]:.3g}{marks[i, n]}" for i in at)) for n, name in enumerate(ids)
+    )
+    chart = partial(_grid, steps, ids, values, shades, right)
+    return Section("Predictions", (*lines, *ended), head, rows, chart)
 
 
-def _grid(steps: Sequence[int], values: Any, shades: Any, right: Any) -> str:
+def _grid(steps: Sequence[int], ids: Sequence[int], values: Any, shades: Any, right: Any) -> str:
     side, left = 14, 40
     width = min(float(side), (charts.WIDTH - left) / len(steps))
     shapes = [
         charts.bar(left + x * width, y * side, width, side - (1 if right[x, y] else 7),
-                   int(not right[x, y]), f"example {y}, step {steps[x]}: {values[x, y]:.3g}",
+                   int(not right[x, y]), f"sample {ids[y]}, step {steps[x]}: {values[x, y]:.3g}",
                    max(0.06, shades[x, y]))
         for x, y in np.ndindex(values.shape) if np.isfinite(values[x, y])
     ]  # fmt: skip
     foot = values.shape[1] * side + 14
-    shapes += [charts.text(left - 6, y * side + 11, str(y), "end") for y in range(values.shape[1])]
+    shapes += [charts.text(left - 6, y * side + 11, str(i), "end") for y, i in enumerate(ids)]
     shapes += [charts.text(left, foot, f"step {steps[0]}"),
                charts.text(left + width * len(steps), foot, str(steps[-1]), "end")]  # fmt: skip
     return charts.figure(foot + 6, "Predictions on one batch", shapes)

@@ -148,6 +148,7 @@ def _features(picture: Any) -> NDArray[np.float64]:
 
 LOOKED, MOST_TRAINED, FEWEST_NUMBERS = 200, 20_000, 32
 SOME, LEAST_HITS, DISTINCT = 0.05, 3, 0.9
+RUN, WINDOWS = 12, 64  # steps; evaluation windows that are looked at
 
 
 class EvaluationInTraining(Check):
@@ -167,6 +168,8 @@ class EvaluationInTraining(Check):
     - Files are the same.
     - tf.data applies take() and skip() after a shuffle that changes each epoch.
     - 5% of the inputs, and at least three, equal a training input byte for byte.
+    - Half of the windows of measured values, and at least three, begin and end with 12 steps that
+      training windows hold at any place.
 
     Inconclusive: fewer copies, augmented training inputs, the training set itself, or a second
     evaluation loader (training accuracy).
@@ -197,6 +200,13 @@ class EvaluationInTraining(Check):
         if train is test:
             return unclear("The loader that is evaluated has the very training set.")
         kinds = (("places of one dataset", _places), ("files", _files))
+        hits, looked = _shared_runs(subject, train, test) if subject.evaluations < 2 else (0, 0)
+        if hits >= max(LEAST_HITS, looked / 2):
+            return self.failed(
+                f"{hits} of {looked} windows for evaluation begin and end inside training windows.",
+                "overlapping windows were split at random: split recordings, or stretches of time",
+                windows=hits,
+            )
         for what, find in kinds:
             both = find(train, test)
             if both is not None:
@@ -241,6 +251,31 @@ class EvaluationInTraining(Check):
         least = max(LEAST_HITS - 1, SOME * len(theirs) * number / len(train))
         least = least if subject.evaluations < 2 else math.inf
         return self._judged(what, hits, len(theirs), len(test), least)
+
+
+def _shared_runs(subject: LoaderSubject, train: Any, test: Any) -> tuple[int, int]:
+    """(evaluation windows whose first and last steps lie in other training windows, all)."""
+    many = WINDOWS if len(_steps(_made(subject, test, 0)[0])) else 0
+    windows = [_steps(_made(subject, test, i)[0]) for i in _spread(len(test), many)]
+    ends = [(w[:RUN], w[-RUN:]) for w in windows]
+    ends = [e for e in ends if all(len(set(c)) >= RUN / 2 for run in e for c in run.T.tolist())]
+    firsts = [run[0, 0] for pair in ends for run in pair]
+    patience, inside = _patience(subject), set[bytes]()
+    for index in np.random.default_rng(0).permutation(len(train))[:MOST_TRAINED].tolist():
+        if not ends or patience.over:
+            break
+        steps = _steps(_made(subject, train, index)[0])
+        starts = np.flatnonzero(np.isin(steps[1:-RUN, 0], firsts)) + 1
+        inside.update(steps[at : at + RUN].tobytes() for at in starts.tolist())
+    return sum(all(run.tobytes() in inside for run in pair) for pair in ends), len(windows)
+
+
+def _steps(values: NDArray[Any] | None) -> NDArray[Any]:
+    """(steps, channels) of a window of floats; empty for other inputs."""
+    if values is None or values.dtype.kind != "f" or values.ndim not in (1, 2) or not values.size:
+        return np.zeros((0, 1))
+    rows = values.reshape(len(values), -1)
+    return np.ascontiguousarray(rows if rows.shape[0] > rows.shape[1] else rows.T)
 
 
 def _taken(dataset: Any) -> tuple[Any, list[int] | None]:
@@ -506,8 +541,9 @@ class LabelsOfOthers(Check):
 
     ## What it does
     Predicts labels by cross-validated ridge regression on colours and regions of images, counts of
-    tokens, or other numbers. For images, also tests neighbouring labels, the reversed order, and
-    numbers sorted as text. If your step mixes or reorders images, finds them by least squares.
+    tokens, or other numbers. For images and tokens, also tests the reversed order, and numbers
+    sorted as text; for images, neighbouring labels. If your step mixes or reorders images, finds
+    them by least squares.
 
     ## Why is this bad
     Two lists that are shuffled or sorted separately give wrong labels, so nothing can be learned.
@@ -546,13 +582,13 @@ class LabelsOfOthers(Check):
         sets = [_table(subject, d) for d in (train, test) if d is not None]
         if train is None or sets[0] is None:
             return unclear("There are no inputs of one size with labels that stay the same.")
-        rows, labels, whole, images = sets[0]
+        rows, labels, whole, kind = sets[0]
         score, hits, chance = _predicted(rows, labels)
         said = (
             f"Labels are predicted from {len(rows)} inputs in {hits:.0%} ({chance:.0%} by chance)"
         )
         numbers: dict[str, Any] = {"hits": round(hits, 4), "chance": round(chance, 4)}
-        for name, other in _orders(labels, whole) if score < SURE and images else ():
+        for name, other in _orders(labels, whole, kind) if score < SURE else ():
             moved = _predicted(rows, other)
             if moved[0] > SURE + max(0.0, score):
                 return self.failed(f"{said}, those {name} in {moved[1]:.0%}.", **numbers)
@@ -602,14 +638,14 @@ def _as_text(count: int) -> NDArray[np.int64]:
     return np.array(sorted(range(count), key=str))
 
 
-def _orders(labels: NDArray[Any], whole: bool) -> Iterator[tuple[str, NDArray[Any]]]:
+def _orders(labels: NDArray[Any], whole: bool, kind: str) -> Iterator[tuple[str, NDArray[Any]]]:
     """(in words, labels in another order) of the orders that happen."""
-    for step in (1, -1, 2, -2):
+    for step in (1, -1, 2, -2) if kind == "images" else ():
         yield (
             f"{abs(step)} place{'s' * (abs(step) > 1)} {'before' if step > 0 else 'after'}",
             np.roll(labels, step),
         )
-    if whole:
+    if whole and kind:  # other numbers may follow each other, and so may their labels
         order = _as_text(len(labels))
         yield "of the dataset turned round", labels[::-1]
         yield "in the order of numbers sorted as text", labels[order]
@@ -618,8 +654,8 @@ def _orders(labels: NDArray[Any], whole: bool) -> Iterator[tuple[str, NDArray[An
 
 def _table(
     subject: LoaderSubject, dataset: Any
-) -> tuple[NDArray[np.float64], NDArray[Any], bool, bool] | None:
-    """(features, labels, whether that is all, whether these are images) of the first samples."""
+) -> tuple[NDArray[np.float64], NDArray[Any], bool, str] | None:
+    """(features, labels, whether that is all, images, tokens or "") of the first samples."""
     patience, rows, labels = _patience(subject), list[Any](), list[int]()
     shape: Any = None
     for index in range(min(len(dataset), BLOCK)):
@@ -641,7 +677,8 @@ def _table(
     known = len(set(labels))
     if len(rows) < FEWEST_SAMPLES or not 1 < known <= min(MOST_CLASSES, len(rows) // 10):
         return None
-    return np.array(rows), np.array(labels), len(rows) == len(dataset), len(shape) == 3
+    kind = "images" if len(shape) == 3 else "tokens" if tokens else ""
+    return np.array(rows), np.array(labels), len(rows) == len(dataset), kind
 
 
 def _numbers(values: NDArray[Any], tokens: bool) -> NDArray[np.float64]:

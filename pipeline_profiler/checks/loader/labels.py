@@ -335,8 +335,9 @@ class FlippedAlone(Check):
     Transform image and mask in one call (`v2` with tv_tensors, or albumentations).
 
     ## Limits
-    Masks of the size of the image, and `boxes` of corners in pixels in a dict. Keypoints, classes
-    such as "left hand", and crops are not followed.
+    Masks of the size of the image, and boxes under a name with "box": corners, or a corner or the
+    center and the size, in pixels or 0..1. Keypoints, classes such as "left hand", and crops are
+    not followed.
     """
 
     code = "LOAD015"
@@ -353,14 +354,14 @@ class FlippedAlone(Check):
             return unclear("Samples without indices cannot be made again.")
         pairs = list(_pairs(subject, dataset))
         if not pairs:
-            return absent("The targets are neither masks of the size of the images nor boxes.")
+            return absent("The samples have neither masks of the size of the images nor boxes.")
         wrong_pairs = [turn for turn, follows in pairs if turn and not follows]
         turned = [turn for turn, _ in pairs if turn]
         numbers = {"pairs": len(pairs), "turned": len(turned), "mask_left": len(wrong_pairs)}
         if len(wrong_pairs) >= LEAST:
             return self.failed(
                 f"In {len(wrong_pairs)} of {len(turned)} pairs the image is "
-                f"{wrong_pairs[0]} and its mask is not.",
+                f"{wrong_pairs[0]} and its mask or its bounding boxes are not.",
                 **numbers,
             )
         if not turned:
@@ -380,39 +381,39 @@ def _pairs(subject: LoaderSubject, dataset: Any) -> Iterator[tuple[str, bool]]:
         first = made[0]
         if first is None:
             return
-        if any(_same_rows(_turned(first, turn), first[1], first[2]) for turn in TURNS):
-            continue  # symmetric: whether it follows cannot be seen
         for other in made[1:]:
             if other is None or other[0].shape != first[0].shape:
                 continue
             turn = _turn_between(first[0], other[0])
-            follows = bool(turn) and _same_rows(_turned(first, turn), other[1], first[2])
+            views = _turned(first, turn) if turn else []
+            if any(_same_rows(view, *first[1:]) for view in views):
+                continue  # symmetric: whether it follows cannot be seen
+            follows = any(_same_rows(view, other[1], first[2]) for view in views)
             stayed = np.array_equal(first[1], other[1])
             yield turn, follows or not stayed
 
 
 def _arrays(subject: LoaderSubject, dataset: Any, index: int) -> tuple[Any, Any, bool] | None:
-    """(picture, mask or boxes, whether these are boxes of corners in pixels)."""
+    """(picture, mask or boxes in pixels, whether these are boxes)."""
     with users_code(f"dataset[{index}]"):
-        inputs, targets = inputs_and_targets(dataset[index], subject.split)
-    if isinstance(targets, Mapping) and "boxes" in targets:
-        picture, boxes = as_array(inputs), as_array(targets["boxes"])
-        if picture is None or boxes is None or picture.ndim != 3 or not _corners(boxes):
+        sample = dataset[index]
+        inputs, targets = inputs_and_targets(sample, subject.split)
+    named = sample if isinstance(sample, Mapping) else targets
+    keys = [k for k in named if "box" in str(k).lower()] if isinstance(named, Mapping) else []
+    if keys:
+        picture, boxes = as_array(inputs), as_array(named[keys[0]])
+        if picture is None or picture.ndim != 3 or boxes is None or boxes.shape[-1:] != (4,):
             return None
-        return picture.astype(np.float64), boxes.astype(np.float64), True
+        size = np.array(picture.shape[:-3:-1] * 2)
+        boxes = boxes.reshape(-1, 4) * (size if boxes.size and boxes.max() <= 1 else 1.0)
+        inside = len(boxes) and boxes.min() >= 0 and (boxes <= size).all()  # else of another image
+        return (picture.astype(np.float64), boxes, True) if inside else None
     picture, mask = as_array(inputs), None if targets is None else as_array(targets)
     if picture is None or mask is None or picture.ndim != 3 or mask.ndim < 2:
         return None
     if picture.shape[-2:] != mask.shape[-2:]:
         return None
     return picture.astype(np.float64), mask, False
-
-
-def _corners(boxes: NDArray[Any]) -> bool:
-    """Rows of (left, top, right, bottom) in pixels."""
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes) or boxes.max() <= 1:
-        return False
-    return bool((boxes[:, 2] > boxes[:, 0]).all() and (boxes[:, 3] > boxes[:, 1]).all())
 
 
 def _same_rows(one: NDArray[Any], two: NDArray[Any], boxes: bool) -> bool:
@@ -425,17 +426,17 @@ def _same_rows(one: NDArray[Any], two: NDArray[Any], boxes: bool) -> bool:
     return bool(np.abs(one - two).max() <= 1.5)
 
 
-def _turned(made: tuple[Any, Any, bool], turn: str) -> NDArray[Any]:
+def _turned(made: tuple[Any, Any, bool], turn: str) -> list[NDArray[Any]]:
+    """Return the mask turned; or boxes turned as corners, as corner and size, center and size."""
     picture, target, boxes = made
     if not boxes:
-        return TURNS[turn](target)
-    left, top, right, bottom = target.T
-    height, width = picture.shape[-2:]
-    if turn != "flipped upside down":
-        left, right = width - right, width - left
-    if turn != "flipped left to right":
-        top, bottom = height - bottom, height - top
-    return np.stack([left, top, right, bottom], axis=1)
+        return [TURNS[turn](target)]
+    size = np.array(picture.shape[:-3:-1])  # (width, height)
+    axes = [turn != "flipped upside down", turn != "flipped left to right"]
+    one, two = target[:, :2], target[:, 2:]
+    corners = np.where(axes, size - two, one), np.where(axes, size - one, two)
+    others = [(np.where(axes, size - one - two * part, one), two) for part in (1, 0)]
+    return [np.hstack(pair) for pair in (corners, *others)]
 
 
 def _turn_between(one: NDArray[Any], two: NDArray[Any]) -> str:

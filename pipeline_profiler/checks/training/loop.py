@@ -292,46 +292,6 @@ class AverageLate(_Loop):
         return passed(f"{said}; the run has {facts.run_steps}.", share=share)
 
 
-class MomentumUnwritten(_Loop):
-    """A fused SGD with an uninitialised momentum after an overflow.
-
-    ## What it does
-    At the first optimizer step, finds an SGD with `fused=True` and momentum behind a `GradScaler`.
-    Records whether that step overflows.
-
-    ## Why is this bad
-    If the first step overflows, the fused kernel leaves the momentum uninitialised (torch 2.11 and
-    2.13). The next step adds arbitrary memory to the weights, so the loss becomes NaN or runs
-    differ.
-
-    ## How it decides
-    Fails if the first step overflows, which is common at the default scale of 65,536. Exact.
-
-    ## What to do
-    Set `fused=False` (or `foreach=True`), or use Adam or AdamW, whose fused kernels start from
-    zeros. Or set `optimizer.state[p]["momentum_buffer"]` to zeros before the first step.
-
-    ## Limits
-    Needs `check -- train.py` on a machine where the scaler works. A first step without overflow
-    here may overflow elsewhere.
-    """
-
-    code = "TRAIN048"
-    name = "momentum-unwritten"
-    causes = ("torch's fused SGD leaves its momentum unwritten where the first step overflows",)
-    next_step = "Make the optimizer with fused=False."
-
-    def judged(self, facts: LoopFacts) -> Answer:
-        if facts.overflowed is None:
-            return absent("No fused SGD with momentum is stepped by a GradScaler.")
-        if facts.overflowed:
-            return self.failed(
-                "The first step overflows: the fused SGD goes on with a momentum nobody wrote.",
-                place=facts.places.get("optimizer", ""),
-            )
-        return passed("The first step of the fused SGD does not overflow.")
-
-
 class GraphsKept(_Loop):
     """Graphs of earlier batches that stay in memory.
 

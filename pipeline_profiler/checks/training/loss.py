@@ -521,6 +521,8 @@ def _label_counts(subject: Examined) -> Any:
 
 
 UNEVEN, STEEP, IN_LINE = 1.5, (0.5, 1.5), 0.95
+FITS, MISFIT = 3.0, 30.0  # deviations of chi-squared
+ROUND, MOST_COUNT = 100, 10_000  # smaller counts fit costs that are set by hand
 
 
 class WeightsInverted(Check):
@@ -538,7 +540,7 @@ class WeightsInverted(Check):
     Applies to cross-entropy of logits. Fails if weights differ by a factor above 1.5 and follow the
     counts as a power of 0.5 to 1.5. Two classes: 0.75 to 1.25. The logarithms must correlate by
     0.95. Counts must differ by more than 2 times and 3 standard errors, with eight samples of each
-    class.
+    class. Also fails if three or more weights are 1 / counts in another order of the classes only.
 
     ## What to do
     `weight = counts.sum() / (K * counts)`. For two classes, `pos_weight = negatives / positives`.
@@ -598,6 +600,10 @@ class WeightsInverted(Check):
                 f"Classes weigh alike in the loss (to a factor of {uneven:.2f}).", **numbers
             )
         seen, told = counts[known], weights[known]
+        if known.all() and _other_order(seen, told):
+            said = f"Weights are 1 / count in another order of the classes ({'; '.join(rows[:5])})."
+            causes = ["value_counts() sorts classes by their counts, not by their labels"]
+            return wrong(said, causes, "Use value_counts().sort_index(), or bincount.", **numbers)
         enough = seen.min() >= 8 and seen.max() > 2 * seen.min()
         if not enough or math.log(seen.max() / seen.min()) < 3 * float(
             np.sqrt((1 / seen).max() * 2)
@@ -613,6 +619,19 @@ class WeightsInverted(Check):
         if low < steep < high and line > IN_LINE:
             return self.failed(f"{said} (count and weight of {'; '.join(rows[:5])}).", **numbers)
         return passed(f"{said}.", **numbers)
+
+
+def _other_order(counts: Any, weights: Any) -> bool:
+    """Whether the counts fit 1 / weight in another order of the classes only."""
+    wanted, degrees = counts.sum() / weights / (1 / weights).sum(), len(counts) - 1
+    own, best = (
+        (((a - b) ** 2 / a).sum() - degrees) / math.sqrt(2 * degrees)
+        for a, b in ((wanted, counts), (np.sort(wanted), np.sort(counts)))
+    )
+    most = np.arange(1, MOST_COUNT)[:, None]  # samples of the most frequent class
+    others = most * weights.min() / weights
+    whole = np.flatnonzero((np.abs(others - others.round()) < 5e-7 * most).all(axis=1))
+    return bool(degrees > 1 and len(whole) and whole[0] >= ROUND and best < FITS and own > MISFIT)
 
 
 def _class_weights(subject: TrainingSubject, counts: Any) -> Any:

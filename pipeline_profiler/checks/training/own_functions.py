@@ -225,7 +225,7 @@ class GraphInEvaluation(Check):
     """An evaluation that builds a graph which nothing uses.
 
     ## What it does
-    Looks for a graph in each forward pass of your evaluation. Measures a batch with and without it.
+    Looks for a graph in each forward pass of your evaluation, and measures its size for a batch.
 
     ## Why is this bad
     The graph holds the activations of all layers until the output is deleted. This costs memory.

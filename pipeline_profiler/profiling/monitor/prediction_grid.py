@@ -1,6 +1,6 @@
-"""`watch --track-predictions N`: predictions for N samples of the first batch, while it trains.
+"""`watch --track-predictions`: predictions for some samples, while the model trains.
 
-After a step of its optimizer the model is called with the first inputs again: in eval mode, without
+After a step of its optimizer the model is called with the same inputs again: in eval mode, without
 gradients, its random numbers put back. At most MOST steps are stored; above, every second is
 dropped and the distance doubles. Sharded models (FSDP) are skipped.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -31,15 +31,21 @@ SHARED_OUT = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 
 class PredictionGrid:
-    """The model's outputs for `examples` samples; leave_out(start, end): ns outside the step."""
+    """The model's outputs for some samples; leave_out(start, end): ns outside the step.
 
-    def __init__(self, torch: Any, examples: int, leave_out: Callable[[int, int], None]) -> None:
-        self.torch, self.examples, self.leave_out = torch, examples, leave_out
+    wanted: indices in the dataset of the training loader, or how many samples of its first batch.
+    """
+
+    def __init__(
+        self, torch: Any, wanted: int | Sequence[int], leave_out: Callable[[int, int], None]
+    ) -> None:
+        self.torch, self.wanted, self.leave_out = torch, wanted, leave_out
         self.pid = os.getpid()
         self.model: Any = None
         self.given: tuple[Any, Any] = ((), {})
         self.labels: Any = None  # (N,) whole numbers, where the batch holds them
         self.batch: Any = None
+        self.iterator: Any = None  # of the loader that gave it
         self.held: set[int] = set()  # the model's parameters
         self.steps, self.every = 0, 1
         self.rows: list[tuple[int, list[float], list[int]]] = []  # step, values, guesses
@@ -72,7 +78,7 @@ class PredictionGrid:
 
         @functools.wraps(deliver)
         def __next__(self_: Any) -> Any:  # noqa: N807
-            self.batch = deliver(self_)
+            self.batch, self.iterator = deliver(self_), self_
             return self.batch
 
         def put_back() -> None:
@@ -87,7 +93,6 @@ class PredictionGrid:
 
     def _take(self, model: Any, args: Any, kwargs: Any) -> None:
         """The first call of a step: keep what it was given, before it may be changed in place."""
-        most = self.examples
         kinds = {kind.__name__ for kind in type(model).__mro__}
         if kinds & set(SHARED_OUT):
             self.ended = "the weights lie in parts on several ranks"
@@ -97,18 +102,41 @@ class PredictionGrid:
         self.model, self.held = model, {id(p) for p in model.parameters()}
         first = next((t for t in _tensors((args, kwargs)) if t.ndim), None)
         size = len(first) if first is not None else 0
+        self._try(lambda: self._select(args, kwargs, size))
+        self.batch = self.iterator = None
 
-        def cut(value: Any) -> Any:
-            of_batch = is_tensor(value) and value.ndim and len(value) == size
-            return copied(value[:most] if of_batch else value)
+    def _select(self, args: Any, kwargs: Any, size: int) -> None:
+        """Set `given` and `labels` to the rows of the wanted samples."""
+        wanted = self.wanted
 
-        self.given = mapped((args, kwargs), lambda _, part: cut(part))
-        labels = [
-            t for t in _tensors(self.batch)
-            if t.ndim == 1 and len(t) == size and not t.is_floating_point()
-        ]  # fmt: skip
-        self.labels = labels[-1][:most].tolist() if labels else None
-        self.batch = None
+        def of_batch(part: Any) -> bool:
+            return bool(is_tensor(part) and part.ndim and len(part) == size)
+
+        rows = {at: part for at, part in parts_of(self.batch) if of_batch(part)}
+        chosen = {} if isinstance(wanted, int) else dict(parts_of(self._made(wanted)))
+
+        def select(value: Any) -> Any:
+            if isinstance(wanted, int) or not of_batch(value):
+                return copied(value[:wanted] if of_batch(value) else value)
+            for at, part in rows.items():
+                if part.numel() == value.numel() and part.to(value).view_as(value).equal(value):
+                    form = chosen[at].shape if part.ndim == value.ndim else (-1, *value.shape[1:])
+                    return copied(chosen[at].to(value).reshape(form))
+            raise ValueError("the inputs of the model are no part of the batch")
+
+        self.given = mapped((args, kwargs), lambda _, part: select(part))
+        flat = [at for at, part in rows.items() if part.ndim == 1 and not part.is_floating_point()]
+        count = wanted if isinstance(wanted, int) else len(wanted)
+        self.labels = (chosen or rows)[flat[-1]][:count].tolist() if flat else None
+
+    def _made(self, indices: Sequence[int]) -> Any:
+        """Return a batch of samples of the loader's dataset, made without its proxies."""
+        from pipeline_profiler.checks.user_code import kept_state
+
+        dataset, collate = self.iterator._dataset, self.iterator._collate_fn
+        dataset, collate = getattr(dataset, "_inner", dataset), getattr(collate, "collate", collate)
+        with kept_state():
+            return collate([dataset[index] for index in indices])
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.model is None or self.ended or os.getpid() != self.pid:
@@ -123,12 +151,16 @@ class PredictionGrid:
             self.every *= 2
 
     def _keep(self) -> None:
+        self._try(lambda: self.rows.append((self.steps, *self._judged(self._answer()))))
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do it outside the time of the step; an error ends the recording."""
         start, self.inside = perf_counter_ns(), True
         try:
-            self.rows.append((self.steps, *self._judged(self._answer())))
+            action()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the training goes on without
-            said = " ".join(str(error).split())[:120]
-            self.ended = f"{type(error).__name__} at step {self.steps}: {said}"
+            text = " ".join(str(error).split())[:120]
+            self.ended = f"{type(error).__name__} at step {self.steps}: {text}"
         finally:
             self.inside = False
         self.leave_out(start, perf_counter_ns())
@@ -168,6 +200,8 @@ class PredictionGrid:
             return {"steps": [], "values": [], "ended": self.ended or "no step was seen"}
         steps, values, guesses = zip(*self.rows, strict=True)
         classes = {"labels": self.labels, "guesses": list(guesses)} if guesses[0] else {}
+        if not isinstance(self.wanted, int):
+            classes["samples"] = list(self.wanted)
         return {"steps": list(steps), "values": list(values), "ended": self.ended, **classes}
 
 

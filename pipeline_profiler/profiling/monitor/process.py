@@ -86,7 +86,7 @@ class WatchOrder:
     home: str  # the folder that holds this package and nothing that is not ours
     parent: int
     quiet: bool = False
-    grid: int = 0  # examples whose predictions are kept
+    grid: int | list[int] = 0  # samples whose predictions are recorded: a number, or indices
 
 
 class WatchedProcess:

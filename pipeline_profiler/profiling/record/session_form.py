@@ -259,11 +259,13 @@ ROWS = several(several(maybe(number)))
 
 def _predictions(value: Any, at: str) -> None:
     """What `watch --track-predictions` keeps: a row of each step, as long as the others."""
+    optional = "labels", "samples"
     fields_of({"steps": several(COUNT), "values": ROWS},
-              {"labels": several(whole()), "guesses": several(several(whole())), "ended": text}
+              {**dict.fromkeys(optional, several(whole())),
+               "guesses": several(several(whole())), "ended": text}
               )(value, at)  # fmt: skip
     rows = [*value["values"], *value.get("guesses", ())]
-    sizes = {len(row) for row in rows} | ({len(value["labels"])} if "labels" in value else set())
+    sizes = {len(row) for row in rows} | {len(value[key]) for key in optional if key in value}
     whole_tables = {
         len(value["steps"]),
         len(value["values"]),

@@ -266,8 +266,7 @@ def test_an_evaluation_with_gradients_is_an_evaluation(tmp_path: Path) -> None:
     assert made.facts.evaluations >= 4
     assert made.facts.after_evaluation
     assert len(made.judged) >= 4
-    cost = made.facts.answers["TRAIN049"].evidence
-    assert cost["megabytes"][0] > 0 == cost["megabytes"][1]
+    assert made.facts.answers["TRAIN049"].evidence["megabytes"] > 0
 
 
 @pytest.mark.parametrize(

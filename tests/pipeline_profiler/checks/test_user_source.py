@@ -285,6 +285,12 @@ DOUBTFUL = {
         ("", "Call zero_grad()."),
         {"        optimizer.step()": "        if n % 4 == 0: optimizer.step()"},
     ),
+    "a sum of batches": (
+        "TRAIN016",
+        "loss.backward()",
+        ("A step takes 4 times the mean gradient of 4 batches.", "Call (loss / 4).backward()."),
+        {},
+    ),
     "a closure": (
         "TRAIN016",
         "loss.backward()",

@@ -291,8 +291,8 @@ SCALED = (("loss.backward()", "scaler.scale(100 * loss).backward()"),
 @pytest.mark.parametrize(
     ("decay", "begun", "scale", "told"),
     [
-        (0.9999, "", 1.0, {"TRAIN047": "failed", "TRAIN048": "passed"}),
-        (0.9, "", 2.0**127, {"TRAIN047": "passed", "TRAIN048": "failed"}),
+        (0.9999, "", 1.0, {"TRAIN047": "failed"}),
+        (0.9, "", 2.0**127, {"TRAIN047": "passed"}),
         (
             0.9999,
             ".apply(drawn_anew)",
@@ -318,9 +318,6 @@ def test_an_average_that_is_evaluated_and_a_scaled_fused_step_with_its_epochs_to
     found = json.loads(out)
     assert {check["code"]: check["verdict"] for check in found["checks"]} == told, out + err
     assert bool(found["unreached"]) == bool(begun)
-    places = {check["code"]: check.get("place", "") for check in found["checks"]}
-    if told.get("TRAIN048") == "failed":
-        assert places["TRAIN048"].startswith("train.py:")
 
 
 def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path) -> None:

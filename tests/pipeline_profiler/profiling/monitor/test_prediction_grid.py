@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_profiler.cli.watch import sample_ids
 from pipeline_profiler.profiling.monitor.prediction_grid import MOST, PredictionGrid
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.report.sections import predictions
@@ -30,6 +31,76 @@ for epoch in range(9):
 print(loss.item(), [p.sum().item() for p in model.state_dict().values()], model.training)
 print(y[:6].tolist())
 """
+
+
+CHOSEN = """
+import random
+from torch.utils.data import Dataset
+class Points(Dataset):
+    def __init__(self):
+        self.x = torch.randn(96, 2, 2)
+        self.y = (self.x[:, 0, 0] > 0).long()
+    def __len__(self):
+        return 96
+    def __getitem__(self, i):
+        return {"x": self.x[i] + 0.01 * random.random(), "y": self.y[i]}
+torch.manual_seed(0)
+random.seed(0)
+data = Points()
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.3)
+for epoch in range(4):
+    for batch in DataLoader(data, 16, shuffle=True, num_workers=WORKERS):
+        loss = torch.nn.functional.cross_entropy(model(batch["x"].view(-1, 4)), batch["y"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(loss.item(), random.random(), torch.rand(()).item())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_chosen_samples_are_followed_by_index(tmp_path: Path, workers: int) -> None:
+    script = write_script(tmp_path, CHOSEN.replace("WORKERS", str(workers)))
+    plain = watch(tmp_path, "-o", "plain.json", "--", script)
+    drawn = watch(tmp_path, "--track-predictions", "95,2,40", "-o", "ids.json", "--", script)
+    assert drawn.returncode == 0, drawn.stderr
+    assert drawn.stdout == plain.stdout
+    session = Session.load(tmp_path / "ids.json")
+    kept = session.results["predictions"]
+    torch.manual_seed(0)
+    x = torch.randn(96, 2, 2)
+    assert kept.get("samples") == [95, 2, 40], kept["ended"]
+    assert kept["labels"] == (x[[95, 2, 40], 0, 0] > 0).long().tolist()
+    assert kept["steps"] == list(range(25))
+    section = predictions(session)
+    assert section is not None
+    assert "3 samples of the dataset, 25 times in 24 steps" in section.lines[0]
+    assert section.head == ("sample", *(f"step {n}" for n in (0, 6, 12, 18, 24)))
+    assert [row[0] for row in section.rows] == ["95", "2", "40"]
+    assert section.rows[1][-1].split()[0] == f"{kept['values'][-1][1]:.3g}"
+    assert "sample 95, step 0" in section.chart()
+
+
+@pytest.mark.parametrize(
+    ("indices", "scale", "said"),
+    [([0, 99], 1, "IndexError"), ([0], 0.5, "the inputs of the model are no part of the batch")],
+)
+def test_samples_that_cannot_be_made_end_it(indices: list[int], scale: float, said: str) -> None:
+    data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.arange(8) % 2)
+    made = PredictionGrid(torch, indices, lambda start, end: None)
+    made.iterator = iter(torch.utils.data.DataLoader(data, 4))
+    made.batch = next(made.iterator)
+    made._take(torch.nn.Linear(3, 2), (made.batch[0] * scale,), {})
+    assert said in made.document()["ended"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("8", 8), ("4,17", [4, 17]), ("4,", [4]), ("-1,3", [-1, 3])]
+)
+def test_the_option_takes_a_number_or_indices(text: str, wanted: int | list[int]) -> None:
+    assert sample_ids(text) == wanted
 
 
 @pytest.mark.slow

@@ -163,6 +163,38 @@ def _masked(follow: bool) -> Any:
     return toy_loader(ChangedImages(change))
 
 
+def _located(follow: bool, form: str, beyond: float = 0.0) -> Any:
+    """A dict of a picture and one box: `xywh`, or `center` in 0..1."""
+
+    def change(pixels: Any, label: int) -> Any:
+        left, width = float(label % 3), 2.0
+        if np.random.random() < 0.5:
+            pixels = pixels[..., ::-1].copy()
+            left = 8 - left - width if follow else left
+        box = np.array([left, 1, width, 4], np.float32) + np.float32(beyond)
+        if form == "center":
+            box = np.array([left + width / 2, 3, width, 4], np.float32) / 8
+        return {"image": pixels, "bbox": box, "label": label}
+
+    return toy_loader(ChangedImages(change))
+
+
+def _windows(kind: str, calendar: bool = False) -> LoaderSubject:
+    """Windows of recordings, split at random, by recording or by time."""
+    rng, starts = np.random.default_rng(0), range(0, 257, 16)
+    signal = rng.normal(size=(12, 320, 3)).astype(np.float32).cumsum(axis=1)
+    if calendar:
+        signal[..., :] = np.sin(np.arange(320) % 48 / 7.6)[:, None]
+        signal[..., 0] = rng.random((12, 320)) < 0.05
+    rows = np.stack([s[i : i + 64].T for s in signal for i in starts])
+    order = rng.permutation(len(rows)) if kind == "at random" else np.arange(len(rows))
+    if kind == "by time":
+        order = np.argsort(order % len(starts), kind="stable")
+    parts = (ToyRows(rows[i], np.arange(len(i))) for i in np.split(order, [153]))
+    train, test = (lambda p=p: toy_loader(p) for p in parts)
+    return LoaderSubject(train, test)
+
+
 def _boxed(follow: bool) -> Any:
     def change(pixels: Any, label: int) -> Any:
         box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
@@ -281,12 +313,19 @@ def _ordered(change: Callable[[Any], Any], both: bool = True) -> LoaderSubject:
     return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
 
 
-def _rows(make: Callable[[Any], list[Any]], shuffled: bool = False) -> LoaderSubject:
+def _rows(
+    make: Callable[[Any], list[Any]], shuffled: bool = False, placed: Any = None
+) -> LoaderSubject:
     """Rows of inputs that are no images, with labels; in training, `shuffled`, of other rows."""
     sets = [make(np.random.default_rng(seed)) for seed in range(2)]
     if shuffled:
         order = np.random.default_rng(2).permutation(len(sets[0]))
         sets[0] = [(x, sets[0][n][1]) for (x, _), n in zip(sets[0], order, strict=True)]
+    if placed is not None:
+        sets = [
+            [(x, rows[n][1]) for (x, _), n in zip(rows, placed(len(rows)), strict=True)]
+            for rows in sets
+        ]
     return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
 
 
@@ -480,6 +519,11 @@ EXAMPLES: Rows = [
     ("LOAD015", FAULT, "only the image", lambda: _masked(False)),
     ("LOAD015", FAULT, "boxes stay", lambda: _boxed(False)),
     ("LOAD015", TWIN, "both", lambda: _masked(True)),
+    ("LOAD015", FAULT, "a box by its corner stays", lambda: _located(False, "xywh")),
+    ("LOAD015", FAULT, "a box by its center stays", lambda: _located(False, "center")),
+    ("LOAD015", TWIN, "a box by its corner follows", lambda: _located(True, "xywh")),
+    ("LOAD015", TWIN, "a box by its center follows", lambda: _located(True, "center")),
+    ("LOAD015", TWIN, "where a crop was in a scan", lambda: _located(False, "xywh", 40.0)),
     ("LOAD015", TWIN, "boxes follow", lambda: _boxed(True)),
     ("LOAD019", FAULT, "noise", lambda: _pair(ToyImages(augment=True, seed=1))),
     ("LOAD019", FAULT, "moved, flipped, brighter", lambda: _cropped()),
@@ -488,6 +532,10 @@ EXAMPLES: Rows = [
     ("LOAD020", FAULT, "places of one dataset", lambda: _shared_places(20)),
     ("LOAD020", FAULT, "two datasets of equal arrays", lambda: _shared_places(20, True, True)),
     ("LOAD020", FAULT, "copies", lambda: _copied(16)),
+    ("LOAD020", FAULT, "windows at random", lambda: _windows("at random")),
+    ("LOAD020", TWIN, "windows by recording", lambda: _windows("by recording")),
+    ("LOAD020", TWIN, "windows by time", lambda: _windows("by time")),
+    ("LOAD020", TWIN, "rare events by day", lambda: _windows("by recording", True)),
     ("LOAD020", TWIN, "disjoint", lambda: _shared_places(0)),
     ("LOAD020", TWIN, "disjoint, of two datasets", lambda: _shared_places(0, True, True)),
     ("LOAD020", TWIN, "a copy or two", lambda: _copied(2)),
@@ -511,6 +559,13 @@ EXAMPLES: Rows = [
     ),
     ("LOAD022", FAULT, "texts shuffled in training", lambda: _rows(_texts, True)),
     ("LOAD022", FAULT, "numbers shuffled in training", lambda: _rows(_table, True)),
+    ("LOAD022", FAULT, "texts sorted as text", lambda: _rows(_texts, placed=_as_text)),
+    (
+        "LOAD022",
+        TWIN,
+        "texts in any order",
+        lambda: _rows(_texts, placed=np.random.default_rng(5).permutation),
+    ),
     ("LOAD022", TWIN, "texts", lambda: _rows(_texts)),
     ("LOAD022", TWIN, "numbers", lambda: _rows(_table)),
     ("LOAD022", TWIN, "a parity", lambda: _rows(_parity)),

@@ -256,8 +256,6 @@ EXAMPLES: Rows = [
     ("TRAIN047", TWIN, "0.9999 for 100,000 steps", loop_seen(average=(8, 4e-4), run_steps=100_000)),
     ("TRAIN047", TWIN, "a reference", loop_seen(average=(8, 0.0), run_steps=200)),
     ("TRAIN047", TWIN, "one that is warmed up", loop_seen(average=(8, 0.8), run_steps=200)),
-    ("TRAIN048", FAULT, "the first step overflows", loop_seen(overflowed=True)),
-    ("TRAIN048", TWIN, "it does not", loop_seen(overflowed=False)),
     ("TRAIN009", FAULT, "evaluated in train mode", lambda: _mode_kept(False)),
     ("TRAIN009", FAULT, "trained in eval mode", lambda: _trained()),
     ("TRAIN009", FAULT, "trained on in eval mode", loop_seen(modes=2, unmoded=("1", "3"))),

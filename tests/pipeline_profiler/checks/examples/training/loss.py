@@ -95,6 +95,16 @@ def _weighted(power: float, binary: bool = False) -> Any:
     return toy_training(toy_net(classes=1), positive, loader=toy_loader(rare, batch_size=32))
 
 
+def _by_frequency(weights: Any) -> Any:
+    """Classes whose order by count is not that of their labels."""
+    dataset = ToyImages(1024)
+    keep = np.arange(1024) % 16 < np.array([4, 10, 2, 16])[dataset.labels]
+    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
+    counts = np.bincount(dataset.labels, minlength=4)
+    loss = nn.CrossEntropyLoss(weight=torch.tensor(weights(counts)).float())
+    return toy_training(loss=loss, loader=toy_loader(dataset, batch_size=32))
+
+
 def _flat() -> Any:
     def squared(outputs: Any, targets: Any) -> Any:
         return ((outputs - targets) ** 2).mean()
@@ -188,6 +198,10 @@ EXAMPLES: Rows = [
     ("TRAIN041", FAULT, "counts", lambda: _weighted(1.0)),
     ("TRAIN041", FAULT, "roots of counts", lambda: _weighted(0.7)),
     ("TRAIN041", FAULT, "pos_weight turned round", lambda: _weighted(1.0, True)),
+    ("TRAIN041", FAULT, "by value_counts", lambda: _by_frequency(lambda n: 9 / np.sort(n)[::-1])),
+    ("TRAIN041", TWIN, "by class", lambda: _by_frequency(lambda n: 9 / n)),
+    ("TRAIN041", TWIN, "costs", lambda: _by_frequency(lambda n: np.array([1.0, 2.0, 4.0, 8.0]))),
+    ("TRAIN041", TWIN, "roots", lambda: _by_frequency(lambda n: n**-0.5)),
     ("TRAIN041", TWIN, "their inverse", lambda: _weighted(-1.0)),
     ("TRAIN041", TWIN, "none", lambda: _weighted(0.0)),
     ("TRAIN041", TWIN, "pos_weight", lambda: _weighted(-1.0, True)),
