@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import CellType, FunctionType
@@ -54,6 +54,7 @@ from pipeline_profiler.profiling.record.errors import ProfileError
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 OTHER_SEEDS = 11, 12
 AUGMENTED_SAMPLES = 8
+DRAWN = 8  # trainings with other weights
 HELD_COUNTS = 2000  # of a schedule among which its largest rate is looked for
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
@@ -266,6 +267,15 @@ class TrainingSubject(ExaminedTraining):
                 hook.remove()
         return found
 
+    @property
+    def time_first(self) -> bool:
+        """Whether a recurrence or attention takes the first axis for time, without a loader."""
+        made = self.settings
+        own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
+        parts = made.model.modules() if own else ()
+        cell = torch.nn.RNNCellBase
+        return any(isinstance(m, cell) or not getattr(m, "batch_first", True) for m in parts)
+
     @cached_property
     def counts_batches(self) -> bool:
         """Return whether steps move the schedule: no metric, no decay to 0 in a hundred steps."""
@@ -427,11 +437,6 @@ class TrainingSubject(ExaminedTraining):
         named = training.model.named_parameters()
         return {name: _copied(p) for name, p in named if p.requires_grad}
 
-    def kernels(self, training: Training) -> dict[str, Array]:
-        """Weights of two and more axes with several rows: a row is a unit."""
-        found = self.weights(training)
-        return {name: w for name, w in found.items() if w.ndim > 1 and len(w) > 1}
-
     def state(self, training: Training) -> dict[str, Array]:
         """Copies of all parameters and buffers, by name."""
         return {name: _copied(value) for name, value in training.model.state_dict().items()}
@@ -476,6 +481,8 @@ class TrainingSubject(ExaminedTraining):
             made = self.settings
             if only_compares(lambda o, t: self.loss_of(made, o, t), self.first_outputs, targets):
                 return Task("unknown")  # outputs are embeddings
+            if self.first_outputs.shape[0] == self.first_outputs.shape[1] and not self.batch_first:
+                return Task("unknown")  # targets have the axes of the outputs in another order
         return task
 
     @cached_property
@@ -507,11 +514,22 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def ends_in_sigmoid(self) -> bool:
-        """Outputs stay between 0 and 1 for inputs a thousand times as large: no logits do."""
-        training, outputs, inputs = self.fresh(), [as_array(self.first_outputs)], self.batches[0][1]
-        if isinstance(inputs, torch.Tensor) and torch.is_floating_point(inputs):
-            outputs += [self.outputs(training, inputs * factor) for factor in (1e3, -1e3)]
-        return all(o is not None and bool(((o >= 0) & (o <= 1)).all()) for o in outputs)
+        """Outputs stay between 0 and 1 whatever the weights: no logits do."""
+        inputs, first = self.batches[0][1], as_array(self.first_outputs)
+        made = (self.outputs(training, inputs) for training in self.drawn())
+        outputs = itertools.chain([first], made)
+        return first is not None and not any(((o < 0) | (o > 1)).any() for o in outputs)
+
+    def drawn(self) -> Iterator[Training]:
+        """New trainings whose weights are drawn, larger than those of an initialisation."""
+        for number in range(DRAWN):
+            training = self.fresh()
+            torch.manual_seed(number)
+            with torch.no_grad():
+                for weight in training.model.parameters():
+                    spread = 2 / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.5
+                    weight.normal_(0, spread)
+            yield training
 
     @cached_property
     def loss_alone(self) -> LossAlone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pipeline_profiler.checks.batches import FewBatches, batch_size, cut_batch
+from pipeline_profiler.checks.batches import Array, FewBatches, batch_size, cut_batch
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
@@ -228,6 +229,21 @@ class ExaminedTraining(ABC):
     @abstractmethod
     def batches(self) -> list[Batch]:
         """The first batches of the loader."""
+
+    @abstractmethod
+    def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
+        """The main output as an array, in eval mode or in this one."""
+
+    @cached_property
+    def batch_first(self) -> bool:
+        """Whether outputs of fewer examples are fewer along the first axis alone."""
+        training, inputs = self.fresh(), self.batches[0][1]
+        with contextlib.suppress(UsersError):  # a model of one size of batches
+            size = batch_size(inputs)
+            parts = (cut_batch(inputs, size, slice(count)) for count in (size, size - 1))
+            whole, fewer = (self.outputs(training, part).shape for part in parts)
+            return fewer[1:] == whole[1:] and fewer[:1] < whole[:1]
+        return True
 
     @cached_property
     def small(self) -> Batch:

@@ -12,6 +12,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     batch_size,
     cut_batch,
+    links_examples,
     main_tensor,
     map_nested,
     padding_of,
@@ -122,6 +123,7 @@ def _apart_input(outputs: Array) -> float:
     return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
 
 
+LINKED = "The examples are nodes of a graph: their outputs depend on each other by design."
 MOST_MIXING = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5
 
 
@@ -141,7 +143,8 @@ class ExamplesMixed(Check):
     changes it by less than a hundred-thousandth.
 
     ## Limits
-    Batch norm mixes samples in train mode by design. TRAIN025 checks it.
+    Batch norm mixes samples in train mode by design. TRAIN025 checks it. Not applicable to nodes of
+    a graph. Inconclusive if the first axis may be time (a recurrence, without a loader).
     """
 
     code = "TRAIN004"
@@ -157,8 +160,11 @@ class ExamplesMixed(Check):
     def run(self, subject: Examined) -> Answer:
         inputs, training = subject.batches[0][1], subject.fresh()
         count = batch_size(inputs)
-        if count < 3:
-            return unclear(f"A batch of {count} is too small to exchange examples.")
+        if links_examples(inputs):
+            return absent(LINKED)
+        if count < 3 or getattr(subject, "time_first", False):
+            why = "may be steps of time" if count > 2 else "is too small to exchange examples"
+            return unclear(f"The first axis of {count} {why}.")
 
         def output(places: list[int]) -> Any:
             seed_everything(subject.seed)  # a model that samples draws the same numbers each time
@@ -170,6 +176,8 @@ class ExamplesMixed(Check):
                 f"The output has the shape {whole.shape}: its first axis is not the batch of "
                 f"{count}."
             )
+        if not subject.batch_first:
+            return unclear("The examples lie along another axis of the output, or along two.")
 
         def moves(place: int) -> float:
             other = 1 if place == 0 else 0
@@ -233,8 +241,11 @@ class OneByOne(Check):
         inputs, training = subject.batches[0][1], subject.fresh()
         size = batch_size(inputs)
         count = min(EXAMPLES, size)
-        if count < 2:
-            return unclear("A batch of one cannot be compared with single examples.")
+        if links_examples(inputs):
+            return absent(LINKED)
+        if count < 2 or getattr(subject, "time_first", False):
+            why = "may be steps of time" if count > 1 else "cannot be compared with single examples"
+            return unclear(f"The first axis of {size} {why}.")
         chosen = cut_batch(inputs, size, slice(count))
         whole, again = (subject.outputs(training, chosen) for _ in range(2))
         if again.shape == whole.shape and not np.allclose(again, whole, atol=1e-5):
@@ -253,6 +264,8 @@ class OneByOne(Check):
                 f"The output has the shape {whole.shape}: its first axis is not the batch."
             )
         shapes = {row.shape for row in rows}
+        if whole.shape[1:2] == (count,) and {shape[1:2] for shape in shapes} == {(1,)}:
+            return unclear(f"The output {whole.shape} follows the batch along its second axis.")
         if shapes != {(1, *whole.shape[1:])}:
             return OneByOne.failed(
                 f"Single examples give outputs of shape {shapes.pop()}, the batch gives "

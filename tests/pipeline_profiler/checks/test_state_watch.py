@@ -8,6 +8,7 @@ import pytest
 
 from pipeline_profiler.checks.caught_torch import Caught
 from pipeline_profiler.checks.check import Answer
+from pipeline_profiler.checks.state_watch import ForwardPass
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience
 from tests.pipeline_profiler.checks.conftest import judged
@@ -220,6 +221,11 @@ TWINS = [
     ("TRAIN012", "a warm-up by hand",
      {"SETUP": "seen = []", "BATCH":
       "optimizer.param_groups[0]['lr'] = 0.005 * len(seen)\nseen.append(0)"}),
+    ("TRAIN003", "a warm-up by hand of two groups",
+     {"optimizer = torch.optim.SGD(model.parameters(), lr=0.1)":
+      "seen, parts = [], (model[0], model[4])\noptimizer = torch.optim.SGD("
+      "[{'params': part.parameters()} for part in parts], lr=0.1)", "BATCH":
+      "for group in optimizer.param_groups:\n    group['lr'] = 0.01 * len(seen)\nseen.append(0)"}),
     ("TRAIN016", "two optimizers by turns",
      {"SETUP": "second = torch.optim.SGD(model[4].parameters(), lr=0.1)", "STEP": "second.step()"}),
     ("TRAIN016", "adversarial training",
@@ -268,3 +274,14 @@ def test_an_evaluation_with_gradients_is_an_evaluation(tmp_path: Path) -> None:
     assert len(made.judged) >= 4
     cost = made.facts.answers["TRAIN049"].evidence
     assert cost["megabytes"][0] > 0 == cost["megabytes"][1]
+
+
+@pytest.mark.parametrize(("plain_ms", "said"), [(9.5, False), (5.0, True)])
+def test_time_without_a_graph_is_said_where_it_is_clearly_less(
+    plain_ms: float, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = {True: (10.0, 2.0), False: (plain_ms, 0.0)}
+    monkeypatch.setattr(ForwardPass, "cost", lambda self, graph: costs[graph])
+    found = caught(script(NO_GRAD), tmp_path).facts.answers["TRAIN049"]
+    assert "holds 2 MB" in found.sentence
+    assert (" ms" in found.sentence) is said
