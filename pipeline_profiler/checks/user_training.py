@@ -236,14 +236,13 @@ class ExaminedTraining(ABC):
 
     @cached_property
     def batch_first(self) -> bool:
-        """Whether outputs of fewer examples are fewer along the first axis alone."""
+        """Whether the batch is the first axis of the outputs, and no other axis."""
         training, inputs = self.fresh(), self.batches[0][1]
+        size, whole = batch_size(inputs), self.outputs(training, inputs).shape
+        fewer = (size - 1, *whole[1:])
         with contextlib.suppress(UsersError):  # a model of one size of batches
-            size = batch_size(inputs)
-            parts = (cut_batch(inputs, size, slice(count)) for count in (size, size - 1))
-            whole, fewer = (self.outputs(training, part).shape for part in parts)
-            return fewer[1:] == whole[1:] and fewer[:1] < whole[:1]
-        return True
+            fewer = self.outputs(training, cut_batch(inputs, size, slice(size - 1))).shape
+        return whole[:1] == (size,) and fewer == (size - 1, *whole[1:])
 
     @cached_property
     def small(self) -> Batch:

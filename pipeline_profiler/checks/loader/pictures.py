@@ -185,11 +185,8 @@ class InputScale(Check):
         far = np.abs(means).max() > FAR_MEAN and spreads.max() > WIDE
         measured = (channels == channels[:, :1]).all() and not byte_step(values)
         if (far or spreads.max() > TOO_WIDE) and measured:
-            return unclear(
-                f"One channel off the levels of a byte, as spectrograms have: {said}.",
-                "Check the scale against that of the recipe.",
-                **numbers,
-            )
+            said = f"One channel off the levels of a byte, as spectrograms have: {said}."
+            return unclear(said, **numbers)
         if far or spreads.max() > TOO_WIDE:
             return wrong(
                 f"The images lie far from zero and are spread wide: {said}.",

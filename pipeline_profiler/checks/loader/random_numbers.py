@@ -163,11 +163,10 @@ class Reproducible(Check):
                     **numbers,
                 )
             if subject.has_indices and _goes_on(subject):
-                return unclear(
-                    "Sampler or dataset carry their state from pass to pass, so a second pass is "
-                    "another epoch.",
-                    **numbers,
+                said = (
+                    "The sampler or the dataset keeps a state, so a second pass is another epoch."
                 )
+                return unclear(said, **numbers)
             return self.failed(
                 f"After the same seed, {len(equal) - sum(equal)} of the first {len(equal)} batches "
                 "differ.",

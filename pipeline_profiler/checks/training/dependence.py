@@ -123,7 +123,19 @@ def _apart_input(outputs: Array) -> float:
     return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
 
 
-LINKED = "The examples are nodes of a graph: their outputs depend on each other by design."
+def _unfit(subject: Examined, inputs: Any, least: int) -> Answer | None:
+    """Why examples cannot be compared along the first axis; None where they can."""
+    if links_examples(inputs):
+        return absent("The examples are nodes of a graph: by design their outputs are linked.")
+    if (count := batch_size(inputs)) < least:
+        return unclear(f"A batch of {count} is too small to compare examples.")
+    if getattr(subject, "time_first", False):
+        return unclear(f"The first axis of {count} may be time.")
+    if not subject.batch_first:
+        return unclear(f"The first axis of the output is not the batch of {count}, or not alone.")
+    return None
+
+
 MOST_MIXING = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5
 
 
@@ -160,24 +172,14 @@ class ExamplesMixed(Check):
     def run(self, subject: Examined) -> Answer:
         inputs, training = subject.batches[0][1], subject.fresh()
         count = batch_size(inputs)
-        if links_examples(inputs):
-            return absent(LINKED)
-        if count < 3 or getattr(subject, "time_first", False):
-            why = "may be steps of time" if count > 2 else "is too small to exchange examples"
-            return unclear(f"The first axis of {count} {why}.")
+        if (answer := _unfit(subject, inputs, least=3)) is not None:
+            return answer
 
         def output(places: list[int]) -> Any:
             seed_everything(subject.seed)  # a model that samples draws the same numbers each time
             return subject.outputs(training, cut_batch(inputs, count, places))
 
         whole = output([*range(count)])
-        if not whole.ndim or len(whole) != count:
-            return unclear(
-                f"The output has the shape {whole.shape}: its first axis is not the batch of "
-                f"{count}."
-            )
-        if not subject.batch_first:
-            return unclear("The examples lie along another axis of the output, or along two.")
 
         def moves(place: int) -> float:
             other = 1 if place == 0 else 0
@@ -241,11 +243,8 @@ class OneByOne(Check):
         inputs, training = subject.batches[0][1], subject.fresh()
         size = batch_size(inputs)
         count = min(EXAMPLES, size)
-        if links_examples(inputs):
-            return absent(LINKED)
-        if count < 2 or getattr(subject, "time_first", False):
-            why = "may be steps of time" if count > 1 else "cannot be compared with single examples"
-            return unclear(f"The first axis of {size} {why}.")
+        if (answer := _unfit(subject, inputs, least=2)) is not None:
+            return answer
         chosen = cut_batch(inputs, size, slice(count))
         whole, again = (subject.outputs(training, chosen) for _ in range(2))
         if again.shape == whole.shape and not np.allclose(again, whole, atol=1e-5):
@@ -259,13 +258,7 @@ class OneByOne(Check):
             rows = [subject.outputs(training, single) for single in singles]
         except UsersError as error:
             return OneByOne.failed(f"A single example cannot be predicted: {error}")
-        if not whole.ndim or len(whole) != count:
-            return unclear(
-                f"The output has the shape {whole.shape}: its first axis is not the batch."
-            )
         shapes = {row.shape for row in rows}
-        if whole.shape[1:2] == (count,) and {shape[1:2] for shape in shapes} == {(1,)}:
-            return unclear(f"The output {whole.shape} follows the batch along its second axis.")
         if shapes != {(1, *whole.shape[1:])}:
             return OneByOne.failed(
                 f"Single examples give outputs of shape {shapes.pop()}, the batch gives "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -453,7 +454,7 @@ class BatchStatistics(Check):
         if self.code in subject.watched:
             return subject.watched[self.code]
         whole = subject.whole_batches
-        size = min(batch_size(batch[1]) for batch in whole[:-1] or whole)
+        size = median_high(batch_size(batch[1]) for batch in whole)
         momenta = {n: m.momentum for n, m in norms.items() if m.momentum is not None}
         odd = {n: value for n, value in momenta.items() if not 0 < value <= MOST_MOMENTUM}
         wide = [n for n, m in norms.items() if m.eps > 0.1]
@@ -495,7 +496,7 @@ class BatchStatistics(Check):
         ]
         if not layers:
             return passed("The model has no batch norm.")
-        size = min(batch_size(batch[1]) for batch in subject.batches[:-1] or subject.batches)
+        size = median_high(batch_size(batch[1]) for batch in subject.batches)
         numbers: dict[str, Any] = {"norms": len(layers), "examples": size}
         odd = [x for x in layers if not MOST_MOMENTUM <= x.momentum < 1]
         if odd:

@@ -296,6 +296,12 @@ EXAMPLES: Rows = [
         lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2)),
     ),
     ("TRAIN025", TWIN, "a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
+    (
+        "TRAIN025",
+        TWIN,
+        "two epochs with a short last batch",
+        lambda: toy_training(loader=[*toy_loader(ToyImages(50))] * 2),
+    ),
     ("TRAIN025", TWIN, "two ranks", lambda: _of_ranks()),
     ("TRAIN025", FAULT, "an average without statistics", lambda: _averaged(False)),
     ("TRAIN025", TWIN, "an average with statistics", lambda: _averaged(True)),
