@@ -18,7 +18,6 @@ from pipeline_profiler.checks.user_code import user_place
 from pipeline_profiler.checks.user_training import call_evaluate
 
 LEAST_STEPS, REPEATS, MOST_PASSES = 3, 5, 24
-CLEARLY = 0.8  # of the time, below which it is no noise of a busy machine
 
 
 @dataclass
@@ -139,7 +138,7 @@ class LoopWatch:
             self.answers["TRAIN049"] = wrong(
                 f"{len(graphs)} of {len(self.passes)} forward passes of your evaluation build a "
                 f"graph that no gradient uses. For a batch of {size} the graph holds "
-                f"{held - plain_held:.3g} MB.{saves * (plain_ms < CLEARLY * ms)}",
+                f"{held - plain_held:.3g} MB.{saves * (plain_ms < 0.8 * ms)}",
                 ["no_grad() or inference_mode() is missing around the evaluation"],
                 "Evaluate under `with torch.inference_mode():`.",
                 place=made.place, ms=[ms, plain_ms], megabytes=[held, plain_held],

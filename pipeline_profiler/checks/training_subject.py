@@ -19,6 +19,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     as_tensors,
     batch_size,
+    cut_batch,
     digest_of,
     entering,
     inputs_and_targets,
@@ -267,15 +268,6 @@ class TrainingSubject(ExaminedTraining):
                 hook.remove()
         return found
 
-    @property
-    def time_first(self) -> bool:
-        """Whether a recurrence or attention takes the first axis for time, without a loader."""
-        made = self.settings
-        own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
-        parts = made.model.modules() if own else ()
-        cell = torch.nn.RNNCellBase
-        return any(isinstance(m, cell) or not getattr(m, "batch_first", True) for m in parts)
-
     @cached_property
     def counts_batches(self) -> bool:
         """Return whether steps move the schedule: no metric, no decay to 0 in a hundred steps."""
@@ -453,8 +445,15 @@ class TrainingSubject(ExaminedTraining):
         return f"reports {pair[0]:.4g} where loss(model(inputs), targets) is {pair[1]:.4g}"
 
     def weighed(self, answer: Answer) -> Answer:
-        """`answer`; "inconclusive" where it fails a loss that is not what your step minimises."""
-        if answer.judgement != "failed" or not self.other_objective:
+        """`answer`; "inconclusive" if your step minimises another loss, or its rate is unknown."""
+        if answer.judgement != "failed":
+            return answer
+        loop = self.settings.loop
+        rates = loop.rates if loop is not None and loop.scheduled == "by hand" else [0.0]
+        if rates[0] < rates[-1] == max(rates) and answer.evidence.get("share_with_adam", 1) > 0.9:
+            said = f"{answer.sentence} Your loop was still raising its learning rate."
+            return unclear(said, **answer.evidence)
+        if not self.other_objective:
             return answer
         said = f"{answer.sentence} Your train_step {self.other_objective}."
         return unclear(f"{said[:-1]}: it minimises something else.", **answer.evidence)
@@ -481,7 +480,7 @@ class TrainingSubject(ExaminedTraining):
             made = self.settings
             if only_compares(lambda o, t: self.loss_of(made, o, t), self.first_outputs, targets):
                 return Task("unknown")  # outputs are embeddings
-            if self.first_outputs.shape[0] == self.first_outputs.shape[1] and not self.batch_first:
+            if self.first_outputs.shape[0] == self.first_outputs.shape[1] and not batch_first(self):
                 return Task("unknown")  # targets have the axes of the outputs in another order
         return task
 
@@ -549,6 +548,16 @@ class TrainingSubject(ExaminedTraining):
         return LossAlone(
             lambda free: self.loss_of(training, free, targets), outputs, targets, self.task, bounded
         )
+
+
+def batch_first(subject: Any) -> bool:
+    """Whether the batch is the first axis of the outputs, and no other axis."""
+    training, inputs = subject.fresh(), subject.batches[0][1]
+    size, whole = batch_size(inputs), subject.outputs(training, inputs).shape
+    fewer = (size - 1, *whole[1:])
+    with contextlib.suppress(UsersError):  # a model of one size of batches
+        fewer = subject.outputs(training, cut_batch(inputs, size, slice(size - 1))).shape
+    return bool(whole[:1] == (size,) and fewer == (size - 1, *whole[1:]))
 
 
 def _augments(loader: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pipeline_profiler.checks.batches import Array, FewBatches, batch_size, cut_batch
+from pipeline_profiler.checks.batches import FewBatches, batch_size, cut_batch
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
@@ -229,20 +228,6 @@ class ExaminedTraining(ABC):
     @abstractmethod
     def batches(self) -> list[Batch]:
         """The first batches of the loader."""
-
-    @abstractmethod
-    def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
-        """The main output as an array, in eval mode or in this one."""
-
-    @cached_property
-    def batch_first(self) -> bool:
-        """Whether the batch is the first axis of the outputs, and no other axis."""
-        training, inputs = self.fresh(), self.batches[0][1]
-        size, whole = batch_size(inputs), self.outputs(training, inputs).shape
-        fewer = (size - 1, *whole[1:])
-        with contextlib.suppress(UsersError):  # a model of one size of batches
-            fewer = self.outputs(training, cut_batch(inputs, size, slice(size - 1))).shape
-        return whole[:1] == (size,) and fewer == (size - 1, *whole[1:])
 
     @cached_property
     def small(self) -> Batch:

@@ -19,9 +19,10 @@ from pipeline_profiler.checks.batches import (
 )
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import torch
-from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.training_subject import TrainingSubject, batch_first
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
+from pipeline_profiler.checks.user_training import Training
 
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
@@ -123,15 +124,20 @@ def _apart_input(outputs: Array) -> float:
     return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
 
 
+def _may_be_time(made: Training) -> bool:
+    """Whether a recurrence or attention takes the first axis for time, without a loader."""
+    own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
+    parts = made.model.modules() if own else ()
+    return any(isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
+
+
 def _unfit(subject: Examined, inputs: Any, least: int) -> Answer | None:
     """Why examples cannot be compared along the first axis; None where they can."""
     if links_examples(inputs):
         return absent("The examples are nodes of a graph: by design their outputs are linked.")
-    if (count := batch_size(inputs)) < least:
-        return unclear(f"A batch of {count} is too small to compare examples.")
-    if getattr(subject, "time_first", False):
-        return unclear(f"The first axis of {count} may be time.")
-    if not subject.batch_first:
+    if (count := batch_size(inputs)) < least or _may_be_time(subject.settings):
+        return unclear(f"The first axis of {count} is too short, or it may be time.")
+    if not batch_first(subject):
         return unclear(f"The first axis of the output is not the batch of {count}, or not alone.")
     return None
 
