@@ -446,17 +446,15 @@ class TrainingSubject(ExaminedTraining):
 
     def weighed(self, answer: Answer) -> Answer:
         """`answer`; "inconclusive" if your step minimises another loss, or its rate is unknown."""
-        if answer.judgement != "failed":
-            return answer
         loop = self.settings.loop
         rates = loop.rates if loop is not None and loop.scheduled == "by hand" else [0.0]
-        if rates[0] < rates[-1] == max(rates) and answer.evidence.get("share_with_adam", 1) > 0.9:
-            said = f"{answer.sentence} Your loop was still raising its learning rate."
-            return unclear(said, **answer.evidence)
-        if not self.other_objective:
+        rising = rates[0] < rates[-1] == max(rates)
+        rising &= answer.evidence.get("share_with_adam", 1.0) > 0.5
+        if answer.judgement != "failed" or not (rising or self.other_objective):
             return answer
-        said = f"{answer.sentence} Your train_step {self.other_objective}."
-        return unclear(f"{said[:-1]}: it minimises something else.", **answer.evidence)
+        why = f"Your train_step {self.other_objective}: it minimises something else."
+        why = "Your loop was still raising its learning rate." if rising else why
+        return unclear(f"{answer.sentence} {why}", **answer.evidence)
 
     @property
     def ranks(self) -> list[RankSteps]:
@@ -515,9 +513,10 @@ class TrainingSubject(ExaminedTraining):
     def ends_in_sigmoid(self) -> bool:
         """Outputs stay between 0 and 1 whatever the weights: no logits do."""
         inputs, first = self.batches[0][1], as_array(self.first_outputs)
-        made = (self.outputs(training, inputs) for training in self.drawn())
-        outputs = itertools.chain([first], made)
-        return first is not None and not any(((o < 0) | (o > 1)).any() for o in outputs)
+        if first is None:
+            return False
+        drawn = (self.outputs(training, inputs) for training in self.drawn())
+        return not any(((o < 0) | (o > 1)).any() for o in itertools.chain([first], drawn))
 
     def drawn(self) -> Iterator[Training]:
         """New trainings whose weights are drawn, larger than those of an initialisation."""

@@ -29,9 +29,9 @@ class NoGradient(Check):
     is only worse.
 
     ## How it decides
-    Fails if a parameter never had a gradient, or a weight had an exactly zero gradient in all six
-    steps. Branches that start at zero (ReZero, zero-initialised norms) pass, because they get
-    gradients from the second step. Exact.
+    Fails if a parameter of the optimizer never had a gradient, or a weight had an exactly zero
+    gradient in all six steps. Branches that start at zero (ReZero, zero-initialised norms) pass:
+    they get gradients from the second step. Exact.
 
     ## What to do
     Look for detach(), no_grad(), .data, .item(), numpy or argmax between the parameter and the
@@ -63,6 +63,10 @@ class NoGradient(Check):
             for name, size in subject.step_with_gradients(training, batch)[1].items():
                 had[name] = max(had.get(name, 0.0), size)
         weights = subject.weights(training)
+        if groups := getattr(training.optimizer, "param_groups", ()):  # the rest trains elsewhere
+            held = {id(p) for group in groups for p in group["params"]}
+            ours = {n for n, p in training.model.named_parameters() if n in had or id(p) in held}
+            weights = {name: w for name, w in weights.items() if name in ours}
         if not weights:
             return unclear("The model has no weights to be trained.")
         missing = [name for name in weights if name not in had]

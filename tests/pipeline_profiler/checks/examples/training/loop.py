@@ -93,6 +93,14 @@ def _optimized(kind: str) -> Any:
     return toy_training(model, optimizer=lambda m: torch.optim.SGD(chosen.parameters(), lr=0.1))
 
 
+def _staged() -> Any:
+    """A second head has a training of its own, later."""
+    model: Any = toy_net()
+    model.later = nn.Linear(4, 4)
+    model.forward = lambda pixels: nn.Sequential(*[*model][:6])(pixels)
+    return toy_training(model, optimizer=lambda m: torch.optim.SGD(m[:6].parameters(), lr=0.1))
+
+
 def _loose() -> Any:
     class Loose(nn.Module):
         def __init__(self) -> None:
@@ -274,6 +282,8 @@ EXAMPLES: Rows = [
     ("TRAIN006", FAULT, "another model", lambda: _optimized("other")),
     ("TRAIN006", FAULT, "a plain tensor", lambda: _loose()),
     ("TRAIN006", FAULT, "a frozen head", lambda: _optimized("frozen")),
+    ("TRAIN005", TWIN, "a head for a later training", _staged),
+    ("TRAIN006", TWIN, "a head for a later training", _staged),
     ("TRAIN006", TWIN, "a frozen body on purpose", lambda: _optimized("body")),
     ("TRAIN006", TWIN, "a frozen body, by a seed of its own", lambda: _seeded()),
     ("TRAIN014", FAULT, "an epoch's stairs by the batch", lambda: _hidden(1)),
