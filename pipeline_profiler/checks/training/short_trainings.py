@@ -171,8 +171,8 @@ class LearningRate(Check):
 
     ## How it decides
     Too high: the loss ends at or above its start, and a smaller rate gains 10%. Too low: the loss
-    falls by under 2%, by under 20% with 100 times the rate, and by 20% with a higher one. Otherwise
-    passes.
+    falls by under 2%, by under 20% with 100 times the rate, and by 20% with a higher one. If 100
+    times the rate gains 20%, the result is inconclusive.
 
     ## What to do
     Try the best of the printed factors, then tune around it.
@@ -226,7 +226,7 @@ def _answer(subject: Examined) -> Answer:
         return _failed_rate(f"{said}: it is too high.", best, numbers)
     if own < LITTLE and max(gains[10.0], gains[100.0]) < MUCH <= higher:
         return _failed_rate(f"{said}: it is too low.", best, numbers)
-    return passed(f"{said}.", **numbers)
+    return (unclear if own < LITTLE and higher >= MUCH else passed)(f"{said}.", **numbers)
 
 
 def _trial(subject: Examined, factor: float, patience: Patience) -> float:

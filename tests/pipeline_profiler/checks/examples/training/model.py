@@ -214,14 +214,15 @@ EXAMPLES: Rows = [
     ("TRAIN004", FAULT, "a mean over the batch", lambda: _over_batch()),
     ("TRAIN004", FAULT, "an LSTM without batch_first", lambda: _recurrent(False)),
     ("TRAIN004", TWIN, "an LSTM with batch_first", lambda: _recurrent(True)),
-    *((code, TWIN, "a graph", lambda: _graph(False)) for code in ("TRAIN003", "TRAIN004")),
+    ("TRAIN004", TWIN, "a graph", lambda: _graph(False)),
+    ("TRAIN003", TWIN, "a sparse graph", lambda: _graph(True)),
+    ("TRAIN004", TWIN, "places before examples", _turned),
     *(
         (code, TWIN, name, make)
         for code in ("TRAIN004", "TRAIN011")
         for name, make in (
             ("a sparse graph", lambda: _graph(True)),
             ("time first, without a loader", _sentences),
-            ("places before examples", _turned),
         )
     ),
     (
