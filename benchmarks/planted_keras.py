@@ -98,14 +98,6 @@ class Unused(keras.Model):
         return self.head(self.middle(tf.stop_gradient(h) if self.cut else h))
 
 
-def constant(seed):
-    model = cnn()
-    for layer in model.layers:
-        if hasattr(layer, "kernel"):
-            layer.kernel.assign(tf.ones_like(layer.kernel) * 0.01)
-    return training(seed, model)
-
-
 def numbers(seed, shift=0.0, last=None, loss="mse"):
     rng = np.random.default_rng(seed)
     x = rng.normal(0, 1, (COUNT, 6)).astype("float32")
@@ -168,7 +160,6 @@ DEFECTS = [
     ("keras: the head frozen", {"TRAIN006"}, lambda s: frozen(s, "head")),
     ("keras: softmax over the batch", {"TRAIN004", "TRAIN011"}, over_batch),
     ("keras: stop_gradient", {"TRAIN005"}, lambda s: training(s, Unused(True), logits_loss())),
-    ("keras: constant weights", {"TRAIN019"}, constant),
     ("keras: targets not standardised", {"TRAIN013", "TRAIN001"}, lambda s: numbers(s, 400.0)),
     ("keras: ReLU after the last layer", {"TRAIN003", "TRAIN005", "TRAIN002"},
      lambda s: numbers(s, -3.0, "relu")),

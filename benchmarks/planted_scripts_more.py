@@ -127,7 +127,7 @@ DEFECTS = [
      lambda s: keypoints(s, True)),
     ("characters: dropout that is always on", {"TRAIN027"}, lambda s: characters(s, always=True)),
     ("characters: no causal mask", {"TRAIN022"}, lambda s: characters(s, causal=False)),
-    ("adapters: both factors are zero", {"TRAIN005", "TRAIN019"}, lambda s: adapted(s, True)),
+    ("adapters: both factors are zero", {"TRAIN005"}, lambda s: adapted(s, True)),
     ("pairs: sigmoid twice", {"TRAIN010"}, lambda s: siamese(s, True)),
     ("an evaluation that drops", {"TRAIN029"}, lambda s: warm(s, True)),
 ]  # fmt: skip

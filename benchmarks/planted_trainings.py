@@ -220,14 +220,6 @@ def overwritten(seed):
     return training(seed, model)
 
 
-def constant_weights(seed):
-    model = cnn()
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.constant_(module.weight, 0.01)
-    return training(seed, model)
-
-
 def dead(seed):
     model = cnn(norm=False)
     model[0].bias.data.fill_(-30.0)
@@ -407,7 +399,6 @@ DEFECTS = [
     ("softmax over the batch", {"TRAIN004", "TRAIN011"}, over_batch),
     ("squeeze without an axis", {"TRAIN011"}, squeezed),
     ("the input is overwritten", {"TRAIN002"}, overwritten),
-    ("constant weights", {"TRAIN019"}, constant_weights),
     ("dead units", {"TRAIN002"}, dead),
     ("large last weights", {"TRAIN001"}, loud_head),
     ("a seed of the system", {"TRAIN008"}, system_seed),

@@ -115,8 +115,13 @@ def moved(value: Any, device: Any) -> Any:
 
 
 def cut_batch(value: Any, size: int, places: slice | list[int]) -> Any:
-    """The examples at these places, in every part whose first axis is the batch."""
+    """The examples at these places, in every part whose first axis is the batch.
+
+    States of recurrences (layers, batch, units) have it second.
+    """
     if hasattr(value, "shape"):
+        if value.ndim == 3 and value.shape[0] != size == value.shape[1]:
+            return value[:, places]
         return value[places] if value.ndim and value.shape[0] == size else value
     if isinstance(value, list) and len(value) == size and not hasattr(value[0], "shape"):
         return value[places] if isinstance(places, slice) else [value[i] for i in places]
@@ -154,6 +159,21 @@ def batch_size(inputs: Any) -> int:
     """Examples in a batch."""
     tensor = main_tensor(inputs)
     return int(tensor.shape[0]) if tensor is not None and tensor.ndim else 1
+
+
+def links_examples(inputs: Any) -> bool:
+    """Whether a part is a graph over the examples: numbers (N, N), or pairs of their places."""
+    listed = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    parts = [p for p in listed if getattr(p, "ndim", 0)] if isinstance(listed, list | tuple) else []
+    for part in (p for p in parts if p.ndim == 2 and 0 not in p.shape):
+        sizes = {int(p.shape[0]) for p in parts if p is not part}
+        if "float" in str(part.dtype):
+            linked = part.shape[0] == part.shape[1] and part.shape[0] in sizes
+        else:
+            linked = 2 in part.shape and max(sizes - {*part.shape}, default=0) > part.max()
+        if linked:
+            return True
+    return False
 
 
 LEAST_ROWS, LEAST_SHARE = 4, 0.25

@@ -715,8 +715,9 @@ class Caught(Hooks):
         memo = {id(a): b for a, b in zip(live.parameters(), model.parameters(), strict=True)}
         optimizer, schedule = deep_copied(self.copied, memo)
         if self.facts.scheduled == "by hand":  # a warm-up starts at 0
-            for group in optimizer.param_groups if len(optimizer.param_groups) == 1 else ():
-                group["lr"] = max(self.facts.rates)
+            first = optimizer.param_groups[0]["lr"]
+            for group in optimizer.param_groups:
+                group["lr"] = max(self.facts.rates) * (group["lr"] / first if first else 1.0)
         loss = deep_copied(step.loss) if hasattr(step.loss, "parameters") else step.loss
         batches = [(s.inputs, s.targets) for s in self.steps]
         if self.facts.scheduled in ("epoch", "evaluation") and schedule is not None:

@@ -183,12 +183,6 @@ class KerasSubject(ExaminedTraining):
         """Copies of the trained weights, by path."""
         return {w.path: w.numpy().copy() for w in training.model.trainable_variables}
 
-    def kernels(self, training: Training) -> dict[str, Array]:
-        """Trained kernels with several units, which are their last axis here."""
-        found = {n: w for n, w in self.weights(training).items() if n.endswith("kernel")}
-        units = {n: np.moveaxis(w, -1, 0) for n, w in found.items() if w.ndim > 1}
-        return {name: w for name, w in units.items() if len(w) > 1}
-
     def state(self, training: Training) -> dict[str, Array]:
         """Copies of all weights and statistics, by path."""
         return {w.path: w.numpy().copy() for w in training.model.weights}

@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import CellType, FunctionType
@@ -19,6 +19,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     as_tensors,
     batch_size,
+    cut_batch,
     digest_of,
     entering,
     inputs_and_targets,
@@ -52,6 +53,7 @@ from pipeline_profiler.checks.user_training import (
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 OTHER_SEEDS = 11, 12
 AUGMENTED_SAMPLES = 8
+DRAWN = 8  # trainings with other weights
 HELD_COUNTS = 2000  # of a schedule among which its largest rate is looked for
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
@@ -429,11 +431,6 @@ class TrainingSubject(ExaminedTraining):
         named = training.model.named_parameters()
         return {name: _copied(p) for name, p in named if p.requires_grad}
 
-    def kernels(self, training: Training) -> dict[str, Array]:
-        """Weights of two and more axes with several rows: a row is a unit."""
-        found = self.weights(training)
-        return {name: w for name, w in found.items() if w.ndim > 1 and len(w) > 1}
-
     def state(self, training: Training) -> dict[str, Array]:
         """Copies of all parameters and buffers, by name."""
         return {name: _copied(value) for name, value in training.model.state_dict().items()}
@@ -450,11 +447,16 @@ class TrainingSubject(ExaminedTraining):
         return f"reports {pair[0]:.4g} where loss(model(inputs), targets) is {pair[1]:.4g}"
 
     def weighed(self, answer: Answer) -> Answer:
-        """`answer`; "inconclusive" where it fails a loss that is not what your step minimises."""
-        if answer.judgement != "failed" or not self.other_objective:
+        """`answer`; "inconclusive" if your step minimises another loss, or its rate is unknown."""
+        loop = self.settings.loop
+        rates = loop.rates if loop is not None and loop.scheduled == "by hand" else [0.0]
+        rising = rates[0] < rates[-1] == max(rates)
+        rising &= answer.evidence.get("share_with_adam", 1.0) > 0.5
+        if answer.judgement != "failed" or not (rising or self.other_objective):
             return answer
-        said = f"{answer.sentence} Your train_step {self.other_objective}."
-        return unclear(f"{said[:-1]}: it minimises something else.", **answer.evidence)
+        why = f"Your train_step {self.other_objective}: it minimises something else."
+        why = "Your loop was still raising its learning rate." if rising else why
+        return unclear(f"{answer.sentence} {why}", **answer.evidence)
 
     @cached_property
     def task(self) -> Task:
@@ -464,6 +466,8 @@ class TrainingSubject(ExaminedTraining):
             made = self.settings
             if only_compares(lambda o, t: self.loss_of(made, o, t), self.first_outputs, targets):
                 return Task("unknown")  # outputs are embeddings
+            if self.first_outputs.shape[0] == self.first_outputs.shape[1] and not batch_first(self):
+                return Task("unknown")  # targets have the axes of the outputs in another order
         return task
 
     @cached_property
@@ -495,11 +499,23 @@ class TrainingSubject(ExaminedTraining):
 
     @cached_property
     def ends_in_sigmoid(self) -> bool:
-        """Outputs stay between 0 and 1 for inputs a thousand times as large: no logits do."""
-        training, outputs, inputs = self.fresh(), [as_array(self.first_outputs)], self.batches[0][1]
-        if isinstance(inputs, torch.Tensor) and torch.is_floating_point(inputs):
-            outputs += [self.outputs(training, inputs * factor) for factor in (1e3, -1e3)]
-        return all(o is not None and bool(((o >= 0) & (o <= 1)).all()) for o in outputs)
+        """Outputs stay between 0 and 1 whatever the weights: no logits do."""
+        inputs, first = self.batches[0][1], as_array(self.first_outputs)
+        if first is None:
+            return False
+        drawn = (self.outputs(training, inputs) for training in self.drawn())
+        return not any(((o < 0) | (o > 1)).any() for o in itertools.chain([first], drawn))
+
+    def drawn(self) -> Iterator[Training]:
+        """New trainings whose weights are drawn, larger than those of an initialisation."""
+        for number in range(DRAWN):
+            training = self.fresh()
+            torch.manual_seed(number)
+            with torch.no_grad():
+                for weight in training.model.parameters():
+                    spread = 2 / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.5
+                    weight.normal_(0, spread)
+            yield training
 
     @cached_property
     def loss_alone(self) -> LossAlone:
@@ -519,6 +535,16 @@ class TrainingSubject(ExaminedTraining):
         return LossAlone(
             lambda free: self.loss_of(training, free, targets), outputs, targets, self.task, bounded
         )
+
+
+def batch_first(subject: Any) -> bool:
+    """Whether the batch is the first axis of the outputs, and no other axis."""
+    training, inputs = subject.fresh(), subject.batches[0][1]
+    size, whole = batch_size(inputs), subject.outputs(training, inputs).shape
+    fewer = (size - 1, *whole[1:])
+    with contextlib.suppress(UsersError):  # a model of one size of batches
+        fewer = subject.outputs(training, cut_batch(inputs, size, slice(size - 1))).shape
+    return bool(whole[:1] == (size,) and fewer == (size - 1, *whole[1:]))
 
 
 def _augments(loader: Any) -> bool:

@@ -239,7 +239,7 @@ def _clumped(text: str, score: float) -> Answer:
 
 LEAST_STREAM = 16  # samples of each worker
 STEERS = re.compile(r"(set|update|step|next|advance|grow|increase|on)(_(?!epoch)|$)")
-MOST_COUNTED = 20_000
+MOST_COUNTED, LENGTHS = 20_000, 8  # samples of a stream; epochs of a sampler
 
 
 class Coverage(Check):
@@ -263,8 +263,8 @@ class Coverage(Check):
     In `__iter__` of a stream, take every n-th sample by `get_worker_info()`.
 
     ## Limits
-    A custom sampler that repeats samples, or draws the others later, is inconclusive, and so is
-    `SubsetRandomSampler`. Of endless streams, only the beginning is read.
+    A custom sampler that repeats samples, draws the others later, or has lengths that rise and fall
+    is inconclusive, and so is `SubsetRandomSampler`. Of endless streams the beginning is read.
     """
 
     code = "LOAD003"
@@ -304,8 +304,9 @@ def _by_index(subject: LoaderSubject) -> Answer:
         return found
     if drawn != later:
         said = f"Two epochs differ in length: {drawn} and {later} samples."
-        told = hasattr(own_sampler(loader), "set_epoch")
-        return (unclear if told else Coverage.failed)(said, **numbers)
+        own = own_sampler(loader)
+        meant = hasattr(own, "set_epoch") or (own is not None and _lengths_drawn(subject))
+        return (unclear if meant else Coverage.failed)(said, **numbers)
     batches = len(orders[0])
     if (declared := operator.length_hint(loader, batches)) != batches:
         said = f"len(loader) is {declared}, and an epoch has {batches} batches."
@@ -313,6 +314,13 @@ def _by_index(subject: LoaderSubject) -> Answer:
     if drawn == unique == total:
         return passed(f"All {total} samples come once an epoch.", **numbers)
     return _judge_counts(subject, total, orders, numbers)
+
+
+def _lengths_drawn(subject: LoaderSubject) -> bool:
+    """Whether the lengths of epochs rise and fall by less than half: they depend on the draws."""
+    lengths = [sum(map(len, order)) for order in subject.index_order(epochs=range(LENGTHS))]
+    steps = {b > a for a, b in pairwise(lengths) if a != b}
+    return len(steps) > 1 and min(lengths) > max(lengths) / 2
 
 
 def _judge_counts(

@@ -108,7 +108,8 @@ class InputScale(Check):
     Scale once: `v2.ToDtype(torch.float32, scale=True)`, then `Normalize`.
 
     ## Limits
-    Floating-point images with 1, 3 or 4 channels. A model that scales its own input expects 0..255.
+    Floating-point images with 1, 3 or 4 channels. One channel off the levels of a byte may be a
+    spectrogram, and is never normalised twice. A model that scales its own input expects 0..255.
     Only a script's `fit` shows this (Rescaling, Normalization of Keras). Else skip this check.
     """
 
@@ -182,6 +183,10 @@ class InputScale(Check):
                 **numbers,
             )
         far = np.abs(means).max() > FAR_MEAN and spreads.max() > WIDE
+        measured = (channels == channels[:, :1]).all() and not byte_step(values)
+        if (far or spreads.max() > TOO_WIDE) and measured:
+            said = f"One channel off the levels of a byte, as spectrograms have: {said}."
+            return unclear(said, **numbers)
         if far or spreads.max() > TOO_WIDE:
             return wrong(
                 f"The images lie far from zero and are spread wide: {said}.",

@@ -6,7 +6,7 @@ import itertools
 
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord
+from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord, own_sampler
 from pipeline_profiler.checks.user_code import batches_of
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
@@ -125,7 +125,8 @@ class Reproducible(Check):
 
     ## How it decides
     Fails if one seed gives different bytes. Exact. Inconclusive if the script sets no seed, or
-    draws random numbers before it. Inconclusive for random numbers in a parallel map of tf.data if
+    draws random numbers before it, or if a script's sampler or dataset carry a state from pass to
+    pass. Inconclusive for random numbers in a parallel map of tf.data if
     the targets keep their order.
 
     ## Limits
@@ -161,6 +162,11 @@ class Reproducible(Check):
                     "Where runs must be equal, draw by tf.random.stateless_* from a seed a sample.",
                     **numbers,
                 )
+            if subject.has_indices and _goes_on(subject):
+                said = (
+                    "The sampler or the dataset keeps a state, so a second pass is another epoch."
+                )
+                return unclear(said, **numbers)
             return self.failed(
                 f"After the same seed, {len(equal) - sum(equal)} of the first {len(equal)} batches "
                 "differ.",
@@ -171,6 +177,15 @@ class Reproducible(Check):
         return self.without_seed(subject, f"the {same}", **numbers) or passed(
             f"The {same} after one seed; another seed {differs}.", **numbers
         )
+
+
+def _goes_on(subject: LoaderSubject) -> bool:
+    """Whether one sampler of the user's, or a generator of the dataset, serves all passes."""
+    loader = subject.fresh(0)
+    if loader.batch_sampler is not subject.fresh(0).batch_sampler:
+        return False
+    used = (name for b in subject.batches for record in b.records for name in record.used())
+    return own_sampler(loader) is not None or any(name.startswith("dataset") for name in used)
 
 
 def _drawn_in_parallel(subject: LoaderSubject) -> bool:

@@ -12,15 +12,17 @@ from pipeline_profiler.checks.batches import (
     as_array,
     batch_size,
     cut_batch,
+    links_examples,
     main_tensor,
     map_nested,
     padding_of,
 )
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
-from pipeline_profiler.checks.lazy import torch
-from pipeline_profiler.checks.training_subject import TrainingSubject
+from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.training_subject import TrainingSubject, batch_first
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
+from pipeline_profiler.checks.user_training import Training
 
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
@@ -122,6 +124,24 @@ def _apart_input(outputs: Array) -> float:
     return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
 
 
+def _may_be_time(made: Training) -> bool:
+    """Whether a recurrence or attention takes the first axis for time, without a loader."""
+    own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
+    parts = made.model.modules() if own else ()
+    return any(isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
+
+
+def _unfit(subject: Examined, inputs: Any, least: int) -> Answer | None:
+    """Why examples cannot be compared along the first axis; None where they can."""
+    if links_examples(inputs):
+        return absent("The examples are nodes of a graph: by design their outputs are linked.")
+    if (count := batch_size(inputs)) < least or _may_be_time(subject.settings):
+        return unclear(f"The first axis of {count} is too short, or it may be time.")
+    if not batch_first(subject):
+        return unclear(f"The first axis of the output is not the batch of {count}, or not alone.")
+    return None
+
+
 MOST_MIXING = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5
 
 
@@ -141,7 +161,8 @@ class ExamplesMixed(Check):
     changes it by less than a hundred-thousandth.
 
     ## Limits
-    Batch norm mixes samples in train mode by design. TRAIN025 checks it.
+    Batch norm mixes samples in train mode by design. TRAIN025 checks it. Not applicable to nodes of
+    a graph. Inconclusive if the first axis may be time (a recurrence, without a loader).
     """
 
     code = "TRAIN004"
@@ -157,19 +178,14 @@ class ExamplesMixed(Check):
     def run(self, subject: Examined) -> Answer:
         inputs, training = subject.batches[0][1], subject.fresh()
         count = batch_size(inputs)
-        if count < 3:
-            return unclear(f"A batch of {count} is too small to exchange examples.")
+        if (answer := _unfit(subject, inputs, least=3)) is not None:
+            return answer
 
         def output(places: list[int]) -> Any:
             seed_everything(subject.seed)  # a model that samples draws the same numbers each time
             return subject.outputs(training, cut_batch(inputs, count, places))
 
         whole = output([*range(count)])
-        if not whole.ndim or len(whole) != count:
-            return unclear(
-                f"The output has the shape {whole.shape}: its first axis is not the batch of "
-                f"{count}."
-            )
 
         def moves(place: int) -> float:
             other = 1 if place == 0 else 0
@@ -233,8 +249,8 @@ class OneByOne(Check):
         inputs, training = subject.batches[0][1], subject.fresh()
         size = batch_size(inputs)
         count = min(EXAMPLES, size)
-        if count < 2:
-            return unclear("A batch of one cannot be compared with single examples.")
+        if (answer := _unfit(subject, inputs, least=2)) is not None:
+            return answer
         chosen = cut_batch(inputs, size, slice(count))
         whole, again = (subject.outputs(training, chosen) for _ in range(2))
         if again.shape == whole.shape and not np.allclose(again, whole, atol=1e-5):
@@ -248,10 +264,6 @@ class OneByOne(Check):
             rows = [subject.outputs(training, single) for single in singles]
         except UsersError as error:
             return OneByOne.failed(f"A single example cannot be predicted: {error}")
-        if not whole.ndim or len(whole) != count:
-            return unclear(
-                f"The output has the shape {whole.shape}: its first axis is not the batch."
-            )
         shapes = {row.shape for row in rows}
         if shapes != {(1, *whole.shape[1:])}:
             return OneByOne.failed(

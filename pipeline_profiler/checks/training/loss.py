@@ -24,7 +24,7 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import learned_by_loss
 
 SEEDS = 3
-MOST_NATS, MOST_FACTOR, LEAST_FACTOR = 1.0, 10.0, 0.3
+MOST_NATS, MOST_FACTOR, LEAST_FACTOR = 4.0, 10.0, 0.3
 
 
 class LossAtStart(Check):
@@ -42,7 +42,7 @@ class LossAtStart(Check):
     Fails on any of these:
 
     - The loss is NaN or infinite.
-    - Classes: it exceeds zero outputs by more than 1 nat and half of log K, per summed term.
+    - Classes: it exceeds zero outputs by more than 4 nats and 2 log K, per summed term.
     - Regression: it is over 10 times the best constant, both above the minimum. A likelihood may
       use zero outputs.
     - All seeds are below 0.3 times the best constant, above the minimum.
@@ -120,7 +120,7 @@ def _judge_start(
     if kind in ("classes", "binary"):
         knowing = math.log(max(2, task.classes))
         summed = max(1.0, uniform / knowing)  # a loss that is a sum counts each nat so many times
-        high = mean - uniform > summed * max(MOST_NATS, 0.5 * knowing)
+        high = mean - uniform > summed * max(MOST_NATS, 2 * knowing)
     else:
         # a likelihood has its least far from 0: beside it, outputs of zero are no bad start
         nothing = max(constant, uniform) if likelihood else constant
@@ -178,8 +178,8 @@ class SoftmaxTwice(Check):
     - Binary cross-entropy of logits gets sigmoid outputs.
     - Log-likelihood gets no log-probabilities, or torch's `kl_div` gets probabilities first.
     - The single output of a two-class model is always 1.
-    - Regression outputs stay in 0..1 for inputs times a thousand, and a quarter of the targets lie
-      outside.
+    - Regression outputs stay in 0..1 for eight draws of the weights, and a quarter of the targets
+      lie outside.
 
     Log-softmax before cross-entropy passes, because it changes nothing.
 
@@ -828,7 +828,7 @@ class LossWants(Check):
         return _judge_wants(_equal_share(task, best, labels), least, subject.loss_alone.uniform)
 
 
-DRAWN, NO_CORNERS, LEAST_BOXES = 8, 0.1, 16
+NO_CORNERS, LEAST_BOXES = 0.1, 16
 
 
 def _judge_boxes(subject: TrainingSubject) -> Answer | None:
@@ -841,12 +841,7 @@ def _judge_boxes(subject: TrainingSubject) -> Answer | None:
     if share < NO_CORNERS:
         return None
     shapes = {part.shape for part in boxes}
-    for _ in range(DRAWN):
-        training = subject.fresh()
-        with torch.no_grad():
-            for weight in training.model.parameters():
-                spread = 2 / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.5
-                weight.normal_(0, spread)
+    for training in subject.drawn():
         outputs = subject.evaluated(training, subject.batches[0])
         given = [part for _, part in leaves(outputs) if part.shape in shapes]
         if not given or not all(bool(_are_corners(part).all()) for part in given):

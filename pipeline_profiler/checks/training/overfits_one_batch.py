@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.batches import links_examples
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.user_code import Patience
 from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
@@ -58,6 +59,8 @@ class OverfitsOneBatch(Check):
     nearness = Nearness.SYMPTOM
 
     def run(self, subject: Examined) -> Answer:
+        if links_examples(subject.batches[0][1]):
+            return absent("The examples are nodes of a graph, which cannot be cut to a few.")
         batch, training = subject.small, subject.held(RAMP)
         least = subject.small_alone.best_outputs[0] if subject.takes_tensor else 0.0
         least = least if math.isfinite(least) else 0.0

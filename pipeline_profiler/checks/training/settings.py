@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class OptimizerParameters(Check):
     ## How it decides
     Fails on any of these (exact):
 
-    - A trainable parameter is missing in the optimizer or listed twice.
+    - A parameter with a gradient is missing in the optimizer, or a parameter is listed twice.
     - The optimizer has parameters of another model.
     - Nothing is trainable, or the last layer is frozen at random weights.
     - Modules, or tensors with requires_grad, are unregistered.
@@ -68,6 +69,9 @@ class OptimizerParameters(Check):
         own = {id(p) for p in (*named.values(), *of_loss.values())}
         wanted = [name for name, p in named.items() if p.requires_grad]
         missing = [name for name in wanted if id(named[name]) not in set(ids)]
+        if 0 < len(missing) < len(wanted):  # what no gradient reaches has another training
+            reached = subject.step_with_gradients(subject.fresh(), subject.batches[0])[1]
+            missing = [name for name in missing if name in reached]
         foreign = [p for p in held if id(p) not in own]
         numbers: dict[str, Any] = {
             "parameters": len(named),
@@ -105,9 +109,8 @@ class OptimizerParameters(Check):
             return wrong(problem, causes, next_step, **numbers)
         frozen = [name for name, p in named.items() if not p.requires_grad]
         if not frozen:
-            return passed(
-                f"All {len(named)} parameters are in the optimizer, once.", **numbers, frozen=[]
-            )
+            said = "All parameters that get a gradient are in the optimizer, once."
+            return passed(said, **numbers, frozen=[])
         last = [name for name, p in named.items() if p.ndim > 1][-1:]
         random = _changing(subject, frozen)
         if not random and subject.one_start:
@@ -508,7 +511,7 @@ class BatchStatistics(Check):
         if self.code in subject.watched:
             return subject.watched[self.code]
         whole = subject.whole_batches
-        size = min(batch_size(batch[1]) for batch in whole[:-1] or whole)
+        size = median_high(batch_size(batch[1]) for batch in whole)
         momenta = {n: m.momentum for n, m in norms.items() if m.momentum is not None}
         odd = {n: value for n, value in momenta.items() if not 0 < value <= MOST_MOMENTUM}
         wide = [n for n, m in norms.items() if m.eps > 0.1]
@@ -550,7 +553,7 @@ class BatchStatistics(Check):
         ]
         if not layers:
             return passed("The model has no batch norm.")
-        size = min(batch_size(batch[1]) for batch in subject.batches[:-1] or subject.batches)
+        size = median_high(batch_size(batch[1]) for batch in subject.batches)
         numbers: dict[str, Any] = {"norms": len(layers), "examples": size}
         odd = [x for x in layers if not MOST_MOMENTUM <= x.momentum < 1]
         if odd:

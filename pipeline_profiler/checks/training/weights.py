@@ -29,9 +29,9 @@ class NoGradient(Check):
     is only worse.
 
     ## How it decides
-    Fails if a parameter never had a gradient, or a weight had an exactly zero gradient in all six
-    steps. Branches that start at zero (ReZero, zero-initialised norms) pass, because they get
-    gradients from the second step. Exact.
+    Fails if a parameter of the optimizer never had a gradient, or a weight had an exactly zero
+    gradient in all six steps. Branches that start at zero (ReZero, zero-initialised norms) pass:
+    they get gradients from the second step. Exact.
 
     ## What to do
     Look for detach(), no_grad(), .data, .item(), numpy or argmax between the parameter and the
@@ -63,6 +63,10 @@ class NoGradient(Check):
             for name, size in subject.step_with_gradients(training, batch)[1].items():
                 had[name] = max(had.get(name, 0.0), size)
         weights = subject.weights(training)
+        if groups := getattr(training.optimizer, "param_groups", ()):  # the rest trains elsewhere
+            held = {id(p) for group in groups for p in group["params"]}
+            ours = {n for n, p in training.model.named_parameters() if n in had or id(p) in held}
+            weights = {name: w for name, w in weights.items() if name in ours}
         if not weights:
             return unclear("The model has no weights to be trained.")
         missing = [name for name in weights if name not in had]
@@ -190,52 +194,3 @@ def _share_rounded(subject: Examined) -> float:
         ]
         shares.append(float(torch.cat(same).float().mean()) if same else 0.0)
     return median_high(shares)
-
-
-UNITS_STEPS = 6
-
-
-class UnitsAlike(Check):
-    """Layers whose units all compute the same.
-
-    ## What it does
-    Compares the units (rows) of each weight after six training steps.
-
-    ## Why is this bad
-    Units with equal weights get equal gradients and stay equal: a layer of 64 acts as one unit.
-
-    ## How it decides
-    Fails if all rows of a weight are equal to one part in a million after the steps. Layers that
-    start at zero on purpose differ after two steps.
-
-    ## What to do
-    Initialise weights at random (the default). Use constants only for norms and biases.
-
-    ## Limits
-    Weights with one row and frozen weights are ignored.
-    """
-
-    code = "TRAIN019"
-    name = "units-alike"
-    causes = ("weights are initialised with a constant (zeros_, ones_, constant_)",)
-    next_step = "Initialise them at random (the default)."
-
-    def run(self, subject: Examined) -> Answer:
-        training = subject.fresh()
-        subject.steps(training, UNITS_STEPS)
-        weights = subject.kernels(training)
-        if not weights:
-            return unclear("No weight with several units is trained.")
-        alike = [
-            name
-            for name, w in weights.items()
-            if float(np.abs(w - w[:1]).max()) <= 1e-6 * (float(np.abs(w).max()) + 1e-12)
-        ]
-        if alike:
-            return self.failed(
-                f"All units of {', '.join(alike[:3])} are equal after {UNITS_STEPS} steps.",
-                alike=alike[:20],
-            )
-        return passed(f"The units of all {len(weights)} weights differ.", weights=len(weights))
-
-    run_keras = run

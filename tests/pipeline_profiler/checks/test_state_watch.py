@@ -220,6 +220,14 @@ TWINS = [
     ("TRAIN012", "a warm-up by hand",
      {"SETUP": "seen = []", "BATCH":
       "optimizer.param_groups[0]['lr'] = 0.005 * len(seen)\nseen.append(0)"}),
+    ("TRAIN003", "a warm-up by hand of two groups",
+     {"optimizer = torch.optim.SGD(model.parameters(), lr=0.1)":
+      "seen, parts = [], (model[0], model[4])\noptimizer = torch.optim.SGD("
+      "[{'params': part.parameters()} for part in parts], lr=0.1)", "BATCH":
+      "for group in optimizer.param_groups:\n    group['lr'] = 0.01 * len(seen)\nseen.append(0)"}),
+    ("TRAIN003", "a long warm-up by hand",
+     {"SETUP": "seen = []", "BATCH":
+      "optimizer.param_groups[0]['lr'] = 1e-6 * len(seen)\nseen.append(0)"}),
     ("TRAIN016", "two optimizers by turns",
      {"SETUP": "second = torch.optim.SGD(model[4].parameters(), lr=0.1)", "STEP": "second.step()"}),
     ("TRAIN016", "adversarial training",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_profiler.checks.batches import links_examples
 from pipeline_profiler.checks.check import Judgement, select_checks
 from pipeline_profiler.checks.loss_alone import read_task
 from pipeline_profiler.checks.runner import run_checks
@@ -443,3 +444,18 @@ def test_a_schedule_of_epochs_does_not_end_the_trainings_of_the_checks(
 def test_a_loss_of_probabilities_is_given_nothing_else(code: str) -> None:
     made = single_output(torch.nn.Sigmoid())  # BCELoss raises for numbers beyond 0 and 1
     assert not judged(code, TrainingSubject(lambda: made)).users
+
+
+@pytest.mark.parametrize(
+    ("parts", "linked"),
+    [
+        ([(9, 4), (9, 9)], True),  # features and adjacency
+        ([torch.ones(9, 4), torch.arange(20).view(2, 10) % 9], True),
+        ([torch.ones(16, 16).long(), torch.ones(16, 16).long()], False),  # tokens and their mask
+        ([(9, 4), (9, 2)], False),
+        ([(9, 9)], False),
+    ],
+)
+def test_a_graph_is_seen_in_the_inputs(parts: list[Any], linked: bool) -> None:
+    made = tuple(torch.ones(p) if isinstance(p, tuple) else p for p in parts)
+    assert links_examples(made) is linked

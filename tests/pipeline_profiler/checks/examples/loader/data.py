@@ -37,6 +37,21 @@ def _scaled(factor: float, shift: float) -> Any:
     return toy_loader(changed_images(lambda p: (_unit(p) * factor + shift).astype(np.float32)))
 
 
+def _decibels() -> Any:
+    """Spectrograms: one channel, in decibels."""
+    return toy_loader(changed_images(lambda p: 10 * np.log10(_unit(p[:, :1]) ** 3 + 1e-3)))
+
+
+def _grey_twice() -> Any:
+    """Bytes of one channel that are normalised twice."""
+
+    def twice(pixels: Any) -> Any:
+        unit = (_unit(pixels[:, :1]) * 255).round() / 255
+        return (((unit - 0.13) / 0.31 - 0.13) / 0.31).astype(np.float32)
+
+    return toy_loader(changed_images(lambda p: 2 * twice(p)))
+
+
 def _stepped(factor: float, shift: float, mean: float, deviation: float) -> LoaderSubject:
     """Pictures scaled by the loader, and by the user's step as they enter the model."""
     loader = _scaled(factor, shift)
@@ -478,6 +493,8 @@ EXAMPLES: Rows = [
     ("LOAD008", FAULT, "a sixtieth of a normalised image", lambda: _scaled(0.08, -0.03)),
     ("LOAD008", FAULT, "normalised in the step again", lambda: _stepped(2.0, -1.0, 0.5, 0.5)),
     ("LOAD008", FAULT, "scaled to nothing in the step", lambda: _stepped(1.0, 0.0, 0.0, 255.0)),
+    ("LOAD008", FAULT, "one channel normalised twice", _grey_twice),
+    ("LOAD008", TWIN, "decibels", _decibels),
     ("LOAD008", TWIN, "0..1", lambda: _scaled(1, 0)),
     ("LOAD008", TWIN, "normalised in the step", lambda: _stepped(255.0, 0.0, 120.0, 58.0)),
     ("LOAD008", TWIN, "centred, then moved to 0..1", lambda: _stepped(2.0, -1.0, -1.0, 2.0)),

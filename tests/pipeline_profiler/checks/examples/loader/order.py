@@ -1,5 +1,6 @@
 """The order of a loader and its random numbers."""
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
+    ChangedImages,
     ToyImages,
     toy_loader,
     toy_pictures,
@@ -167,6 +169,46 @@ def _dealt() -> Any:
     return toy_loader(data, batch_sampler=Dealt())
 
 
+def _lengths(consumed: bool) -> Any:
+    """A sampler of one's own with epochs of 256, 0, ... samples, or of those that a coin draws."""
+    order = iter(range(256))
+    return _drawn(
+        lambda: list(order) if consumed else np.flatnonzero(np.random.rand(256) < 0.8).tolist()
+    )
+
+
+def _lengthened() -> Any:
+    order = list(range(256))
+
+    def draw() -> list[int]:
+        order.extend(order[:8])
+        return order
+
+    return _drawn(draw)
+
+
+def _again(sampler: bool = False, generator: bool = False) -> LoaderSubject:
+    """A script's loader, the same for each pass; its sampler or dataset goes on where it was."""
+    order, kept = list(range(256)), np.random.default_rng(0)
+
+    class Reshuffled:
+        def __iter__(self) -> Iterator[int]:
+            random.shuffle(order)
+            return iter(order)
+
+        def __len__(self) -> int:
+            return 256
+
+    def noisy(pixels: Any, label: int) -> Any:
+        rng = dataset.kept if generator else np.random.default_rng()
+        return pixels if sampler else pixels + rng.normal(0, 0.1, pixels.shape), label
+
+    dataset: Any = ChangedImages(noisy)
+    dataset.kept = kept
+    loader = toy_loader(dataset, **({"sampler": Reshuffled()} if sampler else {}))
+    return LoaderSubject(lambda: copy.copy(loader))
+
+
 def _endless() -> Any:
     class Endless:
         def __iter__(self) -> Iterator[int]:
@@ -247,6 +289,9 @@ EXAMPLES: Rows = [
         "a fold",
         lambda: toy_loader(ToyImages(), sampler=torch.utils.data.SubsetRandomSampler(range(200))),
     ),
+    ("LOAD003", FAULT, "a sampler that is used up", lambda: _lengths(True)),
+    ("LOAD003", FAULT, "a sampler that grows", lambda: _lengthened()),
+    ("LOAD003", TWIN, "samples drawn by a coin", lambda: _lengths(False)),
     ("LOAD003", TWIN, "an endless sampler", _endless),
     ("LOAD002", TWIN, "an endless sampler", _endless),
     ("LOAD003", TWIN, "a curriculum by epoch", _growing),
@@ -329,6 +374,9 @@ EXAMPLES: Rows = [
         lambda: toy_loader(ToyImages(), sampler=np.random.default_rng().permutation(256).tolist()),
     ),
     ("LOAD006", TWIN, "shuffled, augmented, workers", _augmented),
+    ("LOAD006", FAULT, "noise seeded by the system", _again),
+    ("LOAD006", TWIN, "a list shuffled in place", lambda: _again(sampler=True)),
+    ("LOAD006", TWIN, "a generator of the dataset", lambda: _again(generator=True)),
     ("LOAD006", TWIN, "in order", lambda: toy_loader(ToyImages(), shuffle=False)),
     ("LOAD006", TWIN, "noise in a parallel map", lambda: _parallel_map()),
 ]

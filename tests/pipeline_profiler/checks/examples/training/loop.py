@@ -94,6 +94,14 @@ def _optimized(kind: str) -> Any:
     return toy_training(model, optimizer=lambda m: torch.optim.SGD(chosen.parameters(), lr=0.1))
 
 
+def _staged() -> Any:
+    """A second head has a training of its own, later."""
+    model: Any = toy_net()
+    model.later = nn.Linear(4, 4)
+    model.forward = lambda pixels: nn.Sequential(*[*model][:6])(pixels)
+    return toy_training(model, optimizer=lambda m: torch.optim.SGD(m[:6].parameters(), lr=0.1))
+
+
 def _loose() -> Any:
     class Loose(nn.Module):
         def __init__(self) -> None:
@@ -291,6 +299,8 @@ EXAMPLES: Rows = [
     ("TRAIN006", FAULT, "another model", lambda: _optimized("other")),
     ("TRAIN006", FAULT, "a plain tensor", lambda: _loose()),
     ("TRAIN006", FAULT, "a frozen head", lambda: _optimized("frozen")),
+    ("TRAIN005", TWIN, "a head for a later training", _staged),
+    ("TRAIN006", TWIN, "a head for a later training", _staged),
     ("TRAIN006", TWIN, "a frozen body on purpose", lambda: _optimized("body")),
     ("TRAIN006", TWIN, "a frozen body, by a seed of its own", lambda: _seeded()),
     ("TRAIN014", FAULT, "an epoch's stairs by the batch", lambda: _hidden(1)),
@@ -317,6 +327,12 @@ EXAMPLES: Rows = [
         lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2)),
     ),
     ("TRAIN025", TWIN, "a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
+    (
+        "TRAIN025",
+        TWIN,
+        "two epochs with a short last batch",
+        lambda: toy_training(loader=[*toy_loader(ToyImages(50))] * 2),
+    ),
     ("TRAIN025", TWIN, "two ranks", lambda: _of_ranks()),
     ("TRAIN025", FAULT, "an average without statistics", lambda: _averaged(False)),
     ("TRAIN025", TWIN, "an average with statistics", lambda: _averaged(True)),

@@ -11,6 +11,7 @@ from tests.pipeline_profiler.checks.toys import (
     ChangedImages,
     ToyImages,
     ToyRows,
+    toy_around,
     toy_language,
     toy_loader,
     toy_net,
@@ -25,6 +26,28 @@ def _loud(factor: float, seed: int | None = None, **options: Any) -> Any:
     model = toy_net()
     model[-1].weight.data *= factor
     return toy_training(model, nn.CrossEntropyLoss(**options))
+
+
+def _saturated() -> Any:
+    """Outputs that start within 0..1, and that larger inputs leave there."""
+    model: Any = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+    model[-1].weight.data *= 0.1
+    nn.init.constant_(model[-1].bias, 0.5)
+    return toy_regression(mean=2.0, model=model)
+
+
+def _turned(inside: bool = True) -> Any:
+    """As many places as examples; the loss exchanges both axes, and the model `inside` as well."""
+    rng = np.random.default_rng(0)
+    rows = ToyRows(rng.normal(0, 1, (256, 16, 3)).astype(np.float32), rng.integers(0, 5, (256, 16)))
+
+    def forward(net: Any, places: Any) -> Any:
+        return net(places.transpose(0, 1) if inside else places)
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return functional.cross_entropy(outputs.transpose(0, 1).flatten(0, 1), targets.flatten())
+
+    return toy_training(toy_around(forward, nn.Linear(3, 5)), loss, loader=toy_loader(rows))
 
 
 def _counts_at_their_mean() -> Any:
@@ -161,6 +184,7 @@ EXAMPLES: Rows = [
     ("TRAIN001", FAULT, "targets far from zero", lambda: toy_regression(mean=20.0)),
     ("TRAIN001", FAULT, "large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
     ("TRAIN001", FAULT, "NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
+    ("TRAIN001", TWIN, "a high start", lambda: _loud(12)),
     ("TRAIN001", TWIN, "counts that start at their mean", lambda: _counts_at_their_mean()),
     ("TRAIN001", TWIN, "a sum over the batch", lambda: _loud(4, reduction="sum")),
     ("TRAIN010", FAULT, "probabilities into kl_div", lambda: _distilled("softmax")),
@@ -176,6 +200,7 @@ EXAMPLES: Rows = [
         "two sigmoids",
         lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss()),
     ),
+    ("TRAIN010", TWIN, "numbers that start within 0..1", lambda: _saturated()),
     ("TRAIN010", TWIN, "a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
     ("TRAIN010", TWIN, "a student of logits", lambda: _distilled("log_softmax")),
     (
@@ -211,6 +236,8 @@ EXAMPLES: Rows = [
     ("TRAIN020", FAULT, "shifted by one", lambda: _loss(1, 1)),
     ("TRAIN020", FAULT, "width and height for corners", lambda: _boxes(True, False)),
     ("TRAIN020", TWIN, "numbers, half of which do not count", lambda: _masked()),
+    ("TRAIN020", FAULT, "places for examples", lambda: _turned(False)),
+    ("TRAIN020", TWIN, "places before examples", _turned),
     ("TRAIN020", TWIN, "overlap that is to rise", lambda: _overlap(True)),
     ("TRAIN020", TWIN, "corners", lambda: _boxes(True, True)),
     ("TRAIN020", TWIN, "width and height", lambda: _boxes(False, False)),

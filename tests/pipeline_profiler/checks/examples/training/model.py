@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.loop_facts import LoopFacts
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
+from tests.pipeline_profiler.checks.examples.training.loss import _turned
 from tests.pipeline_profiler.checks.toys import (
     ToyRows,
     descent,
@@ -97,13 +99,6 @@ def _no_step() -> Any:
     return toy_training(toy_net(), train_step=train_step)
 
 
-def _constant(layers: list[int], value: float) -> Any:
-    model = toy_net()
-    for number in layers:
-        model[number].weight.data.fill_(value)
-    return toy_training(model)
-
-
 def _padding_masked(turned: bool) -> Any:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -150,6 +145,39 @@ def _recurrent(batch_first: bool) -> Any:
     return toy_training(Rows())
 
 
+def _graph(sparse: bool) -> Any:
+    """All nodes of one graph in each step."""
+    links = (torch.rand(60, 60) < 0.1).float()
+    links = ((links + links.T) > 0).float()
+    nodes, labels = torch.randn(60, 8), torch.arange(60) % 4
+
+    class Convolved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 4)
+
+        def forward(self, features: Any, adjacency: Any) -> Any:
+            return adjacency @ self.net(features)
+
+    batch = ((nodes, links.to_sparse() if sparse else links), labels)
+    return toy_training(Convolved(), loader=[batch] * 4)
+
+
+def _sentences() -> Any:
+    """A loop over sentences without a loader: an LSTM of (time, features)."""
+
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.tag = nn.LSTM(8, 16), nn.Linear(16, 4)
+
+        def forward(self, words: Any) -> Any:
+            return self.tag(self.lstm(words)[0])
+
+    rows = [(torch.randn(length, 8), torch.arange(length) % 4) for length in (9, 12, 7, 10)]
+    return toy_training(Tagger(), loader=rows, loop=LoopFacts(steps=6, epochs=2))
+
+
 def _sampling() -> Any:
     def forward(net: Any, pixels: Any) -> Any:
         found = net(pixels)
@@ -175,8 +203,6 @@ EXAMPLES: Rows = [
     ("TRAIN012", TWIN, "weights in bfloat16, large steps", lambda: _in_bfloat16(1e-2)),
     ("TRAIN012", TWIN, "bfloat16 by autocast", lambda: _in_bfloat16(1e-4, False)),
     ("TRAIN012", FAULT, "SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
-    ("TRAIN019", FAULT, "constants", lambda: _constant([0, 5], 0.1)),
-    ("TRAIN019", TWIN, "a last layer of zeros", lambda: _constant([5], 0.0)),
     ("TRAIN002", FAULT, "a mask turned round", lambda: _padding_masked(True)),
     (
         "TRAIN002",
@@ -188,6 +214,17 @@ EXAMPLES: Rows = [
     ("TRAIN004", FAULT, "a mean over the batch", lambda: _over_batch()),
     ("TRAIN004", FAULT, "an LSTM without batch_first", lambda: _recurrent(False)),
     ("TRAIN004", TWIN, "an LSTM with batch_first", lambda: _recurrent(True)),
+    ("TRAIN004", TWIN, "a graph", lambda: _graph(False)),
+    ("TRAIN003", TWIN, "a sparse graph", lambda: _graph(True)),
+    ("TRAIN004", TWIN, "places before examples", _turned),
+    *(
+        (code, TWIN, name, make)
+        for code in ("TRAIN004", "TRAIN011")
+        for name, make in (
+            ("a sparse graph", lambda: _graph(True)),
+            ("time first, without a loader", _sentences),
+        )
+    ),
     (
         "TRAIN011",
         FAULT,

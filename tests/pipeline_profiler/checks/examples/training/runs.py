@@ -170,6 +170,7 @@ EXAMPLES: Rows = [
     ("TRAIN015", TWIN, "a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
     ("TRAIN015", TWIN, "a density above one", lambda: _density()),
     ("TRAIN026", FAULT, "too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
+    ("TRAIN026", TWIN, "a hundredth", lambda: toy_training(optimizer=descent("SGD", 3e-4))),
     ("TRAIN026", FAULT, "too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
     ("TRAIN026", TWIN, "a warm-up and a decay", lambda: _warmed()),
     ("TRAIN008", FAULT, "a generator without a seed", lambda: _noisy()),
