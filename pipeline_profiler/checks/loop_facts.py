@@ -60,13 +60,11 @@ class LoopFacts:
     reported: list[Reported] = field(default_factory=list)
     summed: tuple[int, float] = (1, 1.0)
     graphs: tuple[int, str, float, str] | None = None
-    before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 
     def unreached(self) -> list[str]:
         """What the run did not come to, in words."""
         return [
-            *([f"the training before it (at {self.before})"] if self.before else []),
             *([] if self.steps else ["a step of an optimizer"]),
             *([] if self.evaluations else ["an evaluation"]),
             *([] if self.epochs > 1 or self.after_evaluation else ["a second epoch"]),
