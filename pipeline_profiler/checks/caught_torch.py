@@ -16,6 +16,7 @@ import inspect
 import itertools
 import logging
 import math
+import os
 import re
 import signal
 import sys
@@ -554,15 +555,16 @@ class Caught(Hooks):
         last, module, inner = self.trainings[-1], self.called, unwrapped(self.called)
         last.loaders = {key: copy.copy(seen) for key, seen in self.loaders.items()}
         for seen in self.loaders.values():
-            seen.iterations, seen.kind = int(seen is self.current), ""
+            seen.iterations, seen.kind = (1, "train") if seen is self.current else (0, "")
         new = vars(Caught(self.patience, self.on_end))
         vars(self).update({name: new[name] for name in new if name not in SHARED})
         self.facts.loaded, places = last.facts.loaded, last.facts.places
         self.facts.places = {name: places.get(name, "") for name in ("schedule", "loaded")}
         self.states.taken, self.states.unread = 0, {}
-        if any(t.steps and t.steps[0].call.module is module for t in self.trainings):
+        before = [t for t in self.trainings if t.steps and t.steps[0].call.module is module]
+        if before:
             self.first = self.first | {id(module): (_copy_of(inner), inner)}
-            self.watch, self.loaded = last.watch, True
+            self.watch, self.loaded = before[-1].watch, True
 
     def _keeps(self, *parts: Any) -> bool:
         """Whether these tensors may be kept beside those that are."""
@@ -623,7 +625,8 @@ class Caught(Hooks):
         reached = facts.epochs > 1 and seen if trained else (
             facts.after_evaluation > 1 and facts.steps >= WITHOUT_LOADER
         )  # fmt: skip
-        if self.patience.over:
+        ranks = os.environ.get("WORLD_SIZE", "1") != "1"  # they wait for each other's batches
+        if self.patience.over or (reached and ranks):
             self.end()
         elif reached:
             self._go_on()
