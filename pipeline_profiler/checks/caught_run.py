@@ -10,17 +10,18 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.checks.check import Answer, Check, Judgement, all_checks, select_checks
-from pipeline_profiler.checks.document import plain_value
+from pipeline_profiler.checks.document import place_of, plain_value
 from pipeline_profiler.checks.runner import (
     PATIENT,
     CheckReport,
     CheckResult,
     ProgressLine,
+    run_check,
     run_checks,
 )
 from pipeline_profiler.checks.user_code import Patience, explain_error, short_place
@@ -31,6 +32,7 @@ HOOKS = {
     "torch": "pipeline_profiler.checks.caught_run:hook_torch",
     "keras.src.models.model": "pipeline_profiler.checks.caught_run:hook_keras",
 }
+OF_EACH = ("TRAIN006", "TRAIN009", "TRAIN016", "TRAIN024", "TRAIN025", "TRAIN046")  # exact, cheap
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
 # of a fit all places are one line
@@ -111,29 +113,21 @@ def _at_end(caught: Any) -> None:
 
 def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
     """Ask the checks of loader and training about what was caught."""
-    from pipeline_profiler.checks.caught_tape import CaughtError
     from pipeline_profiler.checks.loader_subject import LoaderSubject
     from pipeline_profiler.checks.training_subject import TrainingSubject
-    from pipeline_profiler.checks.user_code import UsersError
 
-    def make() -> Any:
-        try:
-            return caught.training()
-        except CaughtError as error:
-            raise UsersError(f"The training could not be caught: {error}.") from None
+    def subject_of(training: Any) -> TrainingSubject:
+        make, loaded = training.training, training.loaded
+        return TrainingSubject(make, order.seed, unseeded=caught.unseeded, caught=not loaded)
 
     train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
-    subjects: dict[str, Any] = {
-        "TRAIN": TrainingSubject(
-            make, order.seed, unseeded=caught.unseeded, caught=not caught.loaded
-        )
-    }
+    subjects: dict[str, Any] = {"TRAIN": subject_of(caught)}
     if train is not None:
         again = evaluated.again if evaluated is not None else None
         declares = caught.pretrained if caught.loaded else None
         subjects["LOAD"] = LoaderSubject(
             train.again, again, make_model=declares, seed=order.seed, entered=caught.entered,
-            evaluations=sum(seen.kind == "eval" for seen in caught.loaders.values()),
+            evaluations=sum((seen.kind == "eval") + seen.late for seen in caught.loaders.values()),
             unseeded=caught.unseeded,
         )  # fmt: skip
     facts = caught.facts
@@ -142,6 +136,11 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
     missing = list(_given_by(caught, train, evaluated))
     rows = [(None, inputs, targets) for _, inputs, targets in caught.entered()[0]]
     shown = LoaderSubject(list, entered=lambda: (rows, []))
+    trainings = [training for training in caught.trainings if training.steps] or [caught]
+    others = [(subject_of(t), t.facts.places) for t in trainings if t is not caught]
+    number, place = trainings.index(caught) + 1, short_place(facts.places.get("model", ""))
+    subjects["others"] = others
+    subjects["judged"] = f"Judged: training {number} of {len(trainings)}, {place}." * bool(others)
     return _asked(subjects, order, spent, shown) | {
         "places": facts.places, "unreached": facts.unreached(), "missing": missing,
         "init": _parts(caught),
@@ -215,7 +214,7 @@ def _asked(
     from pipeline_profiler.checks.loader_subject import model_grid
     from pipeline_profiler.profiling.record.errors import ProfileError
 
-    merged, progress = CheckReport(), ProgressLine()
+    merged, progress = CheckReport(ended=subjects.get("judged", "")), ProgressLine()
     left = max(order.seconds / 3, order.seconds - spent)
     sys.stderr.write("\n")
     for family in ("LOAD", "TRAIN"):
@@ -235,6 +234,17 @@ def _asked(
         left = max(left / 3, left - min(report.seconds, time.process_time() - busy))
         if merged.interrupted:
             break
+    for subject, places in subjects.get("others", ()):
+        for number, found in enumerate(merged.results):
+            asked = found.check.recorded or found.check.code in OF_EACH
+            if not asked or found.answer.judgement is Judgement.FAIL:
+                continue
+            other = run_check(found.check, subject, order.seed)
+            if other.answer.judgement is Judgement.FAIL:
+                place = place_of(other, CheckReport(places=places))
+                evidence = {**other.answer.evidence, "place": place}
+                answer = replace(other.answer, evidence=evidence)
+                merged.results[number] = replace(other, answer=answer)
     progress.clear()
     merged.grid = model_grid(shown)
     notes = list(getattr(subjects.get("TRAIN"), "notes", []))

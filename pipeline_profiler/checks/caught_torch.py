@@ -1,8 +1,9 @@
 """Hooks into torch that capture a training where an unmodified script uses it.
 
 Each part is captured at its first use; model and optimizer as copies of their first state. Loaders
-are cut to a few batches, so that the script soon reaches an evaluation and a second epoch, where
-`on_end` is called.
+are cut to a few batches, so that the script soon reaches an evaluation and a second epoch. Then its
+loaders end at the first batch, until another optimizer or other parameters are trained. `on_end`
+gets the last complete training, which usually makes the model that is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import inspect
 import itertools
 import logging
 import math
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -61,7 +64,7 @@ from pipeline_profiler.checks.reported import (
 )
 from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
 from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES, deep_copied
-from pipeline_profiler.checks.user_code import Patience, short_place, user_place
+from pipeline_profiler.checks.user_code import Patience, UsersError, short_place, user_place
 from pipeline_profiler.checks.user_training import Training
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
@@ -69,6 +72,14 @@ LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 LEAST_BATCHES = 4
 MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
+IDLE_S, IDLE_WALL_S = 3.0, 30.0  # from the end of a training that was seen to the next one
+# attributes of all trainings of a script
+SHARED = (
+    *("loaders", "schedules", "undo", "current", "given", "depth", "kept_bytes", "random"),
+    *("unseeded", "loaded", "first", "states", "evaluations", "trainings", "called", "ended"),
+    *("ranks", "text", "once", "reseeded"),
+)
+OUTSIDE = ("socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 KEEPS = re.compile(  # what a line appends to or adds to
     r"([\w.]+)(?:\[[^]]*\])?(?:\.(?:append|extend|update|add)\(| *\+= )|([\w.]+) = \2 \+ "
 )
@@ -93,6 +104,7 @@ class SeenLoader:
     examples: int = 0
     kind: str = ""  # 'train', 'eval', '' while nobody knows
     states: list[Any] = field(default_factory=list)  # of torch's generator, at each iteration
+    late: bool = False  # first evaluated after the training was seen
 
     @property
     def enough(self) -> bool:
@@ -123,7 +135,7 @@ class Hooks:
     """Functions of torch that are replaced, until `ended`."""
 
     ended: bool
-    undo: list[Callable[[], None]]
+    undo: list[Callable[[], Any]]
 
     def wrap(self, owner: Any, name: str, hook: Callable[..., Any]) -> None:
         """Replace a function by `hook(plain, ...)`."""
@@ -147,7 +159,7 @@ class Hooks:
 
 @dataclass
 class Caught(Hooks):
-    """What was caught so far; `why` says what could not be, `on_end` ends the run."""
+    """What was caught of a training; `why` says what could not be, `on_end` ends the run."""
 
     patience: Patience
     on_end: Callable[[Caught], None]
@@ -163,7 +175,7 @@ class Caught(Hooks):
     first: dict[int, Any] = field(default_factory=dict)  # module -> its copy before the first call
     copied: Any = None  # (optimizer, schedule) before the first step
     schedules: list[Any] = field(default_factory=list)
-    undo: list[Callable[[], None]] = field(default_factory=list)
+    undo: list[Callable[[], Any]] = field(default_factory=list)
     current: SeenLoader | None = None
     given: Any = None  # the last batch of a loader, while no model took it
     judged: list[Any] = field(default_factory=list)  # what entered the model in an evaluation
@@ -171,7 +183,7 @@ class Caught(Hooks):
     last: str = ""  # 'backward' or 'step'
     last_pass: tuple[int, int] = (0, 0)  # over a loader, at the optimizer's last step
     version: int | None = None  # of the weights at the last backward: whether they were changed
-    stepped: set[int] = field(default_factory=set)  # optimizers that made a step
+    stepped: dict[int, Any] = field(default_factory=dict)  # optimizers that made a step
     modes: dict[str, bool] = field(default_factory=dict)  # of modules, in the first training step
     kept_bytes: int = 0
     loaded: bool = False  # a state was loaded into some module
@@ -184,10 +196,16 @@ class Caught(Hooks):
     watch: LoopWatch = field(default_factory=LoopWatch)
     ranks: RankWatch = field(default_factory=RankWatch)
     text: Callable[[], str] = lambda: script_text()  # of the program
+    once: bool = False  # no other training follows
     trains: bool = False  # a step was made in train mode
     pending: list[ForwardPass] = field(default_factory=list)  # in eval mode, before a step
     kept: dict[str, list[int]] = field(default_factory=dict)  # line -> graphs that it keeps
     gathered: dict[Any, float] = field(default_factory=dict)  # batch -> factor, since the last step
+    seen: Patience | None = None  # with what follows the training, once it was seen
+    rank: tuple[bool, ...] = ()  # the last training of the highest rank is judged
+    trainings: list[Caught] = field(default_factory=list)  # that were seen, or ended
+    trained: list[Any] = field(default_factory=list)  # (parameter, whether it is trained)
+    called: Any = None  # the last module that was called with gradients
 
     def hook(self, torch: Any) -> None:
         """Put the hooks in."""
@@ -229,17 +247,7 @@ class Caught(Hooks):
     def end(self) -> None:
         """End the run, once."""
         if not self.ended:
-            self._count_pending()
-            live = self.states.live()
-            self.facts.reported += self.evaluations.close(self.loader_of("train"))
-            self.facts.weights_kept = self.states.taken, len(live)
-            self.facts.run_steps = self._run_steps()
-            if speaks_of_ranks(self.text()):
-                self.facts.ranks = self.ranks.facts
-            self.facts.epoch_steps = self._epoch_steps() if self.loader_of("train") else 0
-            self.facts.best_reversed = reversed_best(own_files())
-            if live:
-                self.facts.places["kept"] = live[0]
+            self._close()
             self.unhook()
             self.tape = None
             torch = sys.modules["torch"]
@@ -247,9 +255,53 @@ class Caught(Hooks):
                 self.unseeded = NO_SEED.format("torch.manual_seed")
             # the limit may be reached inside an evaluation, where the script wants no gradients
             with torch.inference_mode(False), torch.enable_grad():
-                if self.steps:
-                    self.facts.answers = self.watch.finish(self.steps[0].call.module)
-                self.on_end(self)
+                for training in self.trainings:
+                    training.unseeded = self.unseeded
+                    if training.steps:
+                        model = training.steps[0].call.module
+                        training.facts.answers = training.watch.finish(model)
+                self.on_end(max(reversed(self.trainings), key=lambda training: training.rank))
+
+    def _close(self) -> None:
+        """Write down what is counted over a training, and keep it among `trainings`."""
+        self._count_pending()
+        self.facts.reported += self.evaluations.close(self.loader_of("train"))
+        if self.seen is None:
+            live = self.states.live()
+            self.facts.weights_kept = self.states.taken, len(live)
+            self.facts.run_steps = self._run_steps()
+            self.facts.epoch_steps = self._epoch_steps() if self.loader_of("train") else 0
+            self.facts.best_reversed = reversed_best(own_files())
+            if speaks_of_ranks(self.text()):
+                self.facts.ranks = self.ranks.facts
+            if live:
+                self.facts.places["kept"] = live[0]
+            complete = not self.patience.over and len(self.steps) >= LEAST_BATCHES
+            self.rank = complete, bool(self.steps), self.loader_of("train") is not None
+            self.trainings.append(copy.copy(self))
+
+    def _go_on(self) -> None:
+        """Let the script go on after its training was seen: another one may follow."""
+        if all(training.seen is None for training in self.trainings):
+            sys.addaudithook(self._refuse)
+            with contextlib.suppress(AttributeError, ValueError):  # there is no timer here
+                signal.signal(signal.SIGALRM, lambda *_: self._end_if_idle())
+                signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+                self.undo.append(lambda: signal.setitimer(signal.ITIMER_REAL, 0.0))
+        self._close()
+        self.seen = self.trainings[-1].seen = Patience(IDLE_S, IDLE_WALL_S)
+        self.trains = False
+
+    def _end_if_idle(self) -> None:
+        idle = self.seen is not None and self.seen.over
+        if (idle or self.patience.over) and not self.depth:
+            self.end()
+
+    def _refuse(self, event: str, args: Any) -> None:
+        """Refuse what acts outside after a training: uploads, mails, shutdowns."""
+        local = event == "socket.connect" and str(args[1]).startswith(("/", "('127."))
+        if event in OUTSIDE and not local and not self.ended:
+            raise PermissionError("`check` refuses connections and commands after a training")
 
     def _seed(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         if self._drew_unseeded():
@@ -296,6 +348,7 @@ class Caught(Hooks):
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if caller.partition(".")[0] not in LIGHTNING:
             return length
+        loader.__dict__["_counted"] = True
         return min(length, max(LEAST_BATCHES, min(MOST_BATCHES, -(-ENOUGH_EXAMPLES // size))))
 
     def _next(self, plain: Any, iterator: Any) -> Any:
@@ -303,10 +356,11 @@ class Caught(Hooks):
         if seen is None:
             return plain(iterator)
         unsure = self.gathered or any(counts[-1] > counts[-2] for counts in self.kept.values())
-        if seen.batches >= MOST_BATCHES or (seen.enough and not unsure):
+        few = self.seen is not None and seen.kind and "_counted" not in seen.loader.__dict__
+        most = self.facts.summed[0] if few else MOST_BATCHES
+        if seen.batches >= most or (seen.enough and not unsure):
             raise StopIteration
-        if self.patience.over:
-            self.end()
+        self._end_if_idle()
         self._count_pending()
         batch = plain(iterator)
         seen.batches += 1
@@ -328,13 +382,13 @@ class Caught(Hooks):
             out = self._inside(plain, module, args, kwargs)
             self._evaluated(ForwardPass(module, args, kwargs, out, user_place()))
             return out
+        self.called = module
         if module.training:
             self._count_pending()
         if id(module) not in self.first:
             inner = unwrapped(module)
             self.first[id(module)] = _copy_of(inner), inner
-        another = bool(self.steps) and module is not self.steps[0].call.module
-        if self.tape is None and (another or len(self.steps) < MOST_BATCHES):
+        if self.tape is None and self.seen is None and len(self.steps) < MOST_BATCHES:
             self.tape, self.modules = Tape(), []
             if not self.facts.graphs and (self.last == "step" or not module.training):
                 self._count_graphs()
@@ -434,6 +488,7 @@ class Caught(Hooks):
             trained is not None and beside and self._is_average(trained, made.module)
         )
         if seen is not None and beside:
+            seen.late |= not seen.kind and self.seen is not None
             seen.kind = "eval"
         out, made.out = made.out, None
         if not ours:
@@ -446,12 +501,12 @@ class Caught(Hooks):
         facts.places.setdefault("evaluation", made.place)
         self.watch.evaluated(made, *self.first[id(trained)])
         if beside:
-            facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or made.trains
+            if self.seen is None or facts.evaluations == 1:  # dropout may stay on at the end
+                facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or made.trains
             if len(self.judged) < MOST_BATCHES and self._keeps(made.args, made.kwargs):
                 inputs = _detached(entering(made.args, made.kwargs))
                 self.judged.append((self.given, inputs, None))
-        if self.patience.over:
-            self.end()
+        self._end_if_idle()
         self.evaluations.add(seen, out)
 
     def _loss(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -482,11 +537,16 @@ class Caught(Hooks):
         train = self.current is None or self.current.kind == "train"
         if self.pending and (not train or self.pending[-1].used):  # of inputs, or in an evaluation
             return plain(tensors, *args, **kwargs)
+        if self.current is not None:
+            self.current.kind = "train"
+        reported = self.evaluations.close(self.loader_of("train"))
+        if self.seen is not None:
+            return plain(tensors, *args, **kwargs)
         loss = tensors if hasattr(tensors, "backward") else next(iter(tensors), None)
         if tape is not None:
             self._catch(tape, loss)
         facts, place = self.facts, user_place()
-        facts.reported += self.evaluations.close(self.loader_of("train"))
+        facts.reported += reported
         facts.places.setdefault("backward", place)
         if self.last == "step" and self.optimizer is not None and _has_gradients(self.optimizer):
             facts.kept += 1
@@ -495,8 +555,6 @@ class Caught(Hooks):
             facts.lost += not _has_gradients(self.optimizer)
         if self.last != "backward" or not _has_gradients(self.optimizer):
             self.gathered = {}
-        if self.current is not None and self.current.kind != "train":
-            self.current.kind = "train"
         self.last = "backward"
         if tape is not None and self.current is not None and args[:1] in ((), (None,)):
             self.gathered[self._pass_of(self.current), self.current.batches] = mean_factor(
@@ -513,20 +571,11 @@ class Caught(Hooks):
         except Exception as error:  # noqa: BLE001 - the script goes on, and it is said
             self.why = self.why or f"the step could not be read ({type(error).__name__}: {error})"
             return
-        if self.steps and step.call.module is not self.steps[0].call.module:
-            # a teacher is called without gradients, but over the training's own batches
-            others = [s for s in self.loaders.values() if s is not self.current]
-            evaluated = any(seen.kind == "eval" for seen in others)
-            if evaluated or self._pass_of(self.current) == self.last_pass:
-                self.why = self.why or "several models are trained in turn"
-                return
-            self._begin_again()
         self.ranks.step(step.call.module)
+        module = self.steps[0].call.module if self.steps else step.call.module
         if not self.steps:
-            self.facts.idle_flags = idle_flags(step.call.module)
-        if self.steps and (
-            len(self.steps) >= MOST_BATCHES or not self._keeps(step.inputs, step.targets)
-        ):
+            self.facts.idle_flags = idle_flags(module)
+        elif step.call.module is not module or not self._keeps(step.inputs, step.targets):
             return
         inputs, targets = (_detached(part) for part in (step.inputs, step.targets))
         self.facts.places.setdefault("model", step.call.place)
@@ -540,18 +589,39 @@ class Caught(Hooks):
     def _pass_of(seen: SeenLoader | None) -> tuple[int, int]:
         return (0, 0) if seen is None else (id(seen), seen.iterations)
 
-    def _begin_again(self) -> None:
-        """Examine another model that appears in a later pass, if none was evaluated."""
-        before, self.facts = self.facts.places, LoopFacts(loaded=self.facts.loaded)
-        self.facts.before = short_place(before.get("model", "") or before.get("backward", ""))
-        self.facts.places["schedule"] = before.get("schedule", "")
-        self.steps, self.judged, self.modes = [], [], {}
-        self.watch, self.trains = LoopWatch(), False
-        self.optimizer = self.schedule = self.copied = self.counter = self.version = None
-        self.states.unread.clear()
-        self.states.taken, self.last, self.why, self.stepped = 0, "", "", set()
+    def _rests(self, optimizer: Any) -> bool:
+        """Return whether a step belongs to a training that was seen; a new one begins with it."""
+        known = self.trainings[-1].stepped if self.trainings and self.seen is None else {}
+        if id(optimizer) in known and optimizer is not self.optimizer:  # both go on: it is not new
+            self.steps, self.trained, self.stepped = [], [], known | self.stepped
+            self.seen = Patience(IDLE_S, IDLE_WALL_S)
+        model = self.steps[0].call.module if self.steps else None
+        trained = [(id(p), p.requires_grad) for p in model.parameters()] if model else []
+        self.trained = self.trained or trained
+        own, early = optimizer is self.optimizer, self.seen is None and not self.facts.evaluations
+        new = trained != self.trained if own else id(optimizer) not in self.stepped
+        later = self._pass_of(self.current) != self.last_pass and self.called is not model
+        if new and early and later and self.stepped:
+            self._go_on()
+        if new and self.seen is not None:
+            self._begin()
+        return self.seen is not None
+
+    def _begin(self) -> None:
+        """Examine another training from its first step on."""
+        last, module, inner = self.trainings[-1], self.called, unwrapped(self.called)
+        last.loaders = {key: copy.copy(seen) for key, seen in self.loaders.items()}
         for seen in self.loaders.values():
-            seen.iterations, seen.kind = int(seen is self.current), ""
+            seen.iterations, seen.kind = (1, "train") if seen is self.current else (0, "")
+        new = vars(Caught(self.patience, self.on_end))
+        vars(self).update({name: new[name] for name in new if name not in SHARED})
+        self.facts.loaded, places = last.facts.loaded, last.facts.places
+        self.facts.places = {name: places.get(name, "") for name in ("schedule", "loaded")}
+        self.states.taken, self.states.unread = 0, {}
+        before = [t for t in self.trainings if t.steps and t.steps[0].call.module is module]
+        if before:
+            self.first = self.first | {id(module): (_copy_of(inner), inner)}
+            self.watch, self.loaded = before[-1].watch, True
 
     def _keeps(self, *parts: Any) -> bool:
         """Whether these tensors may be kept beside those that are."""
@@ -572,7 +642,7 @@ class Caught(Hooks):
             facts.unmoded = facts.unmoded or gone
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.ended:
+        if self.ended or self._rests(optimizer):
             return
         if len(self.gathered) > self.facts.summed[0] and not BY_HAND.search(script_text()):
             self.facts.summed = len(self.gathered), sum(self.gathered.values())
@@ -588,13 +658,13 @@ class Caught(Hooks):
             self.copied = _copied_or_none((optimizer, self.schedule), kept)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.ended:
+        if self.ended or self.seen is not None:
             return
         self.watch.step += 1
         if self.pending and self.current is not None:
             self.current.kind = "train"
         self.pending.clear()
-        self.stepped.add(id(optimizer))
+        self.stepped[id(optimizer)] = optimizer
         self.facts.optimizers = len(self.stepped)
         if optimizer is not self.optimizer:
             return
@@ -611,8 +681,11 @@ class Caught(Hooks):
         reached = facts.epochs > 1 and seen if trained else (
             facts.after_evaluation > 1 and facts.steps >= WITHOUT_LOADER
         )  # fmt: skip
-        if reached or self.patience.over:
+        ranks = os.environ.get("WORLD_SIZE", "1") != "1"  # they wait for each other's batches
+        if self.patience.over or (reached and (ranks or self.once)):
             self.end()
+        elif reached:
+            self._go_on()
 
     def _follow_schedule(self) -> None:
         """See where the schedule's counter moves: between steps, epochs or evaluations."""
@@ -640,7 +713,8 @@ class Caught(Hooks):
         loader.__dict__["_caught_at"] = user_place()
 
     def _load(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        self.loaded = True
+        if not self.steps or unwrapped(module) is not unwrapped(self.steps[0].call.module):
+            self.loaded = True  # else it is put back
         result, given = plain(module, *args, **kwargs), kwargs.get("state_dict", args and args[0])
         own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
         missing = [name for name in getattr(result, "missing_keys", ()) if name in own]
@@ -704,13 +778,14 @@ class Caught(Hooks):
         return self.steps[0].call.module if self.steps else None
 
     def training(self) -> Training:
-        """A new Training as the script's was before its first step; CaughtError without one."""
+        """A new Training as the script's was before its first step; UsersError without one."""
+        said = "The training could not be caught"
         if not self.steps or self.optimizer is None:
-            raise CaughtError(self.why or "no step of an optimizer was reached")
+            raise UsersError(f"{said}: {self.why or 'no step of an optimizer was reached'}.")
         step, train, evaluated = self.steps[0], self.loader_of("train"), self.loader_of("eval")
         first, live = self.first[id(step.call.module)]
         if first is None or self.copied is None:
-            raise CaughtError("model or optimizer cannot be copied")
+            raise UsersError(f"{said}: model or optimizer cannot be copied.")
         model = deep_copied(first)
         memo = {id(a): b for a, b in zip(live.parameters(), model.parameters(), strict=True)}
         optimizer, schedule = deep_copied(self.copied, memo)

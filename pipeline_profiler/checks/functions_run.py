@@ -31,7 +31,7 @@ def record_functions(subject: Any) -> LoopFacts:
     """Return the facts of a loop over the functions of a TrainingSubject."""
     functions = list(subject.functions.values()) or [subject.make]
     text = source_of(functions)
-    caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop, text=lambda: text)
+    caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop, text=lambda: text, once=True)
     ranked = speaks_of_ranks(text)
     with kept_state(), as_rank(0) if ranked else contextlib.nullcontext():
         if ranked and subject.functions:  # a file may read its rank when it is imported

@@ -84,13 +84,11 @@ class LoopFacts:
     argument: tuple[str, str] | None = None
     teacher: tuple[tuple[str, ...], str] | None = None
     repeated: str = ""
-    before: str = ""  # the line of a training that ended before this one began, and is not examined
     places: dict[str, str] = field(default_factory=dict)
 
     def unreached(self) -> list[str]:
         """What the run did not come to, in words."""
         return [
-            *([f"the training before it (at {self.before})"] if self.before else []),
             *([] if self.steps else ["a step of an optimizer"]),
             *([] if self.evaluations else ["an evaluation"]),
             *([] if self.epochs > 1 or self.after_evaluation else ["a second epoch"]),

@@ -1,7 +1,7 @@
 """`pipeline-profiler check -- train.py ...`: an unmodified script is run, caught, checked.
 
-The script runs in a process of its own, as under `watch`, until its first evaluation and the first
-step of its second epoch; the checks run there, on what was caught. Its stdout goes to stderr.
+The script runs in a process of its own, as under `watch`, until each training reached an evaluation
+and its second epoch; the checks run there, on what was caught. Its stdout goes to stderr.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
     order = CheckOrder("", "", seconds, args.quick, only, skip, args.settings.check.seed)
     chosen_checks(order)  # an unknown word is said before anything is started
     until = f"for at most {seconds:.0f} s of CPU with the checks"
-    until = f"until its first evaluation and second epoch, {until}"
+    until = f"until its trainings reached a second epoch, {until}"
     code, told = run_script(words, order, args.yes, until)
     if told is None:
         raise ProfileError(

@@ -338,6 +338,7 @@ for x, y in train:
     first.zero_grad()
     F.cross_entropy(teacher(x), y).backward()
     first.step()
+    nn.utils.clip_grad_norm_(teacher.parameters(), 1.0)
 model = nn.Sequential("""
 LABELS = (
     "F.cross_entropy(output, y)",
@@ -345,18 +346,19 @@ LABELS = (
 )
 
 
-def test_labels_are_what_enters_the_loss_and_a_teacher_is_passed_over(folder: Path) -> None:
+def test_the_second_training_is_judged_and_facts_of_the_first_are_named(folder: Path) -> None:
     taught = "        optimizer.zero_grad()\n        with torch.no_grad(): teacher(x)\n"
     text = SCRIPT.replace("        optimizer.zero_grad()\n", taught)
     text = text.replace("model = nn.Sequential(", TEACHER).replace(*LABELS)
-    code, out, err = run(folder, text, "--only", "TRAIN006,TRAIN009,TRAIN016,TRAIN020")
+    _, out, err = run(folder, text, "--only", "TRAIN006,TRAIN009,TRAIN016,TRAIN020,TRAIN039")
     found = json.loads(out)
-    told = {check["code"]: check["verdict"] for check in found["checks"]}
-    assert set(told.values()) == {"passed"}, found["checks"]
-    assert code == 0, err
-    assert [text.partition(" (at train.py")[0] for text in found["unreached"]] == [
-        "the training before it"
-    ]
+    told = {check["code"]: check for check in found["checks"]}
+    late = 1 + text.partition("nn.utils.clip_grad_norm_(teacher")[0].count("\n")
+    assert told.pop("TRAIN039")["place"] == f"train.py:{late}", out + err
+    assert {check["verdict"] for check in told.values()} == {"passed"}, found["checks"]
+    line = 1 + text.partition("output = model(x)")[0].count("\n")
+    assert found["ended"] == f"Judged: training 2 of 2, train.py:{line}."
+    assert not found["unreached"]
 
 
 INSIDE = """
