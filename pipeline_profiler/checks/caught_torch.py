@@ -565,11 +565,9 @@ class Caught(Hooks):
     def _catch(self, tape: Tape, loss: Any) -> None:
         try:
             step = step_of_tape(tape, loss, self.modules)
-        except CaughtError as error:
-            self.why = self.why or str(error)
-            return
         except Exception as error:  # noqa: BLE001 - the script goes on, and it is said
-            self.why = self.why or f"the step could not be read ({type(error).__name__}: {error})"
+            said = f"the step could not be read ({type(error).__name__}: {error})"
+            self.why = self.why or (str(error) if isinstance(error, CaughtError) else said)
             return
         self.ranks.step(step.call.module)
         module = self.steps[0].call.module if self.steps else step.call.module
@@ -596,12 +594,14 @@ class Caught(Hooks):
             self.steps, self.trained, self.stepped = [], [], known | self.stepped
             self.seen = Patience(IDLE_S, IDLE_WALL_S)
         model = self.steps[0].call.module if self.steps else None
-        trained = [(id(p), p.requires_grad) for p in model.parameters()] if model else []
+        parameters = [] if model is None else model.parameters()
+        trained = [(id(p), p.requires_grad) for p in parameters]
         self.trained = self.trained or trained
-        own, early = optimizer is self.optimizer, self.seen is None and not self.facts.evaluations
+        own, facts = optimizer is self.optimizer, self.facts
         new = trained != self.trained if own else id(optimizer) not in self.stepped
         later = self._pass_of(self.current) != self.last_pass and self.called is not model
-        if new and early and later and self.stepped:
+        ended = facts.steps and later and (facts.epochs > 1 or not facts.evaluations)
+        if new and ended and self.seen is None:
             self._go_on()
         if new and self.seen is not None:
             self._begin()

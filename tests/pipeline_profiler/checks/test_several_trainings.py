@@ -56,8 +56,9 @@ fit(first, adam(first), 100)
 """
 DISTILLED = """
 def soften(out, b):
-    return F.kl_div(F.SOFTMAX(out, 1), first(x[:len(b)]).detach().softmax(1),
-                    reduction="batchmean")
+    with torch.no_grad():
+        wanted = first(x[:len(b)]).softmax(1)
+    return F.kl_div(F.SOFTMAX(out / 2, 1), wanted, reduction="batchmean")
 second = net()
 fit(second, adam(second), 30, soften)
 evaluate(second)
@@ -70,6 +71,9 @@ second[0].requires_grad_(False)
 fit(second, adam(second), 30)
 """
 UNFROZEN = """
+third = net()
+fit(third, adam(third), 4)
+evaluate(third)
 second = net()
 second[:2].requires_grad_(False)
 optimizer = adam(second)
@@ -186,11 +190,12 @@ for epoch in range(30):
 OUTSIDE = """
 import os, socket
 refused = []
-for act in (lambda: os.system("true"), lambda: socket.socket().connect(("0.0.0.0", 1))):
-    try:
-        act()
-    except OSError as error:
-        refused += ["refuses" in str(error)]
+with socket.socket() as local:
+    for act in (lambda: os.system("true"), lambda: local.connect(("0.0.0.0", 1))):
+        try:
+            act()
+        except OSError as error:
+            refused += ["refuses" in str(error)]
 """
 
 
