@@ -648,6 +648,7 @@ class Caught(Hooks):
             self.facts.summed = len(self.gathered), sum(self.gathered.values())
         self.gathered = {}
         self.facts.places.setdefault("optimizer", user_place())
+        self.watch.before_step(optimizer)
         given = (p.grad is not None for group in optimizer.param_groups for p in group["params"])
         self.facts.lost += self.last == "backward" and not any(given)
         if self.optimizer is None:
@@ -660,7 +661,7 @@ class Caught(Hooks):
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.ended or self.seen is not None:
             return
-        self.watch.step += 1
+        self.watch.after_step()
         if self.pending and self.current is not None:
             self.current.kind = "train"
         self.pending.clear()

@@ -59,6 +59,8 @@ class LoopWatch:
         self.norms = dict[int, SimpleNamespace]()  # by the identity of the running mean
         self.passes: list[ForwardPass] = []
         self.step = 0  # number of steps of an optimizer
+        self.frozen: list[tuple[Any, Any]] = []  # parameters with a gradient, before a step
+        self.moved: set[int] = set()
 
     def note_norm(self, values: Any, *state: Any) -> None:
         """Follow a call of batch_norm in train mode; state: mean, variance, weight, bias.
@@ -76,6 +78,17 @@ class LoopWatch:
         if norm := self.norms.get(id(state[0])):
             norm.steps.add(self.step)
             norm.rests = norm.rests and not reached
+
+    def before_step(self, optimizer: Any) -> None:
+        """Copy the frozen parameters that have a gradient."""
+        given = [p for group in optimizer.param_groups for p in group["params"]]
+        frozen = [p for p in given if not p.requires_grad and p.grad is not None]
+        self.frozen = [(p, p.detach().clone()) for p in frozen]
+
+    def after_step(self) -> None:
+        """Count the step, and look for frozen parameters that it moved."""
+        self.step += 1
+        self.moved |= {id(p) for p, old in self.frozen if not torch.equal(p, old)}
 
     def evaluated(self, made: ForwardPass, first: Any, live: Any) -> None:
         """Look for trained weights with running statistics of the start.
@@ -106,6 +119,13 @@ class LoopWatch:
     def finish(self, model: Any) -> dict[str, Answer]:
         """All answers, with names of the model."""
         named = {id(b): name.rpartition(".")[0] for name, b in model.named_buffers()}
+        if moved := [name for name, p in model.named_parameters() if id(p) in self.moved]:
+            self.answers["TRAIN046"] = wrong(
+                f"Steps of the optimizer move {len(moved)} frozen parameters: "
+                f"{', '.join(moved[:3])}.",
+                ["gradients that are zeros and not None: momentum and weight decay go on"],
+                "Set p.grad = None where you freeze p; zero_grad() does by default.",
+            )
         moves = {i: move for i, norm in self.norms.items() if (move := _drift(norm)) > 0}
         if moves:
             names = ", ".join(named.get(i, "in another module") for i in [*moves][:3])

@@ -98,9 +98,9 @@ class NotFrozen(Check):
     new head. In train mode, running statistics leave those of the checkpoint.
 
     ## How it decides
-    Fails if a trainable parameter, or a module with one, has such an attribute. Fails if running
-    statistics move in a batch norm that no gradient reaches. Norms that start at 0 and 1, or are
-    trained in other steps, pass. Exact.
+    Fails if a trainable parameter, or a module with one, has such an attribute. Fails if a step of
+    your optimizer moves a frozen parameter, or running statistics move in a batch norm that no
+    gradient reaches. Norms that start at 0 and 1, or are trained in other steps, pass. Exact.
 
     ## Limits
     Only attributes that are set before the first step. Statistics that are adapted on purpose fail.

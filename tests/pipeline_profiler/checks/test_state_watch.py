@@ -115,6 +115,11 @@ TEACHER = """
 teacher = pretrained(net()).requires_grad_(False)
 """
 ASKED = "with torch.no_grad(): teacher(a)"
+LATER = {
+    "EPOCH": "model[0].requires_grad_(epoch == 0)",
+    "zero_grad()": "zero_grad(set_to_none=False)",
+    "lr=0.1)": "lr=0.1, momentum=0.9)",
+}
 EMA = {"SETUP": "ema = copy.deepcopy(model)", "STEP": "follow(ema, model)",
        "    evaluate(model)\n": "    evaluate(ema)\n"}  # fmt: skip
 OF_EMA = {"    evaluate(model)\n": "    evaluate(ema)\n"}
@@ -151,6 +156,9 @@ FAULTS = [
     ("TRAIN046", "a teacher in train mode", {"SETUP": TEACHER, "BATCH": ASKED}),
     ("TRAIN046", "a teacher that is asked after the model",
      {"SETUP": TEACHER, "loss.backward()": f"{ASKED}\nloss.backward()"}),
+    ("TRAIN046", "momentum after freezing", LATER),
+    ("TRAIN046", "weight decay after freezing",
+     LATER | {"lr=0.1)": "lr=0.1, weight_decay=0.1)"}),
     ("TRAIN025", "an average of parameters()", EMA),
     ("TRAIN025", "an average of a pretrained model", EMA | {"MODEL": "pretrained(model)"}),
     ("TRAIN025", "another model for the evaluation",
@@ -181,6 +189,9 @@ FAULTS = [
 
 TWINS = [
     ("TRAIN046", "eval() on the frozen part", FROZEN | {"EPOCH": "model[0].eval()"}),
+    ("TRAIN046", "gradients removed by freezing",
+     LATER | {"zero_grad()": "zero_grad(set_to_none=True)"}),
+    ("TRAIN046", "frozen without momentum", LATER | {"lr=0.1)": "lr=0.1, nesterov=False)"}),
     ("TRAIN046", "a random body", {"MODEL": "model[0].requires_grad_(False)"}),
     ("TRAIN046", "only the convolution is frozen",
      {"MODEL": "pretrained(model)[0][0].requires_grad_(False)"}),

@@ -30,6 +30,9 @@ for epoch in range(9):
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
 """
 TRAIN, EVAL = "Call model.train() at the head of each epoch.", "Call model.eval() before each."
+EVALUATES = "def test(net):\n    net.eval()\n    for x in val:\n        out = net(x)\n"
+GATHERED = "Their sum.", "Call (loss / 4).backward()."
+SEEDS = "def init(worker):\n    np.random.seed(7 + worker)\n"
 TWICE = "Outputs are probabilities (between 0 and 1, sum 1)."
 
 
@@ -199,6 +202,68 @@ FIXES = {
         {},
         ("Plateau(optimizer)", "Plateau(optimizer, mode='max')"),
     ),
+    "no no_grad": (
+        "TRAIN049",
+        "net(x)",
+        ("", ""),
+        {"train = ": EVALUATES + "train = "},
+        ("def test(", "@torch.no_grad()\ndef test("),
+    ),
+    "graphs in a list": (
+        "TRAIN056",
+        "losses.append(loss)",
+        ("", ""),
+        {"        optimizer.step()": "        optimizer.step()\n        losses.append(loss)"},
+        ("(loss)\n", "(loss.detach())\n"),
+    ),
+    "graphs in a sum": (
+        "TRAIN056",
+        "total += loss * len(y)",
+        ("", ""),
+        {"        optimizer.step()": "        optimizer.step()\n        total += loss * len(y)"},
+        ("loss * len(y)", "(loss * len(y)).detach()"),
+    ),
+    "graphs in a sum with a scaler": (
+        "TRAIN056",
+        "total = total + loss",
+        ("", ""),
+        {
+            "loss.backward()": "scaler.scale(loss).backward()",
+            "        optimizer.step()": "        total = total + loss",
+        },
+        ("total + loss", "total + loss.detach()"),
+    ),
+    "accumulation": (
+        "TRAIN016",
+        "loss.backward()",
+        GATHERED,
+        {
+            "        optimizer.step()": "        if (n + 1) % args.accum == 0:\n    "
+            "        optimizer.step()"
+        },
+        ("loss.backward()", "(loss / args.accum).backward()"),
+    ),
+    "accumulation with a scaler": (
+        "TRAIN016",
+        "scaler.scale(loss).backward()",
+        GATHERED,
+        {
+            "loss.backward()": "scaler.scale(loss).backward()",
+            "        optimizer.step()": "        if n % 4 == 3:\n            optimizer.step()",
+        },
+        ("scale(loss)", "scale(loss / 4)"),
+    ),
+    "workers with one seed": (
+        "LOAD001",
+        "DataLoader(data",
+        (
+            "numpy.random is in the same state in several of 2 workers; numpy.random starts the "
+            "second epoch in the state of the first: the same random numbers are used again.",
+            "",
+        ),
+        {"train = ": SEEDS + "train = ", "data, 32": "data, 32, worker_init_fn=init"},
+        ("seed(7 + worker)", "seed(torch.initial_seed() % 2**32)"),
+    ),
     "state": (
         "TRAIN043",
         "model.state_dict()",
@@ -331,6 +396,67 @@ DOUBTFUL = {
         {"import torch\n": "import torch\r\n"},
     ),
     "no last line end": ("TRAIN009", "model(x)", ("", TRAIN), {"(optimizer)\n": "(optimizer)"}),
+    "a function that trains too": (
+        "TRAIN049",
+        "net(x)",
+        ("", ""),
+        {"train = ": EVALUATES + "        if train: out.backward()\ntrain = "},
+    ),
+    "a function without a loop": (
+        "TRAIN049",
+        "net(x)",
+        ("", ""),
+        {"train = ": "def test(net, x):\n    net.eval()\n    return net(x)\ntrain = "},
+    ),
+    "an evaluation of the script": ("TRAIN049", "model(batch[0])", ("", ""), {}),
+    "outputs of any form in a list": (
+        "TRAIN056",
+        "outs.append(out)",
+        ("", ""),
+        {"        optimizer.step()": "        out = model(x)\n        outs.append(out)"},
+    ),
+    "pairs in a list": (
+        "TRAIN056",
+        "losses.append((epoch, loss))",
+        ("", ""),
+        {"        optimizer.step()": "        losses.append((epoch, loss))"},
+    ),
+    "two counts in a loop": (
+        "TRAIN016",
+        "loss.backward()",
+        GATHERED,
+        {
+            "        optimizer.step()": "        if n % 4 == 3:\n            optimizer.step()\n"
+            "        if n % 100 == 0: print(n)"
+        },
+    ),
+    "a count of other batches": (
+        "TRAIN016",
+        "loss.backward()",
+        GATHERED,
+        {"        optimizer.step()": "        if n % 8 == 7:\n            optimizer.step()"},
+    ),
+    "a sum of losses": (
+        "TRAIN016",
+        "(loss + penalty).backward()",
+        GATHERED,
+        {
+            "loss.backward()": "(loss + penalty).backward()",
+            "        optimizer.step()": "        if n % 4 == 3:\n            optimizer.step()",
+        },
+    ),
+    "workers that seed another generator": (
+        "LOAD001",
+        "DataLoader(data",
+        ("random is in the same state in several of 2 workers: the same.", ""),
+        {"train = ": SEEDS + "train = ", "data, 32": "data, 32, worker_init_fn=init"},
+    ),
+    "a generator of the dataset": (
+        "LOAD001",
+        "DataLoader(data",
+        ("dataset.rng is in the same state in several of 2 workers: the same.", ""),
+        {"train = ": SEEDS + "train = ", "data, 32": "data, 32, worker_init_fn=init"},
+    ),
     "a check without a fix": ("TRAIN003", "model(x)", ("", "Look at the model."), {}),
 }
 
