@@ -10,19 +10,23 @@ The same measurement as `pipeline-profiler run`. Errors are `ProfileError`, in o
 
 from __future__ import annotations
 
+import ast
+import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pipeline_profiler.cli.output import check_output, write_report
 from pipeline_profiler.profiling.measure.arms import Bench, Options, emulated_step
-from pipeline_profiler.profiling.measure.main_guard import refuse_unguarded
 from pipeline_profiler.profiling.measure.schedule import measure_arms
 from pipeline_profiler.profiling.measure.watchdog import LEAST_LIMIT_S, Guard
 from pipeline_profiler.profiling.monitor.conclusion import judge_session
 from pipeline_profiler.profiling.record.session import ProfileError, Session
+from pipeline_profiler.profiling.record.stack_sampler import frames_of
 from pipeline_profiler.report import render
 
 
@@ -124,7 +128,7 @@ def profile_loader(
         epoch_steps=epoch_steps,
         seed=seed,
     )
-    refuse_unguarded(bench.loader())
+    _refuse_unguarded(bench.loader())
     session = measure_arms(bench, options)
     judge_session(session)
     return Profile(session)
@@ -136,3 +140,40 @@ def _milliseconds(step: object) -> float:
     raise ProfileError(
         f"The step is {step!r}: give a function of one batch, or the milliseconds it takes."
     )
+
+
+def _refuse_unguarded(loader: Any) -> None:
+    """Raise ProfileError where the loader's workers would run the calling script again."""
+    if getattr(loader, "num_workers", 0) and _start_method(loader) != "fork":
+        line = _unguarded_line(sys._getframe(1))
+        if line:
+            raise ProfileError(
+                f"The loader's workers start by {_start_method(loader)!r} and run this script "
+                f'again: put line {line} below `if __name__ == "__main__":`.'
+            )
+
+
+def _start_method(loader: Any) -> str:
+    context = getattr(loader, "multiprocessing_context", None)
+    if context is not None:
+        return str(context.get_start_method())
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or multiprocessing.get_all_start_methods()[0]
+
+
+def _unguarded_line(frame: FrameType | None) -> int:
+    """Return the line of the script that led here, 0 where it is guarded or there is no script."""
+    for f in frames_of(frame):
+        if f.f_globals.get("__name__") == "__main__" and f.f_code.co_name == "<module>":
+            return 0 if _is_guarded(f) else f.f_lineno
+    return 0
+
+
+def _is_guarded(frame: FrameType) -> bool:
+    try:
+        source = Path(frame.f_code.co_filename).read_text(encoding="utf-8")
+        statements = ast.parse(source).body
+    except (OSError, ValueError, SyntaxError):  # a notebook, standard input
+        return True
+    before = [node for node in statements if node.lineno <= frame.f_lineno]
+    return any(isinstance(n, ast.If) and "__name__" in ast.unparse(n.test) for n in before)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import functools
 import os
+import random
+import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
+
+import numpy as np
 
 from pipeline_profiler.profiling.measure.preloaded_batches import (
     copied,
@@ -131,12 +135,15 @@ class PredictionGrid:
 
     def _made(self, indices: Sequence[int]) -> Any:
         """Return a batch of samples of the loader's dataset, made without its proxies."""
-        from pipeline_profiler.checks.user_code import kept_state
-
         dataset, collate = self.iterator._dataset, self.iterator._collate_fn
         dataset, collate = getattr(dataset, "_inner", dataset), getattr(collate, "collate", collate)
-        with kept_state():
-            return collate([dataset[index] for index in indices])
+        state, drawn = random.getstate(), np.random.get_state()
+        try:
+            with sys.modules["torch"].random.fork_rng([]):
+                return collate([dataset[index] for index in indices])
+        finally:
+            random.setstate(state)
+            np.random.set_state(drawn)
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.model is None or self.ended or os.getpid() != self.pid:

@@ -11,8 +11,6 @@ from scipy.stats import rankdata
 
 from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.loader.contents import EvaluationOfOthers
-from pipeline_profiler.checks.training import baselines
-from pipeline_profiler.checks.training.baselines import behind, share_interval
 from pipeline_profiler.checks.training.loss import _ranks
 from pipeline_profiler.checks.training.own_functions import reads_answers
 from pipeline_profiler.checks.training.repeated_trainings import Resume
@@ -26,36 +24,12 @@ from tests.pipeline_profiler.checks.toys import ToyRows, descent, toy_loader, to
 pytestmark = pytest.mark.slow
 
 
-def test_ranks_coins_and_shares_have_their_known_values() -> None:
+def test_ranks_and_shares_of_classes_have_their_known_values() -> None:
     values = np.random.default_rng(0).integers(0, 9, 40).astype(np.float64)
     assert np.array_equal(_ranks(values), rankdata(values))  # of scipy, with ties
-    ours, theirs = np.zeros(10), np.ones(10)
-    assert behind(ours, theirs) == pytest.approx(2**-10)  # examples that differ are coins
-    assert behind(theirs, ours) == 1
-    assert behind(ours, ours) == 1
-    mean, low, high = share_interval(np.array([1.0] * 8 + [0.0] * 2))
-    assert (mean, low, high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-3)  # Wilson
     answer = EvaluationOfOthers().run(last_held_out(False, kept=1))
     assert answer.sentence.startswith("The class shares of training and evaluation overlap by ")
     assert "classes in common" not in answer.sentence
-
-
-def test_equal_models_are_not_told_apart_by_chance() -> None:
-    rng = np.random.default_rng(0)
-    tries = [behind(*rng.integers(0, 2, (2, 60)).astype(float)) for _ in range(300)]
-    assert min(tries) > 1e-4
-    assert (np.array(tries) < 0.05).mean() < 0.08
-    errors = [behind(*-(rng.normal(size=(2, 40)) ** 2)) for _ in range(300)]
-    assert (np.array(errors) < 0.05).mean() < 0.08
-
-
-def test_baselines_stand_beside_the_model_with_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "STEPS", 12)
-    answer = judged("TRAIN030", TrainingSubject(toy_training)).answer
-    table = answer.evidence["baselines"]
-    assert list(table) == ["the model", "majority", "linear on pixels"]
-    assert all(low <= mean <= high for low, mean, high in table.values())
-    assert table["majority"][1] < table["linear on pixels"][1]
 
 
 def test_what_a_resumed_run_has_lost_is_named() -> None:

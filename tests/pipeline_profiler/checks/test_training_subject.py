@@ -238,7 +238,7 @@ def two_outputs() -> Training:
 
 
 def test_a_loss_of_several_outputs_is_never_asked_for_one() -> None:
-    assert not judged("TRAIN030", TrainingSubject(two_outputs)).users
+    assert not judged("TRAIN015", TrainingSubject(two_outputs)).users
 
 
 def letters() -> Training:

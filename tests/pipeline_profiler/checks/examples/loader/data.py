@@ -440,7 +440,7 @@ def _numbered_pair(ours: Any, theirs: Any, **more: Any) -> LoaderSubject:
     return LoaderSubject(lambda: toy_loader(made[0]), lambda: toy_loader(made[1]))
 
 
-def _table(change: Callable[[Any, Any, Any], Any]) -> LoaderSubject:
+def _scaled_table(change: Callable[[Any, Any, Any], Any]) -> LoaderSubject:
     """Rows of eight numbers and a class; `change(rows, labels, first)` prepares all of them."""
     rng = np.random.default_rng(2)
     rows, labels = rng.normal(3, 2, (400, 8)), rng.integers(0, 2, 400)
@@ -449,7 +449,7 @@ def _table(change: Callable[[Any, Any, Any], Any]) -> LoaderSubject:
     return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(sets[1]))
 
 
-def _windows(ahead: int) -> LoaderSubject:
+def _windows_of_a_wave(ahead: int) -> LoaderSubject:
     """Windows of a slow wave, and the value `ahead` steps after their end."""
     series = np.sin(np.arange(700) / 60).astype(np.float32)
     ends = np.arange(20, 620)
@@ -459,7 +459,7 @@ def _windows(ahead: int) -> LoaderSubject:
 
 def _with_target(noise: float) -> LoaderSubject:
     rng = np.random.default_rng(3)
-    return _table(lambda x, y, _: np.c_[x, y + rng.normal(0, noise, len(y))])
+    return _scaled_table(lambda x, y, _: np.c_[x, y + rng.normal(0, noise, len(y))])
 
 
 def _standardised(x: Any, y: Any, by: Any) -> Any:
@@ -477,15 +477,20 @@ def _each_alone(x: Any, y: Any, first: Any) -> Any:
 EXAMPLES: Rows = [
     ("LOAD029", FAULT, "the target as a column", lambda: _with_target(0)),
     ("LOAD029", FAULT, "with noise", lambda: _with_target(0.02)),
-    ("LOAD029", FAULT, "windows that end with it", lambda: _windows(0)),
-    ("LOAD029", TWIN, "windows before it", lambda: _windows(1)),
+    ("LOAD029", FAULT, "windows that end with it", lambda: _windows_of_a_wave(0)),
+    ("LOAD029", TWIN, "windows before it", lambda: _windows_of_a_wave(1)),
     ("LOAD029", TWIN, "a good predictor", lambda: _with_target(0.3)),
-    ("LOAD030", FAULT, "all rows", lambda: _table(lambda x, y, _: _standardised(x, y, x))),
-    ("LOAD030", FAULT, "ranges of all rows", lambda: _table(lambda x, y, _: _to_range(x, y, x))),
-    ("LOAD030", FAULT, "each set alone", lambda: _table(_each_alone)),
-    ("LOAD030", TWIN, "training rows", lambda: _table(_standardised)),
-    ("LOAD030", TWIN, "ranges of training rows", lambda: _table(_to_range)),
-    ("LOAD030", TWIN, "as they are", lambda: _table(lambda x, y, _: x)),
+    ("LOAD030", FAULT, "all rows", lambda: _scaled_table(lambda x, y, _: _standardised(x, y, x))),
+    (
+        "LOAD030",
+        FAULT,
+        "ranges of all rows",
+        lambda: _scaled_table(lambda x, y, _: _to_range(x, y, x)),
+    ),
+    ("LOAD030", FAULT, "each set alone", lambda: _scaled_table(_each_alone)),
+    ("LOAD030", TWIN, "training rows", lambda: _scaled_table(_standardised)),
+    ("LOAD030", TWIN, "ranges of training rows", lambda: _scaled_table(_to_range)),
+    ("LOAD030", TWIN, "as they are", lambda: _scaled_table(lambda x, y, _: x)),
     ("LOAD007", FAULT, "one NaN", lambda: _one_nan()),
     ("LOAD008", FAULT, "0..255", lambda: _scaled(255, 0)),
     ("LOAD008", FAULT, "divided twice", lambda: _scaled(1 / 255, 0)),

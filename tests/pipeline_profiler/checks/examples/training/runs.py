@@ -1,4 +1,4 @@
-"""Trainings that are run: short ones, repeated ones, beside baselines."""
+"""Trainings that are run: short ones and repeated ones."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import numpy as np
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
-    ToyImages,
     ToyRows,
     descent,
     toy_around,
@@ -139,20 +138,6 @@ def _accumulated() -> Any:
     return toy_training(train_step=step)
 
 
-def _mixed() -> Any:
-    """Labels as shares of classes, slowly learned: logits that are far from them."""
-    dataset = ToyImages()
-    dataset.labels = np.eye(4, dtype=np.float32)[dataset.labels] * 0.8 + 0.05
-
-    class Rows(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            return dataset.pixels[index], dataset.labels[index]
-
-    loud = toy_around(lambda net, pixels: 3 * net(pixels) + 4)
-    rows: Any = Rows()
-    return toy_training(loud, loader=toy_loader(rows), optimizer=descent("SGD", 1e-7))
-
-
 EXAMPLES: Rows = [
     ("TRAIN003", FAULT, "hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
     ("TRAIN003", FAULT, "one unit", lambda: _linear_bottleneck()),
@@ -179,17 +164,4 @@ EXAMPLES: Rows = [
     ("TRAIN032", FAULT, "a schedule without state", lambda: _own_schedule()),
     ("TRAIN032", TWIN, "dropout, momentum and a schedule", lambda: _scheduled()),
     ("TRAIN032", TWIN, "gradients of four steps", lambda: _accumulated()),
-    (
-        "TRAIN030",
-        FAULT,
-        "upwards",
-        lambda: toy_training(optimizer=descent("SGD", 0.02, maximize=True)),
-    ),
-    ("TRAIN030", TWIN, "mixed labels", lambda: _mixed()),
-    (
-        "TRAIN030",
-        TWIN,
-        "a network that is slow",
-        lambda: toy_training(toy_net(width=64), optimizer=descent("SGD", 1e-4)),
-    ),
 ]
