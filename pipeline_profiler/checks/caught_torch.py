@@ -63,9 +63,13 @@ from pipeline_profiler.checks.reported import (
     reversed_best,
 )
 from pipeline_profiler.checks.state_watch import ForwardPass, LoopWatch, unwrapped
-from pipeline_profiler.checks.training_subject import ENOUGH_EXAMPLES, MOST_BATCHES, deep_copied
 from pipeline_profiler.checks.user_code import Patience, UsersError, short_place, user_place
-from pipeline_profiler.checks.user_training import Training
+from pipeline_profiler.checks.user_training import (
+    ENOUGH_EXAMPLES,
+    MOST_BATCHES,
+    Training,
+    deep_copied,
+)
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")

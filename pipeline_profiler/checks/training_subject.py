@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import CellType, FunctionType
 from typing import Any
 
 from pipeline_profiler.checks.batches import (
@@ -40,17 +39,19 @@ from pipeline_profiler.checks.user_code import (
     users_code,
 )
 from pipeline_profiler.checks.user_training import (
+    ENOUGH_EXAMPLES,
+    MOST_BATCHES,
     SMALL_BATCH,
     Batch,
     ExaminedTraining,
     Training,
     checked,
     cut,
+    deep_copied,
     learning_rate,
     step_schedule,
 )
 
-ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 OTHER_SEEDS = 11, 12
 AUGMENTED_SAMPLES = 8
 DRAWN = 8  # trainings with other weights
@@ -58,27 +59,6 @@ HELD_COUNTS = 2000  # of a schedule among which its largest rate is looked for
 COUNTS = 100  # of a schedule, after which one that counts epochs is at nothing
 LONG_STEP_S = 0.1  # above this time a batch comes in parts: no example is lost
 SLOW_STEP_S, SLOW_BATCHES, FEWEST = 0.3, 4, 8  # above this time a step is tried on fewer examples
-
-
-def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
-    """Copy a function of a model so that the modules in its closure are those of the copy."""
-    cells = function.__closure__ or ()
-    with contextlib.suppress(ValueError):  # a cell without a value
-        if any(hasattr(cell.cell_contents, "named_parameters") for cell in cells):
-            closure = tuple(CellType(copy.deepcopy(c.cell_contents, memo)) for c in cells)
-            parts = (function.__code__, function.__globals__, function.__name__)
-            return FunctionType(*parts, function.__defaults__, closure)
-    return function
-
-
-def deep_copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Copy as copy.deepcopy() does, but functions over parts of a model with these parts."""
-    table = copy._deepcopy_dispatch  # type: ignore[attr-defined]
-    plain, table[FunctionType] = table[FunctionType], _copy_function
-    try:
-        return copy.deepcopy(value, memo)
-    finally:
-        table[FunctionType] = plain
 
 
 @dataclass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import CellType, FunctionType
 from typing import Any
 
 from pipeline_profiler.checks.batches import batch_size, cut_batch
@@ -15,6 +18,8 @@ from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
 from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augmentation
+
+ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
 
 
 @dataclass
@@ -189,6 +194,27 @@ def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[s
     if made is None:
         raise UsersError(f"{name}() returned None: it must return what it makes.")
     return made
+
+
+def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    """Copy a function of a model so that the modules in its closure are those of the copy."""
+    cells = function.__closure__ or ()
+    with contextlib.suppress(ValueError):  # a cell without a value
+        if any(hasattr(cell.cell_contents, "named_parameters") for cell in cells):
+            closure = tuple(CellType(copy.deepcopy(c.cell_contents, memo)) for c in cells)
+            parts = (function.__code__, function.__globals__, function.__name__)
+            return FunctionType(*parts, function.__defaults__, closure)
+    return function
+
+
+def deep_copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Copy as copy.deepcopy() does, but functions over parts of a model with these parts."""
+    table = copy._deepcopy_dispatch  # type: ignore[attr-defined]
+    plain, table[FunctionType] = table[FunctionType], _copy_function
+    try:
+        return copy.deepcopy(value, memo)
+    finally:
+        table[FunctionType] = plain
 
 
 Batch = tuple[Any, Any, Any]  # (as the loader gave it, or weights of examples; inputs; targets)
