@@ -118,7 +118,9 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
 
     def subject_of(training: Any) -> TrainingSubject:
         make, loaded = training.training, training.loaded
-        return TrainingSubject(make, order.seed, unseeded=caught.unseeded, caught=not loaded)
+        return TrainingSubject(
+            make, order.seed, unseeded=caught.unseeded, caught=not loaded, facts=training.facts
+        )
 
     train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
     subjects: dict[str, Any] = {"TRAIN": subject_of(caught)}

@@ -301,6 +301,7 @@ class CaughtStep:
     inside: LossInside | None = None
     head: Call | None = None  # what the script calls on the output before the loss
     given: Any = None  # the batch as its loader gave it
+    at: tuple[int, int] = (0, 0)  # the pass over a loader
 
 
 class LossInside(NamedTuple):

@@ -46,6 +46,7 @@ from pipeline_profiler.checks.caught_tape import (
     recording_mode,
     step_of_tape,
 )
+from pipeline_profiler.checks.folds import Folds
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of
 from pipeline_profiler.checks.loss_arguments import wrong_argument
 from pipeline_profiler.checks.ranks import (
@@ -74,6 +75,7 @@ from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 LEAST_BATCHES = 4
+PLAIN = (bool, int, float, str)
 MOST_EPOCHS = 5  # of a training without an evaluation
 WITHOUT_LOADER = 12  # steps of a loop that draws its batches itself, after which it was seen
 IDLE_S, IDLE_WALL_S = 3.0, 30.0  # from the end of a training that was seen to the next one
@@ -81,7 +83,7 @@ IDLE_S, IDLE_WALL_S = 3.0, 30.0  # from the end of a training that was seen to t
 SHARED = (
     *("loaders", "schedules", "undo", "current", "given", "depth", "kept_bytes", "random"),
     *("unseeded", "loaded", "first", "states", "evaluations", "trainings", "called", "ended"),
-    *("ranks", "text", "once", "reseeded"),
+    *("ranks", "text", "once", "reseeded", "filled", "loaded_rates", "folds"),
 )
 OUTSIDE = ("socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 KEEPS = re.compile(  # what a line appends to or adds to
@@ -108,6 +110,7 @@ class SeenLoader:
     examples: int = 0
     kind: str = ""  # 'train', 'eval', '' while nobody knows
     states: list[Any] = field(default_factory=list)  # of torch's generator, at each iteration
+    attributes: dict[str, Any] | None = None  # of the dataset, when persistent workers started
     late: bool = False  # first evaluated after the training was seen
 
     @property
@@ -199,6 +202,10 @@ class Caught(Hooks):
     unseeded: str = ""  # a sentence: numbers are drawn without a seed
     watch: LoopWatch = field(default_factory=LoopWatch)
     ranks: RankWatch = field(default_factory=RankWatch)
+    heads: dict[int, Any] = field(default_factory=dict)  # called with outputs of a model; line
+    filled: set[int] = field(default_factory=set)  # modules that a state was loaded into
+    loaded_rates: dict[int, Any] = field(default_factory=dict)  # (before, after, line) by optimizer
+    folds: Folds = field(default_factory=Folds)
     text: Callable[[], str] = lambda: script_text()  # of the program
     once: bool = False  # no other training follows
     trains: bool = False  # a step was made in train mode
@@ -236,6 +243,7 @@ class Caught(Hooks):
         self.wrap(torch.nn.Module, "__call__", self._call)
         self.wrap(torch.nn.Module, "load_state_dict", self._load)
         self.wrap(torch.nn.Module, "state_dict", self._state)
+        self.wrap(torch.optim.Optimizer, "load_state_dict", self._load_rate)
         self.wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._plateau)
         self.wrap(torch.autograd, "backward", self._backward)
         self.wrap(builtins, "print", self._print)
@@ -274,6 +282,7 @@ class Caught(Hooks):
             live = self.states.live()
             self.facts.weights_kept = self.states.taken, len(live)
             self.facts.run_steps = self._run_steps()
+            self.facts.unheld = self._unheld()
             self.facts.epoch_steps = self._epoch_steps() if self.loader_of("train") else 0
             self.facts.best_reversed = reversed_best(own_files())
             if speaks_of_ranks(self.text()):
@@ -283,6 +292,25 @@ class Caught(Hooks):
             complete = not self.patience.over and len(self.steps) >= LEAST_BATCHES
             self.rank = complete, bool(self.steps), self.loader_of("train") is not None
             self.trainings.append(copy.copy(self))
+
+    def _unheld(self) -> tuple[str, str] | None:
+        """(type, line) of a module behind the model whose parameters no optimizer holds."""
+        groups = (g for optimizer in self.stepped.values() for g in optimizer.param_groups)
+        held = {id(p) for group in groups for p in group["params"]}
+        for module, place in self.heads.values() if held else ():
+            own = [p for p in module.parameters() if p.requires_grad]
+            reached = own and all(p.grad is not None and bool(p.grad.any()) for p in own)
+            if reached and id(module) not in self.filled and not held & set(map(id, own)):
+                return type(module).__name__, place
+        return None
+
+    def _load_rate(self, plain: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = [float(group["lr"]) for group in optimizer.param_groups]
+        result = plain(optimizer, *args, **kwargs)
+        after = [float(group["lr"]) for group in optimizer.param_groups]
+        if before and not 0.5 < after[0] / max(before[0], 1e-30) < 2:
+            self.loaded_rates[id(optimizer)] = before[0], after[0], user_place()
+        return result
 
     def _go_on(self) -> None:
         """Let the script go on after its training was seen: another one may follow."""
@@ -342,6 +370,11 @@ class Caught(Hooks):
         if state is not None and any(state.equal(before) for before in seen.states):
             self.facts.repeated = self.reseeded or seen.place
         seen.states += [] if state is None else [state]
+        if getattr(loader, "persistent_workers", False):
+            plain_values = {n: v for n, v in vars(loader.dataset).items() if isinstance(v, PLAIN)}
+            first = seen.attributes = seen.attributes or plain_values
+            changed = [n for n, v in plain_values.items() if first.get(n) != v]
+            self.facts.stale = self.facts.stale or ((changed[0], seen.place) if changed else None)
         iterator = plain(loader)
         iterator.__dict__["_caught"] = seen
         return iterator
@@ -406,6 +439,8 @@ class Caught(Hooks):
         call.out = self._inside(plain, module, args, kwargs)
         if state is not None:
             self.ranks.facts.drawn |= not torch.equal(state, torch.get_rng_state())
+        if any(getattr(tensor, "requires_grad", False) for _, tensor in leaves([args, kwargs])):
+            self.heads.setdefault(id(module), (module, call.place))
         call.end, call.outs = len(tape.calls), tape.outputs(call.out)
         for _, node in call.outs:
             getattr(tape.tensors[node].grad_fn, "metadata", {})[MARK] = True
@@ -501,6 +536,8 @@ class Caught(Hooks):
             self.evaluations.again += 2 * (seen is not None and seen.kind == "eval")
             self.evaluations.batch = None
             return
+        if beside:
+            self._note_loader(seen)
         facts.evaluations += 1
         facts.places.setdefault("evaluation", made.place)
         self.watch.evaluated(made, *self.first[id(trained)])
@@ -512,6 +549,14 @@ class Caught(Hooks):
                 self.judged.append((self.given, inputs, None))
         self._end_if_idle()
         self.evaluations.add(seen, out)
+
+    def _note_loader(self, seen: Any) -> None:
+        """Note what the loader of an evaluation leaves out, and whether it was trained on."""
+        found = extent(seen.loader)
+        if found and seen.loader.drop_last and found[3] >= found[0] and found[3] > found[0] > 0:
+            self.facts.dropped = found[3] - found[0], found[3], seen.place
+        if self.current is not None and self.folds.was_trained(seen.loader):
+            self.facts.folded = self.facts.folded or seen.place
 
     def _loss(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         name, facts = function.__name__, self.facts
@@ -585,7 +630,9 @@ class Caught(Hooks):
         self.facts.places.setdefault("loss", losses[-1] if losses else tape.loss or user_place())
         call = replace(step.call, out=None, args=(), kwargs={})
         given, self.given = self.given, None
-        self.steps.append(replace(step, inputs=inputs, targets=targets, call=call, given=given))
+        at = self._pass_of(self.current)
+        made = replace(step, inputs=inputs, targets=targets, call=call, given=given, at=at)
+        self.steps.append(made)
 
     @staticmethod
     def _pass_of(seen: SeenLoader | None) -> tuple[int, int]:
@@ -646,6 +693,7 @@ class Caught(Hooks):
             facts.unmoded = facts.unmoded or gone
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.folds.before_step(self.called, _version(optimizer))
         if self.ended or self._rests(optimizer):
             return
         if len(self.gathered) > self.facts.summed[0] and not BY_HAND.search(script_text()):
@@ -659,10 +707,15 @@ class Caught(Hooks):
             self.optimizer = optimizer
             mine = [s for s in self.schedules if _optimizer_of(s) is optimizer]
             self.schedule = mine[-1] if mine else None
+            loaded, rate = self.loaded_rates.get(id(optimizer)), optimizer.param_groups[0]["lr"]
+            if self.schedule is None and loaded and float(rate) == loaded[1]:
+                self.facts.loaded_rate = loaded
             kept = {id(p): p for group in optimizer.param_groups for p in group["params"]}
             self.copied = _copied_or_none((optimizer, self.schedule), kept)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.current is not None:
+            self.folds.after_step(self.called, self.current.loader, _version(optimizer))
         if self.ended or self.seen is not None:
             return
         self.watch.after_step()
@@ -721,6 +774,7 @@ class Caught(Hooks):
         if not self.steps or unwrapped(module) is not unwrapped(self.steps[0].call.module):
             self.loaded = True  # else it is put back
         result, given = plain(module, *args, **kwargs), kwargs.get("state_dict", args and args[0])
+        self.filled |= {id(part) for part in module.modules()}
         own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
         missing = [name for name in getattr(result, "missing_keys", ()) if name in own]
         tails = {
@@ -772,7 +826,8 @@ class Caught(Hooks):
 
     def entered(self) -> tuple[list[Any], list[Any]]:
         """(batch of the loader, inputs, targets) of steps, and of the evaluation."""
-        return [(s.given, s.inputs, s.targets) for s in self.steps], self.judged
+        steps = [step for step in self.steps if step.at == self.steps[0].at]
+        return [(s.given, s.inputs, s.targets) for s in steps], self.judged
 
     def loader_of(self, kind: str) -> SeenLoader | None:
         """The first loader of a kind."""

@@ -49,7 +49,10 @@ class LoopFacts:
     value, wrong formula or '', line) of evaluations. summed: (batches, factor of their mean).
     graphs: old ones (number, holder, MB of each, line). best_reversed: (condition, line) that keeps
     the worst value of a metric. teacher: (modules that train in a model without an optimizer,
-    line). repeated: the line of a seed that gives two epochs one order.
+    line). repeated: the line of a seed that gives two epochs one order. stale: (attribute of the
+    dataset that persistent workers do not see, line). unheld: (module without an optimizer, line).
+    loaded_rate: (before, after a load, line). dropped: (samples that an evaluation leaves out, all,
+    line). folded: the line of a loader whose samples an earlier one trained on.
     places: lines of the user's file.
     """
 
@@ -84,6 +87,11 @@ class LoopFacts:
     argument: tuple[str, str] | None = None
     teacher: tuple[tuple[str, ...], str] | None = None
     repeated: str = ""
+    stale: tuple[str, str] | None = None
+    unheld: tuple[str, str] | None = None
+    loaded_rate: tuple[float, float, str] | None = None
+    dropped: tuple[int, int, str] | None = None
+    folded: str = ""
     places: dict[str, str] = field(default_factory=dict)
 
     def unreached(self) -> list[str]:

@@ -71,6 +71,7 @@ class TrainingSubject(ExaminedTraining):
 
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     caught: bool = False
+    facts: LoopFacts | None = None  # of a script
     enters: bool = False  # batches hold what enters the model, not what the loader gave
     entered_at: str = ""  # the line of the user's own step that calls the model
 
@@ -273,6 +274,8 @@ class TrainingSubject(ExaminedTraining):
         """The facts of a script, or of a loop over train_step and evaluate; None without both."""
         from pipeline_profiler.checks.functions_run import record_functions
 
+        if self.facts is not None:
+            return self.facts
         made = self.settings
         if made.loop is None and (made.train_step is not None or made.evaluate is not None):
             return record_functions(self)

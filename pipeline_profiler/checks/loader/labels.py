@@ -390,7 +390,8 @@ def _pairs(subject: LoaderSubject, dataset: Any) -> Iterator[tuple[str, bool]]:
                 continue  # symmetric: whether it follows cannot be seen
             follows = any(_same_rows(view, other[1], first[2]) for view in views)
             stayed = np.array_equal(first[1], other[1])
-            yield turn, follows or not stayed
+            crossed = bool(views) and first[2] and _same_rows(_crossed(first, turn), *other[1:])
+            yield turn, follows or not (stayed or crossed)
 
 
 def _arrays(subject: LoaderSubject, dataset: Any, index: int) -> tuple[Any, Any, bool] | None:
@@ -400,8 +401,9 @@ def _arrays(subject: LoaderSubject, dataset: Any, index: int) -> tuple[Any, Any,
         inputs, targets = inputs_and_targets(sample, subject.split)
     named = sample if isinstance(sample, Mapping) else targets
     keys = [k for k in named if "box" in str(k).lower()] if isinstance(named, Mapping) else []
-    if keys:
-        picture, boxes = as_array(inputs), as_array(named[keys[0]])
+    given = None if targets is None or keys else as_array(targets)
+    if keys or (given is not None and given.dtype.kind == "f" and given.shape[-1:] == (4,)):
+        picture, boxes = as_array(inputs), as_array(named[keys[0]]) if keys else given
         if picture is None or picture.ndim != 3 or boxes is None or boxes.shape[-1:] != (4,):
             return None
         size = np.array(picture.shape[:-3:-1] * 2)
@@ -437,6 +439,14 @@ def _turned(made: tuple[Any, Any, bool], turn: str) -> list[NDArray[Any]]:
     corners = np.where(axes, size - two, one), np.where(axes, size - one, two)
     others = [(np.where(axes, size - one - two * part, one), two) for part in (1, 0)]
     return [np.hstack(pair) for pair in (corners, *others)]
+
+
+def _crossed(made: tuple[Any, Any, bool], turn: str) -> NDArray[Any]:
+    """Return boxes whose corners are mirrored, and do not change places."""
+    size = np.array(made[0].shape[:-3:-1] * 2)
+    axes = [turn != "flipped upside down", turn != "flipped left to right"] * 2
+    mirrored: NDArray[Any] = np.where(axes, size - made[1], made[1])
+    return mirrored
 
 
 def _turn_between(one: NDArray[Any], two: NDArray[Any]) -> str:

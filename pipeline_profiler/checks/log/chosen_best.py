@@ -1,4 +1,4 @@
-"""What won, and whether by luck or by length: the best checkpoint, the best of several runs."""
+"""The best checkpoint: by luck or not, and whether it is saved."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
     ACCURACIES,
     LogSubject,
     Series,
     Values,
     better_is,
-    error_of_mean,
     is_held_out,
     name_words,
     noise_of,
@@ -188,105 +187,4 @@ def _sentence(row: Selection) -> str:
         f"{row.series.values[row.best]:.4g} at step {row.series.steps[row.best]:g}, of which about "
         f"{row.luck:.2g} is luck ({row.luck / row.gain:.0%} of the gain); the noise hides "
         f"the difference to {row.near - 1} other evaluations."
-    )
-
-
-LEAST_ROWS, LAST = 8, 5  # of a log; of a mean
-LONGER = 1.05
-Z_BOUND = 4.5  # two-sided 7e-6, for the errors are estimated
-
-
-class Level(NamedTuple):
-    """Where a run stands at a budget: the mean of its last rows, better is larger."""
-
-    log: str
-    value: float
-    error: float
-
-
-class EqualBudget(Check):
-    """A run that wins because it trained longer.
-
-    ## What it does
-    Compares common losses and scores of several logs at their ends and at the largest common step
-    (means of five rows).
-
-    ## Why is this bad
-    A better curve with more steps shows the value of the steps, not of the change.
-
-    ## How it decides
-    Fails if the best run at its end has 5% more steps than the shortest, but does not lead at the
-    common step. Passes if one run leads at both. A lead is 4.5 standard errors. Inconclusive with
-    one log, fewer than 8 rows, or no lead.
-
-    ## What to do
-    Compare at the same number of steps (or samples, or hours, if you pay for these). Train each
-    setting with several seeds.
-
-    ## Limits
-    Only the noise within a run counts; the noise between seeds is larger. Runs with other batch
-    sizes need steps that count samples.
-    """
-
-    code = "LOG006"
-    name = "unequal-budgets"
-
-    def run(self, subject: LogSubject) -> Answer:
-        logs: dict[str, dict[str, Series]] = {series.log: {} for series in subject.series}
-        if len(logs) < 2:
-            return skipped("There is one log.", "Give several logs, to compare their budgets.")
-        for s in to_improve(subject.series, LEAST_ROWS):
-            logs[s.log].setdefault(s.name, s)
-        shared = set.intersection(*map(set, logs.values()))
-        if not shared:
-            return unclear(f"The logs share no loss or score with {LEAST_ROWS} rows.")
-        names = sorted(shared, key=lambda n: (not is_held_out(n), n))
-        answers = [_compared([log[name] for log in logs.values()]) for name in names]
-        order = ("failed", "passed", "inconclusive")
-        return min(answers, key=lambda answer: order.index(answer.judgement))
-
-
-def level_at(series: Series, step: float) -> Level:
-    """The mean of the last rows up to a step, with its standard error."""
-    values = better_is(series.name) * series.values[series.steps <= step]
-    last = values[-LAST:]
-    mean = float(last.mean()) if len(last) else float("nan")
-    # the last rows are as noisy as the others, and a thousand of them show it
-    error = error_of_mean(series.values[-MOST:], max(len(last), 1))
-    return Level(series.log, mean, error)
-
-
-def _leader(levels: list[Level]) -> str:
-    """The log of the best level, where it is ahead of all others beyond the noise."""
-    best, *others = sorted(levels, key=lambda level: -level.value)
-    ahead = (best.value - o.value > Z_BOUND * np.hypot(best.error, o.error) for o in others)
-    return best.log if all(ahead) else ""
-
-
-def _compared(runs: list[Series]) -> Answer:
-    budgets = {run.log: float(run.steps.max()) for run in runs}
-    common, name, sign = min(budgets.values()), runs[0].name, better_is(runs[0].name)
-    at_end = [level_at(run, budgets[run.log]) for run in runs]
-    at_common = [level_at(run, common) for run in runs]
-    levels = {level.log: sign * level.value for level in at_end}
-    fair_levels = {level.log: sign * level.value for level in at_common}
-    numbers: dict[str, Any] = {"metric": name, "budgets": budgets, "common_step": common}
-    numbers |= {"at_end": levels, "at_common_step": fair_levels}
-    if min((run.steps <= common).sum() for run in runs) < LAST:
-        return unclear(f"The logs share too few rows up to step {common:g}.", **numbers)
-    winner, fair = _leader(at_end), _leader(at_common)
-    if not winner:
-        return unclear(f"No run is ahead in {name} beyond the noise.", **numbers)
-    if winner == fair or budgets[winner] < LONGER * common:
-        also = f" and at step {common:g}, which all runs reached" if winner == fair else ""
-        said = f"{winner} is ahead in {name} at its end ({levels[winner]:.4g}){also}."
-        return passed(said, **numbers)
-    instead = f"{fair} is ahead" if fair else "no run is ahead beyond the noise"
-    said = ", ".join(f"{log} {value:.4g}" for log, value in fair_levels.items())
-    return wrong(
-        f"{winner} is ahead in {name} after {budgets[winner]:g} steps, but at step "
-        f"{common:g}, which all runs reached, {instead} ({said}).",
-        ["the run trained longer", "the other run was ended early, or is still going on"],
-        "Compare at equal steps, and train each setting with several seeds.",
-        **numbers,
     )

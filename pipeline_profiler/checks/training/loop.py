@@ -41,7 +41,8 @@ class EpochNotTold(_Loop):
 
     ## How it decides
     Fails if a shuffling sampler with `set_epoch` is iterated twice with one epoch, or if a shuffled
-    loader starts twice from one state. Not applicable without such a sampler, inconclusive without
+    loader starts twice from one state, or if the dataset changes and persistent workers keep it as
+    it was. Not applicable without such a sampler, inconclusive without
     a second epoch. Exact.
 
     ## Limits
@@ -60,6 +61,15 @@ class EpochNotTold(_Loop):
                 ["a seed is set in each epoch"],
                 "Set the seed once, before the loop.",
                 place=facts.repeated,
+            )
+        if facts.stale is not None:
+            name, place = facts.stale
+            return wrong(
+                f"dataset.{name} changed between two epochs, and persistent workers keep the value "
+                "of the first.",
+                ["persistent_workers=True: workers hold copies of the dataset"],
+                "Make the loader anew, or set persistent_workers=False.",
+                place=place,
             )
         if not facts.told:
             return absent("No sampler of the training loader takes an epoch.")
@@ -358,6 +368,39 @@ class LossArguments(_Loop):
         if facts.steps < 2:
             return unclear(f"Only {facts.steps} steps of your loop were seen.")
         return passed("The arguments of the losses have the form that torch documents.")
+
+
+class FoldTrained(_Loop):
+    """An evaluation of samples that the model was trained on before.
+
+    ## What it does
+    Follows the loaders that train a model since its weights were last set. Compares 40 samples of
+    each evaluation with those of earlier training loaders.
+
+    ## Why is this bad
+    A model that goes on from fold to fold has seen the samples that are to measure it.
+
+    ## How it decides
+    Fails if an earlier loader holds half of the samples, and the current one none. Exact.
+
+    ## Limits
+    Needs `check -- train.py`. Samples that are augmented at random are not recognised.
+    """
+
+    code = "TRAIN058"
+    name = "fold-trained"
+    causes = ("the model is made once, outside of the loop over folds",)
+    next_step = "Make the model and its optimizer anew for each fold."
+
+    def judged(self, facts: LoopFacts) -> Answer:
+        if facts.folded:
+            return self.failed(
+                "The samples of this evaluation trained the same weights before, in another fold.",
+                place=facts.folded,
+            )
+        if not facts.evaluations:
+            return unclear("The run did not reach an evaluation.")
+        return passed("No evaluated sample was in an earlier training loader of the model.")
 
 
 ALONE = "The program names no ranks: it trains in a single process."

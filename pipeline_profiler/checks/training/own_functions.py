@@ -482,6 +482,11 @@ class EvaluationSet(Check):
     next_step = "Set drop_last=False."
 
     def run(self, subject: TrainingSubject) -> Answer:
+        if subject.loop is not None and subject.loop.dropped is not None:
+            missing, total, place = subject.loop.dropped
+            return self.failed(
+                f"An evaluation leaves out {missing} of {total} samples.", place=place
+            )
         loader = subject.settings.eval_loader
         if loader is None:
             return skipped(

@@ -44,7 +44,7 @@ class OptimizerParameters(Check):
     - The optimizer has parameters of another model.
     - Nothing is trainable, or the last layer is frozen at random weights.
     - Modules, or tensors with requires_grad, are unregistered.
-    - Random parameters of the loss are not in the optimizer.
+    - Random parameters of the loss, or of a head that a script calls, are in no optimizer.
 
     Earlier frozen layers pass if their weights do not depend on the seed (pretrained). Inconclusive
     if they do, or no weight does.
@@ -61,6 +61,14 @@ class OptimizerParameters(Check):
     name = "optimizer-parameters"
 
     def run(self, subject: TrainingSubject) -> Answer:
+        if subject.loop is not None and subject.loop.unheld is not None:
+            kind, place = subject.loop.unheld
+            return wrong(
+                f"No optimizer holds the parameters of {kind}, which gradients reach in each step.",
+                ["parameters of a loss or head are not given to the optimizer"],
+                "Give its parameters() to the optimizer too.",
+                place=place,
+            )
         training = subject.settings
         of_loss = learned_by_loss(training)
         named = dict(training.model.named_parameters())
@@ -253,6 +261,7 @@ class Schedule(Check):
     - A script steps a cosine schedule once a batch, with T_max below the batches of an epoch.
     - It steps a OneCycleLR once an epoch, with the number of batches of several epochs.
     - It never uses the name of its schedule.
+    - A state that is loaded into the optimizer replaces its learning rate, and no schedule sets it.
 
     Inconclusive: such a fall within 100 counts (stepping per epoch may be intended), or a constant
     rate with a moving counter. Not applicable without a schedule.
@@ -273,6 +282,15 @@ class Schedule(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         training = subject.fresh()
         rates = [g["lr"] for g in training.optimizer.param_groups]
+        if subject.loop is not None and subject.loop.loaded_rate is not None:
+            before, after, place = subject.loop.loaded_rate
+            return wrong(
+                f"load_state_dict() of the optimizer replaces the learning rate {before:g} by "
+                f"{after:g}.",
+                ["the state of an optimizer holds its learning rate"],
+                "Set param_groups[0]['lr'] after the load, or do not load the optimizer.",
+                place=place,
+            )
         if not any(rates) and training.schedule is None:
             return wrong(
                 "The learning rate is 0.",

@@ -106,7 +106,7 @@ DEFECTS: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax twice": ("TRAIN010", {"logits": True}),
     "from_logits forgotten": ("TRAIN010", {"last": None}),
     "frozen head": ("TRAIN006", {"frozen": True}),
-    "rate 0": ("TRAIN012", {"rate": 0.0}),
+    "rate 0": ("TRAIN015", {"rate": 0.0}),
     "labels beyond K": ("TRAIN020", {"first": 3}),
     "weights inverted": ("TRAIN041", {"weights": [7.0, 1.0]}),
 }

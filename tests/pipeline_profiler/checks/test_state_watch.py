@@ -228,7 +228,7 @@ TWINS = [
     ("TRAIN025", "without buffers", {"nn.BatchNorm2d(8)": "nn.GroupNorm(2, 8)"}),
     ("TRAIN025", "without statistics",
      {"nn.BatchNorm2d(8)": "nn.BatchNorm2d(8, track_running_stats=False)", "MODEL": ""}),
-    ("TRAIN012", "a warm-up by hand",
+    ("TRAIN015", "a warm-up by hand",
      {"SETUP": "seen = []", "BATCH":
       "optimizer.param_groups[0]['lr'] = 0.005 * len(seen)\nseen.append(0)"}),
     ("TRAIN003", "a warm-up by hand of two groups",
@@ -307,3 +307,105 @@ def test_a_teacher_in_train_mode_fails(teacher: str, failed: bool, tmp_path: Pat
 def test_a_seed_in_each_epoch_fails(place: str, failed: bool, tmp_path: Path) -> None:
     found = answer("TRAIN038", script({place: "torch.manual_seed(0)"}), tmp_path)
     assert (found.judgement == "failed") is failed, found.sentence
+
+
+SAVED = "state = torch.optim.SGD(model.parameters(), lr=RATE).state_dict()\n"
+LOADED = f"{SAVED}optimizer.load_state_dict(state)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed"),
+    [
+        ({"SETUP": LOADED.replace("RATE", "1e-5")}, True),
+        ({"SETUP": LOADED.replace("RATE", "0.1")}, False),
+        ({"SETUP": LOADED.replace("RATE", "1e-5"),
+          "EPOCH": "optimizer.param_groups[0]['lr'] = 0.1"}, False),
+        ({"SETUP": LOADED.replace("RATE", "1e-5")
+          + "\nschedule = torch.optim.lr_scheduler.StepLR(optimizer, 9)"}, False),
+    ],
+    ids=["another rate", "the same rate", "set by hand", "a schedule"],
+)  # fmt: skip
+def test_a_learning_rate_that_a_load_replaces_fails(
+    changes: Mapping[str, str], failed: bool, tmp_path: Path
+) -> None:
+    found = answer("TRAIN014", script(changes), tmp_path)
+    assert ("load_state_dict() of the optimizer" in found.sentence) is failed, found.sentence
+
+
+@pytest.mark.parametrize(("held", "failed"), [("[]", True), ("margin.parameters()", False)])
+def test_a_loss_whose_parameters_no_optimizer_holds_fails(
+    held: str, failed: bool, tmp_path: Path
+) -> None:
+    text = script(
+        {
+            "SETUP": "class Margin(nn.Module):\n"
+            "    def __init__(self):\n"
+            "        super().__init__()\n"
+            "        self.weight = nn.Parameter(torch.randn(4, 4))\n"
+            "    def forward(self, out, target):\n"
+            "        return F.cross_entropy(out @ self.weight, target)\n"
+            "margin = Margin()\n"
+            f"optimizer = torch.optim.SGD([*model.parameters(), *{held}], lr=0.1)",
+            "F.cross_entropy(model(a), b)": "margin(model(a), b)",
+        }
+    )
+    facts = caught(text, tmp_path).facts
+    assert (facts.unheld is not None) is failed
+    assert not failed or facts.unheld[0] == "Margin"
+
+
+@pytest.mark.parametrize(("drop", "dropped"), [("True", (24, 64)), ("False", None)])
+def test_samples_that_an_evaluation_drops_are_counted(
+    drop: str, dropped: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    made = caught(
+        script({"y[128:]), 16)": f"y[128:]), 40, drop_last={drop})"}), tmp_path
+    )  # fmt: skip
+    assert (made.facts.dropped and made.facts.dropped[:2]) == dropped
+
+
+@pytest.mark.parametrize(("kept", "stale"), [("True", "width"), ("False", None)])
+def test_a_dataset_that_persistent_workers_hold_as_it_was(
+    kept: str, stale: str | None, tmp_path: Path
+) -> None:
+    text = script(
+        {
+            "16, shuffle=True)": f"16, shuffle=True, num_workers=1, persistent_workers={kept})",
+            "EPOCH": "train.dataset.width = epoch",
+        }
+    )
+    found = caught(text, tmp_path).facts.stale
+    assert (found and found[0]) == stale
+
+
+FOLDS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x, y = torch.randn(96, 6), torch.arange(96) % 3
+model, optimizer = None, None
+for fold in range(3):
+    if model is None or MADE:
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held = torch.arange(96) % 3 == fold
+    train = DataLoader(TensorDataset(x[~held], y[~held]), 16, shuffle=True)
+    val = DataLoader(TensorDataset(x[held], y[held]), 16)
+    for epoch in range(2):
+        model.train()
+        for a, b in train:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(a), b).backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            [model(a) for a, b in val]
+"""
+
+
+@pytest.mark.parametrize(("made", "folded"), [("False", True), ("True", False)])
+def test_folds_of_one_model_are_found(made: str, folded: bool, tmp_path: Path) -> None:
+    trainings = caught(FOLDS.replace("MADE", made), tmp_path).trainings
+    assert any(training.facts.folded for training in trainings) is folded

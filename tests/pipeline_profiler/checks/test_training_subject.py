@@ -223,9 +223,8 @@ def sparse() -> Training:
     return Training(model, toy_loader(ToyRows(words, targets)), torch.nn.MSELoss(), optimizer)
 
 
-@pytest.mark.parametrize("code", ["TRAIN005", "TRAIN012"])
-def test_sparse_gradients_are_read(code: str) -> None:
-    result = judged(code, TrainingSubject(sparse))
+def test_sparse_gradients_are_read() -> None:
+    result = judged("TRAIN005", TrainingSubject(sparse))
     assert result.answer.judgement is Judgement.PASS, result.answer.sentence
 
 

@@ -277,12 +277,12 @@ def document(**changes: Any) -> dict[str, Any]:
     checks = [
         entry("TRAIN001", "passed"),
         entry("TRAIN002", "passed"),
-        entry("TRAIN012", "failed"),
+        entry("TRAIN016", "failed"),
         entry("TRAIN010", "failed"),
         entry("TRAIN020", "inconclusive"),
     ]
     made = {"schema": "checks/1", "subject": BAD, "checks": checks, "ended": ""}
-    return made | {"failed": ["TRAIN012", "TRAIN010"]} | changes
+    return made | {"failed": ["TRAIN016", "TRAIN010"]} | changes
 
 
 def test_checks_are_a_table_first_and_failed_ones_in_detail(
@@ -300,7 +300,7 @@ def test_checks_are_a_table_first_and_failed_ones_in_detail(
     assert "Images as the model gets them" in [h.value for h in at.header]
     assert "2 failed, 2 passed, 1 inconclusive, 0 not applicable, 0 skipped" in text(at)
     shown = text(at)
-    assert shown.index("TRAIN012") < shown.index("TRAIN010")  # causes before symptoms
+    assert shown.index("TRAIN016") < shown.index("TRAIN010")  # causes before symptoms
     assert "Likely:" in shown
     assert "Next:" in shown
     assert "<b>nowhere" not in html(at)
@@ -314,7 +314,7 @@ def test_a_document_is_read_as_what_it_can_be() -> None:
     assert [a.verdict for a in made.answers] == ["inconclusive"]
     assert made.grid is None
     made = parse_checks(json.dumps(document()).encode(), "x.json")
-    assert [a.code for a in made.answers[:3]] == ["TRAIN012", "TRAIN010", "TRAIN020"]
+    assert [a.code for a in made.answers[:3]] == ["TRAIN016", "TRAIN010", "TRAIN020"]
     assert answers_frame(made).height == 5
     assert "\x1b" not in "".join(answers_frame(made)["sentence"])
     page = base64.b64encode(b"<script>").decode()

@@ -58,17 +58,6 @@ def _noisy_curve(noise: float, count: int = 60, bend: float = 8.0) -> LogSubject
     return LogSubject([Series("val/accuracy", 500.0 * np.arange(float(count)), curve)])
 
 
-def _two_runs(first: float, second: float, rows: tuple[int, int]) -> LogSubject:
-    """Two runs that fall with these lengths, to 0.5."""
-    rng = np.random.default_rng(0)
-    made = []
-    for name, length, count in zip("ab", (first, second), rows, strict=True):
-        steps = np.arange(float(count))
-        loss = 0.5 + np.exp(-steps / length) + rng.normal(0, 0.01, count)
-        made.append(Series("val_loss", steps * 100, loss, log=f"{name}.csv"))
-    return LogSubject(made)
-
-
 def _with_subset(noise: float, fall: float = 0.5) -> LogSubject:
     """Thirty evaluations that rise and then fall; the subset's noise."""
     rng, at = np.random.default_rng(0), np.arange(30.0)
@@ -302,10 +291,6 @@ EXAMPLES: Rows = [
     ("LOG005", TWIN, "quiet evaluations", lambda: _noisy_curve(0.003)),
     ("LOG005", TWIN, "eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
     ("LOG005", TWIN, "nothing but noise", lambda: _noisy_curve(0.03, 60, 1e9)),
-    ("LOG006", FAULT, "slower but longer", lambda: _two_runs(30, 40, (30, 90))),
-    ("LOG006", FAULT, "the same but longer", lambda: _two_runs(40, 40, (40, 80))),
-    ("LOG006", TWIN, "faster and longer", lambda: _two_runs(60, 20, (40, 60))),
-    ("LOG006", TWIN, "longer for nothing", lambda: _two_runs(5, 5, (60, 90))),
     ("LOG009", FAULT, "noise as large as the gain", lambda: _with_subset(0.5)),
     ("LOG009", TWIN, "a large subset", lambda: _with_subset(0.01)),
     ("LOG009", TWIN, "nothing to choose", lambda: _with_subset(0.3, 0.0)),

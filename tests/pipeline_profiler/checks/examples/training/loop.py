@@ -244,6 +244,13 @@ def _by_unit(schedule: Any, unit: str) -> Any:
 EXAMPLES: Rows = [
     ("TRAIN038", FAULT, "never told", loop_seen(told=[0, 0])),
     ("TRAIN038", FAULT, "a seed in each epoch", loop_seen(repeated="train.py:3")),
+    ("TRAIN038", FAULT, "workers with an old copy", loop_seen(stale=("size", "train.py:3"))),
+    ("TRAIN058", FAULT, "folds of one model", loop_seen(folded="train.py:3")),
+    ("TRAIN058", TWIN, "a model of each fold", loop_seen()),
+    ("TRAIN058", TWIN, "no evaluation", loop_seen(evaluations=0)),
+    ("TRAIN029", FAULT, "the test set", loop_seen(dropped=(51, 307, "train.py:3"))),
+    ("TRAIN014", FAULT, "a loaded rate", loop_seen(loaded_rate=(1e-5, 1e-3, "train.py:3"))),
+    ("TRAIN006", FAULT, "a loss of its own", loop_seen(unheld=("ArcFace", "train.py:3"))),
     ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
     ("TRAIN038", TWIN, "one process", loop_seen()),
     ("TRAIN039", FAULT, "after the step", loop_seen(clipped=(0, 5))),

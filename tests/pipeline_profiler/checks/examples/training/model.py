@@ -10,7 +10,6 @@ from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.examples.training.loss import _turned
 from tests.pipeline_profiler.checks.toys import (
     ToyRows,
-    descent,
     toy_around,
     toy_language,
     toy_loader,
@@ -73,30 +72,6 @@ def _closed() -> Any:
             return self.run(images)
 
     return toy_training(Closed())
-
-
-def _in_bfloat16(rate: float, cast: bool = True) -> Any:
-    class Half(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = toy_net().bfloat16() if cast else toy_net()
-
-        def forward(self, images: Any) -> Any:
-            with torch.autocast("cpu", torch.bfloat16, enabled=not cast):
-                return self.net(images.bfloat16() if cast else images).float()
-
-    return toy_training(Half(), optimizer=descent("Adam", rate))
-
-
-def _no_step() -> Any:
-    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-        value = loss(model(batch[0]), batch[1])
-        value.backward()
-        optimizer.zero_grad()
-        optimizer.step()
-        return value
-
-    return toy_training(toy_net(), train_step=train_step)
 
 
 def _padding_masked(turned: bool) -> Any:
@@ -195,14 +170,7 @@ EXAMPLES: Rows = [
     ("TRAIN046", TWIN, "param.requires_grad", lambda: _misspelt("requires_grad")),
     ("TRAIN005", FAULT, "detach in forward", lambda: _net(True)),
     ("TRAIN005", TWIN, "a branch that starts at zero", lambda: _net(False)),
-    ("TRAIN012", FAULT, "cleared before the step", lambda: _no_step()),
-    ("TRAIN012", FAULT, "Adam at 1", lambda: toy_training(optimizer=descent("Adam", 1.0))),
-    ("TRAIN012", TWIN, "LBFGS", lambda: toy_training(optimizer=descent("LBFGS", 0.1))),
     ("TRAIN005", TWIN, "a function over a part of the model", lambda: _closed()),
-    ("TRAIN012", FAULT, "weights in bfloat16", lambda: _in_bfloat16(1e-4)),
-    ("TRAIN012", TWIN, "weights in bfloat16, large steps", lambda: _in_bfloat16(1e-2)),
-    ("TRAIN012", TWIN, "bfloat16 by autocast", lambda: _in_bfloat16(1e-4, False)),
-    ("TRAIN012", FAULT, "SGD at 1e-9", lambda: toy_training(optimizer=descent("SGD", 1e-9))),
     ("TRAIN002", FAULT, "a mask turned round", lambda: _padding_masked(True)),
     (
         "TRAIN002",
