@@ -179,10 +179,15 @@ def _masked(follow: bool) -> Any:
 
 
 def _located(follow: bool, form: str, beyond: float = 0.0) -> Any:
-    """A dict of a picture and one box: `xywh`, or `center` in 0..1."""
+    """A dict of a picture and one box: `xywh`, or `center` in 0..1; `corners`: a tuple."""
 
     def change(pixels: Any, label: int) -> Any:
         left, width = float(label % 3), 2.0
+        if form == "corners":
+            ends = np.array([left, left + width])
+            if np.random.random() < 0.5:
+                pixels, ends = pixels[..., ::-1].copy(), (8 - ends)[:: -1 if follow else 1]
+            return pixels, np.array([ends[0], 1, ends[1], 5], np.float32) / 8
         if np.random.random() < 0.5:
             pixels = pixels[..., ::-1].copy()
             left = 8 - left - width if follow else left
@@ -545,6 +550,8 @@ EXAMPLES: Rows = [
     ("LOAD015", FAULT, "a box by its center stays", lambda: _located(False, "center")),
     ("LOAD015", TWIN, "a box by its corner follows", lambda: _located(True, "xywh")),
     ("LOAD015", TWIN, "a box by its center follows", lambda: _located(True, "center")),
+    ("LOAD015", FAULT, "corners that do not change", lambda: _located(False, "corners")),
+    ("LOAD015", TWIN, "corners that change places", lambda: _located(True, "corners")),
     ("LOAD015", TWIN, "where a crop was in a scan", lambda: _located(False, "xywh", 40.0)),
     ("LOAD015", TWIN, "boxes follow", lambda: _boxed(True)),
     ("LOAD019", FAULT, "noise", lambda: _pair(ToyImages(augment=True, seed=1))),
