@@ -82,7 +82,17 @@ IDLE_S, IDLE_WALL_S = 3.0, 30.0  # from the end of a training that was seen to t
 # attributes of all trainings of a script
 SHARED = (
     *("loaders", "schedules", "undo", "current", "given", "depth", "kept_bytes", "random"),
-    *("unseeded", "loaded", "first", "states", "evaluations", "trainings", "called", "ended"),
+    *(
+        "unseeded",
+        "loaded",
+        "first",
+        "parts",
+        "states",
+        "evaluations",
+        "trainings",
+        "called",
+        "ended",
+    ),
     *("ranks", "text", "once", "reseeded", "filled", "loaded_rates", "folds"),
 )
 OUTSIDE = ("socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
@@ -180,6 +190,7 @@ class Caught(Hooks):
     tape: Tape | None = None
     modules: list[ModelCall] = field(default_factory=list)  # called beside the model
     first: dict[int, Any] = field(default_factory=dict)  # module -> its copy before the first call
+    parts: dict[int, Any] = field(default_factory=dict)  # module -> its parameters then
     copied: Any = None  # (optimizer, schedule) before the first step
     schedules: list[Any] = field(default_factory=list)
     undo: list[Callable[[], Any]] = field(default_factory=list)
@@ -425,6 +436,7 @@ class Caught(Hooks):
         if id(module) not in self.first:
             inner = unwrapped(module)
             self.first[id(module)] = _copy_of(inner), inner
+            self.parts[id(module)] = list(inner.parameters())
         if self.tape is None and self.seen is None and len(self.steps) < MOST_BATCHES:
             self.tape, self.modules = Tape(), []
             if not self.facts.graphs and (self.last == "step" or not module.training):
@@ -650,7 +662,8 @@ class Caught(Hooks):
         self.trained = self.trained or trained
         own, facts = optimizer is self.optimizer, self.facts
         new = trained != self.trained if own else id(optimizer) not in self.stepped
-        later = self._pass_of(self.current) != self.last_pass and self.called is not model
+        now, another = self._pass_of(self.current), self.called is not model
+        later = now != self.last_pass and (another or now[0] != self.last_pass[0])
         ended = facts.steps and later and (facts.epochs > 1 or not facts.evaluations)
         if new and ended and self.seen is None:
             self._go_on()
@@ -672,6 +685,7 @@ class Caught(Hooks):
         before = [t for t in self.trainings if t.steps and t.steps[0].call.module is module]
         if before:
             self.first = self.first | {id(module): (_copy_of(inner), inner)}
+            self.parts = self.parts | {id(module): list(inner.parameters())}
             self.watch, self.loaded = before[-1].watch, True
 
     def _keeps(self, *parts: Any) -> bool:
@@ -843,11 +857,12 @@ class Caught(Hooks):
         if not self.steps or self.optimizer is None:
             raise UsersError(f"{said}: {self.why or 'no step of an optimizer was reached'}.")
         step, train, evaluated = self.steps[0], self.loader_of("train"), self.loader_of("eval")
-        first, live = self.first[id(step.call.module)]
+        first, _ = self.first[id(step.call.module)]
         if first is None or self.copied is None:
             raise UsersError(f"{said}: model or optimizer cannot be copied.")
         model = deep_copied(first)
-        memo = {id(a): b for a, b in zip(live.parameters(), model.parameters(), strict=True)}
+        parts = self.parts[id(step.call.module)]  # of then: a head may be another one by now
+        memo = {id(a): b for a, b in zip(parts, model.parameters(), strict=True)}
         optimizer, schedule = deep_copied(self.copied, memo)
         if self.facts.scheduled == "by hand":  # a warm-up starts at 0
             first = optimizer.param_groups[0]["lr"]

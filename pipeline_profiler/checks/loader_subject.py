@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import operator
+import os
 import pickle
 import random
 import time
@@ -568,7 +569,9 @@ def files_of(dataset: Any) -> list[Path]:
         for name in LISTS:
             rows = getattr(layer, name, None)
             if isinstance(rows, list | tuple) and rows:
-                heads = [row[0] if isinstance(row, list | tuple) else row for row in rows]
+                heads = [row[0] if isinstance(row, list | tuple) and row else row for row in rows]
+                if not isinstance(heads[0], str | os.PathLike):
+                    continue
                 root = Path(str(getattr(layer, "root", "") or ""))
                 paths = [root / str(h) if not Path(str(h)).is_file() else Path(h) for h in heads]
                 return paths if paths[0].is_file() else []
