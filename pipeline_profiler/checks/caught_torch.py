@@ -220,6 +220,7 @@ class Caught(Hooks):
     text: Callable[[], str] = lambda: script_text()  # of the program
     once: bool = False  # no other training follows
     trains: bool = False  # a step was made in train mode
+    ended_passes: int = 0  # evaluations that are no part of a pass in training
     pending: list[ForwardPass] = field(default_factory=list)  # in eval mode, before a step
     kept: dict[str, list[int]] = field(default_factory=dict)  # line -> graphs that it keeps
     gathered: dict[Any, float] = field(default_factory=dict)  # batch -> factor, since the last step
@@ -551,6 +552,7 @@ class Caught(Hooks):
         if beside:
             self._note_loader(seen)
         facts.evaluations += 1
+        self.ended_passes += beside or self._pass_of(seen) == self.last_pass
         facts.places.setdefault("evaluation", made.place)
         self.watch.evaluated(made, *self.first[id(trained)])
         if beside:
@@ -664,7 +666,7 @@ class Caught(Hooks):
         new = trained != self.trained if own else id(optimizer) not in self.stepped
         now, another = self._pass_of(self.current), self.called is not model
         later = now != self.last_pass and (another or now[0] != self.last_pass[0])
-        ended = facts.steps and later and (facts.epochs > 1 or not facts.evaluations)
+        ended = facts.steps and later and (facts.epochs > 1 or not self.ended_passes)
         if new and ended and self.seen is None:
             self._go_on()
         if new and self.seen is not None:
@@ -831,7 +833,7 @@ class Caught(Hooks):
         return plain(schedule, metrics, *args, **kwargs)
 
     def _clip(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.last in ("backward", "step"):
+        if self.seen is None and self.last in ("backward", "step"):
             before, after = self.facts.clipped
             late = self.last == "step"
             self.facts.clipped = (before + (not late), after + late)

@@ -98,6 +98,7 @@ def own_files() -> dict[str, str]:
     ours = ("pipeline_profiler", "preflight", "audit")
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] not in ours]
     files = {str(getattr(m, "__file__", None) or "<") for m in modules}
+    files.add(sys.argv[0] or "<")  # Python takes the name of the script when it has ended
     own = [Path(f) for f in sorted(files) if is_own_code(f) and f.endswith(".py")]
     return {str(f): f.read_text("utf-8", "replace") for f in own if f.is_file()}
 

@@ -57,6 +57,7 @@ class LoopWatch:
     def __init__(self) -> None:
         self.answers = dict[str, Answer]()
         self.norms = dict[int, SimpleNamespace]()  # by the identity of the running mean
+        self.trained = set[int]()  # norms that a gradient reached
         self.passes: list[ForwardPass] = []
         self.step = 0  # number of steps of an optimizer
         self.frozen: list[tuple[Any, Any]] = []  # parameters with a gradient, before a step
@@ -70,7 +71,9 @@ class LoopWatch:
         if any(tensor is None for tensor in state):
             return
         reached = values.requires_grad or (state[2].requires_grad and torch.is_grad_enabled())
-        if id(state[0]) not in self.norms and not reached:
+        if reached:
+            self.trained.add(id(state[0]))
+        if id(state[0]) not in self.norms.keys() | self.trained:
             first, rests = [t.detach().clone() for t in state], not _is_initial(*state[:2])
             self.norms[id(state[0])] = SimpleNamespace(
                 state=state, first=first, rests=rests, steps=set(), place=user_place()
