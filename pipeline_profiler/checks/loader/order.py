@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_profiler.checks.batches import digest_of, inputs_and_targets
 from pipeline_profiler.checks.chance import (
     FAR,
     entropy_score,
@@ -18,6 +19,7 @@ from pipeline_profiler.checks.chance import (
     trend_score,
 )
 from pipeline_profiler.checks.check import Answer, Check, Judgement, passed, unclear, wrong
+from pipeline_profiler.checks.indexed import rows_of
 from pipeline_profiler.checks.loader_subject import (
     MOST_INDICES,
     PASSES,
@@ -37,6 +39,9 @@ SAME_REGION = 0.9  # a buffer of a fifth of the dataset gives about so much
 PARTS, SETTER = ("sampler", "batch_sampler", "dataset"), "set_epoch"
 LOOP = re.compile(r"^\s*for\s+\w*epoch\w*\s+in\b", re.MULTILINE)
 SAME_MATES = 0.5  # share of pairs within a batch that meet again in the next epoch
+
+
+DRAWS = 4  # samples that are made twice
 
 
 class Shuffling(Check):
@@ -75,6 +80,8 @@ class Shuffling(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.evaluation:
             return unclear("The order of a loader for evaluation does not matter.")
+        if _drawn_anew(subject):
+            return unclear("Each access to a sample draws another one: its index has no meaning.")
         by_index = _judge_indices(subject) if subject.has_indices else _judge_epochs(subject)
         by_label = _judge_labels(subject)
         told = _told_the_epoch(subject) if subject.has_indices else None
@@ -83,6 +90,19 @@ class Shuffling(Check):
         order = (failed, unclear_, passed) if told else (failed, passed, unclear_)
         answers.sort(key=lambda a: order.index(a.judgement))
         return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
+
+
+def _drawn_anew(subject: LoaderSubject) -> bool:
+    """Whether inputs and targets of a sample differ from access to access."""
+    dataset = rows_of(subject.loader)
+    if dataset is None or len(dataset) < DRAWS:
+        return False
+    with users_code("The dataset"):
+        pairs = [[dataset[index] for _ in range(2)] for index in range(DRAWS)]
+    splits = [[inputs_and_targets(sample, subject.split) for sample in pair] for pair in pairs]
+    return all(
+        digest_of(one[part]) != digest_of(two[part]) for one, two in splits for part in (0, 1)
+    )
 
 
 def _told_the_epoch(subject: LoaderSubject) -> Answer | None:

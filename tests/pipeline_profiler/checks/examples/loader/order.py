@@ -243,6 +243,17 @@ def _random(**options: Any) -> Any:
     return toy_loader(dataset, sampler=torch.utils.data.RandomSampler(dataset, **options))
 
 
+class _Drawn:
+    """Windows of a series at random places: the index has no meaning."""
+
+    def __len__(self) -> int:
+        return 256
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        start = np.random.randint(10_000)
+        return np.arange(start, start + 8, dtype=np.float32), np.float32(start + 8)
+
+
 EXAMPLES: Rows = [
     ("LOAD002", FAULT, "a sampler that sorts", lambda: _drawn(lambda: list(range(256)))),
     ("LOAD003", FAULT, "class weights for samples", lambda: _weighted(lambda c: 1 / c, each=False)),
@@ -293,6 +304,7 @@ EXAMPLES: Rows = [
     ("LOAD003", FAULT, "a sampler that grows", lambda: _lengthened()),
     ("LOAD003", TWIN, "samples drawn by a coin", lambda: _lengths(False)),
     ("LOAD003", TWIN, "an endless sampler", _endless),
+    ("LOAD002", TWIN, "samples drawn anew", lambda: toy_loader(_Drawn(), shuffle=False)),
     ("LOAD002", TWIN, "an endless sampler", _endless),
     ("LOAD003", TWIN, "a curriculum by epoch", _growing),
     (
