@@ -13,7 +13,6 @@ import inspect
 import os
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +21,14 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import arrays_in, digest_of
-from pipeline_profiler.checks.check import AbsentError
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
-    SampleRecord,
-    probed_loader,
     set_epoch,
 )
 from pipeline_profiler.checks.loop_facts import RankFacts
 from pipeline_profiler.checks.opened_files import listen
 from pipeline_profiler.checks.user_code import (
     batches_of,
-    call_with,
     plain_augmentation,
     seed_everything,
     user_place,
@@ -42,7 +37,6 @@ from pipeline_profiler.checks.user_code import (
 )
 from pipeline_profiler.checks.user_source import site_of
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
-from pipeline_profiler.profiling.record.errors import ProfileError
 
 SPEAKS_OF_RANKS = re.compile(
     r"WORLD_SIZE|LOCAL_RANK|[\"']RANK[\"']|get_rank|init_process_group|DistributedDataParallel"
@@ -317,59 +311,3 @@ def environment(rank: int, ranks: int) -> Iterator[None]:
         for name in values:
             os.environ.pop(name, None)
         os.environ |= before
-
-
-ENOUGH, FEWEST = 64, 16
-
-
-@dataclass(frozen=True)
-class RankReading:
-    """The start of an epoch of one rank: samples; generator states by stream and worker."""
-
-    samples: tuple[str, ...]
-    draws: Mapping[tuple[str, int], tuple[tuple[str, str], ...]]
-
-
-def read_ranks(subject: LoaderSubject) -> list[RankReading]:
-    """Both ranks; ProfileError where ranks are nothing of the user's."""
-    factory = [subject.make_loader]
-    if subject.evaluation:
-        raise ProfileError("Ranks may evaluate alike: ask for the loader of the training.")
-    if not has_ranks(factory):
-        spoken = SPEAKS_OF_RANKS.search(script_text())
-        why = "is one of a single process" if spoken is None else "was recorded in one rank"
-        raise AbsentError(f"The loader {why}: its factory takes no rank.")
-    if launches_itself(factory):
-        raise ProfileError("A library is named that shards and seeds the loader by itself.")
-    return [_read(subject, rank) for rank in range(TRIED_RANKS)]
-
-
-def _read(subject: LoaderSubject, rank: int) -> RankReading:
-    with as_rank(rank):
-        seed_everything(subject.seed + 1 + rank)
-        factory = read_anew({"make_loader": subject.make_loader})["make_loader"]
-        offers = rank_offers(factory, rank, TRIED_RANKS)
-        return _beginning(call_with(factory, offers, "make_loader()"))
-
-
-def _beginning(loader: Any) -> RankReading:
-    torch = hasattr(loader, "_dataset_kind")
-    set_epoch(loader, 0)
-    samples: list[str] = []
-    records: list[SampleRecord] = []
-    for number, batch in enumerate(batches_of(probed_loader(loader) if torch else loader)):
-        found, raw = batch if torch else ((), batch)
-        records += found
-        indexed = torch and loader._dataset_kind == 0
-        samples += [str(r.index) for r in found] if indexed else sample_digests(raw)
-        if len(samples) >= ENOUGH and number >= 2 * getattr(loader, "num_workers", 0):
-            break
-    return RankReading(tuple(samples), _draws(records))
-
-
-def _draws(records: list[SampleRecord]) -> dict[tuple[str, int], tuple[tuple[str, str], ...]]:
-    found = defaultdict(list)
-    for record in records:
-        for name in record.used():
-            found[name, record.worker].append((record.before[name], record.after[name]))
-    return {key: tuple(pairs[:8]) for key, pairs in found.items()}

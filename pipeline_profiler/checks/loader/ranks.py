@@ -9,13 +9,11 @@ from typing import Any
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.loader_subject import LoaderSubject, own_sampler
 from pipeline_profiler.checks.ranks import (
-    FEWEST,
     MOST_READ,
     TRIED_RANKS,
     RankShard,
     has_ranks,
     rank_words,
-    read_ranks,
     read_shard,
     reads_unsplit,
     script_text,
@@ -42,7 +40,8 @@ class Shards(Check):
 
     ## How it decides
     Fails if tf.data shuffles without a seed before `shard()`, or lengths differ. Fails if as many
-    indices as ranks are repeated or missing: more than padding and `drop_last` explain. Exact.
+    indices as ranks are repeated or missing: more than padding and `drop_last` explain. Exact. A
+    script fails if it wraps its model for ranks, and neither its sampler nor its text splits data.
 
     ## What to do
     Use `DistributedSampler`, or `indices[rank::world_size]` cut to one length. Call `set_epoch`.
@@ -58,6 +57,13 @@ class Shards(Check):
     name = "shards-overlap"
 
     def run(self, subject: LoaderSubject) -> Answer:
+        plain = subject.has_indices and own_sampler(subject.loader) is None
+        if plain and not has_ranks([subject.make_loader]) and reads_unsplit(script_text()):
+            return wrong(
+                f"Each rank reads all {len(subject.loader.dataset)} samples, unsplit.",
+                ["there is no DistributedSampler"],
+                "Give each rank its share: DistributedSampler, or indices[rank::world_size].",
+            )
         if kind_of(subject.loader) == "tf" and (found := _graph_shards(subject)) is not None:
             return found
         loader = subject.loader
@@ -194,111 +200,3 @@ def _by_digest(shards: list[RankShard], whole: RankShard, ranks: int) -> Answer:
         )
     same = [numbers[: min(map(len, numbered))] for numbers in numbered]
     return _count(same, len(places), ranks)
-
-
-MOST_SHARED = 0.5
-
-
-class RanksReadAlike(Check):
-    """Ranks of one run that train on the same batches.
-
-    ## What it does
-    Makes the loader as each of two ranks, with different seeds. Compares the first samples they
-    read, by index or by digest.
-
-    ## Why is this bad
-    The mean of equal gradients is the gradient of one rank, so the other ranks do no useful work.
-
-    ## How it decides
-    Fails if both ranks read the same samples in the same order, at least 16 of them, or if a script
-    wraps its model for ranks, and neither its sampler nor its text splits by rank. Inconclusive if
-    more than half of the samples reach both ranks in another order.
-
-    ## Limits
-    Needs a file that uses ranks. Ranks that share one model in parts (tensor or pipeline parallel)
-    must read the same samples: use `--skip LOAD017`. Inconclusive if a library launches the ranks
-    and shards the data.
-    """
-
-    code = "LOAD017"
-    name = "ranks-read-alike"
-    causes = ("there is no DistributedSampler", "all ranks shuffle with one fixed seed")
-    next_step = "Give each rank its share: DistributedSampler, or indices[rank::world_size]."
-
-    def run(self, subject: LoaderSubject) -> Answer:
-        plain = subject.has_indices and own_sampler(subject.loader) is None
-        if plain and not has_ranks([subject.make_loader]) and reads_unsplit(script_text()):
-            return self.failed(
-                f"Each rank reads all {len(subject.loader.dataset)} samples, unsplit."
-            )
-        one, two = (reading.samples for reading in read_ranks(subject))
-        count = min(len(one), len(two))
-        if count < FEWEST:
-            return unclear(f"A rank reads {count} samples: too few to compare their order.")
-        if len(set(one)) == 1:
-            return unclear("All samples have the same bytes.")
-        if one[:count] == two[:count]:
-            return self.failed(
-                f"Two ranks read the same {count} samples in the same order.", samples=count
-            )
-        share = len(set(one) & set(two)) / len(set(one))
-        said = f"Of the first {count} samples of two ranks, {share:.0%} come to both"
-        if share > MOST_SHARED:
-            return unclear(
-                f"{said}, in another order: right if each rank is to read all samples.",
-                self.next_step,
-                shared=share,
-            )
-        return passed(f"{said}.", shared=share)
-
-
-class RanksAugmentAlike(Check):
-    """Ranks of one run that augment with the same random numbers.
-
-    ## What it does
-    Makes the loader as each of two ranks, with different seeds. Compares the states of every
-    generator that their first samples use.
-
-    ## Why is this bad
-    Each random number is used once per rank: eight ranks give an eighth of the augmentations.
-
-    ## How it decides
-    Fails if a generator has the same state on both ranks before and after a sample, in the same
-    worker. Exact. Samples that seed themselves from their index pass.
-
-    ## What to do
-    Seed by rank (`seed + rank`), except for the initialisation: the DataLoader's generator, the
-    dataset's generators, worker_init_fn.
-
-    ## Limits
-    torch's DataLoader, in a file that uses ranks. A seed set outside of the factory is not seen.
-    Inconclusive if a library launches and seeds the ranks.
-    """
-
-    code = "LOAD016"
-    name = "ranks-augment-alike"
-    causes = (
-        "all ranks are seeded with one number, which also seeds the augmentation",
-        "the generator handed to the DataLoader, from which workers are seeded, is alike",
-    )
-    next_step = "Seed augmentation with seed + rank; only initialisation and the split are alike."
-
-    def run(self, subject: LoaderSubject) -> Answer:
-        if not subject.is_torch:
-            return absent("Without a DataLoader of torch no workers have generators of their own.")
-        one, two = read_ranks(subject)
-        if not one.draws:
-            return unclear("No generator is drawn from while samples are made.")
-        alike = sorted(
-            {
-                name
-                for (name, worker), draws in one.draws.items()
-                if set(draws) & set(two.draws.get((name, worker), ()))
-            }
-        )
-        if not alike:
-            return passed("Two ranks draw different random numbers.", streams=len(one.draws))
-        return self.failed(
-            f"{', '.join(alike)}: two ranks draw the same random numbers for their samples.",
-            streams=alike,
-        )

@@ -91,7 +91,7 @@ SENTENCES = {
     "losses": (appended("losses.append(loss)"), "TRAIN056", "losses keeps the graphs of "),
     "a total": (appended("total += loss"), "TRAIN056", "total keeps the graphs of "),
     "evaluated": (EVALUATED_WITH_GRAPHS, "TRAIN056", "right keeps the graphs of "),
-    "ranks": (of_ranks(), "LOAD017", "Each rank reads all 512 samples, unsplit."),
+    "ranks": (of_ranks(), "LOAD004", "Each rank reads all 512 samples, unsplit."),
     "a file": (of_file(False), "LOAD028", "dataset.file is open before they are forked."),
 }
 HEALTHY = {
@@ -111,7 +111,7 @@ HEALTHY = {
     "the last one": (appended("losses = losses[-1:]; losses.append(loss)"), "TRAIN056"),
     "dealt to ranks": (
         of_ranks(("sampler = None", f"rank = 0\n{DEALT}\nsampler = None")),
-        "LOAD017",
+        "LOAD004",
     ),
     "a file by worker": (of_file(True), "LOAD028"),
 }

@@ -9,9 +9,7 @@ import numpy as np
 
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
-from pipeline_profiler.checks.user_code import seed_everything
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
-from tests.pipeline_profiler.checks.rank_toys import ranked_images
 from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
 
 
@@ -44,28 +42,6 @@ def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
     return LoaderSubject(make)
 
 
-def _fixed(by_rank: bool) -> LoaderSubject:
-    def make(rank: int = 0, world_size: int = 1) -> Any:
-        seed = rank if by_rank else 0
-        return toy_loader(ToyImages(64), generator=torch.Generator().manual_seed(seed))
-
-    return LoaderSubject(make)
-
-
-def _seeded(by_rank: bool, everything: bool = False) -> LoaderSubject:
-    """`everything` seeded, or the generator that seeds a worker."""
-
-    def make(rank: int = 0, world_size: int = 1) -> Any:
-        seed = 7 + rank if by_rank else 7
-        if everything:
-            seed_everything(seed)
-            return ranked_images(rank, world_size)
-        generator = torch.Generator().manual_seed(seed)
-        return ranked_images(rank, world_size, num_workers=1, generator=generator)
-
-    return LoaderSubject(make)
-
-
 def _files(after: bool) -> LoaderSubject:
     """Sixty-four files of one sample, dealt to ranks after they are read, or before."""
     folder = Path(tempfile.mkdtemp())
@@ -94,9 +70,4 @@ EXAMPLES: Rows = [
     ("LOAD004", FAULT, "each rank shuffles for itself", lambda: _by_rank(True, False)),
     ("LOAD004", TWIN, "DistributedSampler with padding", _distributed),
     ("LOAD004", TWIN, "a stream split by rank", lambda: _by_rank(True)),
-    ("LOAD017", FAULT, "one seed of the shuffling", lambda: _fixed(False)),
-    ("LOAD017", TWIN, "each rank shuffles all for itself", lambda: _fixed(True)),
-    ("LOAD016", FAULT, "everything seeded alike", lambda: _seeded(False, True)),
-    ("LOAD016", FAULT, "one generator for the workers", lambda: _seeded(False)),
-    ("LOAD016", TWIN, "a generator by rank", lambda: _seeded(True)),
 ]
