@@ -220,6 +220,8 @@ class Caught(Hooks):
     text: Callable[[], str] = lambda: script_text()  # of the program
     once: bool = False  # no other training follows
     trains: bool = False  # a step was made in train mode
+    stale: dict[int, bool] = field(default_factory=dict)  # optimizer: all backward() began with its
+    uncleared: dict[int, int] = field(default_factory=dict)  # gradients; and its steps from such
     ended_passes: int = 0  # evaluations that are no part of a pass in training
     pending: list[ForwardPass] = field(default_factory=list)  # in eval mode, before a step
     kept: dict[str, list[int]] = field(default_factory=dict)  # line -> graphs that it keeps
@@ -611,8 +613,8 @@ class Caught(Hooks):
         facts, place = self.facts, user_place()
         facts.reported += reported
         facts.places.setdefault("backward", place)
-        if self.last == "step" and self.optimizer is not None and _has_gradients(self.optimizer):
-            facts.kept += 1
+        for key, optimizer in self.stepped.items():
+            self.stale[key] = self.stale.get(key) is not False and _has_gradients(optimizer)
         moved, self.version = self.version, _version(self.optimizer)
         if self.last == "backward" and moved == self.version is not None:
             facts.lost += not _has_gradients(self.optimizer)
@@ -719,6 +721,9 @@ class Caught(Hooks):
         self.watch.before_step(optimizer)
         given = (p.grad is not None for group in optimizer.param_groups for p in group["params"])
         self.facts.lost += self.last == "backward" and not any(given)
+        if self.stale.get(id(optimizer)):
+            self.uncleared[id(optimizer)] = 1 + self.uncleared.get(id(optimizer), 0)
+            self.facts.kept = max(self.uncleared.values())
         if self.optimizer is None:
             self.optimizer = optimizer
             mine = [s for s in self.schedules if _optimizer_of(s) is optimizer]
@@ -739,6 +744,7 @@ class Caught(Hooks):
             self.current.kind = "train"
         self.pending.clear()
         self.stepped[id(optimizer)] = optimizer
+        self.stale.pop(id(optimizer), None)
         self.facts.optimizers = len(self.stepped)
         if optimizer is not self.optimizer:
             return

@@ -161,12 +161,10 @@ def _gradients_of_loop(loop: LoopFacts) -> Answer:
         return unclear(f"A step gathers {count} batches: the scale of their losses is not seen.")
     if loop.steps < 4:
         return unclear(f"Only {loop.steps} steps of your loop were seen.")
-    if loop.kept >= loop.steps - 1 and loop.optimizers > 1:
-        return unclear("Optimizers take turns, so gradients of the other one may remain.")
     if loop.kept >= loop.steps - 1:
         return StaleGradients.failed(
-            f"In {loop.kept} of {loop.steps} steps backward() begins with the gradients of the "
-            "step before: they are never cleared.",
+            f"{loop.kept} steps of an optimizer, of {loop.steps}, add to the gradients of its step "
+            "before: they are never cleared.",
             "optimizer.zero_grad() is missing",
             place=loop.places.get("backward", ""),
         )

@@ -237,6 +237,7 @@ def _changing(subject: TrainingSubject, names: list[str]) -> set[str]:
 STEPS = 2000
 OWN_STEPS, OWN_SECONDS = 100, 6.0
 ZERO = 1e-12
+LONG = 20  # epochs of a warm-up
 MOST_FACTOR = 0.1  # a learning rate above it may be what a factor is meant to be
 
 
@@ -311,6 +312,9 @@ class Schedule(Check):
         if not isinstance(training.schedule, lr_scheduler.LRScheduler):
             training = subject.fresh(subject.seed)  # a copy would step what a closure holds
         series, stands = _series(training)
+        rises = int(np.argmax(series))
+        if training.loop is not None and training.loop.scheduled == "epoch" and rises >= LONG:
+            return unclear(f"The rate is stepped once an epoch, and rises for {rises} epochs.")
         numbers: dict[str, Any] = {
             "first": series[0],
             "largest": max(series),

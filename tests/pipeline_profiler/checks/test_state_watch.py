@@ -409,3 +409,31 @@ for fold in range(3):
 def test_folds_of_one_model_are_found(made: str, folded: bool, tmp_path: Path) -> None:
     trainings = caught(FOLDS.replace("MADE", made), tmp_path).trainings
     assert any(training.facts.folded for training in trainings) is folded
+
+
+ADVERSARIES = """
+import torch
+from torch import nn
+from torch.nn.functional import softplus
+
+torch.manual_seed(0)
+maker, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+first = torch.optim.Adam(critic.parameters())
+second = torch.optim.Adam(maker.parameters())
+for step in range(40):
+    real, made = torch.randn(16, 2) + 3, maker(torch.randn(16, 2))
+    CLEAR
+    (softplus(-critic(real)) + softplus(critic(made.detach()))).mean().backward()
+    first.step()
+    second.zero_grad()
+    softplus(-critic(made)).mean().backward()
+    second.step()
+"""
+
+
+@pytest.mark.parametrize(("clear", "kept"), [("pass", True), ("first.zero_grad()", False)])
+def test_gradients_of_one_of_two_optimizers_that_are_never_cleared(
+    clear: str, kept: bool, tmp_path: Path
+) -> None:
+    made = caught(ADVERSARIES.replace("CLEAR", clear), tmp_path)
+    assert any(t.facts.kept >= t.facts.steps - 1 > 3 for t in made.trainings) is kept

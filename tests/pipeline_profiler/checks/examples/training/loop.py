@@ -236,6 +236,10 @@ def _cycle(optimizer: Any) -> Any:
     return lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
 
 
+def _rising(optimizer: Any) -> Any:
+    return lr_scheduler.LinearLR(optimizer, 0.1, total_iters=50)
+
+
 def _by_unit(schedule: Any, unit: str) -> Any:
     """A schedule that a script of 20 batches an epoch steps by this unit."""
     return toy_training(schedule=schedule, loop=LoopFacts(scheduled=unit, epoch_steps=20))
@@ -293,7 +297,7 @@ EXAMPLES: Rows = [
     ("TRAIN056", TWIN, "none", loop_seen()),
     ("TRAIN056", TWIN, "two steps", loop_seen(steps=2)),
     ("TRAIN016", TWIN, "accumulated over four", lambda: _step(True, 4)),
-    ("TRAIN016", TWIN, "those of the other optimizer", loop_seen(kept=5, optimizers=2)),
+    ("TRAIN016", FAULT, "one of two optimizers", loop_seen(kept=5, optimizers=2)),
     ("TRAIN016", TWIN, "two optimizers by turns", loop_seen(lost=18, optimizers=2)),
     ("TRAIN016", TWIN, "gathered at first", loop_seen(kept=1)),
     ("TRAIN024", FAULT, "a mean over batches", lambda: _own_metric(False)),
@@ -318,6 +322,7 @@ EXAMPLES: Rows = [
     ("TRAIN014", FAULT, "a cosine of 12 batches", lambda: _by_unit(_cosine, "step")),
     ("TRAIN014", FAULT, "one cycle by epochs", lambda: _by_unit(_cycle, "epoch")),
     ("TRAIN014", TWIN, "a cosine of 12 epochs", lambda: _by_unit(_cosine, "epoch")),
+    ("TRAIN014", TWIN, "a warm-up of 50 epochs", lambda: _by_unit(_rising, "epoch")),
     ("TRAIN014", TWIN, "one cycle by batches", lambda: _by_unit(_cycle, "step")),
     ("TRAIN014", TWIN, "a warm-up", lambda: _lambda(lambda step: min(1, step / 500))),
     ("TRAIN014", TWIN, "an epoch's stairs", lambda: _hidden(16)),
