@@ -82,18 +82,8 @@ IDLE_S, IDLE_WALL_S = 3.0, 30.0  # from the end of a training that was seen to t
 # attributes of all trainings of a script
 SHARED = (
     *("loaders", "schedules", "undo", "current", "given", "depth", "kept_bytes", "random"),
-    *(
-        "unseeded",
-        "loaded",
-        "first",
-        "parts",
-        "states",
-        "evaluations",
-        "trainings",
-        "called",
-        "ended",
-    ),
-    *("ranks", "text", "once", "reseeded", "filled", "loaded_rates", "folds"),
+    *("unseeded", "loaded", "first", "states", "evaluations", "trainings", "called", "ended"),
+    *("ranks", "text", "once", "reseeded", "filled", "loaded_rates", "folds", "parts"),
 )
 OUTSIDE = ("socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 KEEPS = re.compile(  # what a line appends to or adds to
@@ -119,7 +109,8 @@ class SeenLoader:
     batches: int = 0  # of this iteration
     examples: int = 0
     kind: str = ""  # 'train', 'eval', '' while nobody knows
-    states: list[Any] = field(default_factory=list)  # of torch's generator, at each iteration
+    start: tuple[int | None, Any] = (None, None)  # epoch, state of torch's generator
+    states: list[Any] = field(default_factory=list)  # at the starts of passes in training
     attributes: dict[str, Any] | None = None  # of the dataset, when persistent workers started
     late: bool = False  # first evaluated after the training was seen
 
@@ -375,15 +366,11 @@ class Caught(Hooks):
             )
         seen.iterations, seen.batches, seen.examples = seen.iterations + 1, 0, 0
         epoch = getattr(loader.sampler, "epoch", None)
-        if isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch") and seen.kind != "eval":
-            self.facts.told.append(epoch)
+        told = isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch")
         drawn = isinstance(loader.sampler, torch.utils.data.RandomSampler) and (
             loader.generator is None and loader.sampler.generator is None
         )
-        state = torch.get_rng_state() if drawn and seen.kind != "eval" else None
-        if state is not None and any(state.equal(before) for before in seen.states):
-            self.facts.repeated = self.reseeded or seen.place
-        seen.states += [] if state is None else [state]
+        seen.start = epoch if told else None, torch.get_rng_state() if drawn else None
         if getattr(loader, "persistent_workers", False):
             plain_values = {n: v for n, v in vars(loader.dataset).items() if isinstance(v, PLAIN)}
             first = seen.attributes = seen.attributes or plain_values
@@ -565,6 +552,14 @@ class Caught(Hooks):
                 self.judged.append((self.given, inputs, None))
         self._end_if_idle()
         self.evaluations.add(seen, out)
+
+    def _note_start(self, seen: SeenLoader) -> None:
+        """Note the epoch of the sampler, and the generator's state, at the start of a pass."""
+        epoch, state = seen.start
+        self.facts.told += [] if epoch is None else [epoch]
+        if state is not None and any(state.equal(before) for before in seen.states):
+            self.facts.repeated = self.reseeded or seen.place
+        seen.states += [] if state is None else [state]
 
     def _note_loader(self, seen: Any) -> None:
         """Note what the loader of an evaluation leaves out, and whether it was trained on."""
@@ -751,6 +746,8 @@ class Caught(Hooks):
         facts, self.last = self.facts, "step"
         if self.steps:
             self._note_modes(self.steps[0].call.module)
+        if self.current is not None and self._pass_of(self.current) != self.last_pass:
+            self._note_start(self.current)
         self.last_pass = self._pass_of(self.current)
         facts.steps += 1
         facts.rates.append(float(optimizer.param_groups[0]["lr"]))

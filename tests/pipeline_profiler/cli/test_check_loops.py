@@ -1,10 +1,14 @@
 """`check -- train.py`: sums of gradients, graphs, ranks and open files of a running loop."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.pipeline_profiler.cli.test_check_script import SCRIPT, folder, run
 
 pytestmark = pytest.mark.slow
@@ -140,3 +144,56 @@ def test_a_fault_of_the_loop_is_named(folder: Path, name: str) -> None:
 def test_a_healthy_loop_is_not_accused(folder: Path, name: str) -> None:
     check, err = answer(folder, *HEALTHY[name])
     assert check["verdict"] != "failed", f"{check} {err}"
+
+
+TWO_RANKS = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(512, 6), torch.arange(512) % 3)
+sampler = DistributedSampler(data)
+loader = DataLoader(data, 16, sampler=sampler)
+net = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.1), nn.Linear(16, 3))
+model = nn.parallel.DistributedDataParallel(net)
+torch.manual_seed(SEED)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(6):
+    sampler.set_epoch(epoch)
+    model.train()
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        [model(x) for x, _ in loader]
+    if WRITER:
+        torch.save(net.state_dict(), "net.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("seed", "writer", "failed"),
+    [("1 + rank", "rank == 0", set()), ("1", "True", {"TRAIN033", "TRAIN035"})],
+)
+def test_two_ranks_in_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: str, writer: str, failed: set[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(TWO_RANKS.replace("SEED", seed).replace("WRITER", writer))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "train.py"]
+    codes = "LOAD004,TRAIN025,TRAIN033,TRAIN035,TRAIN038"
+    command = [sys.executable, "-m", "pipeline_profiler", "check", "--json", "--yes", "--only"]
+    done = subprocess.run(
+        [*command, codes, "--", *launch], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    found = {check["code"]: check for check in json.loads(done.stdout)["checks"]}
+    assert {code for code, c in found.items() if c["verdict"] == "failed"} == failed, done.stderr
+    assert found["LOAD004"]["sentence"].startswith("2 ranks: disjoint"), found
+    assert found["TRAIN025"]["verdict"] == "inconclusive", found  # statistics of rank 0 alone
