@@ -322,7 +322,8 @@ class Caught(Hooks):
         if all(training.seen is None for training in self.trainings):
             sys.addaudithook(self._refuse)
             with contextlib.suppress(AttributeError, ValueError):  # there is no timer here
-                signal.signal(signal.SIGALRM, lambda *_: self._end_if_idle())
+                before = signal.signal(signal.SIGALRM, lambda *_: self._end_if_idle())
+                self.undo.append(lambda: signal.signal(signal.SIGALRM, before))
                 signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
                 self.undo.append(lambda: signal.setitimer(signal.ITIMER_REAL, 0.0))
         self._close()

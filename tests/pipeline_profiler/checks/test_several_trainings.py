@@ -1,6 +1,7 @@
 """Scripts with several trainings: each is captured, and the last complete one is judged."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,10 @@ def test_commands_and_connections_are_refused_after_a_training(after: bool, tmp_
     _, variables = captured(text, tmp_path)
     assert variables["refused"] == ([True, True] if after else [False])
     assert os.system("true") == 0
+
+
+def test_the_alarm_of_a_script_is_its_own_again_after_the_run(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    captured(SCRIPT, tmp_path)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
