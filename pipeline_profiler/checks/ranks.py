@@ -56,7 +56,7 @@ WRITERS = re.compile(  # code that opens files for its caller
     rf"^{re.escape(os.path.dirname(os.__file__))}/(?!site-packages)|^<|/pipeline_profiler/"
     r"|site-packages/(torch|numpy|pandas|PIL|matplotlib|safetensors)/"
 )
-RANK_TEST = re.compile(r"rank|is_(main|master)|main_process|(main|master)\b", re.IGNORECASE)
+RANK_TEST = re.compile(r"rank|master|main_proc|is_main", re.IGNORECASE)
 Functions = Mapping[str, Callable[..., Any]]
 
 

@@ -75,12 +75,16 @@ def plain(path):
     save(path)
 if verbose:
     save(path)
+if step % 10 == 0 and master_process:
+    save(path)
+if __name__ == "__main__":
+    save(path)
 """
 
 
 @pytest.mark.parametrize(
     ("line", "depends"), [(4, False), (5, True), (8, True), (12, True), (15, True), (17, False),
-                          (19, False)],
+                          (19, False), (21, True), (23, False)],
 )  # fmt: skip
 def test_a_line_depends_on_the_rank_by_itself_or_by_what_holds_it(
     line: int, depends: bool, tmp_path: Path
