@@ -104,11 +104,6 @@ def reads_unsplit(text: str) -> bool:
     return bool(WRAPS.search(code)) and "init_process_group(" in code and not split
 
 
-def launches_itself(functions: Sequence[Callable[..., Any]]) -> bool:
-    """Whether a library is named that shards, broadcasts and seeds by itself."""
-    return bool(LAUNCHES_ITSELF.search(source_of(functions)))
-
-
 def read_anew(functions: Functions) -> dict[str, Callable[..., Any]]:
     """The same functions of files that are imported again; local functions as they are."""
     names = dict.fromkeys(f.__module__ for f in functions.values() if _is_top_level(f))

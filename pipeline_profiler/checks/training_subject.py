@@ -454,17 +454,6 @@ class TrainingSubject(ExaminedTraining):
         return task
 
     @cached_property
-    def ignores_shift(self) -> bool:
-        """Return whether a constant on all outputs leaves the loss, or lowers it by as much."""
-        outputs = torch.randn_like(self.first_outputs.float())
-        values = [
-            float(self.loss_of(self.settings, outputs + shift, self.batches[0][2]))
-            for shift in (0.0, 3.0)
-        ]
-        near = 1e-4 * max(1.0, abs(values[0]))
-        return min(abs(values[1] - values[0]), abs(values[1] - values[0] + 3.0)) < near
-
-    @cached_property
     def first_outputs(self) -> Any:
         """The outputs for the first batch at initialisation, in eval mode, without a graph."""
         return main_tensor(self.evaluated(self.fresh(), self.batches[0]))
