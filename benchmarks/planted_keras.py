@@ -163,7 +163,7 @@ DEFECTS = [
     ("keras: targets not standardised", {"TRAIN013", "TRAIN001"}, lambda s: numbers(s, 400.0)),
     ("keras: ReLU after the last layer", {"TRAIN003", "TRAIN005", "TRAIN002"},
      lambda s: numbers(s, -3.0, "relu")),
-    ("keras: (B,) minus (B, 1)", {"TRAIN018"}, lambda s: numbers(s, loss=flat_pairs)),
+    ("keras: (B,) minus (B, 1)", {"TRAIN020"}, lambda s: numbers(s, loss=flat_pairs)),
     ("keras: labels from 1", {"TRAIN020"}, lambda s: training(
         s, data=dataset(shapes(s)[0], shapes(s)[1] + 1))),
     ("keras: a schedule that vanishes", {"TRAIN014"}, lambda s: training(s, rate=vanishing())),

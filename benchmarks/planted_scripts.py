@@ -674,7 +674,7 @@ DEFECTS = [
     ("an autoencoder rewarded for its divergence",
      {"TRAIN020", "TRAIN015", "TRAIN026", "TRAIN003"}, lambda s: autoencoder(s, -1)),
     ("overflow in half precision is hidden", {"TRAIN003", "TRAIN015"}, lambda s: half(s, True)),
-    ("a forecast (B, 1) minus (B,)", {"TRAIN018"}, lambda s: forecast(s, False)),
+    ("a forecast (B, 1) minus (B,)", {"TRAIN020"}, lambda s: forecast(s, False)),
     ("a student that is detached", {"TRAIN005"}, lambda s: distilled(s, True)),
 ]  # fmt: skip
 

@@ -557,7 +557,7 @@ def experts(seed):
 
 DEFECTS = [
     ("small language model: not causal", {"TRAIN022"}, lambda s: small_lm(s, False)),
-    ("ratings (B, 1) minus (B,)", {"TRAIN018"}, lambda s: ratings(s, flat=True)),
+    ("ratings (B, 1) minus (B,)", {"TRAIN020"}, lambda s: ratings(s, flat=True)),
     ("sharpness-aware: cleared before the step", {"TRAIN016", "TRAIN005"},
      lambda s: sharp(s, False)),
     ("a head that the loss forgets", {"TRAIN005"}, lambda s: two_heads(s, True)),

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from pipeline_profiler.checks.batches import TARGET_KEYS, batch_size
 from pipeline_profiler.checks.lazy import torch
-from pipeline_profiler.checks.loss_arguments import RULES
 from pipeline_profiler.checks.user_code import user_place
+from pipeline_profiler.checks.wrong_arguments import RULES
 
 MOST_CALLS, MOST_HELD, NODE_BYTES, MARK = 100_000, 1000, 1000, "pipeline_profiler"
 LOSSES = (

@@ -30,6 +30,7 @@ from pipeline_profiler.checks.batches import (
     batch_size,
     cut_batch,
     entering,
+    main_tensor,
 )
 from pipeline_profiler.checks.caught_tape import (
     LOSSES,
@@ -48,7 +49,6 @@ from pipeline_profiler.checks.caught_tape import (
 )
 from pipeline_profiler.checks.folds import Folds
 from pipeline_profiler.checks.loop_facts import LoopFacts, idle_flags, modes_of
-from pipeline_profiler.checks.loss_arguments import wrong_argument
 from pipeline_profiler.checks.ranks import (
     BY_HAND,
     RankWatch,
@@ -71,6 +71,7 @@ from pipeline_profiler.checks.user_training import (
     Training,
     deep_copied,
 )
+from pipeline_profiler.checks.wrong_arguments import MASKS, inverted_mask, wrong_argument
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
@@ -413,6 +414,9 @@ class Caught(Hooks):
 
     def _call(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         torch = sys.modules["torch"]
+        if self.facts.steps < LEAST_BATCHES and not {*MASKS}.isdisjoint(kwargs):
+            rows = [tensor for _, tensor in leaves(self.given)]
+            self._note_argument(inverted_mask(kwargs, rows))
         if self.depth or torch.utils.data.get_worker_info() is not None:
             return plain(module, *args, **kwargs)
         if not any(True for _ in module.parameters()):
@@ -575,8 +579,11 @@ class Caught(Hooks):
         if name in LOSSES:
             self.evaluations.loss(name, kwargs, result)
         if facts.argument is None and facts.steps < LEAST_BATCHES:
-            said = wrong_argument(name, args, kwargs)
-            facts.argument = (said, user_place()) if said else None
+            self._note_argument(wrong_argument(name, args, kwargs))
+
+    def _note_argument(self, sentence: str) -> None:
+        if sentence:
+            self.facts.argument = self.facts.argument or (sentence, user_place())
 
     def _is_teacher(self, module: Any) -> bool:
         """Return whether no optimizer has a parameter of a module, and it copies no trained one."""
@@ -642,6 +649,8 @@ class Caught(Hooks):
         self.facts.places.setdefault("loss", losses[-1] if losses else tape.loss or user_place())
         call = replace(step.call, out=None, args=(), kwargs={})
         given, self.given = self.given, None
+        if not self.steps:
+            self.evaluations.target_path = _path_of(main_tensor(targets), given)
         at = self._pass_of(self.current)
         made = replace(step, inputs=inputs, targets=targets, call=call, given=given, at=at)
         self.steps.append(made)
@@ -933,6 +942,15 @@ def _as_last(batch: Any, seen: SeenLoader) -> Any:
     rest, size = found[0] % found[2], found[2]
     whole = all(tensor.shape[:1] == (size,) for tensor in parts)
     return cut_batch(batch, size, slice(rest)) if rest and whole else batch
+
+
+def _path_of(wanted: Any, batch: Any) -> tuple[Any, ...] | None:
+    """The only position in a batch of a tensor like this one; None if there are several."""
+    if wanted is None:
+        return None
+    parts = [(path, part) for path, part in leaves(batch) if part.shape == wanted.shape]
+    found = [path for path, part in parts if bool((part.to(wanted) == wanted).all())]
+    return found[0] if len(found) == 1 else None
 
 
 def _version(optimizer: Any) -> int | None:

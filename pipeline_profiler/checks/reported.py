@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_profiler.checks.batches import batch_size, inputs_and_targets, main_tensor
+from pipeline_profiler.checks.caught_tape import at
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import Reported
 from pipeline_profiler.checks.loss_alone import read_task
 from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 METRICS = re.compile(
-    r"(?P<accuracy>acc|top.?1(?!\d))|(?P<RMSE>rmse)|(?P<MSE>mse)|(?P<MAE>mae)|(?P<loss>loss)",
+    r"(?P<accuracy>acc|top.?1(?!\d))|(?P<RMSE>rmse)|(?P<MSE>mse)|(?P<MAE>mae)|(?P<loss>loss)"
+    r"|(?P<AUC>auc|auroc)|(?P<F1>f1)",
     re.IGNORECASE,
 )
 OTHER = re.compile(r"train|\btr\b|tr_|best|balanced|top.?[2-9]|sum|total|run|lr|time|sec", re.I)
@@ -56,13 +58,18 @@ class Number(NamedTuple):
 
 @dataclass
 class Pass:
-    """A pass over a loader without gradients; means: of each batch by (metric, flaw)."""
+    """A pass over a loader without gradients.
+
+    means: of each batch by (metric, flaw). labels: (scores of class 1 or None, predicted classes,
+    targets) of each batch.
+    """
 
     seen: Any
     iteration: int
     sizes: list[int] = field(default_factory=list)
     counts: list[tuple[int, int]] = field(default_factory=list)  # targets, and those that count
     means: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    labels: list[tuple[Any, Any, Any]] = field(default_factory=list)
 
     @property
     def ignores(self) -> bool:
@@ -85,6 +92,7 @@ class Evaluations:
     taken: bool = False  # a model took it
     losses: list[tuple[bool, Any]] = field(default_factory=list)  # (summed, mean) since the batch
     by_logits: bool = False  # the loss takes logits of two classes
+    target_path: tuple[Any, ...] | None = None  # in a batch of the training
 
     def next_batch(self, batch: Any) -> None:
         """Begin a batch of a loader; the losses so far are of the batch before it."""
@@ -103,6 +111,9 @@ class Evaluations:
         if last is None or last.seen is not seen or last.iteration != seen.iterations:
             self.passes.append(last := Pass(seen, seen.iterations))
         inputs, targets = inputs_and_targets(self.batch)
+        if self.target_path is not None:
+            with contextlib.suppress(LookupError, TypeError):  # the batch has another form
+                targets = at(self.batch, self.target_path)
         last.sizes.append(batch_size(inputs))
         self.batch, self.taken = None, True
         scores, wanted = main_tensor(out), main_tensor(targets)
@@ -117,6 +128,9 @@ class Evaluations:
             if last.ignores:
                 last._note("accuracy", IGNORED, right)
                 return
+            if wanted.ndim == 1 and scores.ndim == 2:
+                of_one = scores[:, 1] - scores[:, 0] if task.classes == 2 else None
+                last.labels.append((of_one, scores.argmax(1), wanted))
             over_batch = scores.softmax(0).argmax(task.axis)
             last._note("accuracy", "a softmax over the batch axis", over_batch == wanted)
             return
@@ -124,7 +138,9 @@ class Evaluations:
         last._note("MAE", RIGHT, (scores - wanted).abs())
         last._note("MSE", RIGHT, (scores - wanted) ** 2)
         if task.kind == "binary":
-            last._note("accuracy", RIGHT, (scores > 0.5 * (not self.by_logits)) == wanted)
+            predicted = scores > 0.5 * (not self.by_logits)
+            last._note("accuracy", RIGHT, predicted == wanted)
+            last.labels.append((scores, predicted, wanted))
         if task.kind == "binary" and self.by_logits:
             last._note("accuracy", "a threshold of 0.5 on logits", (scores > 0.5) == wanted)
 
@@ -198,7 +214,7 @@ def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float
     """(RIGHT or a wrong formula, value) of what a script may report as a metric of a pass."""
     if metric == "RMSE":
         return _roots(current, formulas_of("MSE", current, train))
-    rows = list[tuple[str, float]]()
+    rows = _of_labels(metric, current) if metric in ("AUC", "F1") else []
     for (kind, flaw), each in current.means.items():
         if kind != metric or len(each) != len(current.sizes):
             continue
@@ -213,6 +229,45 @@ def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float
         return [(TRAINING, value) for value in right] if len(current.sizes) > 1 else []
     far = [(f, v) for f, v in rows if all(abs(v - r) > MATERIAL * abs(r) for r in right)]
     return [(RIGHT, value) for value in right] + far
+
+
+def _of_labels(metric: str, current: Pass) -> list[tuple[str, float]]:
+    """Values of a metric of all predictions, of the predicted classes, and its mean of batches."""
+    batches = current.labels
+    if len(batches) != len(current.sizes) or (metric == "AUC" and batches[0][0] is None):
+        return []
+    whole: list[Any] = [c[0] if c[0] is None else torch.cat(c) for c in zip(*batches, strict=True)]
+    if metric == "AUC":
+        rows = [(RIGHT, _auc(whole[0], whole[2]))]
+        rows += [("the area for predicted classes instead of scores", _auc(whole[1], whole[2]))]
+        rows += [("the mean of batches", float(np.mean([_auc(s, w) for s, _, w in batches])))]
+    else:
+        size = max(2, *(int(part.max()) + 1 for part in whole[1:]))
+        rows = [(RIGHT, value) for value in _f1(whole[1], whole[2], size)]
+        means = np.mean([_f1(p, w, size) for _, p, w in batches], axis=0)
+        rows += [("the mean of batches", value) for value in means.tolist()]
+    return [(formula, value) for formula, value in rows if math.isfinite(value)]
+
+
+def _auc(scores: Any, wanted: Any) -> float:
+    """The area under the ROC curve, by ranks; NaN where one class is absent."""
+    _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    ranks, positive = (count.cumsum(0) - (count - 1) / 2)[place], wanted > 0.5
+    ones = int(positive.sum())
+    zeros = len(wanted) - ones
+    if not ones or not zeros:
+        return math.nan
+    return (float(ranks[positive].sum()) - ones * (ones + 1) / 2) / (ones * zeros)
+
+
+def _f1(predicted: Any, wanted: Any, size: int) -> tuple[float, ...]:
+    """F1 of class 1 (NaN beyond two), its mean over classes and present classes, and by counts."""
+    predicted, wanted = predicted.long(), wanted.long()
+    count = torch.bincount(wanted, minlength=size)
+    both = torch.bincount(predicted, minlength=size) + count
+    each = 2 * torch.bincount(wanted[predicted == wanted], minlength=size) / both.clamp(min=1)
+    means = each.mean(), each[both > 0].mean(), (each * count).sum() / count.sum()
+    return float(each[1]) if size == 2 else math.nan, *map(float, means)
 
 
 def _roots(current: Pass, squares: list[tuple[str, float]]) -> list[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, digest_of, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import all_rows, reshuffled_split, rows_of
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
@@ -22,6 +23,7 @@ from pipeline_profiler.checks.loader_subject import (
     files_of,
     stream_states,
 )
+from pipeline_profiler.checks.ranks import own_files
 from pipeline_profiler.checks.user_code import Patience, users_code
 
 Made = tuple[NDArray[Any] | None, NDArray[Any] | None]
@@ -54,6 +56,7 @@ def _equal(one: Any, two: Any) -> bool:
 
 
 SAMPLES, DRAWS, LEAST, BEYOND = 48, 3, 6, 4.5
+SETS_TRANSFORM = re.compile(r"(?m)^\s*([\w.]+)\.dataset\.(?:target_)?transforms?\s*=\s*([\w.]+)")
 SEEDED = (
     "{}, and two passes give the same: operations of tf.data begin again in each pass where "
     "tf.random.set_seed was called."
@@ -74,7 +77,7 @@ class EvaluationAugmented(Check):
     Fails if at least six images change, all labels stay, and new draws resemble their own sample.
     They must be nearest to it 4.5 deviations more often than by chance, among samples of the same
     label. With a `transform` or `augment`, all samples are compared. Other random samples are
-    inconclusive.
+    inconclusive. Fails if both loaders read one dataset, and your code sets its transform for each.
 
     ## Limits
     One image and one label per sample. Noise to be removed, masked patches and pairs of views may
@@ -93,6 +96,14 @@ class EvaluationAugmented(Check):
         dataset = _evaluated(subject)
         if dataset is None or not len(dataset):
             return skipped(*BESIDE)
+        if place := _transform_set_twice(rows_of(subject.loader), rows_of(subject.eval_loader)):
+            return wrong(
+                "Both splits read one dataset, and its transform is set for each of them: the last "
+                "value applies to both.",
+                ["subset.dataset is the whole dataset, and no copy"],
+                "Make the dataset twice, each with its transform, and take the same indices.",
+                place=place,
+            )
         places = _spread(len(dataset), SAMPLES)
         draws = [[_made(subject, dataset, i) for _ in range(DRAWS)] for i in places]
         moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
@@ -120,6 +131,18 @@ class EvaluationAugmented(Check):
         return self.failed(
             f"{said}, with the label they had: they are augmented at random.", **numbers
         )
+
+
+def _transform_set_twice(train: Any, test: Any) -> str:
+    """The line that sets a second transform of the one dataset of both loaders; "" without one."""
+    if train is None or test is None or _taken(train)[0] is not _taken(test)[0]:
+        return ""
+    for path, text in own_files().items():
+        found = list(SETS_TRANSFORM.finditer(text))
+        others = [m for m in found if m[1] != found[0][1] and m[2] != found[0][2]]
+        if others:
+            return f"{path}:{text.count(chr(10), 0, others[0].start(1)) + 1}"
+    return ""
 
 
 def _own_beyond_chance(apart: Any, among: Any, moved: list[bool]) -> float:

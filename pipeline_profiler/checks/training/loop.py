@@ -334,14 +334,15 @@ class GraphsKept(_Loop):
         return passed(f"Over {facts.steps} steps the graph of each batch was freed.")
 
 
-class LossArguments(_Loop):
-    """Arguments that the formula of a loss does not admit.
+class WrongArguments(_Loop):
+    """Arguments that a loss or an attention does not admit.
 
     ## What it does
-    Reads the arguments of torch's loss functions in the first steps of your script.
+    Reads the arguments of torch's loss functions, and masks of attention, in the first steps of
+    your script.
 
     ## Why is this bad
-    The loss is a number and falls, and it is the loss of another task.
+    The loss falls, and it is the loss of another task, or of padding.
 
     ## How it decides
     Fails on any of these (exact):
@@ -351,14 +352,15 @@ class LossArguments(_Loop):
     - A target that must be 1 or -1 is 0, or one that must lie in 0..1 does not.
     - Distributions for cross_entropy do not sum to 1.
     - The positive of a triplet is the anchor.
+    - A mask hides all tokens of the batch, and keeps what fills the ends of its rows.
 
     ## Limits
     Needs `check -- train.py`. Losses with reduction="none" are not judged, as a mask may follow.
     """
 
     code = "TRAIN057"
-    name = "loss-arguments"
-    causes = ("the loss wants another form of this argument",)
+    name = "wrong-arguments"
+    causes = ("the function wants another form of this argument",)
     next_step = "Give the argument the form that torch documents."
 
     def judged(self, facts: LoopFacts) -> Answer:
@@ -367,7 +369,7 @@ class LossArguments(_Loop):
             return self.failed(said, place=place)
         if facts.steps < 2:
             return unclear(f"Only {facts.steps} steps of your loop were seen.")
-        return passed("The arguments of the losses have the form that torch documents.")
+        return passed("The arguments of losses and masks have the form that torch documents.")
 
 
 class FoldTrained(_Loop):

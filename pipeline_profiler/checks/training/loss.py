@@ -9,8 +9,6 @@ import numpy as np
 
 from pipeline_profiler.checks.batches import (
     as_array,
-    cut_batch,
-    digest_of,
     main_tensor,
     padding_of,
 )
@@ -659,102 +657,6 @@ def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
     return np.where(known.any(axis=0), found, np.nan)
 
 
-SAME = 1e-5
-
-
-class LossPairsWrongly(Check):
-    """A loss that ignores which target belongs to which output.
-
-    ## What it does
-    Computes your loss of random outputs with the targets, and again with reordered targets.
-
-    ## Why is this bad
-    Outputs of shape (B, 1) and targets of shape (B,) broadcast to (B, B). Each output is compared
-    with every target, so the best output is the mean.
-
-    ## How it decides
-    Fails if the loss stays equal to 1 in 100,000 for three other orders of differing targets.
-
-    ## What to do
-    Use `outputs.squeeze(1)` or `targets.unsqueeze(1)`, so that both shapes are equal.
-
-    ## Limits
-    Losses over sets (matching, contrastive) may ignore the order: skip this check there.
-    """
-
-    code = "TRAIN018"
-    name = "loss-pairs-wrongly"
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        if not subject.takes_tensor:
-            return unclear("The loss does not take one tensor.")
-        targets, shape = subject.batches[0][2], subject.first_outputs
-        tensor = main_tensor(targets)
-        if tensor is None or not tensor.ndim or len(tensor) < 3:
-            return unclear("The targets are not tensors of three or more examples.")
-        generator = torch.Generator().manual_seed(1)
-        drawn = torch.randn(shape.shape, generator=generator).to(shape.device)
-        orders = [torch.randperm(len(tensor), generator=generator) for _ in range(3)]
-        others = [cut_batch(targets, len(tensor), order.tolist()) for order in orders]
-        if any(digest_of(other) == digest_of(targets) for other in others):
-            return unclear("All targets of the first batch are alike.")
-        if drawn.ndim > 2:  # of many places the mean hides each one: examples differ as a whole too
-            drawn = drawn + torch.randn(len(drawn), generator=generator).to(drawn).view(
-                -1, *[1] * (drawn.ndim - 1)
-            )
-        least = 1.0 if subject.task.kind in ("classes", "binary") else 1e-3  # outputs may be alike
-        places = [(max(float(shape.float().std()), least), float(shape.float().mean()))]
-        if subject.task.kind == "regression":  # about the targets, so that their order shows
-            places.append((float(tensor.float().std()), float(tensor.float().mean())))
-        rows = []
-        for spread, mean in places:
-            outputs = subject.loss_alone.formed(drawn * spread + mean)
-            costs = [subject.loss_of(subject.settings, outputs, t) for t in (targets, *others)]
-            rows.append([float(cost.detach()) for cost in costs])
-        return _judge_pairs(max(rows, key=_spread), list(shape.shape), list(tensor.shape))
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        shape, (weights, inputs, targets) = subject.first_outputs, subject.batches[0]
-        if not subject.takes_tensor or not isinstance(targets, np.ndarray) or len(targets) < 3:
-            return unclear("The targets are not one array of three or more examples.")
-        rng, outputs = np.random.default_rng(1), np.asarray(shape, np.float32)
-        noise = rng.normal(0, 1, shape.shape).astype(np.float32)
-        if subject.task.kind == "regression":
-            outputs = noise * targets.std() + targets.mean()
-        else:
-            formed = subject.loss_alone.formed(noise)
-            outputs = formed.numpy() if hasattr(formed, "numpy") else formed
-        values = []
-        for number in range(4):
-            order = rng.permutation(len(targets)) if number else np.arange(len(targets))
-            if number and np.array_equal(targets[order], targets):
-                return unclear("All targets of the first batch are alike.")
-            batch = (weights, inputs, targets[order])
-            values.append(float(subject.loss_of(subject.settings, outputs, batch)))
-        return _judge_pairs(values, list(shape.shape), list(targets.shape))
-
-
-def _spread(values: list[float]) -> float:
-    return (max(values) - min(values)) / (abs(values[0]) + 1e-12)
-
-
-def _judge_pairs(values: list[float], outputs: list[int], targets: list[int]) -> Answer:
-    spread = _spread(values)
-    numbers: dict[str, Any] = {"spread": spread, "outputs": outputs, "targets": targets}
-    if spread < SAME:
-        return wrong(
-            f"The loss is the same for targets in any order (to {spread:.0e}): outputs are "
-            f"{tuple(outputs)}, targets {tuple(targets)}.",
-            [
-                "outputs (B, 1) and targets (B,) broadcast to (B, B)",
-                "the loss does not use the targets",
-            ],
-            "Make both shapes equal before the loss.",
-            **numbers,
-        )
-    return passed(f"The loss changes by {spread:.0%} when targets change places.", **numbers)
-
-
 AGREE = 0.9
 LEAST_USED = 3
 
@@ -768,6 +670,7 @@ class LossWants(Check):
 
     ## Why is this bad
     With a wrong sign, exchanged arguments or shifted labels, the training optimises another goal.
+    Outputs (B, 1) and targets (B,) broadcast to (B, B): the best output is the mean.
 
     ## How it decides
     Fails if fewer than 90% of the best outputs have the target's class, or that of the next token.
@@ -807,7 +710,8 @@ class LossWants(Check):
         zero = subject.loss_alone.uniform
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to its first argument.")
-        answer = _judge_wants(_agreement(subject, best), least, zero)
+        crossed = _crossed(best, targets)
+        answer = _judge_wants(_agreement(subject, best), least, zero, crossed)
         if answer.judgement == "passed" or task.kind != "regression":
             return answer
         if _compares(subject, best):
@@ -825,7 +729,8 @@ class LossWants(Check):
         least, best = subject.loss_alone.best_outputs
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to the outputs.")
-        return _judge_wants(_equal_share(task, best, labels), least, subject.loss_alone.uniform)
+        share, zero = _equal_share(task, best, labels), subject.loss_alone.uniform
+        return _judge_wants(share, least, zero, _crossed(best, labels))
 
 
 NO_CORNERS, LEAST_BOXES = 0.1, 16
@@ -920,13 +825,14 @@ def _ranks(values: Any) -> Any:
     return (count.cumsum() - (count - 1) / 2)[place]
 
 
-def _judge_wants(share: float, least: float, zero: float) -> Answer:
+def _judge_wants(share: float, least: float, zero: float, crossed: str = "") -> Answer:
     numbers: dict[str, Any] = {"agreement": share, "least": least, "zero_outputs": zero}
     if share < AGREE:
         return wrong(
-            f"The outputs that the loss likes best agree with the targets in {share:.0%} "
+            f"The outputs that minimise the loss agree with {share:.0%} of the targets "
             f"(loss {least:.4g}; outputs of zero have {zero:.4g}).",
             [
+                *([crossed] if crossed else []),
                 "the sign of the loss is turned round",
                 "arguments of the loss are exchanged",
                 "labels are shifted, or the loss uses another axis",
@@ -936,9 +842,19 @@ def _judge_wants(share: float, least: float, zero: float) -> Answer:
             **numbers,
         )
     return passed(
-        f"The outputs that the loss likes best agree with the targets in {share:.0%}.",
-        **numbers,
+        f"The outputs that minimise the loss agree with {share:.0%} of targets.", **numbers
     )
+
+
+def _crossed(outputs: Any, targets: Any) -> str:
+    """A cause: shapes that broadcast to more numbers than outputs and targets have."""
+    try:
+        shape = np.broadcast_shapes(outputs.shape, targets.shape)
+    except ValueError:
+        return ""
+    if math.prod(shape) <= max(math.prod(outputs.shape), math.prod(targets.shape)):
+        return ""
+    return f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} broadcast to {shape}"
 
 
 class PaddingCounted(Check):

@@ -92,7 +92,7 @@ def test_a_set_up_is_checked_through_its_adapter(
     (tmp_path / "my_project.py").write_text(f"import torch\nEND = {end}\n{PARTS[library]}")
     script = tmp_path / f"checked_{library}_{twice}.py"
     script.write_text(adapters()[library])
-    codes = "TRAIN001,TRAIN006,TRAIN010,TRAIN015,TRAIN018"
+    codes = "TRAIN001,TRAIN006,TRAIN010,TRAIN015,TRAIN020"
     code = command_line(["check", str(script), "--only", codes, "--json"])
     document = json.loads(capsys.readouterr().out)
     said = [entry["sentence"] for entry in document["checks"]]

@@ -89,7 +89,7 @@ arguments = TrainingArguments(
     learning_rate=5e-4, warmup_steps=8, report_to=[], use_cpu=True)
 Trainer(model, arguments, train_dataset=rows[:256], eval_dataset=rows[256:]).train()
 """
-CODES = "LOAD002,TRAIN006,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN018"
+CODES = "LOAD002,TRAIN006,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN020"
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,52 @@ IGNORED = (
     ("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(ignore_index=-100)"),
     ("x[400:534], y[400:534]", "x[400:534], y[400:534].where(x[400:534, 0] > 0, -100)"),
 )
+AREA = """
+def auc(scores, wanted):
+    gaps = scores[wanted > 0.5][:, None] - scores[wanted < 0.5]
+    return ((gaps > 0).double() + 0.5 * (gaps == 0)).mean().item()
+
+def f1(found, wanted, average="macro"):
+    rows = [((found == c) & (wanted == c), (found == c).sum() + (wanted == c).sum())
+            for c in range(3)]
+    each = torch.tensor([2 * both.sum() / max(count, 1) for both, count in rows])
+    if average == "micro":
+        return (found == wanted).float().mean().item()
+    counts = torch.bincount(wanted, minlength=3) if average == "weighted" else torch.ones(3)
+    return (each * counts).sum().item() / counts.sum().item()
+
+pairs = [(SCORES, targets) for inputs, targets in val]
+found, wanted = map(torch.cat, zip(*pairs))
+means = [METRIC(a, b) for a, b in pairs]
+return VALUE
+"""
+WHOLE, MEAN = "METRIC(found, wanted)", "sum(means) / len(means)"
+PRINT_AUC, PRINT_F1 = PRINT.replace("val_acc", "val_auc"), PRINT.replace("val_acc", "val_f1")
+
+
+def area(scores: str, value: str) -> str:
+    return AREA.replace("VALUE", value).replace("METRIC", "auc").replace("SCORES", scores)
+
+
+def f1(value: str) -> str:
+    text = AREA.replace("VALUE", value).replace("METRIC", "f1")
+    return text.replace("SCORES", "model(inputs).argmax(1)")
+
+
+THREE = (
+    ("x[:400], y[:400]", "x[:400], x[:400], y[:400]"),
+    ("x[400:534], y[400:534]", "x[400:534], x[400:534], y[400:534]"),
+    ("inputs, targets in train", "inputs, _, targets in train"),
+)
+
+
 FAULTS = {
+    "batches of three tensors": (
+        counts("len(data)").replace("inputs, targets", "inputs, _, targets"), PRINT, *THREE
+    ),
+    "area of classes": (area("(model(inputs) > 0).float()", WHOLE), PRINT_AUC, *BINARY),
+    "mean of areas": (area("model(inputs).sigmoid()", MEAN), PRINT_AUC, *BINARY),
+    "mean of F1": (f1(MEAN), PRINT_F1),
     "mean of batches": (BATCH_MEANS, PRINT),
     "mean of batches of a longer loader": (BATCH_MEANS, PRINT, LARGE),
     "batches times size": (counts("(len(val) * 64)"), PRINT),
@@ -285,6 +330,10 @@ SILENT = "score = round(evaluate(model, val), 1)"
 BOTH = 'print(f"train acc {evaluate(model, train):.4f} test acc {evaluate(model, val):.4f}")'
 SMALL_BIAS = ("x[400:534], y[400:534]", "x[400:515], y[400:515]")
 HEALTHY = {
+    "area": (area("model(inputs).sigmoid()", WHOLE), PRINT_AUC, PASS, *BINARY),
+    "F1": (f1(WHOLE), PRINT_F1, PASS),
+    "weighted F1": (f1("f1(found, wanted, 'weighted')"), PRINT_F1, PASS),
+    "F1 of all decisions": (f1("f1(found, wanted, 'micro')"), PRINT_F1, INCONCLUSIVE),
     "counts": (counts("total"), PRINT, PASS),
     "counts of a longer loader": (counts("total"), PRINT, PASS, LARGE),
     "length of the dataset": (counts("len(val.dataset)"), PRINT, PASS, LARGE),

@@ -230,7 +230,7 @@ EXAMPLES: Rows = [
     ("TRAIN041", TWIN, "their inverse", lambda: _weighted(-1.0)),
     ("TRAIN041", TWIN, "none", lambda: _weighted(0.0)),
     ("TRAIN041", TWIN, "pos_weight", lambda: _weighted(-1.0, True)),
-    ("TRAIN018", FAULT, "(B, 1) minus (B,)", lambda: _flat()),
+    ("TRAIN020", FAULT, "(B, 1) minus (B,)", lambda: _flat()),
     ("TRAIN020", FAULT, "the sign turned round", lambda: _loss(-1, 0)),
     ("TRAIN020", FAULT, "overlap that is to fall", lambda: _overlap(False)),
     ("TRAIN020", FAULT, "shifted by one", lambda: _loss(1, 1)),

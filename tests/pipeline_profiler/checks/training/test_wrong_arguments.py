@@ -1,4 +1,4 @@
-"""Arguments of loss functions: what is refused, and what is not."""
+"""Arguments of loss functions and masks: what is refused, and what is not."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from pipeline_profiler.checks.caught_tape import recording_mode  # noqa: E402
-from pipeline_profiler.checks.loss_arguments import wrong_argument  # noqa: E402
+from pipeline_profiler.checks.wrong_arguments import inverted_mask, wrong_argument  # noqa: E402
 
 X, Y = torch.randn(6, 4), torch.randn(6, 4)
 P, Q = X.softmax(1), Y.softmax(1)
@@ -63,3 +63,16 @@ def test_a_wrong_argument_is_a_sentence(call: Any) -> None:
 @pytest.mark.parametrize("call", RIGHT.values(), ids=RIGHT)
 def test_a_right_argument_is_none(call: Any) -> None:
     assert found(call) == []
+
+
+def test_a_mask_that_keeps_only_padding_is_a_sentence() -> None:
+    ids = PADDED.repeat(2, 1)
+    padding = ids == 0
+    assert "hides all tokens" in inverted_mask({"src_key_padding_mask": ~padding}, [ids])
+    assert "hides all tokens" in inverted_mask({"attention_mask": padding.long()}, [ids])
+    for right in (
+        {"key_padding_mask": padding}, {"attention_mask": (~padding).float()},
+        {"key_padding_mask": torch.zeros_like(padding)}, {"key_padding_mask": None},
+    ):  # fmt: skip
+        assert inverted_mask(right, [ids]) == ""
+    assert inverted_mask({"key_padding_mask": ~padding}, [ids + 1.0]) == ""

@@ -1,4 +1,4 @@
-"""Arguments of torch's loss functions that the formula of the loss does not admit."""
+"""Arguments of losses that their formula does not admit, and masks that hide the tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,30 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pipeline_profiler.checks.batches import padding_of
 from pipeline_profiler.checks.lazy import functional, torch
 
 LEAST_OFF, ALIKE = 0.01, 0.5  # of a sum of probabilities; share of the rows
 Arguments = Mapping[str, Any]
+MASKS = ("key_padding_mask", "src_key_padding_mask", "attention_mask")
+
+
+def inverted_mask(kwargs: Mapping[str, Any], rows: Sequence[Any]) -> str:
+    """Return a sentence if a mask of attention hides the tokens of rows and keeps their padding.
+
+    `rows`: tensors of a batch. In `attention_mask` 1 keeps a position; in the others True hides it.
+    """
+    for name in MASKS:
+        mask = kwargs.get(name)
+        if not isinstance(mask, torch.Tensor) or mask.ndim != 2:
+            continue
+        kept = mask > 0 if name == "attention_mask" else mask == 0
+        for ids in rows:
+            if ids.shape == kept.shape and not ids.is_floating_point():
+                found = padding_of(ids)
+                if found is not None and torch.equal(kept, found[1]):
+                    return f"{name} hides all tokens, and keeps their padding ({found[0]})."
+    return ""
 
 
 def wrong_argument(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
