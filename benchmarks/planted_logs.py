@@ -152,7 +152,6 @@ def planted(rng: np.random.Generator) -> Iterator[tuple[str, str, Columns]]:
         "val_accuracy": 0.9 - 0.5 * np.exp(-np.arange(40) / 15) + 0.01 * rng.normal(size=40)
     }
     yield "evaluated by the clock", "LOG003", _beside(rng, gaps, by_clock)
-    yield "flat from a fifth on", "LOG004", log(0.4 + 2 * np.exp(-steps / 60) + 0.2 * noise)
     first = np.where(steps < 20, 8 * np.exp(-steps / 5), 0.0)
     first = np.where(steps < 20, 8 * np.exp(-steps / 5), 0.0)
     score = 0.9 - 0.3 * np.exp(-steps / 400) + 0.02 * rng.normal(size=STEPS)

@@ -695,7 +695,7 @@ class Caught(Hooks):
         if before:
             self.first = self.first | {id(module): (_copy_of(inner), inner)}
             self.parts = self.parts | {id(module): list(inner.parameters())}
-            self.watch, self.loaded = before[-1].watch, True
+            self.loaded = True
 
     def _keeps(self, *parts: Any) -> bool:
         """Whether these tensors may be kept beside those that are."""

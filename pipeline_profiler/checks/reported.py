@@ -25,7 +25,7 @@ from pipeline_profiler.profiling.measure.watchdog import is_own_code
 
 METRICS = re.compile(
     r"(?P<accuracy>acc|top.?1(?!\d))|(?P<RMSE>rmse)|(?P<MSE>mse)|(?P<MAE>mae)|(?P<loss>loss)"
-    r"|(?P<AUC>auc|auroc)|(?P<F1>f1)",
+    r"|(?P<AUC>auc|auroc)|(?P<F1>f1|dice)|(?P<IoU>iou|jaccard)",
     re.IGNORECASE,
 )
 OTHER = re.compile(r"train|\btr\b|tr_|best|balanced|top.?[2-9]|sum|total|run|lr|time|sec", re.I)
@@ -61,7 +61,7 @@ class Pass:
     """A pass over a loader without gradients.
 
     means: of each batch by (metric, flaw). labels: (scores of class 1 or None, predicted classes,
-    targets) of each batch.
+    targets) of each batch, a row for each sample.
     """
 
     seen: Any
@@ -128,19 +128,21 @@ class Evaluations:
             if last.ignores:
                 last._note("accuracy", IGNORED, right)
                 return
-            if wanted.ndim == 1 and scores.ndim == 2:
+            if task.axis == 1:
                 of_one = scores[:, 1] - scores[:, 0] if task.classes == 2 else None
-                last.labels.append((of_one, scores.argmax(1), wanted))
+                predicted = scores.argmax(1).reshape(len(wanted), -1)
+                last.labels.append((of_one, predicted, wanted.reshape(len(wanted), -1)))
             over_batch = scores.softmax(0).argmax(task.axis)
             last._note("accuracy", "a softmax over the batch axis", over_batch == wanted)
             return
-        scores, wanted = scores.reshape(-1), wanted.reshape(-1)
+        size, scores, wanted = len(wanted), scores.reshape(-1), wanted.reshape(-1)
         last._note("MAE", RIGHT, (scores - wanted).abs())
         last._note("MSE", RIGHT, (scores - wanted) ** 2)
         if task.kind == "binary":
             predicted = scores > 0.5 * (not self.by_logits)
             last._note("accuracy", RIGHT, predicted == wanted)
-            last.labels.append((scores, predicted, wanted))
+            rows = predicted.reshape(size, -1), wanted.reshape(size, -1)
+            last.labels.append((scores, *rows))
         if task.kind == "binary" and self.by_logits:
             last._note("accuracy", "a threshold of 0.5 on logits", (scores > 0.5) == wanted)
 
@@ -214,7 +216,7 @@ def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float
     """(RIGHT or a wrong formula, value) of what a script may report as a metric of a pass."""
     if metric == "RMSE":
         return _roots(current, formulas_of("MSE", current, train))
-    rows = _of_labels(metric, current) if metric in ("AUC", "F1") else []
+    rows = _of_labels(metric, current) if metric in ("AUC", "F1", "IoU") else []
     for (kind, flaw), each in current.means.items():
         if kind != metric or len(each) != len(current.sizes):
             continue
@@ -243,29 +245,33 @@ def _of_labels(metric: str, current: Pass) -> list[tuple[str, float]]:
         rows += [("the mean of batches", float(np.mean([_auc(s, w) for s, _, w in batches])))]
     else:
         size = max(2, *(int(part.max()) + 1 for part in whole[1:]))
-        rows = [(RIGHT, value) for value in _f1(whole[1], whole[2], size)]
-        means = np.mean([_f1(p, w, size) for _, p, w in batches], axis=0)
-        rows += [("the mean of batches", value) for value in means.tolist()]
+        rows = [(RIGHT, value) for value in _overlap(metric, whole[1], whole[2], size)]
+        samples = list(zip(whole[1], whole[2], strict=True))
+        parts = [(RIGHT, samples)] if whole[1].shape[1] > 1 else []  # of images, each by itself
+        for flaw, pairs in (*parts, ("the mean of batches", [(p, w) for _, p, w in batches])):
+            means = np.mean([_overlap(metric, p, w, size) for p, w in pairs], axis=0)
+            rows += [(flaw, value) for value in means.tolist()]
     return [(formula, value) for formula, value in rows if math.isfinite(value)]
 
 
 def _auc(scores: Any, wanted: Any) -> float:
     """The area under the ROC curve, by ranks; NaN where one class is absent."""
-    _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
-    ranks, positive = (count.cumsum(0) - (count - 1) / 2)[place], wanted > 0.5
+    _, place, count = torch.unique(scores.reshape(-1), return_inverse=True, return_counts=True)
+    ranks, positive = (count.cumsum(0) - (count - 1) / 2)[place], wanted.reshape(-1) > 0.5
     ones = int(positive.sum())
-    zeros = len(wanted) - ones
+    zeros = len(positive) - ones
     if not ones or not zeros:
         return math.nan
     return (float(ranks[positive].sum()) - ones * (ones + 1) / 2) / (ones * zeros)
 
 
-def _f1(predicted: Any, wanted: Any, size: int) -> tuple[float, ...]:
-    """F1 of class 1 (NaN beyond two), its mean over classes and present classes, and by counts."""
-    predicted, wanted = predicted.long(), wanted.long()
+def _overlap(metric: str, predicted: Any, wanted: Any, size: int) -> tuple[float, ...]:
+    """F1 or IoU of class 1 of two, its mean over classes and present classes, and by counts."""
+    predicted, wanted = predicted.reshape(-1).long(), wanted.reshape(-1).long()
     count = torch.bincount(wanted, minlength=size)
     both = torch.bincount(predicted, minlength=size) + count
     each = 2 * torch.bincount(wanted[predicted == wanted], minlength=size) / both.clamp(min=1)
+    each = each / (2 - each) if metric == "IoU" else each
     means = each.mean(), each[both > 0].mean(), (each * count).sum() / count.sum()
     return float(each[1]) if size == 2 else math.nan, *map(float, means)
 

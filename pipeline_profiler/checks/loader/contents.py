@@ -24,9 +24,11 @@ from pipeline_profiler.checks.loader_subject import (
     stream_states,
 )
 from pipeline_profiler.checks.ranks import own_files
+from pipeline_profiler.checks.reported import HELD_OUT
 from pipeline_profiler.checks.user_code import Patience, users_code
 
 Made = tuple[NDArray[Any] | None, NDArray[Any] | None]
+Table = tuple[NDArray[np.float64], NDArray[Any], bool, str]
 BESIDE = "There is no loader for evaluation over a dataset with indices.", "Give it with --eval."
 SECONDS = 4.0
 
@@ -77,7 +79,8 @@ class EvaluationAugmented(Check):
     Fails if at least six images change, all labels stay, and new draws resemble their own sample.
     They must be nearest to it 4.5 deviations more often than by chance, among samples of the same
     label. With a `transform` or `augment`, all samples are compared. Other random samples are
-    inconclusive. Fails if both loaders read one dataset, and your code sets its transform for each.
+    inconclusive. Fails if both loaders read one dataset, and your code sets its transform for a
+    split.
 
     ## Limits
     One image and one label per sample. Noise to be removed, masked patches and pairs of views may
@@ -98,8 +101,8 @@ class EvaluationAugmented(Check):
             return skipped(*BESIDE)
         if place := _transform_set_twice(rows_of(subject.loader), rows_of(subject.eval_loader)):
             return wrong(
-                "Both splits read one dataset, and its transform is set for each of them: the last "
-                "value applies to both.",
+                "Both splits read one dataset: the transform that is set for the held-out samples "
+                "applies to training too.",
                 ["subset.dataset is the whole dataset, and no copy"],
                 "Make the dataset twice, each with its transform, and take the same indices.",
                 place=place,
@@ -134,14 +137,15 @@ class EvaluationAugmented(Check):
 
 
 def _transform_set_twice(train: Any, test: Any) -> str:
-    """The line that sets a second transform of the one dataset of both loaders; "" without one."""
+    """The line that sets the transform of both loaders' one dataset for held-out samples, or ""."""
     if train is None or test is None or _taken(train)[0] is not _taken(test)[0]:
         return ""
     for path, text in own_files().items():
         found = list(SETS_TRANSFORM.finditer(text))
-        others = [m for m in found if m[1] != found[0][1] and m[2] != found[0][2]]
-        if others:
-            return f"{path}:{text.count(chr(10), 0, others[0].start(1)) + 1}"
+        same = {m[2] for m in found if not HELD_OUT.search(m[1])}
+        held_out = [m for m in found if HELD_OUT.search(m[1]) and m[2] not in same]
+        if held_out:
+            return f"{path}:{text.count(chr(10), 0, held_out[0].start(1)) + 1}"
     return ""
 
 
@@ -578,6 +582,8 @@ class LabelsOfOthers(Check):
     - Evaluation labels exceed 6 deviations, while training labels of the same classes stay below
       2.5. The evaluation has at most twice as many samples.
     - A tenth of the reordered labels in the loss match no source image of their input.
+    - A model of the training data exchanges classes of the evaluation one for one, each by 5
+      standard deviations, and the inputs of both are alike.
 
     Other unpredictable labels are inconclusive: the task may be hard, or the order random.
 
@@ -615,6 +621,15 @@ class LabelsOfOthers(Check):
             moved = _predicted(rows, other)
             if moved[0] > SURE + max(0.0, score):
                 return self.failed(f"{said}, those {name} in {moved[1]:.0%}.", **numbers)
+        if len(sets) > 1 and sets[1] is not None and (others := _renumbered(sets[0], sets[1])):
+            pairs = ", ".join(f"{theirs} is {ours}" for theirs, ours in others[:3])
+            return wrong(
+                f"{len(others)} classes have another number in the evaluation than in training: "
+                f"label {pairs} there.",
+                ["each split numbers its classes itself"],
+                "Build the table of class numbers once, from the training data.",
+                renumbered=others,
+            )
         if score > CHANCE:
             return passed(f"{said}: they belong to the inputs.", **numbers)
         if len(sets) > 1 and sets[1] is not None and set(sets[1][1]) == set(labels):
@@ -675,9 +690,7 @@ def _orders(labels: NDArray[Any], whole: bool, kind: str) -> Iterator[tuple[str,
         yield "in the order of numbers sorted as text", labels[np.argsort(order)]
 
 
-def _table(
-    subject: LoaderSubject, dataset: Any
-) -> tuple[NDArray[np.float64], NDArray[Any], bool, str] | None:
+def _table(subject: LoaderSubject, dataset: Any) -> Table | None:
     """(features, labels, whether that is all, images, tokens or "") of the first samples."""
     patience, rows, labels = _patience(subject), list[Any](), list[int]()
     shape: Any = None
@@ -720,19 +733,48 @@ def _predicted(rows: NDArray[np.float64], labels: NDArray[Any]) -> tuple[float, 
     fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
     found = np.zeros(len(rows), int)
     for number in range(FOLDS):
-        known = rows[fold != number]
-        middle = wanted[fold != number].mean(axis=0)
-        square = known.T @ known + RIDGE * len(known) * np.eye(rows.shape[1])
-        weights = np.linalg.solve(square, known.T @ (wanted[fold != number] - middle))
-        spread = (middle * (1 - middle)) ** 0.5 + 1e-9  # so that rare classes are predicted as well
-        found[fold == number] = (rows[fold == number] @ weights / spread).argmax(axis=1)
+        here = fold == number
+        found[here] = _ridge(rows[~here], wanted[~here], rows[here])
     share = float((np.bincount(found, minlength=len(values)) @ wanted.sum(axis=0)) / len(rows) ** 2)
     hits = float((found == places).mean())
     return (hits - share) / (share * (1 - share) / len(rows) + 1e-12) ** 0.5, hits, share
 
 
+def _renumbered(train: Table, test: Table) -> list[tuple[int, int]]:
+    """(evaluation label, training label) of classes that a model of the training data exchanges."""
+    (rows, labels, *_), (theirs, wanted, *_) = train, test
+    values = np.unique(labels)
+    if rows.shape[1] != theirs.shape[1] or not np.array_equal(values, np.unique(wanted)):
+        return []
+    both, splits = np.concatenate([rows, theirs]), np.repeat([0, 1], [len(rows), len(theirs)])
+    if _predicted(both, splits)[0] > CHANCE:
+        return []  # other inputs may well be taken for another class
+    mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-9
+    rows, theirs = (rows - mean) / spread, (theirs - mean) / spread
+    found = _ridge(rows, np.eye(len(values))[np.searchsorted(values, labels)], theirs)
+    counts = np.zeros((len(values), len(values)))
+    np.add.at(counts, (np.searchsorted(values, wanted), found), 1)
+    best, own = counts.argmax(axis=1), counts.diagonal()
+    if len({*best.tolist()}) < len(values):
+        return []
+    apart = (counts.max(axis=1) - own) / np.sqrt(counts.max(axis=1) + own + 1e-12)
+    moved = np.flatnonzero(best != np.arange(len(values)))
+    if not len(moved) or apart[moved].min() < APART:
+        return []
+    return [(int(values[place]), int(values[best[place]])) for place in moved]
+
+
+def _ridge(known: NDArray[Any], wanted: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.intp]:
+    """The most likely class of each row of `asked`, by ridge regression on known rows."""
+    middle = wanted.mean(axis=0)
+    square = known.T @ known + RIDGE * len(known) * np.eye(known.shape[1])
+    weights = np.linalg.solve(square, known.T @ (wanted - middle))
+    likely: NDArray[np.intp] = (asked @ weights / ((middle * (1 - middle)) ** 0.5 + 1e-9)).argmax(1)
+    return likely  # scaled, so that rare classes are predicted as well
+
+
 COLUMNS, GAP, ROUNDING = (3, 4096), 0.25, 1e-8  # fewest and most; of the range; of a correlation
-FEWEST_ROWS, MOST_TARGETS = 60, 64
+FEWEST_ROWS, MOST_TARGETS, APART = 60, 64, 5.0  # APART: standard deviations of a class
 NO_COLUMNS = "The inputs are no rows of one length, with a few targets each."
 
 

@@ -192,7 +192,8 @@ class ExamplesMixed(Check):
             orders = [[*range(count)][::-1], [other] * count]
             for order in orders:
                 order[place] = place
-            return max(float(abs(output(o)[place] - whole[place]).max()) for o in orders)
+            rows = (_filled(output(o)[place], whole[place]) for o in orders)
+            return max(float(abs(row - whole[place]).max()) for row in rows)
 
         moved = max(map(moves, {0, count // 2, count - 1}))
         share = moved / (float(whole.std(ddof=1)) + 1e-12)
@@ -264,6 +265,7 @@ class OneByOne(Check):
             rows = [subject.outputs(training, single) for single in singles]
         except UsersError as error:
             return OneByOne.failed(f"A single example cannot be predicted: {error}")
+        rows = [_filled(row, whole[i : i + 1]) for i, row in enumerate(rows)]
         shapes = {row.shape for row in rows}
         if shapes != {(1, *whole.shape[1:])}:
             return OneByOne.failed(
@@ -299,6 +301,16 @@ class OneByOne(Check):
         )
 
     run_keras = run
+
+
+def _filled(row: Array, whole: Array) -> Array:
+    """The outputs of a sample, with those of the batch beyond its end where a batch is longer."""
+    shorter = row.ndim == whole.ndim and row.shape[-1] == whole.shape[-1]
+    if not shorter or row.shape == whole.shape or any(np.greater(row.shape, whole.shape)):
+        return row
+    made = whole.copy()
+    made[tuple(map(slice, row.shape))] = row
+    return made
 
 
 def _apart_singles(rows: Array, whole: Array) -> float:

@@ -259,8 +259,8 @@ class Evaluation(Check):
     ## What it does
     Runs your evaluate(model, loader) twice on the same batches, then on other batch sizes. Compares
     metrics, parameters and buffers. Then replaces the outputs with the targets of two batches, in
-    their order and in 39 other orders. In a script, computes accuracy, loss, AUC, F1, MAE and MSE
-    of the evaluated batches. Compares them with printed numbers and variables that name them.
+    their order and in 39 other orders. In a script, computes accuracy, loss, AUC, F1, IoU, MAE and
+    MSE of the evaluated batches. Compares them with printed numbers and named variables.
 
     ## Why is this bad
     A metric that depends on batch sizes is not a metric of the dataset. An evaluation that trains

@@ -443,7 +443,7 @@ COPIED = "val_set.dataset = copy.copy(val_set.dataset)\nval_set.dataset.transfor
 
 @pytest.mark.parametrize(
     ("text", "bases", "found"),
-    [(TWICE, 1, FAIL), (TWICE, 2, PASS), (COPIED, 1, PASS), (TWICE.replace("= b", "= a"), 1, PASS)],
+    [(TWICE, 1, FAIL), (TWICE, 2, PASS), (COPIED, 2, PASS), (TWICE.replace("= b", "= a"), 1, PASS)],
 )  # fmt: skip
 def test_one_dataset_has_one_transform(
     text: str, bases: int, found: Judgement, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,6 @@
 
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from pipeline_profiler.checks.log.chosen_best import (
     expected_luck,
     select_best,
 )
-from pipeline_profiler.checks.log.curves import CHANCE, Periodic, Plateau
+from pipeline_profiler.checks.log.curves import CHANCE, Periodic
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
@@ -212,30 +211,13 @@ def logged(name: str, values: np.ndarray, log: str = "") -> Series:
     return Series(name, np.arange(float(len(values))), values, log=log)
 
 
-def still_gaining(rng: np.random.Generator, share: float) -> Answer:
-    places = np.linspace(0, 1, 200)
-    early = np.where(places < 0.5, 2 * np.exp(-places * 12), 0)
-    loss = early - 0.256 * np.clip(places - 0.5, 0, 1) + 0.02 * correlated(rng, 200, share)
-    return Plateau().run(LogSubject([logged("loss", loss)]))
-
-
 def quiet_evaluations(rng: np.random.Generator, share: float) -> Answer:
     values = 1 - np.exp(-np.arange(40) / 7) + 0.03 * correlated(rng, 40, share)
     return ChosenBest().run(LogSubject([logged("val_acc", values)]))
 
 
-@pytest.mark.parametrize(
-    ("judge", "share"),
-    [
-        (still_gaining, 0.0),
-        (still_gaining, 0.5),
-        (quiet_evaluations, 0.0),
-    ],
-)
-def test_noise_alone_is_never_failed(
-    judge: Callable[[np.random.Generator, float], Answer], share: float
-) -> None:
-    answers = [judge(np.random.default_rng(seed), share) for seed in range(RUNS)]
+def test_noise_alone_is_never_failed() -> None:
+    answers = [quiet_evaluations(np.random.default_rng(seed), 0.0) for seed in range(RUNS)]
     assert Judgement.FAIL not in [answer.judgement for answer in answers]
 
 

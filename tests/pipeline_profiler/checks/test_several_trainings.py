@@ -95,13 +95,27 @@ def follow():
 fit(second, adam(second), 8, after=follow)
 evaluate(average)
 """
+FROZEN = """
+first.requires_grad_(False)
+first.add_module("head", nn.Linear(3, 3))
+for epoch in range(30):
+    first.train()
+    # MODE
+    for a, b in train:
+        first.head.zero_grad()
+        F.cross_entropy(first(a), b).backward()
+        head.step()
+    evaluate(first)
+""".replace("for epoch", "head = torch.optim.SGD(first.head.parameters(), 0.1)\nfor epoch")
 FAULTS = {
+    "frozen statistics of an earlier training": ("TRAIN046", FROZEN),
     "probabilities into kl_div": ("TRAIN010", DISTILLED.replace("SOFTMAX", "softmax")),
     "another prefix": ("TRAIN042", LOADED.replace("PREFIX", "encoder.")),
     "unfrozen outside the optimizer": ("TRAIN006", UNFROZEN),
     "an average without buffers": ("TRAIN025", AVERAGED.replace("NAMES", "parameters()")),
 }
 TWINS = {
+    "frozen and in eval mode": ("TRAIN046", FROZEN.replace("# MODE", "first[1].eval()")),
     "log-probabilities into kl_div": ("TRAIN010", DISTILLED.replace("SOFTMAX", "log_softmax")),
     "the same prefix": ("TRAIN042", LOADED.replace("PREFIX", "0.")),
     "added to the optimizer": (

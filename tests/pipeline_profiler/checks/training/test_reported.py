@@ -221,12 +221,17 @@ def f1(found, wanted, average="macro"):
     counts = torch.bincount(wanted, minlength=3) if average == "weighted" else torch.ones(3)
     return (each * counts).sum().item() / counts.sum().item()
 
+def iou(found, wanted):
+    return sum(((found == c) & (wanted == c)).sum() / max(((found == c) | (wanted == c)).sum(), 1)
+               for c in range(3)).item() / 3
+
 pairs = [(SCORES, targets) for inputs, targets in val]
 found, wanted = map(torch.cat, zip(*pairs))
 means = [METRIC(a, b) for a, b in pairs]
 return VALUE
 """
 WHOLE, MEAN = "METRIC(found, wanted)", "sum(means) / len(means)"
+PRINT_IOU = PRINT.replace("val_acc", "val_iou")
 PRINT_AUC, PRINT_F1 = PRINT.replace("val_acc", "val_auc"), PRINT.replace("val_acc", "val_f1")
 
 
@@ -234,8 +239,8 @@ def area(scores: str, value: str) -> str:
     return AREA.replace("VALUE", value).replace("METRIC", "auc").replace("SCORES", scores)
 
 
-def f1(value: str) -> str:
-    text = AREA.replace("VALUE", value).replace("METRIC", "f1")
+def f1(value: str, metric: str = "f1") -> str:
+    text = AREA.replace("VALUE", value).replace("METRIC", metric)
     return text.replace("SCORES", "model(inputs).argmax(1)")
 
 
@@ -252,6 +257,7 @@ FAULTS = {
     ),
     "area of classes": (area("(model(inputs) > 0).float()", WHOLE), PRINT_AUC, *BINARY),
     "mean of areas": (area("model(inputs).sigmoid()", MEAN), PRINT_AUC, *BINARY),
+    "mean of IoU": (f1(MEAN, "iou"), PRINT_IOU),
     "mean of F1": (f1(MEAN), PRINT_F1),
     "mean of batches": (BATCH_MEANS, PRINT),
     "mean of batches of a longer loader": (BATCH_MEANS, PRINT, LARGE),
@@ -331,6 +337,7 @@ BOTH = 'print(f"train acc {evaluate(model, train):.4f} test acc {evaluate(model,
 SMALL_BIAS = ("x[400:534], y[400:534]", "x[400:515], y[400:515]")
 HEALTHY = {
     "area": (area("model(inputs).sigmoid()", WHOLE), PRINT_AUC, PASS, *BINARY),
+    "IoU": (f1(WHOLE, "iou"), PRINT_IOU, PASS),
     "F1": (f1(WHOLE), PRINT_F1, PASS),
     "weighted F1": (f1("f1(found, wanted, 'weighted')"), PRINT_F1, PASS),
     "F1 of all decisions": (f1("f1(found, wanted, 'micro')"), PRINT_F1, INCONCLUSIVE),

@@ -391,6 +391,16 @@ def _mixup(one_order: bool) -> LoaderSubject:
     return LoaderSubject(lambda: loader, entered=lambda: (steps, []))
 
 
+def _numbered(change: Callable[[Any], Any], more: int = 0) -> LoaderSubject:
+    """Evaluation labels that are changed; its inputs have some `more` tokens."""
+    sets = [_texts(np.random.default_rng(seed)) for seed in range(2)]
+    held = [
+        ({key: np.r_[row, np.full(more, 61)] for key, row in inputs.items()}, change(label))
+        for inputs, label in sets[1]
+    ]
+    return LoaderSubject(lambda: toy_loader(sets[0]), lambda: toy_loader(held))
+
+
 def _sorted() -> LoaderSubject:
     """Stored by class, of which the first samples hold two that look alike."""
     sets = [ToyImages(2 * BLOCK, seed=0), ToyImages(240, seed=1)]
@@ -595,6 +605,10 @@ EXAMPLES: Rows = [
         "texts in any order",
         lambda: _rows(_texts, placed=np.random.default_rng(5).permutation),
     ),
+    ("LOAD022", FAULT, "numbered anew", lambda: _numbered(lambda k: (k + 1) % 3)),
+    ("LOAD022", FAULT, "two numbers exchanged", lambda: _numbered(lambda k: (0, 2, 1)[k])),
+    ("LOAD022", TWIN, "numbered alike", lambda: _numbered(lambda k: k)),
+    ("LOAD022", TWIN, "other inputs", lambda: _numbered(lambda k: (k + 1) % 3, 2)),
     ("LOAD022", TWIN, "texts", lambda: _rows(_texts)),
     ("LOAD022", TWIN, "numbers", lambda: _rows(_table)),
     ("LOAD022", TWIN, "a parity", lambda: _rows(_parity)),

@@ -36,13 +36,6 @@ def _jittered(jitter: float, seconds: Any = None) -> LogSubject:
     return LogSubject([Series("val_accuracy", steps, rng.normal(0.9, 0.01, 30), seconds)])
 
 
-def _flattening(length: float, noise: float = 0.05, count: int = 400) -> LogSubject:
-    rng = np.random.default_rng(0)
-    steps = np.arange(float(count))
-    loss = 0.5 + 2 * np.exp(-steps / length) + rng.normal(0, noise, count)
-    return LogSubject([Series("val_loss", steps * 10, loss)])
-
-
 def _falling(first: float, score: str = "", rises: float = 1.0) -> LogSubject:
     rng, steps = np.random.default_rng(0), np.arange(1000.0)
     slow = np.exp(-steps / 400)
@@ -278,11 +271,6 @@ EXAMPLES: Rows = [
     ("LOG003", FAULT, "uneven", lambda: _jittered(20.0)),
     ("LOG003", FAULT, "by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
     ("LOG003", TWIN, "steps of one that was resumed", lambda: _jittered(0.0)),
-    ("LOG004", FAULT, "flat from a tenth on", lambda: _flattening(20, 0.03)),
-    ("LOG004", FAULT, "flat and without noise", lambda: _flattening(20, 0.0)),
-    ("LOG004", TWIN, "falls to the end", lambda: _flattening(200)),
-    ("LOG004", TWIN, "few rows", lambda: _flattening(4, count=40)),
-    ("LOG004", TWIN, "nothing but noise", lambda: _flattening(0.01)),
     ("LOG008", FAULT, "the accuracy rises later", lambda: _falling(6.0, "train/acc")),
     ("LOG008", TWIN, "a slow fall", lambda: _falling(0.0, "train/acc")),
     ("LOG008", TWIN, "an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
@@ -319,13 +307,13 @@ EXAMPLES: Rows = [
         lambda: _log(loss=FALL + ROWS / 100, beta=ROWS / 300),
     ),
     (
-        "LOG004",
+        "LOG002",
         TWIN,
         "a small loss that halves late",
         lambda: _log(loss=2 * np.exp(-ROWS / 20) + 0.02 - ROWS / 40000),
     ),
     (
-        "LOG004",
+        "LOG002",
         TWIN,
         "a stage of harder samples",
         lambda: _log(loss=FALL + 0.3 * (ROWS > 330), stage=1.0 * (ROWS > 330)),

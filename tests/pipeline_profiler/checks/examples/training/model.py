@@ -153,6 +153,33 @@ def _sentences() -> Any:
     return toy_training(Tagger(), loader=rows, loop=LoopFacts(steps=6, epochs=2))
 
 
+def _packed(trimmed: bool) -> Any:
+    """Padded rows of tokens, tagged by an LSTM that ends with the longest row of a batch."""
+
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.tag = nn.Embedding(30, 8), nn.Linear(16, 4)
+            self.lstm = nn.LSTM(8, 16, batch_first=True)
+
+        def forward(self, tokens: Any) -> Any:
+            lengths = (tokens > 0).sum(1).clamp(min=1)
+            rows = nn.utils.rnn.pack_padded_sequence(
+                self.embed(tokens), lengths, batch_first=True, enforce_sorted=False
+            )
+            hidden = nn.utils.rnn.pad_packed_sequence(self.lstm(rows)[0], batch_first=True)[0]
+            return self.tag(hidden if trimmed else hidden - hidden.mean(0, keepdim=True))
+
+    def loss(outputs: Any, tokens: Any) -> Any:
+        wanted = tokens[:, : outputs.shape[1]] % 4
+        return nn.functional.cross_entropy(outputs.transpose(1, 2), wanted)
+
+    rng = np.random.default_rng(0)
+    ends = rng.integers(4, 12, 256)[:, None]
+    tokens = np.where(np.arange(12) < ends, rng.integers(1, 30, (256, 12)), 0)
+    return toy_training(Tagger(), loss, loader=toy_loader(ToyRows(tokens, tokens)))
+
+
 def _sampling() -> Any:
     def forward(net: Any, pixels: Any) -> Any:
         found = net(pixels)
@@ -190,6 +217,7 @@ EXAMPLES: Rows = [
         for code in ("TRAIN004", "TRAIN011")
         for name, make in (
             ("a sparse graph", lambda: _graph(True)),
+            ("rows as long as their batch", lambda: _packed(True)),
             ("time first, without a loader", _sentences),
         )
     ),
@@ -199,6 +227,7 @@ EXAMPLES: Rows = [
         "squeeze()",
         lambda: toy_training(toy_around(lambda net, pixels: net(pixels).squeeze())),
     ),
+    ("TRAIN011", FAULT, "rows less their mean", lambda: _packed(False)),
     ("TRAIN011", TWIN, "a model that samples", lambda: _sampling()),
     ("TRAIN022", FAULT, "no mask", lambda: toy_language(causal=False)),
     ("TRAIN022", FAULT, "labels shifted twice", lambda: toy_language(ahead=2)),
