@@ -8,7 +8,6 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import operator
 import os
 import pickle
@@ -31,6 +30,7 @@ from pipeline_profiler.checks.batches import (
     digest_of,
     inputs_and_targets,
 )
+from pipeline_profiler.checks.check import Answer, Judgement, wrong
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.user_code import (
     UsersError,
@@ -42,13 +42,10 @@ from pipeline_profiler.checks.user_code import (
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.record.errors import ProfileError
 
-# Known forms: the configuration of a model of timm, torchvision's weights, an image processor of
-# transformers, their files, and a folder with such a file. Libraries are not imported.
-
 FILES = ("preprocessor_config.json", "config.json", "open_clip_config.json")
 INSIDE = ("pretrained_cfg", "default_cfg", "preprocess_cfg", "image_processor")
-MOST_BYTES = 10_000_000
-BYTE = 255.0
+PROCESSOR = ("image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
+MAX_BYTES, BYTE = 10_000_000, 255.0
 
 
 class DeclaredNumbers(NamedTuple):
@@ -59,31 +56,30 @@ class DeclaredNumbers(NamedTuple):
     source: str
 
 
-def declared_by(thing: Any) -> DeclaredNumbers | None:
-    """What a model, weights, a processor, a mapping or a file declares; None where nothing."""
-    if isinstance(thing, str | Path):
-        return _of_path(Path(thing))
-    if isinstance(thing, Mapping):
-        return _of_mapping(thing)
-    for name in INSIDE:
-        part = getattr(thing, name, None)
-        held = part if isinstance(part, Mapping) else getattr(part, "__dict__", None)
-        if held and (found := _of_mapping(held)):
-            return found._replace(source=name)
-    if hasattr(thing, "image_mean"):
-        return _of_mapping(vars(thing))
-    transforms = getattr(thing, "transforms", None)
-    if callable(transforms) and (found := _numbers(vars(transforms()), "mean", "std")):
-        return found._replace(source="weights.transforms()")
+def declared_by(source: Any) -> DeclaredNumbers | None:
+    """Return what a model, weights, a processor, a mapping or a file declares, or None.
+
+    Models of timm, weights of torchvision, image processors of transformers, their files, and a
+    folder with such a file. Libraries are not imported.
+    """
+    if isinstance(source, str | Path):
+        return _of_path(Path(source))
+    if isinstance(source, Mapping):
+        return _of_mapping(source)
+    names = [name for name in (*INSIDE, *PROCESSOR) if hasattr(source, name)]
+    if found := _of_mapping({name: getattr(source, name) for name in names}):
+        return found
+    transforms = getattr(source, "transforms", None)
+    if callable(transforms) and (found := _of_mapping(vars(transforms()))):
+        return found
     # a model of transformers that was read from a folder has its processor's file there
-    name = getattr(getattr(thing, "config", None), "_name_or_path", "")
+    name = getattr(getattr(source, "config", None), "_name_or_path", "")
     return _of_path(Path(name)) if isinstance(name, str) and name and Path(name).is_dir() else None
 
 
 def read_declaration(path: str) -> DeclaredNumbers:
     """What a file or a folder declares; ProfileError where it declares nothing."""
-    found = declared_by(path)
-    if found is None:
+    if (found := declared_by(path)) is None:
         raise ProfileError(
             f"{path} declares no mean and deviation: name a preprocessor_config.json, a "
             "config.json of timm, or FILE.py:FUNCTION that returns model, weights or processor."
@@ -96,42 +92,32 @@ def _of_path(path: Path) -> DeclaredNumbers | None:
         found = (_of_path(path / name) for name in FILES if (path / name).is_file())
         return next((numbers for numbers in found if numbers), None)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return None
-        held = json.loads(path.read_text("utf-8"))
+        held = json.loads(path.read_text("utf-8") if path.stat().st_size < MAX_BYTES else "null")
     except (OSError, ValueError):
         return None
-    found_here = _of_mapping(held) if isinstance(held, dict) else None
-    return found_here and found_here._replace(source=path.name)
+    declared = _of_mapping(held) if isinstance(held, dict) else None
+    return declared and declared._replace(source=path.name)
 
 
 def _of_mapping(held: Mapping[str, Any]) -> DeclaredNumbers | None:
     for name in INSIDE:
-        if isinstance(held.get(name), Mapping) and (found := _of_mapping(held[name])):
-            return found
-    if "image_mean" not in held:
-        return _numbers(held, "mean", "std")
-    # transformers: pixels times rescale_factor, minus the mean, over the deviation
-    found = _numbers(held, "image_mean", "image_std")
-    if found is None:
-        return None
-    if held.get("do_normalize") is False:
-        found = found._replace(mean=(0.0,) * len(found.mean), deviation=(1.0,) * len(found.mean))
-    factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
-    scale = 1 / (BYTE * float(factor))  # numbers for pixels of 0..255 times factor, told for 0..1
-    return found._replace(
-        mean=tuple(m * scale for m in found.mean),
-        deviation=tuple(d * scale for d in found.deviation),
-    )
-
-
-def _numbers(held: Mapping[str, Any], mean: str, deviation: str) -> DeclaredNumbers | None:
+        part = held.get(name)
+        part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
+        if part and (found := _of_mapping(part)):
+            return found._replace(source=name)
+    names = ("image_mean", "image_std") if "image_mean" in held else ("mean", "std")
     try:
-        first, second = (tuple(float(v) for v in held.get(n) or ()) for n in (mean, deviation))
+        mean, deviation = (np.array(held.get(name) or (), float) for name in names)
     except (TypeError, ValueError):
         return None
-    sound = len(first) == len(second) and all(map(math.isfinite, (*first, *second)))
-    return DeclaredNumbers(first, second, f"{mean}, {deviation}") if sound and first else None
+    if not len(mean) or mean.shape != deviation.shape:
+        return None
+    if "image_mean" in held:  # of transformers: for pixels of 0..255 times rescale_factor
+        factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
+        if held.get("do_normalize") is False:
+            mean, deviation = 0 * mean, 0 * deviation + 1
+        mean, deviation = mean / (BYTE * factor), deviation / (BYTE * factor)
+    return DeclaredNumbers(tuple(mean.tolist()), tuple(deviation.tolist()), ", ".join(names))
 
 
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
@@ -290,8 +276,25 @@ def probed_loader(loader: Any) -> Any:
     return clone
 
 
+def decisive(answers: list[Answer]) -> Answer:
+    """Return all failures as one; else the first unclear answer; else the last pass."""
+    known = [a for a in answers if not a.evidence.get("absent")]
+    failed, unclear = (
+        [a for a in known if a.judgement is judgement]
+        for judgement in (Judgement.FAIL, Judgement.INCONCLUSIVE)
+    )
+    if len(failed) < 2:
+        return (failed + unclear + known[::-1] + answers)[0]
+    return wrong(
+        " ".join(a.sentence for a in failed),
+        [cause for a in failed for cause in a.causes],
+        failed[0].next,
+        **{key: value for a in failed for key, value in a.evidence.items()},
+    )
+
+
 ENOUGH_SAMPLES, MOST_BATCHES = 512, 64
-MOST_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
+MAX_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
 
 
 @dataclass(frozen=True)
@@ -481,23 +484,23 @@ class LoaderSubject:
         flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
         return np.concatenate(flat) if flat and len(flat) == len(parts) else None
 
-    def index_order(self, told: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
-        """Batches of indices for epochs of a fresh loader, `told` which; nothing is decoded."""
+    def index_order(self, by_epoch: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
+        """Batches of indices for epochs of a fresh loader; nothing is decoded."""
         loader = self.fresh()
-        return [self._one_order(loader, epoch if told else None) for epoch in epochs]
+        return [self._one_order(loader, epoch if by_epoch else None) for epoch in epochs]
 
     def _one_order(self, loader: Any, epoch: int | None) -> list[list[Any]]:
         if epoch is not None:
             set_epoch(loader, epoch)
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-        total = operator.length_hint(loader.dataset, MOST_INDICES)
+        total = operator.length_hint(loader.dataset, MAX_INDICES)
         order: list[list[Any]] = []
         count = 0
         with users_code("The sampler"):
             for entry in sampler:
                 order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
                 count += len(order[-1])
-                if count >= min(MOST_INDICES, PASSES * total):
+                if count >= min(MAX_INDICES, PASSES * total):
                     break
         return order
 
