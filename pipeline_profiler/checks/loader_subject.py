@@ -123,7 +123,8 @@ def _of_mapping(held: Mapping[str, Any]) -> DeclaredNumbers | None:
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
 # of a generator mean equal random numbers: no statistics is needed. Nothing of the user's changes.
 
-MOST_OBJECTS, MOST_DEPTH = 400, 5
+MAX_OBJECTS, MAX_DEPTH = 400, 5
+PLAIN = (int, float, str, bytes, bool, type(None), np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -142,38 +143,33 @@ class SampleRecord:
         return [name for name, state in self.before.items() if self.after.get(name) != state]
 
 
-@dataclass(frozen=True)
-class _Recorded:
+class _Recorded(NamedTuple):
     record: SampleRecord
     sample: Any
 
 
 def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
     """Objects of a kind, held by an object or its parts, by the path of attributes to them."""
-    found: dict[str, Any] = {}
+    found, seen = dict[str, Any](), set[int]()
     waiting: list[tuple[str, Any, int]] = [("dataset", holder, 0)]
-    seen: set[int] = set()
-    while waiting and len(seen) < MOST_OBJECTS:
+    while waiting and len(seen) < MAX_OBJECTS:
         name, value, depth = waiting.pop(0)
-        if id(value) in seen:
+        if id(value) in seen or isinstance(value, PLAIN):
             continue
         seen.add(id(value))
         if wanted(value):
             found[name] = value
-        elif depth < MOST_DEPTH:
+        elif depth < MAX_DEPTH:
             waiting += [(f"{name}{key}", part, depth + 1) for key, part in _parts(value)]
     return found
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        pairs = [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
-    elif isinstance(value, list | tuple):
-        pairs = [(f"[{number}]", part) for number, part in enumerate(value[:50])]
-    else:
-        pairs = [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
-    plain = (int, float, str, bytes, bool, type(None), np.ndarray)
-    return [(key, part) for key, part in pairs if not isinstance(part, plain)]
+        return [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
+    if isinstance(value, list | tuple):
+        return [(f"[{number}]", part) for number, part in enumerate(value[:50])]
+    return [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
 
 
 def _state_of(value: Any) -> Any:
@@ -183,9 +179,7 @@ def _state_of(value: Any) -> Any:
         return value.get_state()
     if isinstance(value, random.Random):
         return value.getstate()
-    if type(value).__name__ == "Generator" and type(value).__module__.startswith("torch"):
-        return value.get_state().numpy().tobytes()
-    return None
+    return value.get_state().numpy().tobytes() if isinstance(value, torch.Generator) else None
 
 
 def stream_states(dataset: Any) -> dict[str, str]:
@@ -196,21 +190,15 @@ def stream_states(dataset: Any) -> dict[str, str]:
         "torch": torch.get_rng_state().numpy().tobytes(),
     }
     states |= {name: _state_of(g) for name, g in held_objects(dataset, _state_of).items()}
-    return {
-        name: hashlib.blake2b(pickle.dumps(state), digest_size=8).hexdigest()
-        for name, state in states.items()
-    }
+    return {name: hashlib.blake2b(pickle.dumps(s)).hexdigest() for name, s in states.items()}
 
 
 def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> _Recorded:
-    label = None
-    targets = inputs_and_targets(sample)[1] if sample is not None else None
-    arrays = list(arrays_in(targets)) if targets is not None else []
-    if len(arrays) == 1 and arrays[0].size == 1:
-        label = arrays[0].reshape(-1)[0].item()
-    after = stream_states(dataset)
+    targets = list(arrays_in(inputs_and_targets(sample)[1])) if sample is not None else []
+    label = targets[0].item() if len(targets) == 1 and targets[0].size == 1 else None
     info = torch.utils.data.get_worker_info()
     worker = -1 if info is None else int(info.id)
+    after = stream_states(dataset)
     return _Recorded(SampleRecord(index, worker, before, after, digest_of(sample), label), sample)
 
 
@@ -268,21 +256,17 @@ class RecordCollate:
 def probed_loader(loader: Any) -> Any:
     """A shallow copy of a DataLoader whose batches are (records, batch)."""
     clone = copy.copy(loader)
-    state = clone.__dict__
-    streams = loader._dataset_kind != 0
-    state["dataset"] = (ProbedStream if streams else ProbedDataset)(loader.dataset)
-    state["collate_fn"] = RecordCollate(loader.collate_fn)
-    state["_iterator"] = None
+    probed = (ProbedStream if loader._dataset_kind else ProbedDataset)(loader.dataset)
+    parts = {"dataset": probed, "collate_fn": RecordCollate(loader.collate_fn), "_iterator": None}
+    clone.__dict__.update(parts)
     return clone
 
 
 def decisive(answers: list[Answer]) -> Answer:
     """Return all failures as one; else the first unclear answer; else the last pass."""
     known = [a for a in answers if not a.evidence.get("absent")]
-    failed, unclear = (
-        [a for a in known if a.judgement is judgement]
-        for judgement in (Judgement.FAIL, Judgement.INCONCLUSIVE)
-    )
+    failed = [a for a in known if a.judgement is Judgement.FAIL]
+    unclear = [a for a in known if a.judgement is Judgement.INCONCLUSIVE]
     if len(failed) < 2:
         return (failed + unclear + known[::-1] + answers)[0]
     return wrong(
@@ -293,7 +277,7 @@ def decisive(answers: list[Answer]) -> Answer:
     )
 
 
-ENOUGH_SAMPLES, MOST_BATCHES = 512, 64
+ENOUGH_SAMPLES, MAX_BATCHES = 512, 64
 MAX_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
 
 
@@ -366,10 +350,9 @@ class LoaderSubject:
         """The mean and deviation that inputs should be normalised with; None where unknown."""
         if self.mean and self.deviation:
             return DeclaredNumbers(self.mean, self.deviation, "check.mean and check.std")
-        try:
+        with contextlib.suppress(Exception, SystemExit):  # then it declares nothing
             return None if self.make_model is None else declared_by(self.make_model())
-        except (Exception, SystemExit):  # noqa: BLE001 - it declares nothing
-            return None
+        return None
 
     @cached_property
     def is_torch(self) -> bool:
@@ -399,14 +382,13 @@ class LoaderSubject:
 
     def _beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
         set_epoch(loader, epoch)
-        seen: list[SeenBatch] = []
-        samples = 0
+        seen, samples = list[SeenBatch](), 0
         for batch in batches_of(loader):
             records, raw = batch if self.is_torch else ((), batch)
             seen.append(self.seen(raw, tuple(records)))
             samples += max(1, seen[-1].size)
             enough = samples >= ENOUGH_SAMPLES and len(seen) >= 2 * max(1, self.workers)
-            if enough or len(seen) >= MOST_BATCHES or self.time_is_short():
+            if enough or len(seen) >= MAX_BATCHES or self.time_is_short():
                 break
         if not seen and not epoch:  # a second epoch without batches is LOAD003's
             raise UsersError(
@@ -436,22 +418,19 @@ class LoaderSubject:
     @cached_property
     def at_model(self) -> LoaderSubject | None:
         """Return what enters the model in the user's own steps; None if unknown or unchanged."""
-        steps, evaluated = list[Any](), list[Any]()
+        rows: tuple[list[Any], list[Any]] = [], []
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
-            steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)
-        made, judged = (
-            [SeenBatch(raw, as_array(inputs), as_array(targets)) for raw, inputs, targets in rows]
-            for rows in (steps, evaluated)
-        )
+            rows = self.entered() if self.entered is not None else rows
+        made, judged = ([SeenBatch(raw, as_array(x), as_array(y)) for raw, x, y in r] for r in rows)
         pairs, others = (
             [(self.seen(b.raw), b) for b in batches if b.raw is not None]
             for batches in (made, judged)
         )
-        unchanged = all(
+        unchanged = pairs and all(
             _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
-            for a, b in (*pairs, *others)
+            for a, b in pairs + others
         )
-        if not made or made[0].inputs is None or (pairs and unchanged):
+        if not made or made[0].inputs is None or unchanged:
             return None
         view = replace(self, entered=None, pairs=pairs, scaled_later="")
         vars(view).update(loader=self.loader, epochs=[made, []], eval_batches=judged)
@@ -486,23 +465,21 @@ class LoaderSubject:
 
     def index_order(self, by_epoch: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
         """Batches of indices for epochs of a fresh loader; nothing is decoded."""
-        loader = self.fresh()
-        return [self._one_order(loader, epoch if by_epoch else None) for epoch in epochs]
-
-    def _one_order(self, loader: Any, epoch: int | None) -> list[list[Any]]:
-        if epoch is not None:
-            set_epoch(loader, epoch)
+        loader, orders = self.fresh(), list[Any]()
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-        total = operator.length_hint(loader.dataset, MAX_INDICES)
-        order: list[list[Any]] = []
-        count = 0
-        with users_code("The sampler"):
-            for entry in sampler:
-                order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
-                count += len(order[-1])
-                if count >= min(MAX_INDICES, PASSES * total):
-                    break
-        return order
+        most = min(MAX_INDICES, PASSES * operator.length_hint(loader.dataset, MAX_INDICES))
+        for epoch in epochs:
+            if by_epoch:
+                set_epoch(loader, epoch)
+            order, count = list[list[Any]](), 0
+            with users_code("The sampler"):
+                for entry in sampler:
+                    order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
+                    count += len(order[-1])
+                    if count >= most:
+                        break
+            orders.append(order)
+        return orders
 
 
 def samplers_of(loader: Any) -> list[Any]:
@@ -527,68 +504,62 @@ def set_epoch(loader: Any, epoch: int) -> None:
             setter(epoch)
 
 
-# Datasets as torchvision has them: a list of files and a `transform` of a picture of Pillow.
-
-LISTS = ("samples", "imgs", "paths", "files", "image_paths")
-DEEPEST = 8
+LISTS = ("samples", "imgs", "paths", "files", "image_paths")  # as torchvision has them
+MAX_LAYERS = 8
 
 
 def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
-    """(ours, theirs): the pictures that both datasets' transforms make of the same files."""
-    first, second = _transform_of(ours), _transform_of(theirs)
+    """(ours, theirs): the images that both datasets' transforms make of the same files."""
+    one, two = (
+        next((t for x in dataset_layers(d) if callable(t := getattr(x, "transform", None))), None)
+        for d in (ours, theirs)
+    )
     files = files_of(ours)
-    if first is None or second is None or not files:
+    if one is None or two is None or not files:
         return []
     from PIL import Image
 
     pairs = []
     for file in files[:: max(1, len(files) // most)][:most]:
-        with users_code(f"The transform of {file.name}"), Image.open(file) as picture:
-            whole = picture.convert("RGB")
-            made = as_array(first(whole)), as_array(second(whole))
-        if made[0] is None or made[1] is None or made[0].ndim != 3 or made[1].ndim != 3:
+        with users_code(f"The transform of {file.name}"), Image.open(file) as image:
+            whole = image.convert("RGB")
+            first, second = as_array(one(whole)), as_array(two(whole))
+        if first is None or second is None or first.ndim != 3 or second.ndim != 3:
             return []
-        pairs.append((np.asarray(made[0]), np.asarray(made[1])))
+        pairs.append((first, second))
     return pairs
 
 
 def dataset_layers(dataset: Any) -> Iterator[Any]:
     """The dataset and those inside it (`Subset` and the like), up to eight."""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_LAYERS):
         yield dataset
         dataset = getattr(dataset, "dataset", getattr(dataset, "_input_dataset", None))
         if dataset is None:
             return
 
 
-def _transform_of(dataset: Any) -> Callable[[Any], Any] | None:
-    found = (getattr(layer, "transform", None) for layer in dataset_layers(dataset))
-    return next((function for function in found if callable(function)), None)
-
-
 def files_of(dataset: Any) -> list[Path]:
     """The files that a dataset lists; [] where it lists none."""
-    for layer in dataset_layers(dataset):
-        for name in LISTS:
-            rows = getattr(layer, name, None)
-            if isinstance(rows, list | tuple) and rows:
-                heads = [row[0] if isinstance(row, list | tuple) and row else row for row in rows]
-                if not isinstance(heads[0], str | os.PathLike):
-                    continue
+    for layer, name in itertools.product(dataset_layers(dataset), LISTS):
+        rows = getattr(layer, name, None)
+        if isinstance(rows, list | tuple) and rows:
+            heads = [row[0] if isinstance(row, list | tuple) and row else row for row in rows]
+            if isinstance(heads[0], str | os.PathLike):
                 root = Path(str(getattr(layer, "root", "") or ""))
-                paths = [root / str(h) if not Path(str(h)).is_file() else Path(h) for h in heads]
+                paths = [Path(h) if Path(h).is_file() else root / h for h in heads]
                 return paths if paths[0].is_file() else []
     return []
 
 
-LEVELS, FEWEST_LEVELS = 256, 48
+LEVELS, MIN_LEVELS = 256, 48
 OFF_GRID = 0.02  # of a step: float32 rounding of 256 levels is a thousandth
 
 
 def byte_step(values: Any) -> float:
     """The distance of two levels where the values are those of a byte, scaled; else 0."""
     found = np.unique(values[np.isfinite(values)].astype(np.float32)).astype(np.float64)
-    if not FEWEST_LEVELS <= len(found) <= LEVELS:
+    if not MIN_LEVELS <= len(found) <= LEVELS:
         return 0.0
     least, span = float(np.diff(found).min()), float(found[-1] - found[0])
     count = round(span / least)
@@ -601,35 +572,29 @@ def byte_step(values: Any) -> float:
 # 0..1 and 0..255 are shown by their own scale, anything else stretched over the range of the batch,
 # unless mean and deviation are given to undo a normalisation.
 
-MOST_PICTURES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
+MAX_IMAGES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
 
 
 def model_grid(subject: LoaderSubject) -> bytes | None:
     """Return the grid of what enters the model; None where that is no images, or without Pillow."""
     try:
-        return grid_png((subject.at_model or subject).batches, subject.mean, subject.deviation)
+        from PIL import Image, ImageDraw
+        from PIL.PngImagePlugin import PngInfo
+
+        scale = np.asarray(subject.mean), np.asarray(subject.deviation)
+        batches = (subject.at_model or subject).batches
+        cells = [cell for batch in batches for cell in _cells(batch, *scale)][:MAX_IMAGES]
     except (ProfileError, ImportError, ValueError):  # no batch, no Pillow, no pixel
         return None
-
-
-def grid_png(
-    batches: Sequence[SeenBatch], mean: Sequence[float] = (), deviation: Sequence[float] = ()
-) -> bytes | None:
-    """The grid; None where the inputs are no pictures."""
-    scale = np.asarray(mean), np.asarray(deviation)
-    cells = [cell for batch in batches for cell in _cells(batch, *scale)][:MOST_PICTURES]
     if not cells:
         return None
-    from PIL import Image, ImageDraw
-    from PIL.PngImagePlugin import PngInfo
-
     rows = -(-len(cells) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * CELL, rows * (CELL + CAPTION)), "white")
     draw = ImageDraw.Draw(sheet)
     for number, (pixels, caption) in enumerate(cells):
         left, top = number % COLUMNS * CELL, number // COLUMNS * (CELL + CAPTION)
-        picture = Image.fromarray(pixels).resize((CELL - 4, CELL - 4), Image.Resampling.NEAREST)
-        sheet.paste(picture, (left + 2, top + 2))
+        image = Image.fromarray(pixels).resize((CELL - 4, CELL - 4), Image.Resampling.NEAREST)
+        sheet.paste(image, (left + 2, top + 2))
         draw.text((left + 3, top + CELL - 2), caption[:14], fill="black")
     out, mark = io.BytesIO(), PngInfo()
     mark.add_text("Software", "pipeline-profiler")  # so that a later grid replaces this file
@@ -640,30 +605,31 @@ def grid_png(
 def _cells(
     batch: SeenBatch, mean: Array, deviation: Array
 ) -> Iterator[tuple[NDArray[np.uint8], str]]:
+    """(pixels, label) of each image of a batch."""
     inputs, targets = batch.inputs, batch.targets
     if inputs is None or inputs.ndim not in (3, 4) or inputs.dtype.kind not in "biuf":
         return
     low, high = float(np.nanmin(inputs)), float(np.nanmax(inputs))
     simple = targets is not None and targets.size == len(inputs)
-    for number, picture in enumerate(map(_as_hwc, inputs)):
-        if picture is None:
+    for number, values in enumerate(map(_as_hwc, inputs)):
+        if values is None:
             return
-        values = picture.astype(np.float64)[:, :, :3]
-        if len(mean) == values.shape[2] == len(deviation):
+        if len(mean) == len(deviation) and len(mean) in (1, 3):
             values = (values * deviation + mean) * 255
         elif low >= 0 and high <= 1:
             values = values * 255
         elif low < 0 or high > 255:
             values = (values - low) / max(high - low, 1e-12) * 255
-        if values.shape[2] != 3:
-            values = values[:, :, :1].repeat(3, axis=2)
         caption = str(np.squeeze(targets[number])) if targets is not None and simple else ""
         yield np.nan_to_num(values).clip(0, 255).astype(np.uint8), caption
 
 
-def _as_hwc(picture: NDArray[Any]) -> NDArray[Any] | None:
-    if picture.ndim == 2:
-        return picture[:, :, None]
-    if picture.shape[2] in (1, 3, 4):
-        return picture
-    return picture.transpose(1, 2, 0) if picture.shape[0] in (1, 3, 4) else None
+def _as_hwc(image: Array) -> Array | None:
+    """Three channels, last, of an image of numbers; None for anything else."""
+    if image.ndim == 2:
+        image = image[:, :, None]
+    if image.shape[2] not in (1, 3, 4):
+        image = image.transpose(1, 2, 0)
+    if image.shape[2] not in (1, 3, 4):
+        return None
+    return image[:, :, [0, 0, 0] if image.shape[2] == 1 else [0, 1, 2]].astype(np.float64)

@@ -98,8 +98,8 @@ def _declared_classes(subject: LoaderSubject) -> int | None:
 def _judge_variety(subject: LoaderSubject) -> Answer:
     labels = subject.labels
     if labels is None:
-        counts = _box_counts(subject)
-        return _judge_masks(subject) if counts is None else _judge_boxes(counts)
+        boxes = _box_counts(subject)
+        return _judge_masks(subject) if boxes is None else _judge_boxes(boxes)
     values, counts = np.unique(labels, return_counts=True)
     if len(labels) < MIN_TARGETS:
         return absent(f"{len(labels)} samples are too few for a histogram.")
@@ -145,7 +145,7 @@ def _judge_masks(subject: LoaderSubject) -> Answer:
 
 def _box_counts(subject: LoaderSubject) -> list[int] | None:
     """Boxes of each sample; None where targets have none."""
-    found = []
+    found = list[Any]()
     for batch in subject.batches:
         targets = inputs_and_targets(batch.raw, subject.split)[1]
         found += targets if isinstance(targets, list | tuple) else [targets]
@@ -353,7 +353,9 @@ def _same_target(one: Array, two: Array, boxes: bool) -> bool:
 
 
 def _flipped(array: Array, turn: str) -> Array:
-    return np.flip(array, [axis for axis, on in zip((-1, -2), TURNS[turn], strict=True) if on])
+    columns, rows = TURNS[turn]
+    array = array[..., ::-1] if columns else array
+    return array[..., ::-1, :] if rows else array
 
 
 def _turned(image: Array, target: Array, boxes: bool, turn: str) -> list[Array]:

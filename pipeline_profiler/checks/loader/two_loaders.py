@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_profiler.checks.batches import as_array
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import all_rows, made_samples, random_indices, rows_of
 from pipeline_profiler.checks.loader_subject import (
@@ -83,7 +84,7 @@ class TrainAndEval(Check):
             f"Means of images are {distance:.2f} deviations apart, and deviations within "
             f"images differ by a factor of {ratio:.2f}"
         )
-        apart = APART if np.allclose(*inner, rtol=0.3) else APART / 4
+        apart = APART if np.allclose(inner[0], inner[1], rtol=0.3) else APART / 4
         if distance - error > apart or ratio > RATIO:
             return self.failed(f"{text}: training and evaluation prepare images differently.")
         return passed(f"{text}.")
@@ -223,10 +224,10 @@ def _labels_of(subject: LoaderSubject, loader: Any) -> NDArray[Any] | None:
     if dataset is None or not all_rows(dataset):
         return None
     made = made_samples(subject, dataset, random_indices(dataset, MAX_LABELS))
-    found = [target for _, target in made]
-    if any(y is None or y.dtype.kind not in "biuf" or y.shape != found[0].shape for y in found):
+    targets = as_array([target for _, target in made])
+    if targets is None or targets.dtype.kind not in "biuf":
         return None
-    targets = np.array(found).reshape(len(found), -1)
+    targets = targets.reshape(len(targets), -1)
     if targets.shape[1] > 1 and (targets.sum(1) == 1).all() and (targets.max(1) == 1).all():
         targets = targets.argmax(1)[:, None]
     whole = targets.shape[1] == 1 and (targets == np.round(targets)).all()
