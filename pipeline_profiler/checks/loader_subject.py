@@ -334,11 +334,7 @@ class LoaderSubject:
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""
         seed_everything(self.seed if seed is None else seed)
-        loader = call_with(self.make_loader, {}, "make_loader()")
-        if loader is None:
-            raise UsersError("make_loader() returned None: it must return the loader.")
-        kind_of(loader)  # raises a sentence for what cannot be iterated
-        return loader
+        return _make(self.make_loader, "make_loader()")
 
     @cached_property
     def loader(self) -> Any:
@@ -439,12 +435,8 @@ class LoaderSubject:
     @cached_property
     def eval_loader(self) -> Any:
         """The loader for evaluation; None where there is none."""
-        if self.make_eval is None:
-            return None
         seed_everything(self.seed)
-        loader = call_with(self.make_eval, {}, "make_eval_loader()")
-        kind_of(loader)
-        return loader
+        return self.make_eval and _make(self.make_eval, "make_eval_loader()")
 
     @cached_property
     def inputs(self) -> Array | None:
@@ -480,6 +472,14 @@ class LoaderSubject:
                         break
             orders.append(order)
         return orders
+
+
+def _make(factory: Callable[..., Any], name: str) -> Any:
+    loader = call_with(factory, {}, name)
+    if loader is None:
+        raise UsersError(f"{name} returned None: it must return the loader.")
+    kind_of(loader)  # raises a sentence for what cannot be iterated
+    return loader
 
 
 def samplers_of(loader: Any) -> list[Any]:

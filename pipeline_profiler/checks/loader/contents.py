@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -36,10 +34,7 @@ from pipeline_profiler.checks.reported import HELD_OUT
 
 Array = NDArray[Any]
 Table = tuple[NDArray[np.float64], Array, bool, str]
-NO_EVALUATION = (
-    "There is no loader for evaluation over a dataset with indices.",
-    "Give it with --eval.",
-)
+NO_EVALUATION = "There is no evaluation dataset with indices.", "Give its loader with --eval."
 SAMPLES, DRAWS, MIN_MOVED, BEYOND = 48, 3, 6, 4.5
 SETS_TRANSFORM = re.compile(r"(?m)^\s*([\w.]+)\.dataset\.(?:target_)?transforms?\s*=\s*([\w.]+)")
 SEEDED = (
@@ -391,34 +386,34 @@ class ChangedInPlace(Check):
             return unclear("There is no dataset with indices.")
         base, taken = _taken(dataset)
         indices = spread_indices(dataset, IN_PLACE)
-        held = _held_arrays(base, indices if taken is None else [taken[i] for i in indices])
-        before = {name: digest_of(read()) for name, read in held.items()}
-        if not held:
+        rows = indices if taken is None else [taken[i] for i in indices]
+        before = _stored_digests(base, rows)
+        if not before:
             return absent("The dataset holds no arrays by sample.")
         for index in indices:
             made_sample(subject, dataset, index)
-        changed = [name for name, read in held.items() if digest_of(read()) != before[name]]
+        after = _stored_digests(base, rows)
         text = f"Reading {len(indices)} samples"
-        if changed:
+        if changed := [name for name in before if after.get(name) != before[name]]:
             return self.failed(
                 f"{text} changed what the dataset stores ({changed[0]}): each epoch works on what "
                 "the one before left."
             )
-        return passed(f"{text} left {len(held)} arrays of the dataset as they were.")
+        return passed(f"{text} left {len(before)} arrays of the dataset as they were.")
 
 
 IN_PLACE, MIN_STORED = 8, 16
 
 
-def _held_arrays(dataset: Any, rows: list[int]) -> dict[str, Callable[[], Any]]:
-    """Functions that return the stored arrays of these samples, by name."""
-    found: dict[str, Callable[[], Any]] = {}
+def _stored_digests(dataset: Any, rows: list[int]) -> dict[str, str]:
+    """Digests of the stored arrays of these samples, by name."""
+    found: dict[str, str] = {}
     for name, value in vars(dataset).items() if hasattr(dataset, "__dict__") else ():
         if isinstance(value, list) and len(value) == len(dataset):
             large = [r for r in rows if _size_of(value[r]) >= MIN_STORED]
-            found |= {f"{name}[{r}]": partial(operator.getitem, value, r) for r in large}
+            found |= {f"{name}[{r}]": digest_of(value[r]) for r in large}
         elif _size_of(value) >= MIN_STORED * len(dataset) and len(value) == len(dataset):
-            found[name] = partial(operator.getitem, value, rows)
+            found[name] = digest_of(value[rows])
     return found
 
 
@@ -659,20 +654,16 @@ def _columns(
     """(rows of numbers, their targets) of samples from the whole of a dataset, or None."""
     if dataset is None or not all_rows(dataset) or len(dataset) < MIN_TABLE:
         return None
-    rows, targets = list[Array](), list[Array]()
-    for inputs, target in made_samples(subject, dataset, random_indices(dataset, most)):
-        if inputs is None or inputs.ndim not in (1, 2) or inputs.dtype.kind != "f":
-            return None
-        if target is None or target.size > MAX_TARGETS or target.dtype.kind not in "biuf":
-            return None
-        rows.append(inputs.reshape(-1))
-        targets.append(target.reshape(-1))
-    lengths = {len(row) for row in rows}
-    if len(lengths) > 1 or len({len(target) for target in targets}) > 1:
+    first = made_sample(subject, dataset, 0)[0]
+    if first is None or first.ndim not in (1, 2) or first.dtype.kind != "f":
         return None
-    if not COLUMNS[0] <= lengths.pop() <= COLUMNS[1]:
+    made = made_samples(subject, dataset, random_indices(dataset, most))
+    rows, targets = (as_array(list(part)) for part in zip(*made, strict=True))
+    if rows is None or targets is None or targets.dtype.kind not in "biuf":
         return None
-    return np.stack(rows).astype(float), np.stack(targets).astype(float)
+    rows, targets = (part.reshape(len(part), -1).astype(float) for part in (rows, targets))
+    usable = COLUMNS[0] <= rows.shape[1] <= COLUMNS[1] and targets.shape[1] <= MAX_TARGETS
+    return (rows, targets) if usable else None
 
 
 def _columns_like(columns: NDArray[np.float64], targets: NDArray[np.float64]) -> list[int]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
 from pipeline_profiler.checks.check import Answer, Check, Judgement, absent, passed, unclear, wrong
-from pipeline_profiler.checks.indexed import rows_of
+from pipeline_profiler.checks.indexed import rows_of, spread_indices
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, decisive
 from pipeline_profiler.checks.user_code import users_code
 
@@ -187,10 +187,11 @@ class MaskInterpolated(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         masks = [b.targets for b in subject.batches if b.targets is not None]
         masks = [m[:, 0] if m.ndim == 4 and m.shape[1] == 1 else m for m in masks]
-        if not masks or any(m.ndim != 3 or m.dtype.kind not in "iuf" for m in masks):
+        if (
+            any(m.ndim != 3 or m.dtype.kind not in "iuf" or (m % 1).any() for m in masks)
+            or not masks
+        ):
             return absent("Targets are no masks of one class for each place.")
-        if any(bool((m != np.round(m)).any()) for m in masks):
-            return unclear("The masks hold no whole numbers.")
         whole = [m.astype(np.int64) for m in masks]
         touching, lines, wide, ramps = 0, 0, 0, Counter[tuple[int, ...]]()
         for mask in (view for m in whole for view in (m, m.swapaxes(1, 2))):
@@ -298,8 +299,7 @@ class FlippedAlone(Check):
 
 def _pairs(subject: LoaderSubject, dataset: Any) -> Iterator[tuple[str, bool]]:
     """(turn of the image or "", whether the target is turned too) for pairs of one sample."""
-    count = min(SAMPLES, len(dataset))
-    for index in np.linspace(0, len(dataset) - 1, count).astype(int).tolist():
+    for index in spread_indices(dataset, SAMPLES):
         made = [_image_and_target(subject, dataset, index) for _ in range(TRIES)]
         if made[0] is None:
             return

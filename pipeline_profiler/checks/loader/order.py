@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import digest_of, inputs_and_targets
+from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.chance import (
     FAR,
     entropy_score,
     neighbour_score,
     order_score,
-    trend_score,
 )
-from pipeline_profiler.checks.check import Answer, Check, Judgement, passed, unclear, wrong
-from pipeline_profiler.checks.indexed import rows_of
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, unclear, wrong
+from pipeline_profiler.checks.indexed import made_sample, rows_of
 from pipeline_profiler.checks.loader_subject import (
     MAX_INDICES,
     PASSES,
     LoaderSubject,
+    decisive,
     own_sampler,
     probed_loader,
     samplers_of,
@@ -70,12 +70,9 @@ class Shuffling(Check):
         indexed = subject.has_indices
         by_order = _judge_indices(subject) if indexed else _judge_epochs(subject)
         by_epoch = _judge_set_epoch(subject) if indexed else None
-        answers = [a for a in (by_order, _judge_labels(subject), by_epoch) if a is not None]
-        order = [Judgement.FAIL, Judgement.INCONCLUSIVE, Judgement.PASS]
-        if by_epoch is None:
-            order[1:] = order[:0:-1]
-        answers.sort(key=lambda a: order.index(a.judgement))
-        return answers[0] if answers else unclear("There are neither indices nor labels to judge.")
+        nothing = absent("There are neither indices nor labels to judge.")
+        answers = (by_epoch, by_order, _judge_labels(subject), nothing)
+        return decisive([answer for answer in answers if answer is not None])
 
 
 def _drawn_anew(subject: LoaderSubject) -> bool:
@@ -83,12 +80,8 @@ def _drawn_anew(subject: LoaderSubject) -> bool:
     dataset = rows_of(subject.loader)
     if dataset is None or len(dataset) < DRAWS:
         return False
-    with users_code("The dataset"):
-        pairs = [[dataset[index] for _ in range(2)] for index in range(DRAWS)]
-    splits = [[inputs_and_targets(sample, subject.split) for sample in pair] for pair in pairs]
-    return all(
-        digest_of(one[part]) != digest_of(two[part]) for one, two in splits for part in (0, 1)
-    )
+    pairs = [[made_sample(subject, dataset, i) for _ in range(2)] for i in range(DRAWS)]
+    return all(digest_of(one[n]) != digest_of(two[n]) for one, two in pairs for n in range(2))
 
 
 def _judge_set_epoch(subject: LoaderSubject) -> Answer | None:
@@ -186,10 +179,7 @@ def _judge_labels(subject: LoaderSubject) -> Answer | None:
     if labels is None or len(labels) < MIN_SAMPLES or len(np.unique(labels)) < 2:
         return None
     if labels.dtype.kind == "f" and len(np.unique(labels)) > len(labels) // 2:
-        score = trend_score(labels)
-        if score > FAR:
-            return _clumped(f"Neighbouring targets correlate: {score:.0f} deviations")
-        return passed(f"Neighbouring targets do not correlate ({score:+.1f} deviations).")
+        labels = labels > np.median(labels)
     score, share, expected = neighbour_score(labels)
     text = f"{share:.0%} of neighbours have the same label, {expected:.0%} are expected"
     own = subject.has_indices and own_sampler(subject.loader)  # the order in a batch is its own

@@ -13,6 +13,7 @@ from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ChangedImages,
     ToyImages,
+    ToyRows,
     toy_loader,
     toy_pictures,
     toy_stream,
@@ -43,6 +44,11 @@ def _buffered_stream(buffer: int) -> Any:
 
 def _plain_stream(ordered: bool) -> Any:
     return toy_loader(toy_stream(lambda: range(256), ToyImages(ordered=ordered)), shuffle=None)
+
+
+def _numbers_stream(change: Callable[[Any], Any]) -> Any:
+    rows = ToyRows(np.zeros((256, 3), np.float32), change(np.random.default_rng(0).random(256)))
+    return toy_loader(toy_stream(lambda: range(256), rows), shuffle=None)
 
 
 def _never_told() -> Any:
@@ -330,6 +336,8 @@ EXAMPLES: Rows = [
     ("LOAD002", FAULT, "not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
     ("LOAD002", FAULT, "batches shuffled, not samples", _batches_only),
     ("LOAD002", FAULT, "a stream class by class", lambda: _plain_stream(True)),
+    ("LOAD002", FAULT, "a stream of rising numbers", lambda: _numbers_stream(np.sort)),
+    ("LOAD002", TWIN, "a stream of numbers", lambda: _numbers_stream(lambda y: y)),
     ("LOAD002", TWIN, "a stream in random order", lambda: _plain_stream(False)),
     ("LOAD002", TWIN, "a stream with a large buffer", lambda: _buffered_stream(200)),
     ("LOAD002", TWIN, "eight samples of two classes in a batch", _dealt),
