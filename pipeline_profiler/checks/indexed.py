@@ -150,14 +150,10 @@ def reshuffled_split(train: Any, test: Any) -> bool:
     if not all(loader is not None and kind_of(loader) == "tf" for loader in (train, test)):
         return False
     ours, theirs = prefixes(train), prefixes(test)
-    for op in ours:
-        if name_of(op) != "Shuffle" or not op._reshuffle_each_iteration:
-            continue
-        at = next((i for i, other in enumerate(theirs) if other is op), None)
-        cuts = [
-            {name_of(o) for o in chain[i + 1 :]} & {"Take", "Skip"}
-            for chain, i in ((ours, ours.index(op)), (theirs, at)) if i is not None
-        ]  # fmt: skip
-        if len(cuts) == 2 and all(cuts):
-            return True
+    for at, op in enumerate(ours):
+        if name_of(op) == "Shuffle" and op._reshuffle_each_iteration:
+            rests = [theirs[i + 1 :] for i, other in enumerate(theirs) if other is op]
+            cuts = [{name_of(o) for o in rest} & {"Take", "Skip"} for rest in (*rests, ours[at:])]
+            if rests and all(cuts):
+                return True
     return False

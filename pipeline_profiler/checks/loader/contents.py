@@ -50,15 +50,11 @@ def _equal(one: Any, two: Any) -> bool:
 class EvaluationAugmented(Check):
     """An evaluation loader with random augmentation.
 
-    ## Why is this bad
-    The metric is noisy and mostly too low, and chance selects the best checkpoint.
-
     ## How it decides
     Makes 48 samples of the evaluation dataset three times each. Fails if at least six images
     change, all labels stay, and new draws are nearest to their own sample 4.5 deviations more often
-    than by chance, among samples of the same label. With a `transform` or `augment`, all samples
-    are compared. Other random samples are inconclusive. Fails if both loaders read one dataset, and
-    your code sets its transform for a split.
+    than by chance, among samples of the same label (among all, with a `transform` or `augment`).
+    Fails if both loaders read one dataset, and your code sets its transform for a split.
 
     ## Limits
     One image and one label per sample. Noise to be removed, masked patches and pairs of views may
@@ -154,13 +150,10 @@ class EvaluationInTraining(Check):
     """Evaluation samples that are in the training set as well.
 
     ## How it decides
-    Fails on any of these (exact):
-
-    - Subsets of one dataset, or of two with equal arrays, share indices, or files are the same.
-    - tf.data applies take() and skip() after a shuffle that changes each epoch.
-    - 5% of 200 inputs, and at least three, equal a training input byte for byte.
-    - Half of the windows of measured values, and at least three, begin and end with 12 steps that
-      training windows hold at any place.
+    Fails if subsets of one dataset, or of two with equal arrays, share indices, or both list the
+    same files, or 5% of 200 inputs, and at least three, equal a training input byte for byte. Fails
+    if tf.data applies take() and skip() after a shuffle that changes each epoch. Fails if half of
+    the windows of a series begin and end with 12 steps of training windows. Exact.
 
     ## Limits
     Inconclusive: fewer copies, augmented training inputs, or a second evaluation loader (training
@@ -211,15 +204,11 @@ class EvaluationInTraining(Check):
         return passed(f"None of {count} {what} for evaluation is in the training set.")
 
     def _by_bytes(self, subject: LoaderSubject, train: Any, test: Any) -> Answer:
-        first = made_sample(subject, test, 0)[0]
-        if first is None or first.size < MIN_NUMBERS:
-            return unclear("Inputs of so few numbers may be equal by chance.")
-        if _changes(subject, train, spread_indices(train, 8)):
-            return unclear("The training set augments its samples, so bytes cannot be compared.")
-        indices = spread_indices(test, MAX_COMPARED)
+        first, indices = made_sample(subject, test, 0)[0], spread_indices(test, MAX_COMPARED)
         theirs = {digest_of(made_sample(subject, test, i)[0]) for i in indices}
-        if len(theirs) < DISTINCT * len(indices):
-            return unclear("Many inputs for evaluation equal each other.")
+        few = first is None or first.size < MIN_NUMBERS or len(theirs) < DISTINCT * len(indices)
+        if few or _changes(subject, train, spread_indices(train, 8)):
+            return unclear("Inputs that are augmented, small or alike are not compared by bytes.")
         made = made_samples(subject, train, random_indices(train, MAX_TRAINED))
         ours = [digest_of(inputs) for inputs, _ in made]
         total, number = max(getattr(train, "total", len(train)), len(ours)), len(ours)
@@ -432,20 +421,16 @@ class LabelsOfOthers(Check):
     """Labels in another order than the inputs.
 
     ## How it decides
-    Predicts labels by cross-validated ridge regression on colours and regions of images, counts of
-    tokens, or other numbers. Fails on any of these:
-
-    - Another order (reversed, numbers sorted as text, a neighbour's) predicts labels 6 deviations
-      better than the given order, which stays below 6.
-    - Evaluation labels exceed 6 deviations, while training labels of the same classes stay below
-      2.5. The evaluation has at most twice as many samples.
-    - A tenth of the labels in the loss match no image that your step mixed into their input.
-    - A model of the training data exchanges classes of the evaluation one for one, each by 5
-      deviations, and the inputs of both are alike.
+    Predicts labels by cross-validated ridge regression on colours of images, counts of tokens, or
+    other numbers. Fails if another order (reversed, sorted as text, a neighbour's) predicts them 6
+    deviations better than the given order, or evaluation labels exceed 6 deviations, while training
+    labels stay below 2.5. Fails if a model of the training data exchanges classes of the evaluation
+    one for one, each by 5 deviations. Fails if a tenth of the labels in the loss match no image
+    that your step mixed into their input.
 
     ## Limits
-    Inputs of one size or tokens, and up to 50 classes, without random augmentation. Other
-    unpredictable labels are inconclusive: the task may be hard, or the order random.
+    Inputs of one size or tokens, up to 50 classes, no random augmentation. Other unpredictable
+    labels are inconclusive: the task may be hard, or the order random.
     """
 
     code = "LOAD022"
@@ -569,15 +554,14 @@ def _numbers(values: Array, tokens: bool) -> NDArray[np.float64]:
 
 def _predicted(rows: NDArray[np.float64], labels: Array) -> tuple[float, float, float]:
     """(deviations of the hits from chance, share of hits, share by chance), by four folds."""
-    values, places = np.unique(labels, return_inverse=True)
-    wanted = np.eye(len(values))[places]
-    rows = (rows - rows.mean(axis=0)) / (rows.std(axis=0) + 1e-9)
+    places = np.unique(labels, return_inverse=True)[1]
     fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
     found = np.zeros(len(rows), int)
     for number in range(FOLDS):
         here = fold == number
-        found[here] = _ridge(rows[~here], wanted[~here], rows[here])
-    share = float((np.bincount(found, minlength=len(values)) @ wanted.sum(axis=0)) / len(rows) ** 2)
+        found[here] = _ridge(rows[~here], places[~here], rows[here])
+    counts = (np.bincount(part, minlength=places.max() + 1) for part in (found, places))
+    share = float(np.dot(*counts) / len(rows) ** 2)
     hits = float((found == places).mean())
     return (hits - share) / (share * (1 - share) / len(rows) + 1e-12) ** 0.5, hits, share
 
@@ -591,9 +575,7 @@ def _renumbered(train: Table, test: Table) -> list[tuple[int, int]]:
     both, splits = np.concatenate([rows, theirs]), np.repeat([0, 1], [len(rows), len(theirs)])
     if _predicted(both, splits)[0] > CHANCE:
         return []  # other inputs may well be taken for another class
-    mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-9
-    rows, theirs = (rows - mean) / spread, (theirs - mean) / spread
-    found = _ridge(rows, np.eye(len(values))[np.searchsorted(values, labels)], theirs)
+    found = _ridge(rows, np.searchsorted(values, labels), theirs)
     counts = np.zeros((len(values), len(values)))
     np.add.at(counts, (np.searchsorted(values, wanted), found), 1)
     best, most, own = counts.argmax(axis=1), counts.max(axis=1), counts.diagonal()
@@ -604,8 +586,11 @@ def _renumbered(train: Table, test: Table) -> list[tuple[int, int]]:
     return [(int(values[place]), int(values[best[place]])) for place in moved]
 
 
-def _ridge(known: Array, wanted: Array, rows: Array) -> NDArray[np.intp]:
-    """The most likely class of each row, by ridge regression on known rows."""
+def _ridge(known: Array, places: Array, rows: Array) -> NDArray[np.intp]:
+    """The most likely class of each row, by ridge regression on rows of known classes."""
+    mean, spread = known.mean(axis=0), known.std(axis=0) + 1e-9
+    known, rows = (known - mean) / spread, (rows - mean) / spread
+    wanted = np.eye(places.max() + 1)[places]
     middle = wanted.mean(axis=0)
     square = known.T @ known + RIDGE * len(known) * np.eye(known.shape[1])
     weights = np.linalg.solve(square, known.T @ (wanted - middle))
@@ -690,16 +675,13 @@ MAX_SCALED, EXACT, MOST_COLUMNS = 20_000, 1e-4, 0.9  # rows; deviations; share o
 class ScaledByEvaluation(Check):
     """Inputs that are scaled by statistics of the evaluation data.
 
-    ## Why is this bad
-    A model in use gets one sample at a time, and has no statistics of the samples to come.
-
     ## How it decides
     Fails if nine of ten columns have mean 0 and deviation 1 to 1e-4 in the evaluation set alone, or
     in both sets together and not in the training set. Ranges from 0 to 1 that only both sets
-    reach together fail too. Exact for sets that are read whole.
+    reach together fail too. Exact.
 
     ## Limits
-    Needs rows of numbers, at most 20,000 of them in each set, and two sets.
+    Needs two sets of rows of numbers, at most 20,000 each, that are read whole.
     """
 
     code = "LOAD030"
@@ -714,13 +696,13 @@ class ScaledByEvaluation(Check):
         train, test = (_columns(subject, d, MAX_SCALED) for d in sets)
         if train is None or test is None or list(map(len, sets)) != [len(train[0]), len(test[0])]:
             return absent("The two sets are no rows of numbers that can be read whole.")
-        if train[0].shape[1] != test[0].shape[1]:
+        parts = [train[0], test[0]]
+        if parts[0].shape[1] != parts[1].shape[1]:
             return absent(NO_COLUMNS)
-        varying = (np.ptp(train[0], axis=0) > 0) & (np.ptp(test[0], axis=0) > 0)
-        parts = [train[0][:, varying], test[0][:, varying]]
+        varying = np.array([np.ptp(part, axis=0) > 0 for part in parts]).all(axis=0)
+        parts = [part[:, varying] for part in (*parts, np.concatenate(parts))]
         if varying.sum() < COLUMNS[0]:
             return absent(NO_COLUMNS)
-        parts.append(np.concatenate(parts))
         in_train, in_test, in_both = (_standardised(rows) for rows in parts)
         own, _, joint = (_from_0_to_1(rows) for rows in parts)
         if in_both and not in_test and not in_train:

@@ -24,9 +24,6 @@ MAX_SCALED = 32  # values of masks that were scaled like pixels; images as targe
 class LabelRange(Check):
     """Labels below 0, from K on, or one label for all samples.
 
-    ## Why is this bad
-    A label of K is an index error, or garbage on some devices. One label leaves nothing to learn.
-
     ## How it decides
     Reads the first batches, also as they enter the loss. Fails with a negative label, or one of the
     number of classes K or more (`check.classes`, or the dataset's `classes`). Ignores -100, -1 and
@@ -86,7 +83,8 @@ def _judge_range(subject: LoaderSubject) -> Answer:
             f"Labels run from {low} to {high}: none is 0 among {len(labels)}.",
             "Give the number of classes: --set check.classes=K.",
         )
-    return passed(f"Labels run from {low} to {high} of {classes or 'unknown'} classes.")
+    known = f"of {classes} classes" if classes else "none negative"
+    return passed(f"Labels run from {low} to {high}, {known}.")
 
 
 def _declared_classes(subject: LoaderSubject) -> int | None:
@@ -98,8 +96,7 @@ def _declared_classes(subject: LoaderSubject) -> int | None:
 def _judge_variety(subject: LoaderSubject) -> Answer:
     labels = subject.labels
     if labels is None:
-        boxes = _box_counts(subject)
-        return _judge_masks(subject) if boxes is None else _judge_boxes(boxes)
+        return _judge_boxes(subject) or _judge_masks(subject)
     values, counts = np.unique(labels, return_counts=True)
     if len(labels) < MIN_TARGETS:
         return absent(f"{len(labels)} samples are too few for a histogram.")
@@ -111,11 +108,19 @@ def _judge_variety(subject: LoaderSubject) -> Answer:
     )
 
 
-def _judge_boxes(counts: list[int]) -> Answer:
-    if not any(counts) and len(counts) >= MIN_TARGETS:
-        return LabelRange.failed(f"None of {len(counts)} images has a box.")
-    text = f"{len(counts)} images have {sum(counts)} boxes."
-    return passed(text) if any(counts) else unclear(text)
+def _judge_boxes(subject: LoaderSubject) -> Answer | None:
+    """Judge the number of bounding boxes; None where targets have none."""
+    rows = list[Any]()
+    for batch in subject.batches:
+        targets = inputs_and_targets(batch.raw, subject.split)[1]
+        rows += targets if isinstance(targets, list | tuple) else [targets]
+    if not rows or any(not isinstance(row, Mapping) or "boxes" not in row for row in rows):
+        return None
+    count = sum(len(row["boxes"]) for row in rows)
+    text = f"{len(rows)} images have {count or 'no'} bounding boxes."
+    if not count and len(rows) >= MIN_TARGETS:
+        return LabelRange.failed(text)
+    return passed(text) if count else unclear(text)
 
 
 def _judge_masks(subject: LoaderSubject) -> Answer:
@@ -141,17 +146,6 @@ def _judge_masks(subject: LoaderSubject) -> Answer:
         )
     text = f"{count} masks hold {len(values)} different values."
     return passed(text) if len(values) > 1 else unclear(text)
-
-
-def _box_counts(subject: LoaderSubject) -> list[int] | None:
-    """Boxes of each sample; None where targets have none."""
-    found = list[Any]()
-    for batch in subject.batches:
-        targets = inputs_and_targets(batch.raw, subject.split)[1]
-        found += targets if isinstance(targets, list | tuple) else [targets]
-    if not found or any(not isinstance(row, Mapping) or "boxes" not in row for row in found):
-        return None
-    return [len(row["boxes"]) for row in found]
 
 
 MIN_EDGES, MIN_MASKS, BETWEEN, SOME, FEW = 50, 8, 0.5, 0.25, 0.2

@@ -45,9 +45,6 @@ DRAWS = 4  # samples that are made twice
 class Shuffling(Check):
     """A training order that follows the storage, repeats, or comes class by class.
 
-    ## Why is this bad
-    Batches of one class give gradients that cancel each other and a loss that oscillates.
-
     ## How it decides
     Fails if index order, equal neighbours or batch entropy are 5.5 deviations beyond random
     permutations, or two epochs have the same order. Fails if half of the pairs in a batch meet
@@ -219,11 +216,10 @@ class Coverage(Check):
     """An epoch that omits samples, repeats them, or differs from its declared length.
 
     ## How it decides
-    Counts the indices of three epochs. Fails if samples have no weight or come in no epoch, or if
-    `num_samples` is the number of batches. Fails if batches repeat samples of the batch before, two
-    epochs differ in length, or `len(loader)` from the number of batches. Fails if more than half of
-    the samples of two stream workers have equal bytes. If only labels agree, both workers are read
-    again with equal generator states.
+    Counts the indices of three epochs. Fails if samples have no weight or come in no epoch, batches
+    repeat the batch before, or `num_samples` is the number of batches. Fails if two epochs differ
+    in length, or `len(loader)` from the number of batches. Fails if over half of the samples of two
+    stream workers have equal bytes, where only labels agree after equal seeds.
 
     ## Limits
     A custom sampler that repeats samples, draws the others later, or has lengths that rise and fall
@@ -406,14 +402,11 @@ def _by_passes(subject: LoaderSubject) -> Answer:
 class LastBatch(Check):
     """A last batch that is dropped, or has a single sample.
 
-    ## Why is this bad
-    With `drop_last`, an evaluation never sees some samples. A batch of one breaks batch norm.
-
     ## How it decides
     Reads the sizes of all batches of an epoch from the sampler or the tf.data graph. Fails if an
     evaluation drops samples, or an unshuffled training drops the same samples each epoch. Fails if
-    the last training batch has one sample. Reports the bias of a mean over batches: |1/batches -
-    r/samples| for a last batch of r.
+    the last training batch has one sample, which breaks batch norm. Reports the bias of a mean over
+    batches: |1/batches - r/samples| for a last batch of r.
 
     ## Limits
     TRAIN024 checks whether your evaluation averages over batches.

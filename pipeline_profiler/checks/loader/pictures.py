@@ -37,20 +37,16 @@ class InputScale(Check):
     """Inputs that are not finite, not distinct, misplaced or not scaled once.
 
     ## How it decides
-    Reads the first batches, also as they enter the model in your step. Fails on any of these:
-
-    - NaN or infinity in inputs or targets (exact).
-    - More than 20% of the inputs are constant, or 50% equal an input of another index.
-    - Only the last axis of torch images has 1, 3 or 4 entries, or pixels three columns apart are
-      more alike than neighbours in over 80% of at least 12 coloured images (a reshape).
-    - A range above 200 or a deviation above 60: not scaled.
-    - A range below 0.02, or below 0.25 with no deviation above 0.03: divided twice.
-    - A deviation above 3, or a mean beyond 1.5 with a deviation above 2, or a step that normalises
-      centred images again: normalised twice.
+    Reads the first batches, also as they enter the model in your step. Fails with NaN or infinity
+    in inputs or targets, or if over 20% of the inputs are constant, or 50% equal another. Fails if
+    torch images have their channels last, or pixels three columns apart are more alike than
+    neighbours in 80% of at least 12 coloured images (a reshape). Fails for floating-point images
+    with a range above 200 or a deviation above 60 (not scaled), a range below 0.02, or below 0.25
+    with no deviation above 0.03 (divided twice), a deviation above 3, or a mean beyond 1.5 with a
+    deviation above 2, or a step that normalises centred images again (normalised twice).
 
     ## Limits
-    Scale needs floating-point images. A model of torch that scales its inputs expects 0..255: skip
-    this check there. Equal inputs of a stream count only if their targets differ.
+    A model of torch that scales its inputs expects 0..255: skip this check there.
     """
 
     code = "LOAD008"

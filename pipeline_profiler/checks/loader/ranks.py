@@ -33,9 +33,8 @@ class Shards(Check):
 
     ## How it decides
     Copies the sampler for each rank and counts the indices of one epoch. Fails if lengths differ,
-    or as many indices as ranks are repeated or missing: more than padding and `drop_last` explain.
-    Exact. Fails if tf.data shuffles without a seed before `shard()`. A script fails if it wraps its
-    model for ranks, and neither its sampler nor its text splits data.
+    or as many indices as ranks are repeated or missing. Exact. Fails if tf.data shuffles without a
+    seed before `shard()`, or a script wraps its model for ranks, and nothing splits its data.
 
     ## Limits
     Needs a sampler with `rank` and `num_replicas`, `make_loader(rank=0, world_size=1)`, a factory
@@ -139,11 +138,10 @@ def _factory_shards(subject: LoaderSubject) -> Answer:
     if not rank_words(subject.make_loader) and not _differs_by_rank(subject):
         return absent("Nothing in the loader depends on a rank: it is one of a single process.")
     whole, again = (shard_of(subject, 0, 1, seed) for seed in (0, 1))
-    if len(whole.digests) >= MOST_READ:
-        return unclear(f"More than {MOST_READ} samples an epoch: ranks are not compared.")
-    if {*whole.digests} != {*again.digests}:
+    if len(whole.digests) >= MOST_READ or {*whole.digests} != {*again.digests}:
         return unclear(
-            "Samples differ from epoch to epoch (augmentation), so ranks cannot be compared.",
+            f"More than {MOST_READ} samples, or samples that differ from epoch to epoch "
+            "(augmentation), are not compared.",
             "Give the factory a parameter: make_loader(..., augment=True).",
         )
     shards = [shard_of(subject, rank, TRIED_RANKS) for rank in range(TRIED_RANKS)]

@@ -35,15 +35,14 @@ class TrainAndEval(Check):
     """Evaluation inputs with other colours, scales or types than training inputs.
 
     ## How it decides
-    Passes 40 files through both transforms if both datasets have files and a `transform`. Else
-    compares the center of images of both loaders. Fails if types or numbers of channels differ,
-    deviations within images differ by a factor above 1.5, or means by one deviation of images
-    (99.99% interval). With pairs, means may differ by 0.05 deviations of pixels beyond 5.5 standard
-    errors, and reversed channels must not agree better in nine of ten coloured files.
+    Passes 40 files through both transforms if both datasets have files and a `transform`: means may
+    differ by 0.05 deviations of pixels beyond 5.5 standard errors, and reversed channels must not
+    agree better in nine of ten coloured files. Else compares the center of images of both loaders.
+    Fails if types or channels differ, deviations by a factor above 1.5, or means by one deviation
+    of images (99.99% interval).
 
     ## Limits
-    Without pairs, small differences are not seen (one channel divided by 1.1). Strong colour
-    augmentation can come near the thresholds.
+    Without files, small differences are not seen. Strong colour augmentation comes near thresholds.
     """
 
     code = "LOAD013"
@@ -143,19 +142,15 @@ MAX_LABELS, MIN_LABELS, IN_COMMON = 240, 64, 0.15
 class LabelNumbers(Check):
     """Training and evaluation with other classes, or other numbers of one class.
 
-    ## Why is this bad
-    If the folder of one class is missing, all later numbers shift by one. If data are stored class
-    by class, the last fifth is the last class.
-
     ## How it decides
     Fails if a class name of both datasets has different numbers: `class_to_idx`, `label2id`,
     `id2label`, `classes`, `class_names`, `label_names`, `features` of Hugging Face. Exact. Fails if
-    the class shares of up to 240 random labels of each dataset overlap by less than 15%. Needs at
-    least 64 labels, two training classes, and ten samples per class.
+    the class shares of up to 240 random labels of each dataset overlap by less than 15%, as if data
+    stored class by class are cut. Needs 64 labels, and ten samples per class.
 
     ## Limits
-    Inconclusive if a `target_transform` may renumber the classes. Labels are whole numbers or
-    one-hot. If the evaluation has new classes on purpose, skip this check.
+    Inconclusive if a `target_transform` may renumber the classes. If the evaluation has new classes
+    on purpose, skip this check.
     """
 
     code = "LOAD018"

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,34 +160,25 @@ def _scenes(smooth: bool) -> Any:
     return list(zip(np.split(pictures, 4), np.split(found, 4), strict=True))
 
 
-def _masked(follow: bool) -> Any:
+def _flipping(form: str, follow: bool = True, beyond: float = 0.0) -> Any:
+    """Flipped pictures, whose mask or box follows, or stays; `corners` are mirrored in place."""
+
     def change(pixels: Any, label: int) -> Any:
-        mask = np.zeros((8, 8), np.int64)
-        mask[label : label + 3, label : label + 2] = 1
+        ends, mask = label % 3 + np.array([0, 2]), np.zeros((8, 8), np.int64)
         if np.random.random() < 0.5:
             pixels = pixels[..., ::-1].copy()
-            mask = mask[..., ::-1].copy() if follow else mask
-        return pixels, mask
-
-    return toy_loader(ChangedImages(change))
-
-
-def _located(follow: bool, form: str, beyond: float = 0.0) -> Any:
-    """A dict of a picture and one box: `xywh`, or `center` in 0..1; `corners`: a tuple."""
-
-    def change(pixels: Any, label: int) -> Any:
-        left, width = float(label % 3), 2.0
+            ends = 8 - ends[::-1] if follow else 8 - ends if form == "corners" else ends
+        if form == "mask":
+            mask[1:5, ends[0] : ends[1]] = 1
+            return pixels, mask
+        corners = np.array([ends[0], 1, ends[1], 5], np.float32)
+        if form == "boxes":
+            return pixels, {"boxes": corners[None], "labels": np.array([label])}
         if form == "corners":
-            ends = np.array([left, left + width])
-            if np.random.random() < 0.5:
-                pixels, ends = pixels[..., ::-1].copy(), (8 - ends)[:: -1 if follow else 1]
-            return pixels, np.array([ends[0], 1, ends[1], 5], np.float32) / 8
-        if np.random.random() < 0.5:
-            pixels = pixels[..., ::-1].copy()
-            left = 8 - left - width if follow else left
-        box = np.array([left, 1, width, 4], np.float32) + np.float32(beyond)
+            return pixels, corners / 8
+        box = np.array([ends[0], 1, 2, 4], np.float32) + np.float32(beyond)
         if form == "center":
-            box = np.array([left + width / 2, 3, width, 4], np.float32) / 8
+            box = np.array([ends.mean(), 3, 2, 4], np.float32) / 8
         return {"image": pixels, "bbox": box, "label": label}
 
     return toy_loader(ChangedImages(change))
@@ -206,17 +198,6 @@ def _windows(kind: str, calendar: bool = False) -> LoaderSubject:
     parts = (ToyRows(rows[i], np.arange(len(i))) for i in np.split(order, [153]))
     train, test = (lambda p=p: toy_loader(p) for p in parts)
     return LoaderSubject(train, test)
-
-
-def _boxed(follow: bool) -> Any:
-    def change(pixels: Any, label: int) -> Any:
-        box: Any = np.array([[label % 3, 1, label % 3 + 2, 5]], np.float32)
-        if np.random.random() < 0.5:
-            pixels = pixels[..., ::-1].copy()
-            box = box[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [8, 0, 8, 0] if follow else box
-        return pixels, {"boxes": box, "labels": np.array([label])}
-
-    return toy_loader(ChangedImages(change))
 
 
 def _padded(pixels: Any) -> Any:
@@ -292,14 +273,12 @@ def _flipped(pixels: Any) -> Any:
 
 
 def _normalised(in_place: bool) -> Any:
-    class Cached(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            pixels = self.pixels[index] if in_place else self.pixels[index].copy()
-            pixels /= 2
-            return pixels, int(self.labels[index])
+    def change(pixels: Any, label: int) -> Any:
+        pixels = pixels if in_place else pixels.copy()
+        pixels /= 2
+        return pixels, label
 
-    rows: Any = Cached()
-    return toy_loader(rows)
+    return toy_loader(ChangedImages(change))
 
 
 def last_held_out(ordered: bool, kept: int = 8) -> LoaderSubject:
@@ -538,17 +517,12 @@ EXAMPLES: Rows = [
     ("LOAD023", TWIN, "a border of its own", lambda: _resized("NEAREST", True)),
     ("LOAD023", TWIN, "a cell around its nucleus", lambda: _nested()),
     ("LOAD023", TWIN, "thin lines", lambda: _scenes(False)),
-    ("LOAD015", FAULT, "only the image", lambda: _masked(False)),
-    ("LOAD015", FAULT, "boxes stay", lambda: _boxed(False)),
-    ("LOAD015", TWIN, "both", lambda: _masked(True)),
-    ("LOAD015", FAULT, "a box by its corner stays", lambda: _located(False, "xywh")),
-    ("LOAD015", FAULT, "a box by its center stays", lambda: _located(False, "center")),
-    ("LOAD015", TWIN, "a box by its corner follows", lambda: _located(True, "xywh")),
-    ("LOAD015", TWIN, "a box by its center follows", lambda: _located(True, "center")),
-    ("LOAD015", FAULT, "corners that do not change", lambda: _located(False, "corners")),
-    ("LOAD015", TWIN, "corners that change places", lambda: _located(True, "corners")),
-    ("LOAD015", TWIN, "where a crop was in a scan", lambda: _located(False, "xywh", 40.0)),
-    ("LOAD015", TWIN, "boxes follow", lambda: _boxed(True)),
+    *(
+        ("LOAD015", kind, f"{form} {kind}", partial(_flipping, form, kind == TWIN))
+        for form in ("mask", "boxes", "xywh", "center", "corners")
+        for kind in (FAULT, TWIN)
+    ),
+    ("LOAD015", TWIN, "where a crop was in a scan", lambda: _flipping("xywh", False, 40.0)),
     ("LOAD019", FAULT, "noise", lambda: _pair(ToyImages(augment=True, seed=1))),
     ("LOAD019", FAULT, "moved, flipped, brighter", lambda: _cropped()),
     ("LOAD019", TWIN, "as they are", lambda: _pair(ToyImages(seed=1))),
