@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import (
     Array,
@@ -29,6 +28,7 @@ from pipeline_profiler.checks.batches import (
     as_array,
     digest_of,
     inputs_and_targets,
+    same_bytes,
 )
 from pipeline_profiler.checks.check import Answer, Judgement, wrong
 from pipeline_profiler.checks.lazy import torch
@@ -297,12 +297,6 @@ class SeenBatch:
         return len(part) if part is not None and part.ndim else len(self.records)
 
 
-def _alike(one: Array | None, two: Array | None) -> bool:
-    if one is None or two is None or one.dtype != two.dtype:
-        return one is two
-    return np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
-
-
 @dataclass
 class LoaderSubject:
     """What the checks on a loader examine.
@@ -423,7 +417,8 @@ class LoaderSubject:
             for batches in (made, judged)
         )
         unchanged = pairs and all(
-            _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
+            same_bytes(a.inputs, b.inputs)
+            and (b.targets is None or same_bytes(a.targets, b.targets))
             for a, b in pairs + others
         )
         if not made or made[0].inputs is None or unchanged:
@@ -602,34 +597,24 @@ def model_grid(subject: LoaderSubject) -> bytes | None:
     return out.getvalue()
 
 
-def _cells(
-    batch: SeenBatch, mean: Array, deviation: Array
-) -> Iterator[tuple[NDArray[np.uint8], str]]:
+def _cells(batch: SeenBatch, mean: Array, deviation: Array) -> list[tuple[Array, str]]:
     """(pixels, label) of each image of a batch."""
-    inputs, targets = batch.inputs, batch.targets
-    if inputs is None or inputs.ndim not in (3, 4) or inputs.dtype.kind not in "biuf":
-        return
-    low, high = float(np.nanmin(inputs)), float(np.nanmax(inputs))
-    simple = targets is not None and targets.size == len(inputs)
-    for number, values in enumerate(map(_as_hwc, inputs)):
-        if values is None:
-            return
-        if len(mean) == len(deviation) and len(mean) in (1, 3):
-            values = (values * deviation + mean) * 255
-        elif low >= 0 and high <= 1:
-            values = values * 255
-        elif low < 0 or high > 255:
-            values = (values - low) / max(high - low, 1e-12) * 255
-        caption = str(np.squeeze(targets[number])) if targets is not None and simple else ""
-        yield np.nan_to_num(values).clip(0, 255).astype(np.uint8), caption
-
-
-def _as_hwc(image: Array) -> Array | None:
-    """Three channels, last, of an image of numbers; None for anything else."""
-    if image.ndim == 2:
-        image = image[:, :, None]
-    if image.shape[2] not in (1, 3, 4):
-        image = image.transpose(1, 2, 0)
-    if image.shape[2] not in (1, 3, 4):
-        return None
-    return image[:, :, [0, 0, 0] if image.shape[2] == 1 else [0, 1, 2]].astype(np.float64)
+    images, targets = batch.inputs, batch.targets
+    if images is None or images.ndim not in (3, 4) or images.dtype.kind not in "biuf":
+        return []
+    images = images[..., None] if images.ndim == 3 else images
+    images = images if images.shape[3] in (1, 3, 4) else images.transpose(0, 2, 3, 1)
+    if images.shape[3] not in (1, 3, 4):
+        return []
+    images = images[..., [0, 0, 0] if images.shape[3] == 1 else [0, 1, 2]].astype(np.float64)
+    low, high = float(np.nanmin(images)), float(np.nanmax(images))
+    if len(mean) == len(deviation) and len(mean) in (1, 3):
+        images = (images * deviation + mean) * 255
+    elif low >= 0 and high <= 1:
+        images = images * 255
+    elif low < 0 or high > 255:
+        images = (images - low) / max(high - low, 1e-12) * 255
+    simple = targets is not None and targets.size == len(images)
+    captions = [str(label) for label in np.ravel(targets)] if simple else [""] * len(images)
+    pixels = np.nan_to_num(images).clip(0, 255).astype(np.uint8)
+    return list(zip(pixels, captions, strict=True))

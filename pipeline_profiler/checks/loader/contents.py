@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_profiler.checks.batches import as_array, digest_of
+from pipeline_profiler.checks.batches import as_array, digest_of, same_bytes
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.indexed import (
     Made,
@@ -41,10 +41,6 @@ SEEDED = (
     "The dataset draws random numbers in map(), and two passes give the same: operations of "
     "tf.data begin again in each pass where tf.random.set_seed was called."
 )
-
-
-def _equal(one: Any, two: Any) -> bool:
-    return digest_of(one) == digest_of(two)
 
 
 class EvaluationAugmented(Check):
@@ -83,14 +79,14 @@ class EvaluationAugmented(Check):
             )
         indices = spread_indices(dataset, SAMPLES)
         draws = [[made_sample(subject, dataset, i) for _ in range(DRAWS)] for i in indices]
-        moved = [any(not _equal(d[0][0], x) for x, _ in d[1:]) for d in draws]
+        moved = [any(not same_bytes(d[0][0], x) for x, _ in d[1:]) for d in draws]
         if not any(moved):
             if getattr(dataset, "augments", False):
                 return unclear(SEEDED)
             return passed(f"{len(indices)} samples come out the same each time.")
         text = f"{sum(moved)} of {len(indices)} samples for evaluation come out otherwise each time"
         labels = [y for d in draws for _, y in d[:1] if y is not None and y.size == 1]
-        stay = all(_equal(d[0][1], y) for d in draws for _, y in d[1:])
+        stay = all(same_bytes(d[0][1], y) for d in draws for _, y in d[1:])
         if not stay or len(labels) < len(draws) or getattr(draws[0][0][0], "ndim", 0) != 3:
             return unclear(f"{text}: no images with one label that stays.")
         first, second = (np.array([_features(d[n][0]) for d in draws]) for n in range(2))
@@ -220,7 +216,7 @@ class EvaluationInTraining(Check):
 def _changes(subject: LoaderSubject, dataset: Any, indices: list[int]) -> bool:
     """Whether inputs differ from access to access."""
     pairs = ([made_sample(subject, dataset, i)[0] for _ in range(2)] for i in indices)
-    return not all(_equal(*pair) for pair in pairs)
+    return not all(same_bytes(*pair) for pair in pairs)
 
 
 def _shared_runs(subject: LoaderSubject, train: Any, test: Any) -> tuple[int, int]:
@@ -276,7 +272,7 @@ def _indices(train: Any, test: Any) -> tuple[set[int], set[int]] | None:
         held = _arrays_of(one), _arrays_of(two)
         if type(one) is not type(two) or len(held[0]) != len(held[1]) or not held[0]:
             return None
-        if not all(map(_equal, *held)):
+        if not all(map(same_bytes, *held)):
             return None
     return set(ours), set(theirs)
 
@@ -328,7 +324,7 @@ class AugmentedOnce(Check):
                 made.append(made_sample(subject, dataset, index))
                 states.append(stream_states(dataset))
             drawn += states[0] != states[1]
-            cached += states[0] != states[1] and states[1] == states[2] and _equal(*made)
+            cached += states[0] != states[1] and states[1] == states[2] and same_bytes(*made)
         if cached < MIN_MOVED:
             return passed(f"{drawn} of {len(indices)} samples draw, {cached} of a cache.")
         text = f"{cached} of {len(indices)} samples draw random numbers once, then come of a cache"
@@ -499,7 +495,7 @@ def _mixed_apart(subject: LoaderSubject) -> float:
         if rank < len(rows) or abs(rows.T @ weights - sums.T).max() > NEAR * abs(sums).max():
             continue
         for labels in parts:
-            if labels is not None and np.array_equal(np.sort(labels), np.sort(own)):
+            if labels is not None and np.arraysame_bytes(np.sort(labels), np.sort(own)):
                 theirs = (abs(weights) > WEIGHT) & (own[:, None] == labels)
                 apart, count = apart + int((~theirs.any(axis=0)).sum()), count + len(labels)
     return apart / max(count, 1)
@@ -530,7 +526,7 @@ def _table(subject: LoaderSubject, dataset: Any) -> Table | None:
             return None
         if {label.dtype.kind, inputs.dtype.kind} - set("biuf") or label.reshape(-1)[0] % 1:
             return None
-        if index < MIN_MOVED and not _equal(inputs, made_sample(subject, dataset, index)[0]):
+        if index < MIN_MOVED and not same_bytes(inputs, made_sample(subject, dataset, index)[0]):
             return None
         tokens = inputs.ndim == 1 and inputs.dtype.kind in "iu"
         shapes.add(1 if tokens else inputs.shape)
@@ -570,7 +566,7 @@ def _renumbered(train: Table, test: Table) -> list[tuple[int, int]]:
     """(evaluation label, training label) of classes that a model of the training data exchanges."""
     (rows, labels, *_), (theirs, wanted, *_) = train, test
     values = np.unique(labels)
-    if rows.shape[1] != theirs.shape[1] or not np.array_equal(values, np.unique(wanted)):
+    if rows.shape[1] != theirs.shape[1] or not np.arraysame_bytes(values, np.unique(wanted)):
         return []
     both, splits = np.concatenate([rows, theirs]), np.repeat([0, 1], [len(rows), len(theirs)])
     if _predicted(both, splits)[0] > CHANCE:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import digest_of
+from pipeline_profiler.checks.batches import same_bytes
 from pipeline_profiler.checks.chance import (
     FAR,
     entropy_score,
@@ -78,7 +78,7 @@ def _drawn_anew(subject: LoaderSubject) -> bool:
     if dataset is None or len(dataset) < DRAWS:
         return False
     pairs = [[made_sample(subject, dataset, i) for _ in range(2)] for i in range(DRAWS)]
-    return all(digest_of(one[n]) != digest_of(two[n]) for one, two in pairs for n in range(2))
+    return not any(same_bytes(a, b) for pair in pairs for a, b in zip(*pair, strict=True))
 
 
 def _judge_set_epoch(subject: LoaderSubject) -> Answer | None:
