@@ -614,7 +614,8 @@ def _cells(batch: SeenBatch, mean: Array, deviation: Array) -> list[tuple[Array,
         images = images * 255
     elif low < 0 or high > 255:
         images = (images - low) / max(high - low, 1e-12) * 255
-    simple = targets is not None and targets.size == len(images)
-    captions = [str(label) for label in np.ravel(targets)] if simple else [""] * len(images)
+    labels: Any = [""] * len(images)
+    if targets is not None and targets.size == len(images):
+        labels = np.ravel(targets)
     pixels = np.nan_to_num(images).clip(0, 255).astype(np.uint8)
-    return list(zip(pixels, captions, strict=True))
+    return list(zip(pixels, map(str, labels), strict=True))

@@ -495,7 +495,7 @@ def _mixed_apart(subject: LoaderSubject) -> float:
         if rank < len(rows) or abs(rows.T @ weights - sums.T).max() > NEAR * abs(sums).max():
             continue
         for labels in parts:
-            if labels is not None and np.arraysame_bytes(np.sort(labels), np.sort(own)):
+            if labels is not None and np.array_equal(np.sort(labels), np.sort(own)):
                 theirs = (abs(weights) > WEIGHT) & (own[:, None] == labels)
                 apart, count = apart + int((~theirs.any(axis=0)).sum()), count + len(labels)
     return apart / max(count, 1)
@@ -566,7 +566,7 @@ def _renumbered(train: Table, test: Table) -> list[tuple[int, int]]:
     """(evaluation label, training label) of classes that a model of the training data exchanges."""
     (rows, labels, *_), (theirs, wanted, *_) = train, test
     values = np.unique(labels)
-    if rows.shape[1] != theirs.shape[1] or not np.arraysame_bytes(values, np.unique(wanted)):
+    if rows.shape[1] != theirs.shape[1] or not np.array_equal(values, np.unique(wanted)):
         return []
     both, splits = np.concatenate([rows, theirs]), np.repeat([0, 1], [len(rows), len(theirs)])
     if _predicted(both, splits)[0] > CHANCE:
