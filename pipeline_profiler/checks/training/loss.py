@@ -869,7 +869,8 @@ class PaddingCounted(Check):
 
     ## How it decides
     Padding is a value that fills the ends of four rows and a quarter of all, and never precedes
-    another value. Fails if the loss has a gradient there. Not applicable without padding.
+    another value. Else padding of the inputs counts where all targets are alike. Fails if the loss
+    has a gradient there. Not applicable without padding.
 
     ## What to do
     Use `ignore_index=pad`, or multiply by a mask and divide by its sum.
@@ -891,7 +892,7 @@ class PaddingCounted(Check):
         targets = main_tensor(subject.batches[0][2])
         if targets is None or targets.ndim != 2 or torch.is_floating_point(targets):
             return absent("The targets are no rows of whole numbers.")
-        found = padding_of(targets)
+        found = padding_of(targets) or _padded_beside(subject.batches[0][1], targets)
         if found is None:
             return absent("No value fills the ends of rows: there is no padding to see.")
         value, places = found
@@ -916,3 +917,14 @@ class PaddingCounted(Check):
         return passed(
             f"Padding ({value}, {numbers['padded']:.0%} of all places) does not count.", **numbers
         )
+
+
+def _padded_beside(inputs: Any, targets: Any) -> tuple[int, Any] | None:
+    """(target, places) where rows of tokens of the same form are padded; None without such rows."""
+    for _, rows in leaves(inputs):
+        if rows.shape == targets.shape and not rows.is_floating_point():
+            places = (padding_of(rows) or (0, targets < targets))[1]
+            values = targets[places].unique().tolist()
+            if len(values) == 1:
+                return values[0], places
+    return None

@@ -256,7 +256,8 @@ class Schedule(Check):
     Fails on any of these (exact):
 
     - The rate is negative, or zero in the first ten steps.
-    - It falls below 1e-5 of its maximum for good, within 10 counts or 100 of your own steps.
+    - It falls below 1e-5 of its maximum for good, within 10 counts, 100 of your own steps, or the
+      first epoch of a script that steps it once a batch.
     - The rate and the state of the torch schedule never change in 2,000 steps.
     - The largest factor of a LambdaLR is the learning rate: its function returns rates.
     - A script steps a cosine schedule once a batch, with T_max below the batches of an epoch.
@@ -264,8 +265,7 @@ class Schedule(Check):
     - It never uses the name of its schedule.
     - A state that is loaded into the optimizer replaces its learning rate, and no schedule sets it.
 
-    Inconclusive: such a fall within 100 counts (stepping per epoch may be intended), or a constant
-    rate with a moving counter. Not applicable without a schedule.
+    Inconclusive: such a fall within 100 counts, which may be epochs, or a constant rate.
 
     ## Limits
     Schedules that need a metric (ReduceLROnPlateau) are inconclusive.
@@ -276,7 +276,6 @@ class Schedule(Check):
     causes = (
         "the schedule counts epochs and is stepped by batch, or the other way round",
         "a warm-up that begins at zero and is not stepped",
-        "a wrong number of steps",
     )
     next_step = "Print the learning rate of the first ten steps."
 
@@ -321,8 +320,10 @@ class Schedule(Check):
             "last": series[-1],
             "steps": len(series),
         }
+        loop = training.loop or LoopFacts()
+        within = loop.epoch_steps if loop.scheduled == "step" and loop.epochs > 1 else 0
         return _rates_as_factors(training.schedule, series) or _judge_schedule(
-            series, numbers, stands
+            series, numbers, stands, max(10, within)
         )
 
     def run_keras(self, subject: KerasSubject) -> Answer:
@@ -442,11 +443,11 @@ def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
             f"The learning rate is {series[0]:g}, and {steps} of your own steps leave it there."
         )
     numbers = {"first": series[0], "largest": max(series), "steps": steps}
-    return _judge_schedule(series, numbers, own=True)
+    return _judge_schedule(series, numbers, within=100)
 
 
 def _judge_schedule(
-    series: list[float], numbers: dict[str, Any], stands: bool = False, own: bool = False
+    series: list[float], numbers: dict[str, Any], stands: bool = False, within: int = 10
 ) -> Answer:
     top = max(series)
     if min(series) < -ZERO:
@@ -456,7 +457,7 @@ def _judge_schedule(
         return Schedule.failed(f"The learning rate is 0 for the first {first} steps.", **numbers)
     high = [i for i, rate in enumerate(series) if rate >= 1e-5 * top]
     gone = max(1, high[-1] + 1)
-    if gone < min(101 if own else 11, len(series)):
+    if gone < min(within + 1, len(series)):
         return Schedule.failed(
             f"The learning rate is below a hundred-thousandth of {top:g} after {gone} "
             "steps, and stays there.",
