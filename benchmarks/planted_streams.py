@@ -176,12 +176,12 @@ class Again:
 
 DEFECTS = [
     ("tar: each worker reads all shards", {"LOAD003"}, tar(by_worker=False)),
-    ("tar: class by class, a buffer of 20", {"LOAD002", "LOAD012"},
+    ("tar: class by class, a buffer of 20", {"LOAD002", "LOAD011"},
      tar(True, 0, buffer=20, mix=False)),
     ("tar: a buffer of 8, shards in order", {"LOAD002"}, tar(workers=0, buffer=8, mix=False)),
     ("tar: each rank reads all shards", {"LOAD004"}, tar_by_rank(False)),
     ("ranks of the environment overlap", {"LOAD004"}, by_environment(False)),
-    ("tf.data: a buffer of 10, class by class", {"LOAD002", "LOAD012"},
+    ("tf.data: a buffer of 10, class by class", {"LOAD002", "LOAD011"},
      ordered_graph(lambda d: d.shuffle(10).batch(16))),
     ("tf.data: a buffer of 10", {"LOAD002"}, graph(lambda d: d.shuffle(10).batch(16))),
     ("tf.data: shuffled once for all epochs", {"LOAD002"}, graph(

@@ -43,15 +43,6 @@ def entropy_score(batches: Sequence[NDArray[Any]]) -> tuple[float, float, float]
     return _score(mean_entropy, np.concatenate(list(batches)), PERMUTATIONS // 4)
 
 
-def trend_score(values: NDArray[Any]) -> float:
-    """Correlation of neighbours in a sequence of numbers, in deviations of its null."""
-    centred = values - values.mean()
-    power = float((centred**2).sum())
-    if power == 0 or len(values) < 10:
-        return 0.0
-    return float((centred[1:] * centred[:-1]).sum() / power * math.sqrt(len(values)))
-
-
 def _score(
     measure: Callable[[NDArray[Any]], float], values: NDArray[Any], permutations: int
 ) -> tuple[float, float, float]:

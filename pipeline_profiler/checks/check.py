@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pipeline_profiler.profiling.record.errors import ProfileError
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks
 
-SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
+SECTIONS = ("How it decides", "Limits")
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
 
 
@@ -87,7 +87,6 @@ class Check:
     nearness: ClassVar[Nearness] = Nearness.CAUSE
     quick: ClassVar[bool] = True  # part of a `--quick` run
     entering: ClassVar[bool] = False  # inputs: judged as well where they enter the model
-    healed: ClassVar[bool] = True  # what a loader does wrong there, a step may repair
     recorded: ClassVar[bool] = False  # it judges what was recorded and costs nothing: asked first
     torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
     causes: ClassVar[tuple[str, ...]] = ()  # of `failed`, the likeliest first
@@ -128,8 +127,6 @@ class Check:
     def _both(self, given: Answer, entered: Answer) -> Answer:
         """One answer of two: of what the loader gives, and of what enters the model."""
         bad = given.judgement is Judgement.FAIL
-        if bad and not self.healed:
-            return given
         if entered.judgement is Judgement.INCONCLUSIVE:
             said = f"{given.sentence} What enters the model is something else: {entered.sentence}"
             return unclear(said, given.next, **given.evidence) if bad else given

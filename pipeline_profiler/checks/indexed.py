@@ -7,18 +7,55 @@ the k-th pass over its first MOST elements, without shuffles and batches.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.checks.user_code import users_code
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_profiler.checks.batches import as_array, inputs_and_targets
+from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.user_code import Patience, users_code
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
 from pipeline_profiler.profiling.record.errors import ProfileError
 
+Made = tuple[NDArray[Any] | None, NDArray[Any] | None]
+SECONDS = 4.0
 MOST = 600  # elements of a graph: what the checks of contents look at
 TAKEN_OUT = ("Shuffle", "Repeat", "Prefetch")
 ORDERED = ("Take", "Skip", "Shard", "Zip", "Concatenate", "Window")  # what they give is the order's
+
+
+def made_sample(subject: LoaderSubject, dataset: Any, index: int) -> Made:
+    """(inputs, targets) of a sample as arrays, made now."""
+    with users_code(f"dataset[{index}]"):
+        inputs, targets = inputs_and_targets(dataset[index], subject.split)
+    return as_array(inputs), None if targets is None else as_array(targets)
+
+
+def made_samples(subject: LoaderSubject, dataset: Any, indices: Iterable[int]) -> Iterator[Made]:
+    """Samples in this order, for some seconds; at least one."""
+    left = max(0.5, min(SECONDS, (subject.deadline - time.monotonic()) / 4))
+    patience = Patience(left, 3 * left)
+    for index in indices:
+        yield made_sample(subject, dataset, index)
+        if patience.over:
+            return
+
+
+def random_indices(dataset: Any, most: int) -> list[int]:
+    """Up to `most` indices in a random order, equal for each call."""
+    found: list[int] = np.random.default_rng(0).permutation(len(dataset))[:most].tolist()
+    return found
+
+
+def spread_indices(dataset: Any, most: int) -> list[int]:
+    """Up to `most` indices at equal distances."""
+    return [int(i) for i in np.linspace(0, len(dataset) - 1, min(most, len(dataset)))]
 
 
 def rows_of(loader: Any) -> Any:
@@ -113,14 +150,10 @@ def reshuffled_split(train: Any, test: Any) -> bool:
     if not all(loader is not None and kind_of(loader) == "tf" for loader in (train, test)):
         return False
     ours, theirs = prefixes(train), prefixes(test)
-    for op in ours:
-        if name_of(op) != "Shuffle" or not op._reshuffle_each_iteration:
-            continue
-        at = next((i for i, other in enumerate(theirs) if other is op), None)
-        cuts = [
-            {name_of(o) for o in chain[i + 1 :]} & {"Take", "Skip"}
-            for chain, i in ((ours, ours.index(op)), (theirs, at)) if i is not None
-        ]  # fmt: skip
-        if len(cuts) == 2 and all(cuts):
-            return True
+    for at, op in enumerate(ours):
+        if name_of(op) == "Shuffle" and op._reshuffle_each_iteration:
+            rests = [theirs[i + 1 :] for i, other in enumerate(theirs) if other is op]
+            cuts = [{name_of(o) for o in rest} & {"Take", "Skip"} for rest in (*rests, ours[at:])]
+            if rests and all(cuts):
+                return True
     return False

@@ -8,7 +8,6 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import operator
 import os
 import pickle
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import (
     Array,
@@ -30,7 +28,9 @@ from pipeline_profiler.checks.batches import (
     as_array,
     digest_of,
     inputs_and_targets,
+    same_bytes,
 )
+from pipeline_profiler.checks.check import Answer, Judgement, wrong
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.user_code import (
     UsersError,
@@ -42,13 +42,10 @@ from pipeline_profiler.checks.user_code import (
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.record.errors import ProfileError
 
-# Known forms: the configuration of a model of timm, torchvision's weights, an image processor of
-# transformers, their files, and a folder with such a file. Libraries are not imported.
-
 FILES = ("preprocessor_config.json", "config.json", "open_clip_config.json")
 INSIDE = ("pretrained_cfg", "default_cfg", "preprocess_cfg", "image_processor")
-MOST_BYTES = 10_000_000
-BYTE = 255.0
+PROCESSOR = ("image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
+MAX_BYTES, BYTE = 10_000_000, 255.0
 
 
 class DeclaredNumbers(NamedTuple):
@@ -59,31 +56,30 @@ class DeclaredNumbers(NamedTuple):
     source: str
 
 
-def declared_by(thing: Any) -> DeclaredNumbers | None:
-    """What a model, weights, a processor, a mapping or a file declares; None where nothing."""
-    if isinstance(thing, str | Path):
-        return _of_path(Path(thing))
-    if isinstance(thing, Mapping):
-        return _of_mapping(thing)
-    for name in INSIDE:
-        part = getattr(thing, name, None)
-        held = part if isinstance(part, Mapping) else getattr(part, "__dict__", None)
-        if held and (found := _of_mapping(held)):
-            return found._replace(source=name)
-    if hasattr(thing, "image_mean"):
-        return _of_mapping(vars(thing))
-    transforms = getattr(thing, "transforms", None)
-    if callable(transforms) and (found := _numbers(vars(transforms()), "mean", "std")):
-        return found._replace(source="weights.transforms()")
+def declared_by(source: Any) -> DeclaredNumbers | None:
+    """Return what a model, weights, a processor, a mapping or a file declares, or None.
+
+    Models of timm, weights of torchvision, image processors of transformers, their files, and a
+    folder with such a file. Libraries are not imported.
+    """
+    if isinstance(source, str | Path):
+        return _of_path(Path(source))
+    if isinstance(source, Mapping):
+        return _of_mapping(source)
+    names = [name for name in (*INSIDE, *PROCESSOR) if hasattr(source, name)]
+    if found := _of_mapping({name: getattr(source, name) for name in names}):
+        return found
+    transforms = getattr(source, "transforms", None)
+    if callable(transforms) and (found := _of_mapping(vars(transforms()))):
+        return found
     # a model of transformers that was read from a folder has its processor's file there
-    name = getattr(getattr(thing, "config", None), "_name_or_path", "")
+    name = getattr(getattr(source, "config", None), "_name_or_path", "")
     return _of_path(Path(name)) if isinstance(name, str) and name and Path(name).is_dir() else None
 
 
 def read_declaration(path: str) -> DeclaredNumbers:
     """What a file or a folder declares; ProfileError where it declares nothing."""
-    found = declared_by(path)
-    if found is None:
+    if (found := declared_by(path)) is None:
         raise ProfileError(
             f"{path} declares no mean and deviation: name a preprocessor_config.json, a "
             "config.json of timm, or FILE.py:FUNCTION that returns model, weights or processor."
@@ -96,48 +92,39 @@ def _of_path(path: Path) -> DeclaredNumbers | None:
         found = (_of_path(path / name) for name in FILES if (path / name).is_file())
         return next((numbers for numbers in found if numbers), None)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return None
-        held = json.loads(path.read_text("utf-8"))
+        held = json.loads(path.read_text("utf-8") if path.stat().st_size < MAX_BYTES else "null")
     except (OSError, ValueError):
         return None
-    found_here = _of_mapping(held) if isinstance(held, dict) else None
-    return found_here and found_here._replace(source=path.name)
+    declared = _of_mapping(held) if isinstance(held, dict) else None
+    return declared and declared._replace(source=path.name)
 
 
 def _of_mapping(held: Mapping[str, Any]) -> DeclaredNumbers | None:
     for name in INSIDE:
-        if isinstance(held.get(name), Mapping) and (found := _of_mapping(held[name])):
-            return found
-    if "image_mean" not in held:
-        return _numbers(held, "mean", "std")
-    # transformers: pixels times rescale_factor, minus the mean, over the deviation
-    found = _numbers(held, "image_mean", "image_std")
-    if found is None:
-        return None
-    if held.get("do_normalize") is False:
-        found = found._replace(mean=(0.0,) * len(found.mean), deviation=(1.0,) * len(found.mean))
-    factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
-    scale = 1 / (BYTE * float(factor))  # numbers for pixels of 0..255 times factor, told for 0..1
-    return found._replace(
-        mean=tuple(m * scale for m in found.mean),
-        deviation=tuple(d * scale for d in found.deviation),
-    )
-
-
-def _numbers(held: Mapping[str, Any], mean: str, deviation: str) -> DeclaredNumbers | None:
+        part = held.get(name)
+        part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
+        if part and (found := _of_mapping(part)):
+            return found._replace(source=name)
+    names = ("image_mean", "image_std") if "image_mean" in held else ("mean", "std")
     try:
-        first, second = (tuple(float(v) for v in held.get(n) or ()) for n in (mean, deviation))
+        mean, deviation = (np.array(held.get(name) or (), float) for name in names)
     except (TypeError, ValueError):
         return None
-    sound = len(first) == len(second) and all(map(math.isfinite, (*first, *second)))
-    return DeclaredNumbers(first, second, f"{mean}, {deviation}") if sound and first else None
+    if not len(mean) or mean.shape != deviation.shape:
+        return None
+    if "image_mean" in held:  # of transformers: for pixels of 0..255 times rescale_factor
+        factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
+        if held.get("do_normalize") is False:
+            mean, deviation = 0 * mean, 0 * deviation + 1
+        mean, deviation = mean / (BYTE * factor), deviation / (BYTE * factor)
+    return DeclaredNumbers(tuple(mean.tolist()), tuple(deviation.tolist()), ", ".join(names))
 
 
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
 # of a generator mean equal random numbers: no statistics is needed. Nothing of the user's changes.
 
-MOST_OBJECTS, MOST_DEPTH = 400, 5
+MAX_OBJECTS, MAX_DEPTH = 400, 5
+PLAIN = (int, float, str, bytes, bool, type(None), np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -156,38 +143,33 @@ class SampleRecord:
         return [name for name, state in self.before.items() if self.after.get(name) != state]
 
 
-@dataclass(frozen=True)
-class _Recorded:
+class _Recorded(NamedTuple):
     record: SampleRecord
     sample: Any
 
 
 def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
     """Objects of a kind, held by an object or its parts, by the path of attributes to them."""
-    found: dict[str, Any] = {}
+    found, seen = dict[str, Any](), set[int]()
     waiting: list[tuple[str, Any, int]] = [("dataset", holder, 0)]
-    seen: set[int] = set()
-    while waiting and len(seen) < MOST_OBJECTS:
+    while waiting and len(seen) < MAX_OBJECTS:
         name, value, depth = waiting.pop(0)
-        if id(value) in seen:
+        if id(value) in seen or isinstance(value, PLAIN):
             continue
         seen.add(id(value))
         if wanted(value):
             found[name] = value
-        elif depth < MOST_DEPTH:
+        elif depth < MAX_DEPTH:
             waiting += [(f"{name}{key}", part, depth + 1) for key, part in _parts(value)]
     return found
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        pairs = [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
-    elif isinstance(value, list | tuple):
-        pairs = [(f"[{number}]", part) for number, part in enumerate(value[:50])]
-    else:
-        pairs = [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
-    plain = (int, float, str, bytes, bool, type(None), np.ndarray)
-    return [(key, part) for key, part in pairs if not isinstance(part, plain)]
+        return [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
+    if isinstance(value, list | tuple):
+        return [(f"[{number}]", part) for number, part in enumerate(value[:50])]
+    return [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
 
 
 def _state_of(value: Any) -> Any:
@@ -197,9 +179,7 @@ def _state_of(value: Any) -> Any:
         return value.get_state()
     if isinstance(value, random.Random):
         return value.getstate()
-    if type(value).__name__ == "Generator" and type(value).__module__.startswith("torch"):
-        return value.get_state().numpy().tobytes()
-    return None
+    return value.get_state().numpy().tobytes() if isinstance(value, torch.Generator) else None
 
 
 def stream_states(dataset: Any) -> dict[str, str]:
@@ -210,21 +190,15 @@ def stream_states(dataset: Any) -> dict[str, str]:
         "torch": torch.get_rng_state().numpy().tobytes(),
     }
     states |= {name: _state_of(g) for name, g in held_objects(dataset, _state_of).items()}
-    return {
-        name: hashlib.blake2b(pickle.dumps(state), digest_size=8).hexdigest()
-        for name, state in states.items()
-    }
+    return {name: hashlib.blake2b(pickle.dumps(s)).hexdigest() for name, s in states.items()}
 
 
 def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> _Recorded:
-    label = None
-    targets = inputs_and_targets(sample)[1] if sample is not None else None
-    arrays = list(arrays_in(targets)) if targets is not None else []
-    if len(arrays) == 1 and arrays[0].size == 1:
-        label = arrays[0].reshape(-1)[0].item()
-    after = stream_states(dataset)
+    targets = list(arrays_in(inputs_and_targets(sample)[1])) if sample is not None else []
+    label = targets[0].item() if len(targets) == 1 and targets[0].size == 1 else None
     info = torch.utils.data.get_worker_info()
     worker = -1 if info is None else int(info.id)
+    after = stream_states(dataset)
     return _Recorded(SampleRecord(index, worker, before, after, digest_of(sample), label), sample)
 
 
@@ -282,16 +256,29 @@ class RecordCollate:
 def probed_loader(loader: Any) -> Any:
     """A shallow copy of a DataLoader whose batches are (records, batch)."""
     clone = copy.copy(loader)
-    state = clone.__dict__
-    streams = loader._dataset_kind != 0
-    state["dataset"] = (ProbedStream if streams else ProbedDataset)(loader.dataset)
-    state["collate_fn"] = RecordCollate(loader.collate_fn)
-    state["_iterator"] = None
+    probed = (ProbedStream if loader._dataset_kind else ProbedDataset)(loader.dataset)
+    parts = {"dataset": probed, "collate_fn": RecordCollate(loader.collate_fn), "_iterator": None}
+    clone.__dict__.update(parts)
     return clone
 
 
-ENOUGH_SAMPLES, MOST_BATCHES = 512, 64
-MOST_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
+def decisive(answers: list[Answer]) -> Answer:
+    """Return all failures as one; else the first unclear answer; else the last pass."""
+    known = [a for a in answers if not a.evidence.get("absent")]
+    failed = [a for a in known if a.judgement is Judgement.FAIL]
+    unclear = [a for a in known if a.judgement is Judgement.INCONCLUSIVE]
+    if len(failed) < 2:
+        return (failed + unclear + known[::-1] + answers)[0]
+    return wrong(
+        " ".join(a.sentence for a in failed),
+        [cause for a in failed for cause in a.causes],
+        failed[0].next,
+        **{key: value for a in failed for key, value in a.evidence.items()},
+    )
+
+
+ENOUGH_SAMPLES, MAX_BATCHES = 512, 64
+MAX_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
 
 
 @dataclass(frozen=True)
@@ -308,12 +295,6 @@ class SeenBatch:
         """Examples in it."""
         part = self.inputs if self.inputs is not None else self.targets
         return len(part) if part is not None and part.ndim else len(self.records)
-
-
-def _alike(one: Array | None, two: Array | None) -> bool:
-    if one is None or two is None or one.dtype != two.dtype:
-        return one is two
-    return np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
 
 
 @dataclass
@@ -347,11 +328,7 @@ class LoaderSubject:
     def fresh(self, seed: int | None = None) -> Any:
         """A new loader, made after seeding everything."""
         seed_everything(self.seed if seed is None else seed)
-        loader = call_with(self.make_loader, {}, "make_loader()")
-        if loader is None:
-            raise UsersError("make_loader() returned None: it must return the loader.")
-        kind_of(loader)  # raises a sentence for what cannot be iterated
-        return loader
+        return _make(self.make_loader, "make_loader()")
 
     @cached_property
     def loader(self) -> Any:
@@ -363,10 +340,9 @@ class LoaderSubject:
         """The mean and deviation that inputs should be normalised with; None where unknown."""
         if self.mean and self.deviation:
             return DeclaredNumbers(self.mean, self.deviation, "check.mean and check.std")
-        try:
+        with contextlib.suppress(Exception, SystemExit):  # then it declares nothing
             return None if self.make_model is None else declared_by(self.make_model())
-        except (Exception, SystemExit):  # noqa: BLE001 - it declares nothing
-            return None
+        return None
 
     @cached_property
     def is_torch(self) -> bool:
@@ -396,14 +372,13 @@ class LoaderSubject:
 
     def _beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
         set_epoch(loader, epoch)
-        seen: list[SeenBatch] = []
-        samples = 0
+        seen, samples = list[SeenBatch](), 0
         for batch in batches_of(loader):
             records, raw = batch if self.is_torch else ((), batch)
             seen.append(self.seen(raw, tuple(records)))
             samples += max(1, seen[-1].size)
             enough = samples >= ENOUGH_SAMPLES and len(seen) >= 2 * max(1, self.workers)
-            if enough or len(seen) >= MOST_BATCHES or self.time_is_short():
+            if enough or len(seen) >= MAX_BATCHES or self.time_is_short():
                 break
         if not seen and not epoch:  # a second epoch without batches is LOAD003's
             raise UsersError(
@@ -433,22 +408,20 @@ class LoaderSubject:
     @cached_property
     def at_model(self) -> LoaderSubject | None:
         """Return what enters the model in the user's own steps; None if unknown or unchanged."""
-        steps, evaluated = list[Any](), list[Any]()
+        rows: tuple[list[Any], list[Any]] = [], []
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
-            steps, evaluated = self.entered() if self.entered is not None else (steps, evaluated)
-        made, judged = (
-            [SeenBatch(raw, as_array(inputs), as_array(targets)) for raw, inputs, targets in rows]
-            for rows in (steps, evaluated)
-        )
+            rows = self.entered() if self.entered is not None else rows
+        made, judged = ([SeenBatch(raw, as_array(x), as_array(y)) for raw, x, y in r] for r in rows)
         pairs, others = (
             [(self.seen(b.raw), b) for b in batches if b.raw is not None]
             for batches in (made, judged)
         )
-        unchanged = all(
-            _alike(a.inputs, b.inputs) and (b.targets is None or _alike(a.targets, b.targets))
-            for a, b in (*pairs, *others)
+        unchanged = pairs and all(
+            same_bytes(a.inputs, b.inputs)
+            and (b.targets is None or same_bytes(a.targets, b.targets))
+            for a, b in pairs + others
         )
-        if not made or made[0].inputs is None or (pairs and unchanged):
+        if not made or made[0].inputs is None or unchanged:
             return None
         view = replace(self, entered=None, pairs=pairs, scaled_later="")
         vars(view).update(loader=self.loader, epochs=[made, []], eval_batches=judged)
@@ -457,12 +430,8 @@ class LoaderSubject:
     @cached_property
     def eval_loader(self) -> Any:
         """The loader for evaluation; None where there is none."""
-        if self.make_eval is None:
-            return None
         seed_everything(self.seed)
-        loader = call_with(self.make_eval, {}, "make_eval_loader()")
-        kind_of(loader)
-        return loader
+        return self.make_eval and _make(self.make_eval, "make_eval_loader()")
 
     @cached_property
     def inputs(self) -> Array | None:
@@ -481,25 +450,31 @@ class LoaderSubject:
         flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
         return np.concatenate(flat) if flat and len(flat) == len(parts) else None
 
-    def index_order(self, told: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
-        """Batches of indices for epochs of a fresh loader, `told` which; nothing is decoded."""
-        loader = self.fresh()
-        return [self._one_order(loader, epoch if told else None) for epoch in epochs]
-
-    def _one_order(self, loader: Any, epoch: int | None) -> list[list[Any]]:
-        if epoch is not None:
-            set_epoch(loader, epoch)
+    def index_order(self, by_epoch: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
+        """Batches of indices for epochs of a fresh loader; nothing is decoded."""
+        loader, orders = self.fresh(), list[Any]()
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-        total = operator.length_hint(loader.dataset, MOST_INDICES)
-        order: list[list[Any]] = []
-        count = 0
-        with users_code("The sampler"):
-            for entry in sampler:
-                order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
-                count += len(order[-1])
-                if count >= min(MOST_INDICES, PASSES * total):
-                    break
-        return order
+        most = min(MAX_INDICES, PASSES * operator.length_hint(loader.dataset, MAX_INDICES))
+        for epoch in epochs:
+            if by_epoch:
+                set_epoch(loader, epoch)
+            order, count = list[list[Any]](), 0
+            with users_code("The sampler"):
+                for entry in sampler:
+                    order.append(list(entry) if isinstance(entry, list | tuple) else [entry])
+                    count += len(order[-1])
+                    if count >= most:
+                        break
+            orders.append(order)
+        return orders
+
+
+def _make(factory: Callable[..., Any], name: str) -> Any:
+    loader = call_with(factory, {}, name)
+    if loader is None:
+        raise UsersError(f"{name} returned None: it must return the loader.")
+    kind_of(loader)  # raises a sentence for what cannot be iterated
+    return loader
 
 
 def samplers_of(loader: Any) -> list[Any]:
@@ -524,68 +499,62 @@ def set_epoch(loader: Any, epoch: int) -> None:
             setter(epoch)
 
 
-# Datasets as torchvision has them: a list of files and a `transform` of a picture of Pillow.
-
-LISTS = ("samples", "imgs", "paths", "files", "image_paths")
-DEEPEST = 8
+LISTS = ("samples", "imgs", "paths", "files", "image_paths")  # as torchvision has them
+MAX_LAYERS = 8
 
 
 def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
-    """(ours, theirs): the pictures that both datasets' transforms make of the same files."""
-    first, second = _transform_of(ours), _transform_of(theirs)
+    """(ours, theirs): the images that both datasets' transforms make of the same files."""
+    one, two = (
+        next((t for x in dataset_layers(d) if callable(t := getattr(x, "transform", None))), None)
+        for d in (ours, theirs)
+    )
     files = files_of(ours)
-    if first is None or second is None or not files:
+    if one is None or two is None or not files:
         return []
     from PIL import Image
 
     pairs = []
     for file in files[:: max(1, len(files) // most)][:most]:
-        with users_code(f"The transform of {file.name}"), Image.open(file) as picture:
-            whole = picture.convert("RGB")
-            made = as_array(first(whole)), as_array(second(whole))
-        if made[0] is None or made[1] is None or made[0].ndim != 3 or made[1].ndim != 3:
+        with users_code(f"The transform of {file.name}"), Image.open(file) as image:
+            whole = image.convert("RGB")
+            first, second = as_array(one(whole)), as_array(two(whole))
+        if first is None or second is None or first.ndim != 3 or second.ndim != 3:
             return []
-        pairs.append((np.asarray(made[0]), np.asarray(made[1])))
+        pairs.append((first, second))
     return pairs
 
 
 def dataset_layers(dataset: Any) -> Iterator[Any]:
     """The dataset and those inside it (`Subset` and the like), up to eight."""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_LAYERS):
         yield dataset
         dataset = getattr(dataset, "dataset", getattr(dataset, "_input_dataset", None))
         if dataset is None:
             return
 
 
-def _transform_of(dataset: Any) -> Callable[[Any], Any] | None:
-    found = (getattr(layer, "transform", None) for layer in dataset_layers(dataset))
-    return next((function for function in found if callable(function)), None)
-
-
 def files_of(dataset: Any) -> list[Path]:
     """The files that a dataset lists; [] where it lists none."""
-    for layer in dataset_layers(dataset):
-        for name in LISTS:
-            rows = getattr(layer, name, None)
-            if isinstance(rows, list | tuple) and rows:
-                heads = [row[0] if isinstance(row, list | tuple) and row else row for row in rows]
-                if not isinstance(heads[0], str | os.PathLike):
-                    continue
+    for layer, name in itertools.product(dataset_layers(dataset), LISTS):
+        rows = getattr(layer, name, None)
+        if isinstance(rows, list | tuple) and rows:
+            heads = [row[0] if isinstance(row, list | tuple) and row else row for row in rows]
+            if isinstance(heads[0], str | os.PathLike):
                 root = Path(str(getattr(layer, "root", "") or ""))
-                paths = [root / str(h) if not Path(str(h)).is_file() else Path(h) for h in heads]
+                paths = [Path(h) if Path(h).is_file() else root / h for h in heads]
                 return paths if paths[0].is_file() else []
     return []
 
 
-LEVELS, FEWEST_LEVELS = 256, 48
+LEVELS, MIN_LEVELS = 256, 48
 OFF_GRID = 0.02  # of a step: float32 rounding of 256 levels is a thousandth
 
 
 def byte_step(values: Any) -> float:
     """The distance of two levels where the values are those of a byte, scaled; else 0."""
     found = np.unique(values[np.isfinite(values)].astype(np.float32)).astype(np.float64)
-    if not FEWEST_LEVELS <= len(found) <= LEVELS:
+    if not MIN_LEVELS <= len(found) <= LEVELS:
         return 0.0
     least, span = float(np.diff(found).min()), float(found[-1] - found[0])
     count = round(span / least)
@@ -598,35 +567,29 @@ def byte_step(values: Any) -> float:
 # 0..1 and 0..255 are shown by their own scale, anything else stretched over the range of the batch,
 # unless mean and deviation are given to undo a normalisation.
 
-MOST_PICTURES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
+MAX_IMAGES, COLUMNS, CELL, CAPTION = 48, 8, 96, 14
 
 
 def model_grid(subject: LoaderSubject) -> bytes | None:
     """Return the grid of what enters the model; None where that is no images, or without Pillow."""
     try:
-        return grid_png((subject.at_model or subject).batches, subject.mean, subject.deviation)
+        from PIL import Image, ImageDraw
+        from PIL.PngImagePlugin import PngInfo
+
+        scale = np.asarray(subject.mean), np.asarray(subject.deviation)
+        batches = (subject.at_model or subject).batches
+        cells = [cell for batch in batches for cell in _cells(batch, *scale)][:MAX_IMAGES]
     except (ProfileError, ImportError, ValueError):  # no batch, no Pillow, no pixel
         return None
-
-
-def grid_png(
-    batches: Sequence[SeenBatch], mean: Sequence[float] = (), deviation: Sequence[float] = ()
-) -> bytes | None:
-    """The grid; None where the inputs are no pictures."""
-    scale = np.asarray(mean), np.asarray(deviation)
-    cells = [cell for batch in batches for cell in _cells(batch, *scale)][:MOST_PICTURES]
     if not cells:
         return None
-    from PIL import Image, ImageDraw
-    from PIL.PngImagePlugin import PngInfo
-
     rows = -(-len(cells) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * CELL, rows * (CELL + CAPTION)), "white")
     draw = ImageDraw.Draw(sheet)
     for number, (pixels, caption) in enumerate(cells):
         left, top = number % COLUMNS * CELL, number // COLUMNS * (CELL + CAPTION)
-        picture = Image.fromarray(pixels).resize((CELL - 4, CELL - 4), Image.Resampling.NEAREST)
-        sheet.paste(picture, (left + 2, top + 2))
+        image = Image.fromarray(pixels).resize((CELL - 4, CELL - 4), Image.Resampling.NEAREST)
+        sheet.paste(image, (left + 2, top + 2))
         draw.text((left + 3, top + CELL - 2), caption[:14], fill="black")
     out, mark = io.BytesIO(), PngInfo()
     mark.add_text("Software", "pipeline-profiler")  # so that a later grid replaces this file
@@ -634,33 +597,25 @@ def grid_png(
     return out.getvalue()
 
 
-def _cells(
-    batch: SeenBatch, mean: Array, deviation: Array
-) -> Iterator[tuple[NDArray[np.uint8], str]]:
-    inputs, targets = batch.inputs, batch.targets
-    if inputs is None or inputs.ndim not in (3, 4) or inputs.dtype.kind not in "biuf":
-        return
-    low, high = float(np.nanmin(inputs)), float(np.nanmax(inputs))
-    simple = targets is not None and targets.size == len(inputs)
-    for number, picture in enumerate(map(_as_hwc, inputs)):
-        if picture is None:
-            return
-        values = picture.astype(np.float64)[:, :, :3]
-        if len(mean) == values.shape[2] == len(deviation):
-            values = (values * deviation + mean) * 255
-        elif low >= 0 and high <= 1:
-            values = values * 255
-        elif low < 0 or high > 255:
-            values = (values - low) / max(high - low, 1e-12) * 255
-        if values.shape[2] != 3:
-            values = values[:, :, :1].repeat(3, axis=2)
-        caption = str(np.squeeze(targets[number])) if targets is not None and simple else ""
-        yield np.nan_to_num(values).clip(0, 255).astype(np.uint8), caption
-
-
-def _as_hwc(picture: NDArray[Any]) -> NDArray[Any] | None:
-    if picture.ndim == 2:
-        return picture[:, :, None]
-    if picture.shape[2] in (1, 3, 4):
-        return picture
-    return picture.transpose(1, 2, 0) if picture.shape[0] in (1, 3, 4) else None
+def _cells(batch: SeenBatch, mean: Array, deviation: Array) -> list[tuple[Array, str]]:
+    """(pixels, label) of each image of a batch."""
+    images, targets = batch.inputs, batch.targets
+    if images is None or images.ndim not in (3, 4) or images.dtype.kind not in "biuf":
+        return []
+    images = images[..., None] if images.ndim == 3 else images
+    images = images if images.shape[3] in (1, 3, 4) else images.transpose(0, 2, 3, 1)
+    if images.shape[3] not in (1, 3, 4):
+        return []
+    images = images[..., [0, 0, 0] if images.shape[3] == 1 else [0, 1, 2]].astype(np.float64)
+    low, high = float(np.nanmin(images)), float(np.nanmax(images))
+    if len(mean) == len(deviation) and len(mean) in (1, 3):
+        images = (images * deviation + mean) * 255
+    elif low >= 0 and high <= 1:
+        images = images * 255
+    elif low < 0 or high > 255:
+        images = (images - low) / max(high - low, 1e-12) * 255
+    labels: Any = [""] * len(images)
+    if targets is not None and targets.size == len(images):
+        labels = np.ravel(targets)
+    pixels = np.nan_to_num(images).clip(0, 255).astype(np.uint8)
+    return list(zip(pixels, map(str, labels), strict=True))

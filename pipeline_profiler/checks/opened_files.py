@@ -1,10 +1,9 @@
-"""Which files this process opens: by Python, OpenCV or torchvision; the hook stays for good."""
+"""Which files Python opens in this process."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 Listener = Callable[[str, str], None]  # of a file's name and the mode in which it is opened
@@ -25,31 +24,3 @@ def listen(listener: Listener) -> Callable[[], None]:
         _hooked.append(True)
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
-
-
-@contextlib.contextmanager
-def note_opened() -> Iterator[list[str]]:
-    """Names of files that this process opens inside, by Python, OpenCV or torchvision."""
-    found = list[str]()
-    end = listen(lambda name, _mode: found.append(name))
-    readers = [
-        (sys.modules.get("cv2"), "imread"),
-        (sys.modules.get("torchvision.io.image"), "read_file"),
-    ]
-    plain = [(module, name, getattr(module, name)) for module, name in readers if module]
-    for module, name, function in plain:
-        setattr(module, name, _noting(function, found))
-    try:
-        yield found
-    finally:
-        end()
-        for module, name, function in plain:
-            setattr(module, name, function)
-
-
-def _noting(function: Callable[..., Any], found: list[str]) -> Callable[..., Any]:
-    def read(path: Any, *args: Any, **kwargs: Any) -> Any:
-        found.append(str(path))
-        return function(path, *args, **kwargs)
-
-    return read

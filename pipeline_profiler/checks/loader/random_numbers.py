@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import islice, zip_longest
+from typing import Any
 
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
@@ -11,26 +12,19 @@ from pipeline_profiler.checks.user_code import batches_of
 from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
 
+OWN = "a generator object made once, in the main process, is copied into every worker"
+INIT = "worker_init_fn seeds all workers, or all epochs, with one number"
+INSIDE = "a seed is set while a sample is made"
+
 
 class RandomStreams(Check):
     """Workers, epochs or samples that get the same random numbers.
 
-    ## What it does
-    Reads the state of each random generator before and after each sample, in its worker: `random`,
-    numpy, torch, and those of the dataset.
-
-    ## Why is this bad
-    Repeated random numbers give repeated augmentations. A stream that restarts each epoch never
-    changes the data.
-
     ## How it decides
-    Fails if a used generator had the same state in two workers, or at the start of both epochs.
-    Fails if it had the same state after samples with different indices. Exact. A loader without
-    random numbers passes.
-
-    ## What to do
-    Draw from torch's generator, which torch seeds by worker and epoch. Seed other generators in
-    `worker_init_fn` from `torch.initial_seed()`.
+    Reads the state of each random generator before and after each sample, in its worker: `random`,
+    numpy, torch, and those of the dataset. Fails if a used generator had the same state in two
+    workers, at the start of both epochs, or after samples with different indices. Exact. A loader
+    without random numbers passes.
 
     ## Limits
     torch's DataLoader only. Generators that a sample creates from its index are not seen. Global
@@ -46,26 +40,25 @@ class RandomStreams(Check):
         epochs = [[r for batch in batches for r in batch.records] for batches in subject.epochs]
         used = sorted({name for r in epochs[0] for name in r.used()})
         if not used:
-            return passed(
-                f"No generator is drawn from while samples are made: nothing of the "
-                f"{len(epochs[0])} samples is random.",
-                samples=len(epochs[0]),
+            return passed(f"No generator is drawn from while {len(epochs[0])} samples are made.")
+        if problems := [text for name in used for text in _problems(name, epochs)]:
+            causes = [OWN, INIT, INSIDE] if "dataset" in "".join(problems) else [INIT, INSIDE, OWN]
+            if any("in each" in text for text in problems):
+                causes = [INSIDE, INIT]
+            return wrong(
+                f"{'; '.join(problems)}: the same random numbers are used again.",
+                causes,
+                "Seed it in worker_init_fn from torch.initial_seed() % 2**32, or draw from torch.",
             )
-        problems = [text for name in used for text in _problems(name, epochs)]
-        if problems:
-            return _failed(problems, used, subject.workers)
-        fixed = [name for name in used if _seeded_by_index(name, epochs)]
-        if fixed:
+        if fixed := [name for name in used if _seeded_by_index(name, epochs)]:
             return unclear(
                 f"{', '.join(fixed)} is seeded from the index of the sample: the same image gets "
                 "the same random numbers each epoch. Right for evaluation and for made data, not "
-                "for augmentation.",
-                streams=fixed,
+                "for augmentation."
             )
         return passed(
             f"{', '.join(used)}: different in all {max(1, subject.workers)} workers and in both "
-            f"epochs, over {len(epochs[0])} samples.",
-            streams=used,
+            f"epochs, over {len(epochs[0])} samples."
         )
 
 
@@ -74,15 +67,13 @@ def _problems(name: str, epochs: list[list[SampleRecord]]) -> list[str]:
         {r.worker: r.before[name] for r in reversed(records) if name in r.used()}
         for records in epochs
     )
-    found = []
-    if len(now) > 1 and len(set(now.values())) < len(now):
-        found.append(f"{name} is in the same state in several of {len(now)} workers")
-    both = [worker for worker in now if worker in later]
-    if both and any(now[w] == later[w] for w in both):
-        found.append(f"{name} starts the second epoch in the state of the first")
     drawn = [r for r in epochs[0] if name in r.used() and r.worker == epochs[0][0].worker]
-    after = {r.after[name] for r in drawn}
-    if len({str(r.index) for r in drawn}) > 4 and len(after) == 1:
+    found = []
+    if len(set(now.values())) < len(now):
+        found.append(f"{name} is in the same state in several of {len(now)} workers")
+    if now.items() & later.items():
+        found.append(f"{name} starts the second epoch in the state of the first")
+    if len({str(r.index) for r in drawn}) > 4 and len({r.after[name] for r in drawn}) == 1:
         found.append(f"{name} ends every sample in the same state: it is seeded in each")
     return found
 
@@ -93,45 +84,20 @@ def _seeded_by_index(name: str, epochs: list[list[SampleRecord]]) -> bool:
     return bool(both) and all(now[i].after[name] == later[i].after[name] for i in both)
 
 
-def _failed(problems: list[str], used: list[str], workers: int) -> Answer:
-    held = any("dataset" in text for text in problems)
-    own = "a generator object made once, in the main process, is copied into every worker"
-    init = "worker_init_fn seeds all workers, or all epochs, with one number"
-    inside = "a seed is set while a sample is made"
-    causes = [own, init, inside] if held else [init, inside, own]
-    if any("in each" in text for text in problems):
-        causes = [inside, init]
-    return wrong(
-        f"{'; '.join(problems)}: the same random numbers are used again.",
-        causes,
-        "Seed it in worker_init_fn from torch.initial_seed() % 2**32, or draw from torch.",
-        streams=used,
-        workers=workers,
-    )
-
-
 BATCHES = 4
 
 
 class Reproducible(Check):
     """A loader that returns different batches with the same seeds.
 
-    ## What it does
-    Makes the loader twice with one seed (random, numpy, torch) and once with another. Compares the
-    bytes of the first batches.
-
-    ## Why is this bad
-    Runs that cannot be repeated cannot be compared: the data differ too.
-
     ## How it decides
-    Fails if one seed gives different bytes. Exact. Inconclusive if the script sets no seed, or
-    draws random numbers before it, or if a script's sampler or dataset carry a state from pass to
-    pass. Inconclusive for random numbers in a parallel map of tf.data if
-    the targets keep their order.
+    Makes the loader twice with one seed (random, numpy, torch) and once with another. Fails if one
+    seed gives other bytes in the first four batches. Exact.
 
     ## Limits
-    The first four batches, in one process: effects of the process (hash order of strings) are not
-    seen.
+    Inconclusive if the script sets no seed, or draws random numbers before it, or if a script's
+    sampler or dataset carry a state from pass to pass. Inconclusive for random numbers in a
+    parallel map of tf.data if the targets keep their order.
     """
 
     code = "LOAD006"
@@ -147,36 +113,32 @@ class Reproducible(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         if not subject.made_anew:
             return unclear("The loader cannot be made anew: a second pass is another epoch.")
-        one, two, other = (
-            [digest_of(b) for b in itertools.islice(batches_of(loader), BATCHES)]
-            for loader in map(subject.fresh, (0, 0, 1))
-        )
-        equal = [a == b for a, b in zip(one, two, strict=False)]
-        numbers = {"batches": len(equal), "equal": sum(equal)}
-        if len(one) != len(two) or not all(equal):
+        one, two, other = (_first_digests(subject, seed) for seed in (0, 0, 1))
+        if one != two:
             if _drawn_in_parallel(subject):
                 return unclear(
                     "After the same seed the same samples come, changed by random numbers that "
                     "tf.data draws in map(..., num_parallel_calls): which sample gets which number "
                     "is up to its threads.",
                     "Where runs must be equal, draw by tf.random.stateless_* from a seed a sample.",
-                    **numbers,
                 )
             if subject.has_indices and _goes_on(subject):
-                said = (
+                return unclear(
                     "The sampler or the dataset keeps a state, so a second pass is another epoch."
                 )
-                return unclear(said, **numbers)
+            differ = sum(a != b for a, b in zip_longest(one, two))
             return self.failed(
-                f"After the same seed, {len(equal) - sum(equal)} of the first {len(equal)} batches "
-                "differ.",
-                **numbers,
+                f"After the same seed, {differ} of the first {len(one)} batches differ."
             )
+        same = f"first {len(one)} batches are equal to the last bit"
         differs = "gives other batches" if one != other else "gives the same batches"
-        same = f"first {len(equal)} batches are equal to the last bit"
-        return self.without_seed(subject, f"the {same}", **numbers) or passed(
-            f"The {same} after one seed; another seed {differs}.", **numbers
+        return self.without_seed(subject, f"the {same}") or passed(
+            f"The {same} after one seed; another seed {differs}."
         )
+
+
+def _first_digests(subject: LoaderSubject, seed: int, of: Any = lambda batch: batch) -> list[str]:
+    return [digest_of(of(b)) for b in islice(batches_of(subject.fresh(seed)), BATCHES)]
 
 
 def _goes_on(subject: LoaderSubject) -> bool:
@@ -192,15 +154,9 @@ def _drawn_in_parallel(subject: LoaderSubject) -> bool:
     """Whether tf.data maps in threads, and the targets come in one order after one seed."""
     if kind_of(subject.loader) != "tf":
         return False
-    names = [name_of(operation) for operation in prefixes(subject.loader)]
-    if not any(name.startswith("ParallelMap") for name in names):
+    if not any(name_of(op).startswith("ParallelMap") for op in prefixes(subject.loader)):
         return False
     one, two = (
-        [
-            digest_of(targets)
-            for batch in itertools.islice(batches_of(subject.fresh(0)), BATCHES)
-            if (targets := subject.seen(batch).targets) is not None
-        ]
-        for _ in range(2)
+        _first_digests(subject, 0, lambda batch: subject.seen(batch).targets) for _ in range(2)
     )
-    return bool(one) and one == two
+    return one == two

@@ -1,4 +1,4 @@
-"""What ranks read and draw: shards that overlap, ranks that read or augment alike."""
+"""What ranks read: shards that overlap, ranks that read alike."""
 
 from __future__ import annotations
 
@@ -24,49 +24,41 @@ from pipeline_profiler.profiling.adapters import kind_of
 from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
 
 RANKS = ("num_replicas", "world_size", "num_shards")
-MOST_RANKS = 64
+MAX_RANKS, MAX_GRAPH_RANKS = 64, 8
 FEW_SAMPLES = 128
 
 
 class Shards(Check):
     """Ranks that train on the same samples, omit samples, or wait for each other.
 
-    ## What it does
-    Copies the sampler for each rank, collects the indices of one epoch, and counts them.
-
-    ## Why is this bad
-    Overlapping shards shorten the epoch. Shards of different length block collective operations.
-    Padded samples count twice.
-
     ## How it decides
-    Fails if tf.data shuffles without a seed before `shard()`, or lengths differ. Fails if as many
-    indices as ranks are repeated or missing: more than padding and `drop_last` explain. Exact. A
-    script fails if it wraps its model for ranks, and neither its sampler nor its text splits data.
-
-    ## What to do
-    Use `DistributedSampler`, or `indices[rank::world_size]` cut to one length. Call `set_epoch`.
+    Copies the sampler for each rank and counts the indices of one epoch. Fails if lengths differ,
+    or as many indices as ranks are repeated or missing. Exact. Fails if tf.data shuffles without a
+    seed before `shard()`, or a script wraps its model for ranks, and nothing splits its data.
 
     ## Limits
     Needs a sampler with `rank` and `num_replicas`, `make_loader(rank=0, world_size=1)`, a factory
-    that reads RANK and WORLD_SIZE, or tf.data with `shard()`. Factories are read as two ranks,
-    tf.data as up to 8. They are compared by bytes, so turn augmentation off (`augment=False` is
-    passed if accepted).
+    that reads RANK and WORLD_SIZE, or tf.data with `shard()`. Factories are read as two ranks, and
+    compared by bytes, without augmentation if they take `augment=False`.
     """
 
     code = "LOAD004"
     name = "shards-overlap"
+    causes = (
+        "the sampler ignores its rank, or there is none",
+        "ranks shuffle with different seeds before the split",
+    )
+    next_step = (
+        "Use DistributedSampler, or shuffle with one seed and take indices[rank::world_size]."
+    )
 
     def run(self, subject: LoaderSubject) -> Answer:
-        plain = subject.has_indices and own_sampler(subject.loader) is None
-        if plain and not has_ranks([subject.make_loader]) and reads_unsplit(script_text()):
-            return wrong(
-                f"Each rank reads all {len(subject.loader.dataset)} samples, unsplit.",
-                ["there is no DistributedSampler"],
-                "Give each rank its share: DistributedSampler, or indices[rank::world_size].",
-            )
-        if kind_of(subject.loader) == "tf" and (found := _graph_shards(subject)) is not None:
-            return found
         loader = subject.loader
+        plain = subject.has_indices and own_sampler(loader) is None
+        if plain and not has_ranks([subject.make_loader]) and reads_unsplit(script_text()):
+            return self.failed(f"Each rank reads all {len(loader.dataset)} samples, unsplit.")
+        if kind_of(loader) == "tf" and any(name_of(op) == "Shard" for op in prefixes(loader)):
+            return _graph_shards(subject)
         made = (loader.sampler, loader.batch_sampler) if subject.has_indices else ()
         ranked = [(s, n) for s in made for n in RANKS if hasattr(s, n) and hasattr(s, "rank")]
         if not ranked:
@@ -74,26 +66,23 @@ class Shards(Check):
         sampler, ranks = ranked[0][0], int(getattr(*ranked[0]))
         if ranks < 2:
             return skipped("The sampler has one rank.", "Give it two ranks, to see its shards.")
-        shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MOST_RANKS))]
-        return _count(shards, len(subject.loader.dataset), ranks)
+        shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MAX_RANKS))]
+        return _judge_shards(shards, len(loader.dataset), ranks)
 
 
 def _indices_of(sampler: Any, rank: int) -> list[int]:
     shard = copy.copy(sampler)
     shard.rank = rank
     with users_code("The sampler"):
-        flat: list[int] = []
-        for entry in shard:
-            flat += entry if isinstance(entry, list | tuple) else [entry]
-    return flat
+        entries = [e if isinstance(e, list | tuple) else [e] for e in shard]
+    return [index for entry in entries for index in entry]
 
 
-def _count(shards: list[list[int]], total: int, ranks: int) -> Answer:
+def _judge_shards(shards: list[list[int]], total: int, ranks: int) -> Answer:
     counts = Counter(index for shard in shards for index in shard)
     lengths = sorted({len(shard) for shard in shards})
     twice = sum(counts.values()) - len(counts)
     missing = total - len(counts) if ranks == len(shards) else 0
-    numbers = {"ranks": ranks, "lengths": lengths, "twice": twice, "missing": missing}
     problems = []
     if twice >= ranks:
         problems.append(f"{twice} samples come to more than one rank")
@@ -102,23 +91,15 @@ def _count(shards: list[list[int]], total: int, ranks: int) -> Answer:
     if len(lengths) > 1:
         problems.append(f"ranks have {lengths[0]} to {lengths[-1]} samples")
     if problems:
-        return wrong(
-            f"Among {ranks} ranks, {', '.join(problems)}.",
-            ["the sampler ignores its rank", "ranks shuffle with different seeds before the split"],
-            "Shuffle with one seed on all ranks, then take indices[rank::world_size].",
-            **numbers,
-        )
+        return Shards.failed(f"Among {ranks} ranks, {', '.join(problems)}.")
     return passed(
         f"{ranks} ranks: disjoint and of equal length; {twice} samples of padding, {missing} left "
-        "out.",
-        **numbers,
+        "out."
     )
 
 
-def _graph_shards(subject: LoaderSubject) -> Answer | None:
-    """The shards of a tf.data graph; None without shard()."""
-    if not any(name_of(op) == "Shard" for op in prefixes(subject.loader)):
-        return None
+def _graph_shards(subject: LoaderSubject) -> Answer:
+    """Judge the shards of a tf.data graph."""
     import tensorflow as tf
 
     tf.random.set_seed(None)  # without ours, only the user's own seeds show in the graph
@@ -133,14 +114,12 @@ def _graph_shards(subject: LoaderSubject) -> Answer | None:
             "order of its own, so shards overlap and leave samples out.",
             ["shuffle() stands before shard()"],
             "Put shard() first, on the list of files if there is one, or give shuffle() a seed.",
-            ranks=ranks,
         )
     if shuffles or ranks < 2:
         return unclear(
             f"shard() of {ranks}, after a shuffle() with a seed: disjoint as long as all hosts "
             "are in the same epoch.",
             "Put shard() before shuffle().",
-            ranks=ranks,
         )
 
     def shard(rank: int | None) -> RankShard:
@@ -151,26 +130,22 @@ def _graph_shards(subject: LoaderSubject) -> Answer | None:
 
         return read_shard(subject, rebuilt(loader, exchange))
 
-    return _by_digest([shard(rank) for rank in range(min(ranks, 8))], shard(None), ranks)
+    return _by_digest(list(map(shard, range(min(ranks, MAX_GRAPH_RANKS)))), shard(None), ranks)
 
 
 def _factory_shards(subject: LoaderSubject) -> Answer:
-    """The shards of two ranks, by parameters of the factory or by the environment."""
-    named = rank_words(subject.make_loader)
-    if not named and not _differs_by_rank(subject):
+    """Judge the shards of two ranks, by parameters of the factory or by the environment."""
+    if not rank_words(subject.make_loader) and not _differs_by_rank(subject):
         return absent("Nothing in the loader depends on a rank: it is one of a single process.")
-    whole = shard_of(subject, 0, 1)
-    again = shard_of(subject, 0, 1, seed=1)
-    if len(whole.digests) >= MOST_READ:
-        return unclear(f"More than {MOST_READ} samples an epoch: ranks are not compared.")
-    if set(whole.digests) != set(again.digests):
+    whole, again = (shard_of(subject, 0, 1, seed) for seed in (0, 1))
+    if len(whole.digests) >= MOST_READ or {*whole.digests} != {*again.digests}:
         return unclear(
-            "Samples differ from epoch to epoch (augmentation), so ranks cannot be compared.",
+            f"More than {MOST_READ} samples, or samples that differ from epoch to epoch "
+            "(augmentation), are not compared.",
             "Give the factory a parameter: make_loader(..., augment=True).",
         )
-    return _by_digest(
-        [shard_of(subject, rank, TRIED_RANKS) for rank in range(TRIED_RANKS)], whole, TRIED_RANKS
-    )
+    shards = [shard_of(subject, rank, TRIED_RANKS) for rank in range(TRIED_RANKS)]
+    return _by_digest(shards, whole, TRIED_RANKS)
 
 
 def _differs_by_rank(subject: LoaderSubject) -> bool:
@@ -188,7 +163,6 @@ def _by_digest(shards: list[RankShard], whole: RankShard, ranks: int) -> Answer:
     places = {digest: number for number, digest in enumerate(dict.fromkeys(whole.digests))}
     if len(places) < 0.9 * len(whole.digests):
         return unclear("Samples with equal bytes are frequent, so ranks cannot be compared.")
-    numbered = [[places.get(digest, -1) for digest in shard.digests] for shard in shards]
     batches = sorted({shard.batches for shard in shards})
     if len(batches) > 1:
         return wrong(
@@ -196,7 +170,7 @@ def _by_digest(shards: list[RankShard], whole: RankShard, ranks: int) -> Answer:
             "that has one more waits for the others for ever.",
             ["the dataset is no multiple of the ranks, or shards have different sizes"],
             "Drop or repeat samples so that all ranks have the same number of batches.",
-            batches=batches,
         )
-    same = [numbers[: min(map(len, numbered))] for numbers in numbered]
-    return _count(same, len(places), ranks)
+    shortest = min(len(shard.digests) for shard in shards)
+    numbered = [[places.get(d, -1) for d in shard.digests[:shortest]] for shard in shards]
+    return _judge_shards(numbered, len(places), ranks)

@@ -61,7 +61,7 @@ class LossAtStart(Check):
     name = "loss-at-start"
     nearness = Nearness.EFFECT
     causes = (
-        "inputs or targets hold NaN (check, LOAD007)",
+        "inputs or targets hold NaN (check, LOAD008)",
         "a logarithm of zero or a division by zero in model or loss",
         "weights that overflow",
     )

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import rankdata
 
 from pipeline_profiler.checks.check import Judgement
-from pipeline_profiler.checks.loader.contents import EvaluationOfOthers
+from pipeline_profiler.checks.loader.two_loaders import LabelNumbers
 from pipeline_profiler.checks.training.loss import _ranks
 from pipeline_profiler.checks.training.own_functions import reads_answers
 from pipeline_profiler.checks.training.repeated_trainings import Resume
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 def test_ranks_and_shares_of_classes_have_their_known_values() -> None:
     values = np.random.default_rng(0).integers(0, 9, 40).astype(np.float64)
     assert np.array_equal(_ranks(values), rankdata(values))  # of scipy, with ties
-    answer = EvaluationOfOthers().run(last_held_out(False, kept=1))
+    answer = LabelNumbers().run(last_held_out(False, kept=1))
     assert answer.sentence.startswith("The class shares of training and evaluation overlap by ")
     assert "classes in common" not in answer.sentence
 

@@ -13,7 +13,6 @@ from pipeline_profiler.checks.chance import (
     entropy_score,
     neighbour_score,
     order_score,
-    trend_score,
 )
 from pipeline_profiler.checks.check import Answer, Judgement
 from pipeline_profiler.checks.log.chosen_best import (
@@ -285,7 +284,6 @@ def test_labels_in_random_order_stay_far_from_the_bound() -> None:
     assert max(neighbour_score(row)[0] for row in labels) < 4.5
     lows = [entropy_score(np.split(row, 8))[0] for row in labels]
     assert min(lows) > -4.5
-    assert max(trend_score(rng.normal(size=128)) for _ in range(500)) < 4.5
 
 
 def test_orders_that_follow_the_storage_are_far_beyond() -> None:
@@ -293,7 +291,6 @@ def test_orders_that_follow_the_storage_are_far_beyond() -> None:
     assert order_score(range(100, 0, -1)) < -9
     assert neighbour_score(np.repeat(np.arange(4), 32))[0] > 20
     assert entropy_score([np.full(16, i) for i in range(8)])[0] < -20
-    assert trend_score(np.arange(100.0)) > 8
 
 
 def test_entropy_has_its_known_values() -> None:

@@ -106,7 +106,7 @@ def test_what_the_users_code_prints_is_no_part_of_the_document(
         "    os.system('echo by a program')\n    print('{')\n"
         "    return [(np.random.rand(16, 3, 8, 8), np.arange(16) % 4)]\n"
     )
-    assert command_line(["check", f"{path}:make_loader", "--json", "--only", "LOAD007"]) == 0
+    assert command_line(["check", f"{path}:make_loader", "--json", "--only", "LOAD008"]) == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["checks"][0]["place"] == "talkative_loader.py:3"
     assert "at import" in said.err
@@ -116,7 +116,7 @@ def test_what_the_users_code_prints_is_no_part_of_the_document(
 def test_a_foreign_file_is_not_replaced(script: str, tmp_path: Path) -> None:
     mine = tmp_path / "thesis.json"
     mine.write_text('{"mine": 1}')
-    call = ["check", f"{script}:make_loader", "--only", "LOAD007", "-o", str(mine)]
+    call = ["check", f"{script}:make_loader", "--only", "LOAD008", "-o", str(mine)]
     assert command_line(call) == 2
     assert mine.read_text() == '{"mine": 1}'
     mine.unlink()

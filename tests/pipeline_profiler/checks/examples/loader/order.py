@@ -2,7 +2,8 @@
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ChangedImages,
     ToyImages,
+    ToyRows,
     toy_loader,
     toy_pictures,
     toy_stream,
@@ -20,16 +22,8 @@ from tests.pipeline_profiler.checks.toys import (
 )
 
 
-def _batches_only() -> Any:
-    class Blocks:
-        def __iter__(self) -> Any:
-            blocks = [list(range(at, at + 16)) for at in range(0, 256, 16)]
-            return iter([blocks[i] for i in np.random.permutation(16)])
-
-        def __len__(self) -> int:
-            return 16
-
-    return toy_loader(ToyImages(), batch_sampler=Blocks())
+def _shuffled_blocks(order: list[int]) -> list[list[int]]:
+    return [list(range(16 * block, 16 * block + 16)) for block in order if block < 16]
 
 
 def _buffered_stream(buffer: int) -> Any:
@@ -43,6 +37,11 @@ def _buffered_stream(buffer: int) -> Any:
 
 def _plain_stream(ordered: bool) -> Any:
     return toy_loader(toy_stream(lambda: range(256), ToyImages(ordered=ordered)), shuffle=None)
+
+
+def _numbers_stream(change: Callable[[Any], Any]) -> Any:
+    rows = ToyRows(np.zeros((256, 3), np.float32), change(np.random.default_rng(0).random(256)))
+    return toy_loader(toy_stream(lambda: range(256), rows), shuffle=None)
 
 
 def _never_told() -> Any:
@@ -78,16 +77,9 @@ def _augmented(**options: Any) -> Any:
 
 
 def _held() -> Any:
-    class Held(ToyImages):
-        def __init__(self) -> None:
-            super().__init__()
-            self.noise = np.random.default_rng(3)
-
-        def __getitem__(self, index: int) -> Any:
-            pixels, label = super().__getitem__(index)
-            return pixels + self.noise.normal(), label
-
-    return toy_loader(Held(), num_workers=2)
+    dataset: Any = ChangedImages(lambda x, y: (x + dataset.noise.normal(), y))
+    dataset.noise = np.random.default_rng(3)
+    return toy_loader(dataset, num_workers=2)
 
 
 def _reseeded(by_index: bool) -> Any:
@@ -110,7 +102,7 @@ def _parallel_map() -> Any:
     return noisy.batch(16)
 
 
-def _drawn(draw: Callable[[], list[int]], count: int = 256, steers: bool = False) -> Any:
+def _drawn(draw: Callable[[], Iterable[int]], length: int = 256, steers: bool = False) -> Any:
     """A sampler of one's own; `steers`: a method of it changes what it draws."""
 
     class Drawn:
@@ -118,7 +110,7 @@ def _drawn(draw: Callable[[], list[int]], count: int = 256, steers: bool = False
             return iter(draw())
 
         def __len__(self) -> int:
-            return count
+            return length
 
     if steers:
         Drawn.set_pool = lambda self, pool: None  # type: ignore[attr-defined]
@@ -153,20 +145,12 @@ def _blocks(make: Callable[[list[int]], list[list[int]]]) -> Any:
     return toy_loader(ToyImages(), batch_sampler=Blocks())
 
 
-def _dealt() -> Any:
-    data = ToyImages()
-    groups = [np.flatnonzero(data.labels == label) for label in np.unique(data.labels)]
-
-    class Dealt:
-        def __iter__(self) -> Iterator[list[int]]:
-            for _ in range(16):
-                chosen = random.sample(groups, 2)
-                yield [int(i) for group in chosen for i in np.random.choice(group, 8, False)]
-
-        def __len__(self) -> int:
-            return 16
-
-    return toy_loader(data, batch_sampler=Dealt())
+def _dealt(order: list[int]) -> list[list[int]]:
+    """Batches of eight samples of two classes."""
+    labels = ToyImages().labels[order]
+    groups = [np.array(order)[labels == label] for label in np.unique(labels)]
+    draws = [random.sample(groups, 2) for _ in range(16)]
+    return [[int(i) for g in two for i in np.random.choice(g, 8, False)] for two in draws]
 
 
 def _lengths(consumed: bool) -> Any:
@@ -210,16 +194,7 @@ def _again(sampler: bool = False, generator: bool = False) -> LoaderSubject:
 
 
 def _endless() -> Any:
-    class Endless:
-        def __iter__(self) -> Iterator[int]:
-            rng = np.random.default_rng(0)
-            while True:
-                yield from rng.permutation(256).tolist()
-
-        def __len__(self) -> int:
-            return 256
-
-    return toy_loader(ToyImages(), sampler=Endless())
+    return _drawn(lambda: (int(i) for _ in count() for i in np.random.permutation(256)))
 
 
 def _growing() -> Any:
@@ -254,52 +229,56 @@ class _Drawn:
         return np.arange(start, start + 8, dtype=np.float32), np.float32(start + 8)
 
 
+def _sampled(sampler: Any) -> Any:
+    return toy_loader(ToyImages(), sampler=sampler)
+
+
+def _of_the_system() -> list[int]:
+    return np.random.default_rng().permutation(256).tolist()
+
+
+def _four_of_256() -> list[int]:
+    return np.random.randint(0, 4, 256).tolist()
+
+
+def _repeated() -> list[int]:
+    return np.random.permutation(256)[:100].repeat(3).tolist()
+
+
+def _half(steers: bool = False) -> Any:
+    return _drawn(lambda: np.random.permutation(128).tolist(), 128, steers)
+
+
+def _cut_at(starts: Iterable[int]) -> Any:
+    return _blocks(lambda order: [order[at : at + 16] for at in starts])
+
+
+def _iterator() -> Any:
+    return iter(list(toy_pictures()))
+
+
+def _dropping() -> Any:
+    return toy_loader(ToyImages(250), shuffle=False, drop_last=True)
+
+
+def _seed_alike(worker: int) -> None:
+    np.random.seed(0)
+
+
 EXAMPLES: Rows = [
     ("LOAD002", FAULT, "a sampler that sorts", lambda: _drawn(lambda: list(range(256)))),
     ("LOAD003", FAULT, "class weights for samples", lambda: _weighted(lambda c: 1 / c, each=False)),
     ("LOAD003", FAULT, "weights of a part", lambda: _weighted(lambda c: np.ones(200), each=False)),
     ("LOAD003", FAULT, "an epoch of the number of classes", lambda: _weighted(lambda c: 1 / c, 4)),
-    (
-        "LOAD003",
-        FAULT,
-        "class weights in a sampler of one's own",
-        lambda: _drawn(lambda: np.random.randint(0, 4, 256).tolist()),
-    ),
-    (
-        "LOAD003",
-        FAULT,
-        "half of the samples",
-        lambda: _drawn(lambda: np.random.permutation(128).tolist(), 128),
-    ),
-    (
-        "LOAD003",
-        FAULT,
-        "batches that overlap",
-        lambda: _blocks(lambda order: [order[at : at + 16] for at in range(0, 256, 8)]),
-    ),
-    (
-        "LOAD003",
-        FAULT,
-        "each batch twice",
-        lambda: _blocks(
-            lambda order: [order[at : at + 16] for at in range(0, 256, 16) for _ in "ab"]
-        ),
-    ),
+    ("LOAD003", FAULT, "weights in an own sampler", lambda: _drawn(_four_of_256)),
+    ("LOAD003", FAULT, "half of the samples", lambda: _half()),
+    ("LOAD003", FAULT, "batches that overlap", lambda: _cut_at(range(0, 256, 8))),
+    ("LOAD003", FAULT, "each batch twice", lambda: _cut_at([n // 2 * 16 for n in range(32)])),
     ("LOAD003", TWIN, "balanced with replacement", lambda: _weighted(lambda c: 1 / c)),
-    (
-        "LOAD003",
-        TWIN,
-        "a class without weight, on purpose",
-        lambda: _weighted(lambda c: np.array([0.0, 1.0, 1.0, 1.0])),
-    ),
+    ("LOAD003", TWIN, "a class without weight", lambda: _weighted(lambda c: np.arange(4) > 0)),
     ("LOAD003", TWIN, "a long epoch", lambda: _random(num_samples=2000)),
     ("LOAD003", TWIN, "a short epoch", lambda: _random(num_samples=64)),
-    (
-        "LOAD003",
-        TWIN,
-        "a fold",
-        lambda: toy_loader(ToyImages(), sampler=torch.utils.data.SubsetRandomSampler(range(200))),
-    ),
+    ("LOAD003", TWIN, "a fold", lambda: _sampled(torch.utils.data.SubsetRandomSampler(range(200)))),
     ("LOAD003", FAULT, "a sampler that is used up", lambda: _lengths(True)),
     ("LOAD003", FAULT, "a sampler that grows", lambda: _lengthened()),
     ("LOAD003", TWIN, "samples drawn by a coin", lambda: _lengths(False)),
@@ -307,84 +286,38 @@ EXAMPLES: Rows = [
     ("LOAD002", TWIN, "samples drawn anew", lambda: toy_loader(_Drawn(), shuffle=False)),
     ("LOAD002", TWIN, "an endless sampler", _endless),
     ("LOAD003", TWIN, "a curriculum by epoch", _growing),
-    (
-        "LOAD003",
-        TWIN,
-        "a curriculum by a method",
-        lambda: _drawn(lambda: np.random.permutation(128).tolist(), 128, steers=True),
-    ),
-    (
-        "LOAD003",
-        TWIN,
-        "buckets that drop their last batch",
-        lambda: _blocks(lambda order: [order[at : at + 16] for at in (0, 40, 80, 120, 200, 240)]),
-    ),
-    (
-        "LOAD003",
-        TWIN,
-        "balanced by a sampler of one's own",
-        lambda: _drawn(lambda: np.random.permutation(256)[:100].repeat(3).tolist(), 300),
-    ),
+    ("LOAD003", TWIN, "a curriculum by a method", lambda: _half(steers=True)),
+    ("LOAD003", TWIN, "buckets that drop batches", lambda: _cut_at((0, 40, 80, 120, 200, 240))),
+    ("LOAD003", TWIN, "balanced by an own sampler", lambda: _drawn(_repeated, 300)),
     ("LOAD002", FAULT, "a loop that never tells the epoch", _never_told),
     ("LOAD002", FAULT, "a stream with a buffer of ten", lambda: _buffered_stream(10)),
     ("LOAD002", FAULT, "not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
-    ("LOAD002", FAULT, "batches shuffled, not samples", _batches_only),
+    ("LOAD002", FAULT, "batches shuffled, not samples", lambda: _blocks(_shuffled_blocks)),
     ("LOAD002", FAULT, "a stream class by class", lambda: _plain_stream(True)),
+    ("LOAD002", FAULT, "a stream of rising numbers", lambda: _numbers_stream(np.sort)),
+    ("LOAD002", TWIN, "a stream of numbers", lambda: _numbers_stream(lambda y: y)),
     ("LOAD002", TWIN, "a stream in random order", lambda: _plain_stream(False)),
     ("LOAD002", TWIN, "a stream with a large buffer", lambda: _buffered_stream(200)),
-    ("LOAD002", TWIN, "eight samples of two classes in a batch", _dealt),
+    ("LOAD002", TWIN, "eight samples of two classes in a batch", lambda: _blocks(_dealt)),
     ("LOAD002", TWIN, "32 samples", lambda: toy_loader(ToyImages(32))),
     ("LOAD002", TWIN, "an epoch that somebody tells", toy_told),
-    (
-        "LOAD003",
-        FAULT,
-        "a used-up generator",
-        lambda: LoaderSubject(lambda: iter(list(toy_pictures()))),
-    ),
+    ("LOAD003", FAULT, "a used-up generator", lambda: LoaderSubject(_iterator)),
     ("LOAD003", FAULT, "a stream read whole by each worker", lambda: _stream(False)),
     ("LOAD003", FAULT, "read whole, with noise on each sample", lambda: _stream(False, True)),
-    (
-        "LOAD003",
-        FAULT,
-        "one index twice",
-        lambda: toy_loader(ToyImages(), sampler=[*range(255), 7]),
-    ),
+    ("LOAD003", FAULT, "one index twice", lambda: _sampled([*range(255), 7])),
     ("LOAD003", TWIN, "a stream divided among workers", lambda: _stream(True)),
     ("LOAD003", TWIN, "divided, with equal labels", lambda: _stream(True, True)),
     ("LOAD003", TWIN, "drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
     ("LOAD005", FAULT, "one sample is left", lambda: toy_loader(ToyImages(257))),
-    (
-        "LOAD005",
-        FAULT,
-        "an evaluation that drops",
-        lambda: LoaderSubject(
-            lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
-            evaluation=True,
-        ),
-    ),
-    (
-        "LOAD005",
-        FAULT,
-        "the same dropped",
-        lambda: toy_loader(ToyImages(250), shuffle=False, drop_last=True),
-    ),
+    ("LOAD005", FAULT, "an evaluation drops", lambda: LoaderSubject(_dropping, evaluation=True)),
+    ("LOAD005", FAULT, "the same dropped", _dropping),
     ("LOAD005", TWIN, "shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),
-    (
-        "LOAD001",
-        FAULT,
-        "workers seeded alike",
-        lambda: _augmented(worker_init_fn=lambda worker: np.random.seed(0)),
-    ),
+    ("LOAD001", FAULT, "workers seeded alike", lambda: _augmented(worker_init_fn=_seed_alike)),
     ("LOAD001", FAULT, "a generator held by the dataset", lambda: _held()),
     ("LOAD001", FAULT, "a seed in each sample", lambda: _reseeded(False)),
     ("LOAD001", TWIN, "torch seeds its workers", lambda: _augmented()),
     ("LOAD001", TWIN, "seeded from the index", lambda: _reseeded(True)),
-    (
-        "LOAD006",
-        FAULT,
-        "seeded by the system",
-        lambda: toy_loader(ToyImages(), sampler=np.random.default_rng().permutation(256).tolist()),
-    ),
+    ("LOAD006", FAULT, "seeded by the system", lambda: _sampled(_of_the_system())),
     ("LOAD006", TWIN, "shuffled, augmented, workers", _augmented),
     ("LOAD006", FAULT, "noise seeded by the system", _again),
     ("LOAD006", TWIN, "a list shuffled in place", lambda: _again(sampler=True)),

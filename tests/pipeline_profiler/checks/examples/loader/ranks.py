@@ -1,8 +1,5 @@
 """Planted faults and healthy twins for `loader/ranks.py`."""
 
-import itertools
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,28 +35,6 @@ def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
             return found[rank::world_size] if split else found
 
         return toy_loader(toy_stream(order), shuffle=None)
-
-    return LoaderSubject(make)
-
-
-def _files(after: bool) -> LoaderSubject:
-    """Sixty-four files of one sample, dealt to ranks after they are read, or before."""
-    folder = Path(tempfile.mkdtemp())
-    names = [folder / f"{number}.npy" for number in range(64)]
-    for number, name in enumerate(names):
-        np.save(name, np.full((3, 8, 8), number, np.float32))
-
-    def make(rank: int = 0, world_size: int = 1) -> Any:
-        def samples() -> Any:
-            mine = names if after else names[rank::world_size]
-            read = ((np.load(name), number % 4) for number, name in enumerate(mine))
-            return itertools.islice(read, rank, None, world_size) if after else read
-
-        class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-            def __iter__(self) -> Any:
-                return samples()
-
-        return toy_loader(Stream(), shuffle=None)
 
     return LoaderSubject(make)
 
