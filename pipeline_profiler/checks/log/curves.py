@@ -26,7 +26,7 @@ from pipeline_profiler.checks.log_subject import (
     without_noise,
 )
 
-LEAST_PERIOD = 128  # rows
+LEAST_PERIOD = 131  # rows
 CHANCE, SURELY = 1e-6, 6.0  # of all periods; standard errors
 
 
@@ -530,7 +530,7 @@ def _moves(series: Series, start: float = -np.inf, end: float = np.inf) -> bool 
     values = better_is(series.name) * series.values[inside]
     if len(values) < LEAST_ROWS:
         return None
-    (gain, error), early = gain_of(values, 5), error_of_mean(values[:MOST_BLOCKS], 3)
+    (gain, error), early = gain_of(values), error_of_mean(values[:MOST_BLOCKS], 3)
     fall = float(np.median(values) - values[:3].mean())
     small, least = (0.1, 1e-3) if better_is(series.name) > 0 else (0.05, 1e-9)  # of the level
     if gain > max(SURELY * error, least) or fall > max(SURELY * early, least):
