@@ -32,7 +32,7 @@ TENSOR_TYPES = {1: "<f", 2: "<d"}
 LOWEST_LINE, BESIDE, FREEDOM, SHORTEST = 9, 56, 12, 131  # SHORTEST: rows
 OWN_LINE = 1e-4  # chance below which a line stands out alone
 COMB_BOUND, MOST_SHARES = 6.0, 64  # evidence for a longer period; times as long
-MOST_ROWS, MOST_RECORD, MOST_BLOCKS = 2_000_000, 1 << 26, 300
+MOST_ROWS, MOST_RECORD, MOST_BLOCKS, MOST_CURVE = 2_000_000, 1 << 26, 300, 1000
 UNREADABLE = (ValueError, TypeError, AttributeError, struct.error, csv.Error, OSError)
 Values = NDArray[np.float64]
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
@@ -279,23 +279,23 @@ def without_noise(values: Values) -> bool:
     return rough <= max(1e-5 * float(np.ptp(values)), digits)
 
 
-LOSSES = ("loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid")
-SCORES = (
+LOSSES = {"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid"}
+SCORES = {
     *("acc", "accuracy", "f1", "auc", "auroc", "map", "iou", "miou", "dice", "precision"),
     *("recall", "bleu", "rouge", "top1", "top5", "r2", "psnr", "ssim", "score", "reward", "kappa"),
-)
-BESIDE_METRICS = (  # settings, clocks and counts, which trainers log beside metrics
+}
+BESIDE_METRICS = {  # settings, clocks and counts, which trainers log beside metrics
     *("lr", "rate", "rates", "momentum", "decay", "beta", "betas", "epsilon", "scale", "scaler"),
     *("epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "progress", "percent"),
     *("time", "times", "seconds", "sec", "secs", "duration", "elapsed", "eta", "runtime", "clock"),
     *("throughput", "fps", "mem", "memory", "gpu", "cpu", "util", "utilization", "temperature"),
     *("samples", "tokens", "examples", "seen", "batch_size", "size", "seed", "flops", "mfu"),
-)
-ADVERSARIES = (
+}
+OTHER_GOALS = {  # adversaries, RL, references
     *("g", "d", "gen", "disc", "gan", "generator", "discriminator", "critic", "adv", "adversarial"),
     *("domain", "actor", "policy", "value", "entropy", "kl", "td", "q", "reg", "penalty"),
-)
-REFERENCES = ("best", "target", "teacher", "baseline", "chance", "random", "majority", "dummy")
+    *("best", "target", "teacher", "baseline", "chance", "random", "majority", "dummy"),
+}
 ACCURACIES = {"acc", "accuracy", "top1", "auc", "auroc"}
 HELD_OUT = ("val", "test", "eval", "valid", "validation", "dev", "heldout")
 WORD = re.compile(r"[a-z]+[0-9]*")
@@ -311,20 +311,16 @@ def name_words(name: str) -> set[str]:
 def better_is(name: str) -> int:
     """-1 where a lower value is better, 1 where a higher one is, 0 where the name does not tell."""
     words = name_words(name)
-    if not is_metric(name):
+    if words & {"scale", "scaler", "lr"}:
         return 0
-    if words & set(LOSSES) or any(word.endswith("loss") for word in words):
+    if words & LOSSES or any(word.endswith("loss") for word in words):
         return -1
-    return 1 if words & set(SCORES) else 0
+    return int(bool(words & SCORES))
 
 
 def is_metric(name: str) -> bool:
     """Return whether a column is judged as a metric: no setting, clock or count, by its name."""
-    words = name_words(name)
-    if words & {"scale", "scaler", "lr"}:
-        return False
-    named = bool(words & {*LOSSES, *SCORES}) or any(word.endswith("loss") for word in words)
-    return named or not words & set(BESIDE_METRICS)
+    return better_is(name) != 0 or not name_words(name) & BESIDE_METRICS
 
 
 def is_held_out(name: str) -> bool:
@@ -334,13 +330,16 @@ def is_held_out(name: str) -> bool:
 
 def is_own(name: str) -> bool:
     """Return whether a metric is none of an adversary or of RL, and no reference, by its name."""
-    return not name_words(name) & {*ADVERSARIES, *REFERENCES}
+    return not name_words(name) & OTHER_GOALS
 
 
 def to_improve(series: Sequence[Series], least_rows: int) -> list[Series]:
     """Return the losses and scores that a training should improve, with enough rows of numbers."""
-    found = [s for s in series if better_is(s.name) and is_own(s.name)]
-    return [s for s in found if len(s.values) >= least_rows and np.isfinite(s.values).all()]
+    return [
+        s for s in series
+        if better_is(s.name) and is_own(s.name)
+        and len(s.values) >= least_rows and np.isfinite(s.values).all()
+    ]  # fmt: skip
 
 
 def noise_of(values: Values) -> float:
@@ -348,13 +347,15 @@ def noise_of(values: Values) -> float:
 
     Their variance is 6 for white noise; 0.6745 is the median of |normal|.
     """
-    if len(values) < 4:
-        return float("nan")
     return float(np.median(np.abs(np.diff(values, 2))) / (0.6745 * np.sqrt(6)))
 
 
 def smoothed(values: Values, share: float = 0.5) -> Values:
     """Return the curve without noise: lines through neighbourhoods (Cleveland, 1979: LOWESS)."""
+    if len(values) > MOST_CURVE:  # the weights are a matrix of all rows
+        means = np.array([part.mean() for part in np.array_split(values, MOST_CURVE)])
+        places = np.linspace(0, MOST_CURVE - 1, len(values))
+        return np.interp(places, np.arange(MOST_CURVE), smoothed(means, share))
     apart = np.arange(len(values))[None, :] - np.arange(len(values))[:, None]
     reach = max(3, min(len(values), round(share * len(values))))
     width = np.sort(np.abs(apart), axis=1)[:, [reach - 1]] + 1e-9

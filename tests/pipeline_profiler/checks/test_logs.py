@@ -16,7 +16,7 @@ from pipeline_profiler.checks.chance import (
     trend_score,
 )
 from pipeline_profiler.checks.check import Answer, Judgement
-from pipeline_profiler.checks.log.chosen_best import (
+from pipeline_profiler.checks.log.evaluations import (
     ChosenBest,
     expected_luck,
     select_best,

@@ -36,15 +36,6 @@ def _jittered(jitter: float, seconds: Any = None) -> LogSubject:
     return LogSubject([Series("val_accuracy", steps, rng.normal(0.9, 0.01, 30), seconds)])
 
 
-def _falling(first: float, score: str = "", rises: float = 1.0) -> LogSubject:
-    rng, steps = np.random.default_rng(0), np.arange(1000.0)
-    slow = np.exp(-steps / 400)
-    loss = 0.6 + 0.4 * slow + first * np.exp(-steps / 4) + rng.normal(0, 0.03, 1000)
-    shape = 1 - np.where(rises > 0, rises * slow + (1 - rises) * np.exp(-steps / 4), slow)
-    more = [Series(score, steps, 0.5 + 0.4 * shape + rng.normal(0, 0.01, 1000))]
-    return LogSubject([Series("train/loss", steps, loss), *(more if score else [])])
-
-
 def _noisy_curve(noise: float, count: int = 60, bend: float = 8.0) -> LogSubject:
     rng = np.random.default_rng(0)
     curve = 0.8 - 0.4 * np.exp(-np.arange(count) / bend) + rng.normal(0, noise, count)
@@ -271,10 +262,6 @@ EXAMPLES: Rows = [
     ("LOG003", FAULT, "uneven", lambda: _jittered(20.0)),
     ("LOG003", FAULT, "by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
     ("LOG003", TWIN, "steps of one that was resumed", lambda: _jittered(0.0)),
-    ("LOG008", FAULT, "the accuracy rises later", lambda: _falling(6.0, "train/acc")),
-    ("LOG008", TWIN, "a slow fall", lambda: _falling(0.0, "train/acc")),
-    ("LOG008", TWIN, "an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
-    ("LOG008", TWIN, "no score", lambda: _falling(6.0)),
     ("LOG005", FAULT, "noisy evaluations", lambda: _noisy_curve(0.2)),
     ("LOG005", TWIN, "quiet evaluations", lambda: _noisy_curve(0.003)),
     ("LOG005", TWIN, "eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
