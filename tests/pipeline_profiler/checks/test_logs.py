@@ -16,12 +16,12 @@ from pipeline_profiler.checks.chance import (
     trend_score,
 )
 from pipeline_profiler.checks.check import Answer, Judgement
+from pipeline_profiler.checks.log.curves import CHANCE, Periodic
 from pipeline_profiler.checks.log.evaluations import (
     ChosenBest,
     expected_luck,
     select_best,
 )
-from pipeline_profiler.checks.log.curves import CHANCE, Periodic
 from pipeline_profiler.checks.log_subject import (
     LogSubject,
     Series,
