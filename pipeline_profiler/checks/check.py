@@ -75,10 +75,6 @@ def skipped(sentence: str, next_step: str, /, **evidence: Any) -> Answer:
     return unclear(sentence, next_step, skipped=True, **evidence)
 
 
-class AbsentError(ProfileError):
-    """What a check is about is not there, found where no answer can be returned."""
-
-
 class Check:
     """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from pipeline_profiler.checks.check import AbsentError, Answer, Check, Judgement, absent, unclear
+from pipeline_profiler.checks.check import Answer, Check, Judgement, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.stages import Counters, difference
@@ -135,7 +135,7 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
         users = True
         answer = unclear(str(error), "Fix this error first: the check could not run.")
     except ProfileError as error:
-        answer = (absent if isinstance(error, AbsentError) else unclear)(str(error))
+        answer = unclear(str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the other checks run
         broken = "".join(traceback.format_exception(error))
         said = " ".join(str(error).split())[:200]
