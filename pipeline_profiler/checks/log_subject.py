@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.ndimage
+import scipy.signal
 from numpy.typing import NDArray
 
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -32,7 +33,7 @@ TENSOR_TYPES = {1: "<f", 2: "<d"}
 LOWEST_LINE, BESIDE, FREEDOM, SHORTEST = 9, 56, 12, 131  # SHORTEST: rows
 OWN_LINE = 1e-4  # chance below which a line stands out alone
 COMB_BOUND, MOST_SHARES = 6.0, 64  # evidence for a longer period; times as long
-MOST_ROWS, MOST_RECORD, MOST_BLOCKS, MOST_CURVE = 2_000_000, 1 << 26, 300, 1000
+MOST_ROWS, MOST_RECORD, MOST_BLOCKS = 2_000_000, 1 << 26, 300
 UNREADABLE = (ValueError, TypeError, AttributeError, struct.error, csv.Error, OSError)
 Values = NDArray[np.float64]
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
@@ -350,19 +351,10 @@ def noise_of(values: Values) -> float:
     return float(np.median(np.abs(np.diff(values, 2))) / (0.6745 * np.sqrt(6)))
 
 
-def smoothed(values: Values, share: float = 0.5) -> Values:
-    """Return the curve without noise: lines through neighbourhoods (Cleveland, 1979: LOWESS)."""
-    if len(values) > MOST_CURVE:  # the weights are a matrix of all rows
-        means = np.array([part.mean() for part in np.array_split(values, MOST_CURVE)])
-        places = np.linspace(0, MOST_CURVE - 1, len(values))
-        return np.interp(places, np.arange(MOST_CURVE), smoothed(means, share))
-    apart = np.arange(len(values))[None, :] - np.arange(len(values))[:, None]
-    reach = max(3, min(len(values), round(share * len(values))))
-    width = np.sort(np.abs(apart), axis=1)[:, [reach - 1]] + 1e-9
-    weights = np.clip(1 - np.abs(apart / width) ** 3, 0, None) ** 3
-    first, second = ((weights * apart**k).sum(axis=1, keepdims=True) for k in (1, 2))
-    weights *= second - first * apart
-    line: Values = weights @ values / weights.sum(axis=1)
+def smoothed(values: Values, share: float) -> Values:
+    """Return the curve without noise: lines through neighbourhoods (Savitzky and Golay, 1964)."""
+    width = max(3, round(0.7 * share * len(values))) | 1
+    line: Values = scipy.signal.savgol_filter(values, width, 1)
     return line
 
 

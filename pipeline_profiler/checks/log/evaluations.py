@@ -212,7 +212,7 @@ class ChosenBest(Check):
                 "Save a second file when the held-out metric improves, such as `best.pt`.",
                 **rows[0].answer()[1],
             )
-        gaining = [row for row in rows if row.gain > APART * row.noise]
+        gaining = [row for row in rows if row.gain > max(APART * row.noise, 1e-9)]
         if not gaining:
             return unclear(f"{rows[0].series.title} gains nothing beyond its noise.")
         sentence, evidence = gaining[0].answer()
@@ -382,4 +382,4 @@ def _fall(train: Series, held: Series) -> str:
 def _improves(score: Series, loss: Series) -> bool:
     """Whether a score ends above its level at the best of a loss, beyond its noise."""
     (curve, noise), (losses, _) = _curve(score), _curve(loss)
-    return bool(curve[-1] > curve[int(losses.argmax()) * len(curve) // len(losses)] + noise)
+    return bool(curve[-1] > curve[int(losses.argmax()) * len(curve) // len(losses)] + 2 * noise)

@@ -221,7 +221,7 @@ def test_noise_is_measured_beside_a_slope_and_an_outlier() -> None:
     values = 0.3 * np.arange(400.0) + rng.normal(0, 2.0, 400)
     values[100] = 1e6
     assert noise_of(values) == pytest.approx(2.0, rel=0.15)
-    line = smoothed(np.arange(50.0))
+    line = smoothed(np.arange(50.0), 0.5)
     assert np.abs(line - np.arange(50)).max() < 1e-6  # a line is its own smooth curve
 
 
