@@ -31,7 +31,6 @@ CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
 FIXED_TYPES = {1: "<d", 5: "<f"}  # of a protocol buffer
 TENSOR_TYPES = {1: "<f", 2: "<d"}
 LOWEST_LINE, BESIDE, FREEDOM, SHORTEST = 9, 56, 12, 131  # SHORTEST: rows
-OWN_LINE = 1e-4  # chance below which a line stands out alone
 COMB_BOUND, MOST_SHARES = 6.0, 64  # evidence for a longer period; times as long
 MOST_ROWS, MOST_RECORD, MOST_BLOCKS = 2_000_000, 1 << 26, 300
 UNREADABLE = (ValueError, TypeError, AttributeError, struct.error, csv.Error, OSError)
@@ -216,18 +215,25 @@ def spectral_peak(values: Values) -> Period:
     of noise over the median of about 50 neighbours exceeds x with probability (1 + x/v)^-v, v = 12
     (Brockwell and Davis, Time Series, 10.3).
     """
-    plain, ratio, alone = _spectrum(values)
+    plain = values - smoothed(values, 0.36)
+    share = (plain[1:] * plain[:-1]).sum() / max((plain**2).sum(), 1e-300)
+    white = plain[1:] - share * plain[:-1]
+    power = np.abs(np.fft.rfft(white * np.hanning(len(white)))) ** 2
+    lines = np.arange(LOWEST_LINE, len(power) - 1)
+    offsets = np.arange(-BESIDE // 2, BESIDE // 2 + 1)  # without those that the window mixes in
+    medians = scipy.ndimage.median_filter(power, footprint=np.abs(offsets) > 2)
+    inside = np.clip(lines, 2 + BESIDE // 2, len(power) - 2 - BESIDE // 2)
+    ratio = power[lines] / np.maximum(medians[inside], 1e-300) * math.log(2)
+    alone = (1 + ratio / FREEDOM) ** -FREEDOM
     best = int(ratio.argmax())
-    line = best + LOWEST_LINE
+    shares = range(1, min(MOST_SHARES, lines[best] // LOWEST_LINE) + 1)
+    rows = len(white) / lines[best] * max(shares, key=lambda k: _comb(alone, best, k))
     chance = -math.expm1(len(ratio) * math.log1p(-min(float(alone[best]), 1 - 1e-12)))
-    shares = range(1, min(MOST_SHARES, line // LOWEST_LINE) + 1)
-    harmonic = (len(values) - 1) / line
-    rows = harmonic * max(shares, key=lambda k: _comb(alone, best, k))
-    if not _again(values, {rows, harmonic}):
-        chance = 1.0
-    parts = min(12, max(2, int(rows)))
-    phase = (np.arange(len(values)) % rows / rows * parts).astype(int)
-    folded = np.bincount(phase, plain) / np.bincount(phase)
+    late, lag = plain[len(plain) // 3 :], round(rows * math.ceil(12 / rows))
+    if np.corrcoef(late[lag:], late[:-lag])[0, 1] < 2 / math.sqrt(len(late) - lag):
+        chance = 1.0  # a steep beginning has all periods
+    phase = np.arange(len(values)) % rows / rows * min(12, max(2, int(rows)))
+    folded = np.bincount(phase.astype(int), plain) / np.bincount(phase.astype(int))
     noise = math.sqrt(max(0.0, float(plain.var() - folded.var())))
     return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
 
@@ -238,36 +244,6 @@ def _comb(chances: Values, best: int, share: int) -> float:
     at = np.round(at).astype(int) - LOWEST_LINE
     added = -np.log(np.maximum(chances[at[at < len(chances)]], 1e-12)) - 3
     return float(added.sum()) if share > 1 else COMB_BOUND
-
-
-def _again(values: Values, periods: set[float]) -> bool:
-    """Whether a period is in the last two thirds as well: a steep beginning has all periods."""
-    late = values[len(values) // 3 :]
-    if len(late) < SHORTEST:
-        return True
-    chances = _spectrum(late)[2]
-    for line in ((len(late) - 1) / rows for rows in periods):
-        # a long period has too few repeats left: its second harmonic stands for it
-        at = (line if line >= LOWEST_LINE else 2 * line) - LOWEST_LINE
-        if (chances[max(0, math.floor(at) - 1) : math.ceil(at) + 2] < 100 * OWN_LINE).any():
-            return True
-    return False
-
-
-def _spectrum(values: Values) -> tuple[Values, Values, Values]:
-    """(the series without its trend; of each line its height, and the chance of that height)."""
-    width = max(5, len(values) // 4) | 1
-    padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
-    plain = values - np.convolve(padded, np.ones(width) / width, mode="valid")
-    share = (plain[1:] * plain[:-1]).sum() / max((plain**2).sum(), 1e-300)
-    white = plain[1:] - share * plain[:-1]
-    power = np.abs(np.fft.rfft(white * np.hanning(len(white)))) ** 2
-    lines = np.arange(LOWEST_LINE, len(power) - 1)
-    offsets = np.arange(-BESIDE // 2, BESIDE // 2 + 1)  # without those that the window mixes in
-    medians = scipy.ndimage.median_filter(power, footprint=np.abs(offsets) > 2)
-    inside = np.clip(lines, 2 + BESIDE // 2, len(power) - 2 - BESIDE // 2)
-    ratio = power[lines] / np.maximum(medians[inside], 1e-300) * math.log(2)
-    return plain, ratio, (1 + ratio / FREEDOM) ** -FREEDOM
 
 
 def without_noise(values: Values) -> bool:
