@@ -344,13 +344,3 @@ def error_of_mean(values: Values, rows: int) -> float:
     near = min(0.98, float((rest[1:] * rest[:-1]).sum()) / max(power, 1e-300) + 4 / len(rest))
     alike = min(float(rows), max(1.0, (1 + near) / (1 - near)))
     return max(noise_of(values), spread) * float(np.sqrt(alike / rows))
-
-
-def gain_of(values: Values) -> tuple[float, float]:
-    """Return the gain from the first fifth to the best later one, and the error of a fifth."""
-    if len(values) > MOST_BLOCKS:
-        values = np.array([part.mean() for part in np.array_split(values, MOST_BLOCKS)])
-    split = np.array_split(values, min(5, len(values) // 3))
-    means = np.array([part.mean() for part in split])
-    gain = float(means[1:].max() - means[0])
-    return gain, error_of_mean(values, len(values)) * math.sqrt(len(split))

@@ -16,7 +16,6 @@ from pipeline_profiler.checks.log_subject import (
     Values,
     better_is,
     error_of_mean,
-    gain_of,
     is_held_out,
     is_metric,
     is_own,
@@ -32,9 +31,6 @@ CHANCE, SURELY = 1e-6, 6.0  # of all periods; standard errors
 
 class Periodic(Check):
     """A metric with a fixed period.
-
-    ## Why is this bad
-    A training loss with the period of an epoch shows that the data order repeats.
 
     ## How it decides
     Fails if the strongest line of the spectrum exceeds its surroundings (about 40 times) with a
@@ -131,32 +127,29 @@ class Diverged(Check):
     next_step = "Lower the learning rate or clip gradients; look at the batches before that step."
 
     def run(self, subject: LogSubject) -> Answer:
-        losses = [s for s in subject.series if better_is(s.name) < 0]
-        jumps = [jump for own in subject.by_log() if (jump := _jump(own))]
-        if jump := next((jump for jump in jumps if not jump.endswith(SECOND_RUN)), ""):
-            causes = ("the checkpoint lacks the state of weights, optimizer or schedule",)
-            return wrong(jump, causes, "Save and load the state of model, optimizer and scheduler.")
-        if not losses:
-            return unclear("No metric is named as a loss.")
+        losses, doubts = [s for s in subject.series if better_is(s.name) < 0], list[str]()
+        for jump in filter(None, map(_jump, subject.by_log())):
+            doubts.append(jump)
+            if not jump.endswith(SECOND_RUN):
+                causes = ("the checkpoint lacks the state of weights, optimizer or schedule",)
+                return wrong(jump, causes, "Save and load the state of model, optimizer, schedule.")
         for series in losses:
             if len(bad := np.flatnonzero(~np.isfinite(series.values))):
                 start = f"{series.title} is no number from step {series.steps[bad[0]]:g} on"
                 return self.failed(f"{start} ({len(bad)} rows).")
-        for series in sorted(to_improve(losses, LEAST_ROWS), key=lambda s: is_held_out(s.name)):
-            if rise := _rise(series):
-                own = [s for s in subject.series if s.log == series.log]
-                if _changes(own, float(series.steps[0]), float(series.steps[-1])):
-                    return unclear(f"{rise} A setting of the loss or the data changes meanwhile.")
-                if not is_held_out(series.name):
-                    return self.failed(rise)
-                advice = "Keep the checkpoint of the best, or stop there."
-                return unclear(f"{rise} A held-out loss that rises is overfitting.", advice)
-        for series in to_improve(losses, 4 * WINDOW):
+        for series in to_improve(losses, LEAST_ROWS):
             own = [s for s in subject.series if s.log == series.log]
-            if leap := "" if is_held_out(series.name) else _leap(series, own):
+            held_out, rise = is_held_out(series.name), _rise(series)
+            if rise and _changes(own, *series.steps[[0, -1]]):
+                doubts.append(f"{rise} A setting of the loss or the data changes meanwhile.")
+            elif rise and held_out:
+                doubts.append(f"{rise} A held-out loss that rises is overfitting.")
+            elif rise:
+                return self.failed(rise)
+            elif leap := "" if held_out else _leap(series, own):
                 return wrong(leap, LEAP_CAUSES, self.next_step)
-        if jumps:
-            return unclear(jumps[0])
+        if doubts or not losses:
+            return unclear([*doubts, "No metric is named as a loss."][0])
         return passed(f"{len(losses)} losses end near their best.")
 
 
@@ -164,9 +157,8 @@ def _rise(series: Series) -> str:
     """A sentence where the last tenth lies far above the best one; "" else."""
     parts = np.array_split(series.values, 10)
     medians = np.array([np.median(part) for part in parts])
-    noise = 1.4826 * float(np.median(np.abs(np.diff(series.values)))) / np.sqrt(2)
+    noise, best = noise_of(series.values), int(medians.argmin())
     error = 1.25 * noise * np.sqrt(2 / len(parts[-1])) + 1e-12
-    best = int(medians.argmin())
     gain = max(medians[0] - medians[best], noise)
     if medians[-1] - medians[best] <= max(SURELY * error, 0.5 * gain):
         return ""
@@ -186,7 +178,7 @@ def _changes(own: list[Series], start: float, end: float) -> bool:
 def _leap(series: Series, own: list[Series]) -> str:
     """Where a loss steps up from one row to the next and stays for a while, at equal settings."""
     values = series.values
-    if (np.diff(series.steps) < 0).any():
+    if len(values) < 4 * WINDOW or (np.diff(series.steps) < 0).any():
         return ""  # a resume, a second run, steps of an epoch
     medians = np.median(np.lib.stride_tricks.sliding_window_view(values, WINDOW), axis=1)
     ups = (medians[WINDOW:] - medians[:-WINDOW])[2 * WINDOW :]
@@ -265,9 +257,6 @@ LEAST_STEPS, MOST_ODD = 8, 0.25
 class UnevenSteps(Check):
     """A metric with uneven distances between its steps.
 
-    ## Why is this bad
-    If evaluation follows the clock, runs are compared at different steps.
-
     ## How it decides
     Fails if a quarter of the distances differ from the median by more than 10%. A pause or a
     resumed run changes few distances. Growing distances (1, 2, 4, ...) are inconclusive.
@@ -291,8 +280,8 @@ class UnevenSteps(Check):
             if (np.diff(gaps) >= 0).all():
                 return unclear(f"The distances of {series.title} grow: is that by design?")
             by_clock = "evaluation by the clock instead of by steps"
-            clock, uneven = (0.0, 1.0) if series.seconds is None else _distances(series.seconds)
-            if clock > 0 and uneven <= MOST_ODD:
+            if series.seconds is not None and _distances(series.seconds)[1] <= MOST_ODD:
+                clock = _distances(series.seconds)[0]
                 by_clock += f": the times are even, {clock:.4g} s apart"
             return self.failed(
                 f"{odd:.0%} of the distances between steps of {series.title} differ from their "
@@ -411,7 +400,11 @@ def _moves(series: Series, start: float = -np.inf, end: float = np.inf) -> bool 
     values = better_is(series.name) * series.values[inside]
     if len(values) < MIN_ROWS:
         return None
-    (gain, error), early = gain_of(values), error_of_mean(values[:MOST_BLOCKS], 3)
+    means = np.array([part.mean() for part in np.array_split(values, MOST_BLOCKS) if len(part)])
+    fifths = np.array([part.mean() for part in np.array_split(means, min(5, len(means) // 3))])
+    gain = float(fifths[1:].max() - fifths[0])
+    error = error_of_mean(means, len(means)) * np.sqrt(len(fifths))
+    early = error_of_mean(values[:MOST_BLOCKS], 3)
     fall = float(np.median(values) - values[:3].mean())
     small, least = (0.1, 1e-3) if better_is(series.name) > 0 else (0.05, 1e-9)  # of the level
     if gain > max(SURELY * error, least) or fall > max(SURELY * early, least):
