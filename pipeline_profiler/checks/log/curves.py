@@ -347,9 +347,9 @@ class NothingLearned(Check):
             if still and alone and True not in moves.values():
                 found.append(_standing(losses, [s for s in plain if better_is(s.name) > 0]))
             found += [_frozen(s, own) for s in plain if is_held_out(s.name) and s not in scores]
-            found += [_by_batch(rate, own) or _unapplied(rate, rates) for rate in rates]
-            if said := next(filter(None, found), ""):
-                return self.failed(said)
+            found += [_misapplied(rate, rates, own) for rate in rates]
+            if sentence := next(filter(None, found), ""):
+                return self.failed(sentence)
         if not moving:
             return unclear("No loss or score of a plain training moves beyond its noise.")
         return passed(f"{moving} metrics move beyond their noise.")
@@ -364,28 +364,27 @@ def _frozen(held: Series, own: list[Series]) -> str:
     moving = any(len(np.unique(v)) > rows // 2 for v in trained)
     if rows < FROZEN or rows < len(values) / 4 or digits < 1e-6 or not moving:
         return ""
-    said = f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows"
-    return f"{said}, from step {held.steps[last]:g} on."
+    start = held.steps[last]
+    return f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows, from step {start:g} on."
 
 
-def _unapplied(rate: Series, rates: list[Series]) -> str:
-    """Whether a rate is constant beside the rate that its schedule gives."""
+def _misapplied(rate: Series, rates: list[Series], own: list[Series]) -> str:
+    """Whether a rate does not follow its schedule, or returns to its peak within each epoch."""
     planned = [s for s in rates if "sched" in s.name.lower() and np.ptp(s.values) > 0]
-    if not planned or np.ptp(rate.values) > 0:
-        return ""
-    said = f"{rate.title} stays at {rate.values[0]:.3g}, and {planned[0].title} goes to"
-    return f"{said} {planned[0].values[-1]:.3g}: the schedule is not applied."
-
-
-def _by_batch(rate: Series, own: list[Series]) -> str:
-    """Whether a schedule returns to its peak several times in each epoch."""
+    if planned and np.ptp(rate.values) == 0:
+        return (
+            f"{rate.title} stays at {rate.values[0]:.3g}, and {planned[0].title} goes to "
+            f"{planned[0].values[-1]:.3g}: the schedule is not applied."
+        )
     epochs = max((float(np.ptp(s.values)) + 1 for s in own if s.name == "epoch"), default=np.inf)
-    high = rate.values > 0.5 * rate.values.max()
-    returns = int((np.diff(high.astype(int)) > 0).sum())
+    high = (rate.values > 0.5 * rate.values.max()).astype(int)
+    returns = int((np.diff(high) > 0).sum())
     if returns < 4 or not 3 <= epochs < returns / 1.5:
         return ""
-    said = f"{rate.title} returns to its peak {returns} times in {epochs:.0f} epochs"
-    return f"{said}: the schedule counts batches as epochs."
+    return (
+        f"{rate.title} returns to its peak {returns} times in {epochs:.0f} epochs: the schedule "
+        "counts batches as epochs."
+    )
 
 
 def is_rate(name: str) -> bool:
@@ -426,23 +425,23 @@ def _dead(rate: Series, losses: list[Series]) -> str:
     fell = any(_moves(s, steps[first // 2], steps[first]) for s in losses) if first else losses
     if not fell and (values == np.round(values, 6)).all():
         return ""
-    said = f"{rate.title} is at most {values[first:].max():.2g} from step {steps[first]:g} on"
-    return f"{said} ({share:.0%} of the rows); its peak is {peak:.3g}."
+    start = f"{rate.title} is at most {values[first:].max():.2g} from step {steps[first]:g} on"
+    return f"{start} ({share:.0%} of the rows); its peak is {peak:.3g}."
 
 
 def _standing(losses: list[Series], scores: list[Series]) -> str:
     """Which loss stands at the level of chance, or at that of its first step."""
     loss = max(losses, key=lambda s: (not is_held_out(s.name), len(s.values)))
     level, gap = float(np.median(loss.values)), float(np.median(np.diff(loss.steps)))
-    said = f"{loss.title} never falls: it is {level:.4g} in {len(loss.values)} rows"
+    start = f"{loss.title} never falls: it is {level:.4g} in {len(loss.values)} rows"
     levels = [float(np.median(s.values)) for s in scores]
     skill = max((v / 100 if v > 1.5 else v for v in levels), default=0.0)
     near = next((k for k in LIKELY if -0.005 < level / np.log(k) - 1 < 0.015), 0)
     if near and skill < 1.5 / near and loss.steps[0] <= LONG * max(gap, 1):  # from no checkpoint
-        return f"{said}, as by chance among {near} classes."
+        return f"{start}, as by chance among {near} classes."
     dense = loss.steps[0] <= 1 and 0 < gap <= 10 and len(loss.steps) >= DENSE_ROWS
     dense |= bool(levels) and max(levels) < 1e-3
-    return f"{said}, from its first step on." if dense and level > TUNED and skill < 0.75 else ""
+    return f"{start}, from its first step on." if dense and level > TUNED and skill < 0.75 else ""
 
 
 def _chance(score: Series, losses: list[Series], still: bool) -> str:
@@ -451,7 +450,7 @@ def _chance(score: Series, losses: list[Series], still: bool) -> str:
     mean, constant = float(values.mean()), bool(np.ptp(values) < 1e-9)
     if not 0 < mean < 1:
         return ""
-    said = f"{score.title} stays at {score.values.mean():.4g} in all {len(values)} rows"
+    start = f"{score.title} stays at {score.values.mean():.4g} in all {len(values)} rows"
     classes, log_classes = round(1 / mean), float(np.log(round(1 / mean)))
     beside = [np.median(s.values[-5:]) for s in losses if still or is_held_out(s.name)]
     error = max(0.003 * mean, error_of_mean(values[-MOST_BLOCKS:], len(values)))
@@ -459,10 +458,10 @@ def _chance(score: Series, losses: list[Series], still: bool) -> str:
     near &= bool(min(beside, default=99) > 0.99 * log_classes) and (still or len(values) >= LONG)
     fair = name_words(score.name) & {"auc", "auroc"} or max(beside, default=99) < 1.2 * log_classes
     if near and (fair or constant or classes >= 10):
-        return f"{said}, as by chance among {classes} classes."
+        return f"{start}, as by chance among {classes} classes."
     entropy = -mean * np.log(mean) - (1 - mean) * np.log(1 - mean)  # the loss of a constant
     rare = min(mean, 1 - mean)  # up to 12 samples can be the same in each evaluation
     few = any(abs(n / round(n / rare) - rare) < 6e-5 for n in range(1, 13))
     coarse = few or abs(mean - round(mean, 3)) < 1e-9
     sure = beside[0] > LOW or abs(beside[0] / entropy - 1) < 0.03 if still else not coarse
-    return f"{said}." if constant and sure else ""
+    return f"{start}." if constant and sure else ""

@@ -357,8 +357,8 @@ def _memorised(series: Series, beside: list[Series]) -> str:
     error, whole = noise_of(values), float(np.median(values[-5:]) - np.median(pairs[0][0]))
     if np.median(gains) < 2 * error or gains.sum() < max(2 * SURELY * error, 0.75 * whole):
         return ""
-    said = f"{series.title} gains {gains.sum():.3g} at the starts of {len(gains)} epochs"
-    return f"{said}, and {whole - gains.sum():.3g} within them: it memorises samples."
+    start = f"{series.title} gains {gains.sum():.3g} at the starts of {len(gains)} epochs"
+    return f"{start}, and {whole - gains.sum():.3g} within them: it memorises samples."
 
 
 def _curve(series: Series) -> tuple[Values, float]:
