@@ -163,7 +163,7 @@ def _scalars(event: bytes) -> Iterator[Point]:
         parts = dict(_fields(value))
         tensor = dict(_fields(parts.get(8, b"")))
         number = parts.get(2, tensor.get(4, tensor.get(5)))
-        form = TENSOR_TYPES.get(tensor.get(1), "")
+        form = TENSOR_TYPES.get(tensor.get(1, 0), "")
         if form and isinstance(number, bytes) and len(number) == struct.calcsize(form):
             number = struct.unpack(form, number)[0]
         if isinstance(number, float):
