@@ -167,7 +167,8 @@ def _scalars(event: bytes) -> Iterator[Point]:
         if form and isinstance(number, bytes) and len(number) == struct.calcsize(form):
             number = struct.unpack(form, number)[0]
         if isinstance(number, float):
-            yield parts[1].decode("utf-8", "replace"), fields.get(2, 0), number, fields[1]
+            tag = parts.get(1, b"").decode("utf-8", "replace")
+            yield tag, fields.get(2, 0), number, fields.get(1, math.nan)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
