@@ -118,10 +118,13 @@ class Check:
         if getattr(subject, "framework", "") == "keras":
             return self.run_keras(subject)
         given, view = self.run(subject), subject.at_model if self.entering else None
+        return given if view is None else self._both(given, self.run(view))
+
+    def _both(self, given: Answer, entered: Answer) -> Answer:
+        """Return one answer of two: of what the loader gives, and of what enters the model."""
         bad = given.judgement is Judgement.FAIL
-        if view is None or (bad and not self.healed):
+        if bad and not self.healed:
             return given
-        entered = self.run(view)
         sentence = f"As it enters the model: {entered.sentence}"
         if entered.judgement is Judgement.INCONCLUSIVE:
             sentence = (
