@@ -126,7 +126,7 @@ def healthy(rng: np.random.Generator) -> Iterator[tuple[str, Columns]]:
 
 
 def planted(rng: np.random.Generator) -> Iterator[tuple[str, str, Columns]]:
-    """Eight kinds of defects, each in another log, with the code that must name it."""
+    """Six kinds of defects, each in another log, with the code that must name it."""
     steps = np.arange(float(STEPS))
     fall, noise = 0.4 + 2 * np.exp(-steps / 500), 0.1 * rng.normal(size=STEPS)
     place = (steps % EPOCH) / EPOCH
@@ -152,11 +152,6 @@ def planted(rng: np.random.Generator) -> Iterator[tuple[str, str, Columns]]:
         "val_accuracy": 0.9 - 0.5 * np.exp(-np.arange(40) / 15) + 0.01 * rng.normal(size=40)
     }
     yield "evaluated by the clock", "LOG003", _beside(rng, gaps, by_clock)
-    first = np.where(steps < 20, 8 * np.exp(-steps / 5), 0.0)
-    first = np.where(steps < 20, 8 * np.exp(-steps / 5), 0.0)
-    score = 0.9 - 0.3 * np.exp(-steps / 400) + 0.02 * rng.normal(size=STEPS)
-    loss = 0.2 + 0.5 * np.exp(-steps / 400) + 0.4 * noise + first
-    yield "starts at the wrong bias", "LOG008", log(loss, **{"val/acc": score})
 
 
 def _curve(

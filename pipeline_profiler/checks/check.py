@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pipeline_profiler.profiling.record.errors import ProfileError
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks
 
-SECTIONS = ("How it decides", "Limits")
+SECTIONS = ("How it decides",)
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
 
 
@@ -41,7 +41,7 @@ class Nearness(IntEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """One check's answer: a full sentence with the numbers, likely causes in order, next step."""
+    """The answer of a check: a sentence with the numbers, likely causes in order, next step."""
 
     judgement: Judgement
     sentence: str
@@ -75,10 +75,6 @@ def skipped(sentence: str, next_step: str, /, **evidence: Any) -> Answer:
     return unclear(sentence, next_step, skipped=True, **evidence)
 
 
-class AbsentError(ProfileError):
-    """What a check is about is not there, found where no answer can be returned."""
-
-
 class Check:
     """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
 
@@ -97,9 +93,8 @@ class Check:
         raise TypeError(f"{type(self).__name__} does not define run()")
 
     def run_keras(self, subject: Any) -> Answer:
-        """Examine a KerasSubject; a check that cannot says why."""
-        by_itself = self.torch_only != Check.torch_only  # then there is nothing here to be judged
-        say = absent if by_itself else unclear
+        """Examine a KerasSubject; `torch_only` is the reason where it is not supported."""
+        say = unclear if self.torch_only == Check.torch_only else absent
         return say(f"Trainings of Keras are not supported: {self.torch_only}.")
 
     @classmethod
@@ -118,24 +113,25 @@ class Check:
         )
 
     def ask(self, subject: Any) -> Answer:
-        """run() or run_keras(), by the subject."""
+        """Return the answer of run() or run_keras(), with that of what enters the model."""
         if getattr(subject, "framework", "") == "keras":
             return self.run_keras(subject)
         given, view = self.run(subject), subject.at_model if self.entering else None
         return given if view is None else self._both(given, self.run(view))
 
     def _both(self, given: Answer, entered: Answer) -> Answer:
-        """One answer of two: of what the loader gives, and of what enters the model."""
+        """Return one answer of two: of what the loader gives, and of what enters the model."""
         bad = given.judgement is Judgement.FAIL
+        sentence = f"As it enters the model: {entered.sentence}"
         if entered.judgement is Judgement.INCONCLUSIVE:
-            said = f"{given.sentence} What enters the model is something else: {entered.sentence}"
-            return unclear(said, given.next, **given.evidence) if bad else given
-        same = given.sentence == entered.sentence
-        said = f"As it enters the model: {entered.sentence}"
-        entered = replace(entered, evidence={**entered.evidence, "at_model": True})
-        if bad and entered.judgement is Judgement.PASS:  # the step repairs what the loader does
-            return replace(entered, sentence=said)
-        return replace(entered, sentence=said if same else f"{said} The loader: {given.sentence}")
+            sentence = (
+                f"{given.sentence} What enters the model is something else: {entered.sentence}"
+            )
+            return unclear(sentence, given.next, **given.evidence) if bad else given
+        repaired = bad and entered.judgement is Judgement.PASS
+        if not repaired and given.sentence != entered.sentence:
+            sentence = f"{sentence} The loader: {given.sentence}"
+        return replace(entered, sentence=sentence, evidence={**entered.evidence, "at_model": True})
 
 
 @cache

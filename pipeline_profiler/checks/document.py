@@ -7,14 +7,14 @@ as text, and an image must be a PNG.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.runner import CheckReport, CheckResult
@@ -23,11 +23,12 @@ from pipeline_profiler.checks.user_source import Fix, Site, fix_of, site_of, uni
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
+T = TypeVar("T")
 WIDTH = 100
-# The states of a check, and the evidence that tells the last two from an inconclusive result.
+PNG = b"\x89PNG\r\n\x1a\n"
 STATES = ("failed", "passed", "inconclusive", "not applicable", "skipped")
 LISTED = ("failed", "inconclusive", "passed", "not applicable", "skipped")  # order of every list
-MARKS = {"absent": "not applicable", "skipped": "skipped"}
+MARKS = {"absent": "not applicable", "skipped": "skipped"}  # evidence of an inconclusive result
 # about the loader for evaluation beside the other
 OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
@@ -70,11 +71,11 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 
 # what a failed check is about, for the line of the user's file
 ABOUT = {
-    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 45, 46),
-    "loss": (1, 10, 13, 18, 20, 21, 41),
-    "optimizer": (3, 6, 7, 12, 15, 26),
+    "model": (2, 4, 5, 11, 22, 25, 27, 45, 46),
+    "loss": (1, 10, 13, 20, 21, 41),
+    "optimizer": (3, 6, 15, 26),
     "schedule": (14,),
-    "evaluate": (24, 34),
+    "evaluate": (24,),
     "evaluation": (24,),
     "eval_loader": (29,),
 }
@@ -106,7 +107,7 @@ def checks_diff(report: CheckReport) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """What JSON can hold: numpy's numbers as Python's, no NaN, everything else as text."""
+    """Return what JSON can hold: numbers of Python, no NaN, everything else as text."""
     if isinstance(value, dict):
         return {str(k): plain_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -182,8 +183,8 @@ def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
 def _lines(report: CheckReport, full: bool) -> Iterator[str]:
     for result in report.failed:
         check, answer, (site, fix) = result.check, result.answer, _located(result, report)
-        yield ""
         at = f"{site.path}:{site.at.lineno}" if site else short_place(place_of(result, report))
+        yield ""
         yield from _wrapped(f"{at} {check.code} {check.name}: {answer.sentence}".lstrip(), 2)
         yield from site.marked() if site else ()
         if answer.causes:
@@ -194,34 +195,30 @@ def _lines(report: CheckReport, full: bool) -> Iterator[str]:
     yield ""
     for sentence in dict.fromkeys(r.answer.sentence for r in report.results if r.users):
         yield from _wrapped(f"Your code failed: {sentence}", 2)
-    if report.broken:
-        broken = ", ".join(result.check.code for result in report.broken)
+    if broken := ", ".join(result.check.code for result in report.broken):
         yield f"Checks that failed with an internal error: {broken} (--trace shows it)."
     if report.unreached:
         yield from _wrapped(f"Not reached by the script: {', '.join(report.unreached)}.", 2)
-    if report.ended:
-        yield from _wrapped(report.ended, 0)
-    yield from _each(report, full)
+    yield from _wrapped(report.ended, 0)
+    for state in LISTED[1:] if full else ("inconclusive",):
+        yield from _of_state(state, report, full)
     counts = counts_text(counts_of(report))
     yield counts if full or not report.results else f"{counts} (--full lists all checks)"
 
 
-def _each(report: CheckReport, full: bool) -> Iterator[str]:
-    """Yield a line for each inconclusive check; `full`: all that did not fail, in sentences."""
-    for state in LISTED[1:] if full else ("inconclusive",):
-        alike: dict[str, list[CheckResult]] = {}
-        for result in report.results:
-            if state_of(result) == state:
-                alike.setdefault(result.answer.sentence, []).append(result)
-        if alike:
-            yield state.capitalize()
-        for sentence, same in alike.items():
-            names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
-            yield from _wrapped(f"  {names}: {sentence}", 4, None if full else 1)
-            if full and same[0].answer.next:
-                yield from _wrapped(f"    {same[0].answer.next}", 4)
-        if alike:
-            yield ""
+def _of_state(state: str, report: CheckReport, full: bool) -> Iterator[str]:
+    """Yield a line for the checks of a state with equal sentences; `full`: the whole sentence."""
+    results = [result for result in report.results if state_of(result) == state]
+    if results:
+        yield state.capitalize()
+    for sentence in dict.fromkeys(result.answer.sentence for result in results):
+        same = [result for result in results if result.answer.sentence == sentence]
+        names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
+        yield from _wrapped(f"  {names}: {sentence}", 4, None if full else 1)
+        if full and same[0].answer.next:
+            yield from _wrapped(f"    {same[0].answer.next}", 4)
+    if results:
+        yield ""
 
 
 def _wrapped(text: str, indent: int, most: int | None = None) -> list[str]:
@@ -234,7 +231,7 @@ MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300
 
 @dataclass(frozen=True)
 class SavedAnswer:
-    """One check's answer: `verdict` in words, `numbers` as texts by name, `evidence` as saved."""
+    """The answer of a check; `numbers`: its evidence as texts, by name."""
 
     code: str
     name: str
@@ -243,7 +240,6 @@ class SavedAnswer:
     causes: tuple[str, ...]
     next: str
     numbers: tuple[tuple[str, str], ...]
-    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -272,44 +268,38 @@ def parse_checks(blob: bytes, where: str) -> SavedChecks:
             f"{where} is no document checks/1: write one with `pipeline-profiler check ... -o "
             "x.json`."
         )
-    listed = document.get("checks")
-    entries = [e for e in listed if isinstance(e, Mapping)] if isinstance(listed, list) else []
+    entries = [e for e in _typed(document.get("checks"), list) if isinstance(e, dict)]
+    failed = list(map(str, _typed(document.get("failed"), list)))
+    order = {code: number for number, code in enumerate(failed)}
     answers = [_answer(entry) for entry in entries[:MOST_CHECKS]]
-    failed = [str(code) for code in _list(document.get("failed"))]
-    order = {code: place for place, code in enumerate(failed)}
     answers.sort(key=lambda a: (LISTED.index(a.verdict), order.get(a.code, len(order)), a.code))
-    return SavedChecks(
-        _text(document.get("subject")),
-        tuple(answers),
-        _text(document.get("ended")),
-        _png(document.get("grid")),
-    )
+    subject, ended = _text(document.get("subject")), _text(document.get("ended"))
+    return SavedChecks(subject, tuple(answers), ended, _png(document.get("grid")))
 
 
 def _answer(entry: Mapping[str, Any]) -> SavedAnswer:
-    evidence = entry.get("evidence")
-    evidence = evidence if isinstance(evidence, Mapping) else {}
+    state, evidence = entry.get("verdict"), _typed(entry.get("evidence"), dict)
     return SavedAnswer(
         _text(entry.get("code")),
         _text(entry.get("name")),
-        str(state) if (state := entry.get("verdict")) in STATES else "inconclusive",
+        state if state in STATES else "inconclusive",
         _text(entry.get("sentence")),
-        tuple(_text(cause) for cause in _list(entry.get("causes"))[:20]),
+        tuple(map(_text, _typed(entry.get("causes"), list)[:20])),
         _text(entry.get("next")),
-        tuple((str(k)[:80], _value(v)) for k, v in list(evidence.items())[:60]),
-        evidence,
+        tuple((str(k)[:80], _number_text(v)) for k, v in list(evidence.items())[:60]),
     )
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _typed(value: Any, kind: type[T]) -> T:
+    """Return a value of this type, or an empty one instead."""
+    return value if isinstance(value, kind) else kind()
 
 
 def _text(value: Any) -> str:
-    return value[:MOST_TEXT] if isinstance(value, str) else ""
+    return _typed(value, str)[:MOST_TEXT]
 
 
-def _value(value: Any) -> str:
+def _number_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -317,10 +307,7 @@ def _value(value: Any) -> str:
 
 
 def _png(value: Any) -> bytes | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        blob = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return blob if blob.startswith(b"\x89PNG\r\n\x1a\n") else None
+    with contextlib.suppress(ValueError):
+        blob = base64.b64decode(_typed(value, str), validate=True)
+        return blob if blob.startswith(PNG) else None
+    return None

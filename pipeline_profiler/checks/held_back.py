@@ -7,6 +7,7 @@ command.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -67,14 +68,13 @@ def _libc() -> Any:
 
 def _call(name: str, *args: Any) -> None:
     if getattr(_libc(), name)(*args) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name} of {args[1] if len(args) > 1 else args[0]}: "
-                              f"{os.strerror(number)}")  # fmt: skip
+        number, on = ctypes.get_errno(), args[1:2] or args
+        raise OSError(number, f"{name} of {on[0]}: {os.strerror(number)}")
 
 
 def _mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    _call("mount", source.encode(), target.encode(), kind.encode() or None, flags,
-          options.encode() or None)  # fmt: skip
+    texts = [text.encode() or None for text in (source, target, kind, options)]
+    _call("mount", *texts[:3], flags, texts[3])
 
 
 def _leave_mounts() -> None:
@@ -105,8 +105,10 @@ class Cover:
         self.layers = next(filter(_bears_layers, (f"{folder}/layers", f"{scratch}/layers")), "")
         if not self.layers:
             raise OSError("no file system here takes the changes of an overlay")
-        # without what we mount ourselves
-        self.mounts = {m: w for m, w in _mounts() if not m.startswith(folder)} | {folder: True}
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        mounts = {line.split(" ")[4].encode().decode("unicode_escape") for line in lines}
+        # without the mounts of this process
+        self.mounts = {m for m in mounts if not m.startswith(folder)} | {folder}
         self._add("/")
         self.made = set(self._own())
 
@@ -123,10 +125,8 @@ class Cover:
             os.makedirs(target, exist_ok=True)
             os.chmod(target, stat.S_IMODE(os.stat(place).st_mode))
             for name in os.listdir(place):
-                try:
+                with contextlib.suppress(FileNotFoundError):  # another program's, gone by now
                     self._add(os.path.join(place, name))
-                except FileNotFoundError:  # another program's, gone since it was listed
-                    continue
         else:
             os.makedirs(target, exist_ok=True)
             self._add_layer(place, target)
@@ -135,9 +135,9 @@ class Cover:
         state = os.stat(place)
         if stat.S_ISREG(state.st_mode) and state.st_size <= COPIED and os.access(place, os.R_OK):
             shutil.copy2(place, target)
-            return
-        Path(target).touch()
-        self._bind(place, target)
+        else:
+            Path(target).touch()
+            self._bind(place, target)
 
     def _add_layer(self, place: str, target: str) -> None:
         number = len(self.places)
@@ -187,10 +187,9 @@ class Cover:
 
 def _bears_layers(base: str) -> bool:
     """Whether changes can be kept there: a folder that is deleted can be made anew."""
-    os.mkdir(base)
     lower, upper, work, target = (f"{base}/{name}" for name in ("l", "u", "w", "t"))
-    for path in (lower, upper, work, target, f"{lower}/folder"):
-        os.mkdir(path)
+    for path in (f"{lower}/folder", upper, work, target):
+        os.makedirs(path)
     if not _is_overlaid(target, f"lowerdir={lower},upperdir={upper},workdir={work}"):
         return False
     try:
@@ -205,11 +204,9 @@ def _is_overlaid(target: str, layers: str) -> bool:
     # a user's overlay keeps its marks under names of the user's: without them it mounts, and fails
     of_one_user = Path("/proc/self/uid_map").read_text().split()[2] == "1"
     for options in (layers, f"{layers},userxattr")[:: -1 if of_one_user else 1]:
-        try:
+        with contextlib.suppress(OSError):
             _mount("overlay", target, "overlay", 0, options)
-        except OSError:
-            continue
-        return True
+            return True
     return False
 
 
@@ -219,19 +216,10 @@ def _escaped(path: str) -> str:
 
 def _is_opaque(folder: str) -> bool:
     for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
-        try:
+        with contextlib.suppress(OSError):
             if os.getxattr(folder, name) == b"y":
                 return True
-        except OSError:
-            continue
     return False
-
-
-def _mounts() -> Iterator[tuple[str, bool]]:
-    """(where, whether it can be written) of every mount that is seen."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        words = line.split(" ")
-        yield words[4].encode().decode("unicode_escape"), "rw" in words[5].split(",")
 
 
 if __name__ == "__main__":

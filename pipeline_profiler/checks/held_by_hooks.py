@@ -51,7 +51,7 @@ def hold(scratch: str) -> None:
         if place is None:
             return path
         there = seen(path)
-        _make_folders(os.path.dirname(place), plain)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
         if keep and there == path and os.path.isfile(path):
             with plain_open(path, "rb") as old, plain_open(place, "wb") as new:
                 shutil.copyfileobj(old, new)
@@ -85,7 +85,7 @@ def hold(scratch: str) -> None:
         if place is None or os.path.exists(path):
             plain["mkdir"](path, *args, **kwargs)
         else:
-            _make_folders(place, plain)
+            os.makedirs(place)
 
     def started(event: str, args: tuple[Any, ...]) -> None:
         if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"):
@@ -110,12 +110,3 @@ def hold(scratch: str) -> None:
     for (owner, name), value in replaced.items():
         setattr(owner, name, value)
     sys.addaudithook(started)
-
-
-def _make_folders(path: str, plain: dict[str, Any]) -> None:
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):
-        plain["mkdir"](folder)

@@ -10,25 +10,31 @@ import csv
 import itertools
 import json
 import math
+import os
 import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.ndimage
+import scipy.signal
 from numpy.typing import NDArray
 
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
 CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
-LOWEST_LINE, BESIDE, FREEDOM = 9, 56, 12
-OWN_LINE = 1e-4  # chance below which a line stands out alone
+FIXED_TYPES = {1: "<d", 5: "<f"}  # of a protocol buffer
+TENSOR_TYPES = {1: "<f", 2: "<d"}
+LOWEST_LINE, BESIDE, FREEDOM, SHORTEST = 9, 56, 12, 131  # SHORTEST: rows
 COMB_BOUND, MOST_SHARES = 6.0, 64  # evidence for a longer period; times as long
 MOST_ROWS, MOST_RECORD, MOST_BLOCKS = 2_000_000, 1 << 26, 300
+UNREADABLE = (ValueError, TypeError, AttributeError, struct.error, csv.Error, OSError)
+Values = NDArray[np.float64]
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
 
 
@@ -37,9 +43,9 @@ class Series:
     """One metric: values by step, in the order of the file."""
 
     name: str
-    steps: NDArray[np.float64]
-    values: NDArray[np.float64]
-    seconds: NDArray[np.float64] | None = None  # the clock at each row, where the log has it
+    steps: Values
+    values: Values
+    seconds: Values | None = None  # the clock at each row, where the log has it
     log: str = ""  # which log, where there are several
 
     @property
@@ -50,10 +56,9 @@ class Series:
 
 @dataclass
 class LogSubject:
-    """The series of one log or of several; `deadline` is of time.monotonic()."""
+    """The series of one log or of several."""
 
     series: list[Series]
-    deadline: float = field(default=float("inf"))
     checkpoints: Sequence[Path] = ()  # beside the only log
 
     def by_log(self) -> list[list[Series]]:
@@ -65,21 +70,13 @@ def read_logs(paths: Sequence[str]) -> list[Series]:
     """The metrics of several logs, each with the name of its log; of one log, without."""
     if len(paths) == 1:
         return read_log(paths[0])
-    names = _names_of(paths)
+    files = {path: Path(os.path.abspath(path)) for path in paths}
+    root = os.path.commonpath([file.parent for file in files.values()])
     return [
-        replace(series, log=name)
-        for path, name in zip(paths, names, strict=True)
+        replace(series, log=file.relative_to(root).as_posix())
+        for path, file in files.items()
         for series in read_log(path)
     ]
-
-
-def _names_of(paths: Sequence[str]) -> list[str]:
-    """File names, with their folders where these are needed to tell them apart."""
-    for parts in (1, 2, 3):
-        names = ["/".join(Path(path).parts[-parts:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{path} #{number}" for number, path in enumerate(paths, 1)]
 
 
 CHECKPOINT = re.compile(
@@ -100,60 +97,44 @@ def read_log(path: str) -> list[Series]:
     """Every metric of a log; ProfileError for a file that holds none."""
     file = Path(path)
     parts = sorted(file.glob("*tfevents*")) if file.is_dir() else [file]
-    if not parts or "\0" in path or not all(part.is_file() for part in parts):
+    if not parts or not all(part.is_file() for part in parts):
         raise ProfileError(
             f"{path} is no file: give a CSV, JSON lines or TensorBoard event file, or a folder "
             "of event files."
         )
+    columns = defaultdict(list)
     try:
-        points = [
-            point
-            for part in parts
-            for point in (
-                _events(part.read_bytes()) if "tfevents" in part.name else _points(_rows(part))
-            )
-        ]
-    except (ValueError, struct.error, csv.Error) as error:
+        for part in parts:
+            is_events = "tfevents" in part.name
+            for name, *row in _events(part.read_bytes()) if is_events else _points(part):
+                columns[name].append(row)
+    except UNREADABLE as error:
         raise ProfileError(f"{path} cannot be read as a log: {error}.") from None
-    except OSError as error:
-        raise ProfileError(f"{path} cannot be read ({error.strerror or error}).") from None
-    found = defaultdict(list)
-    for name, *row in points:
-        found[name].append(row)
-    if not found:
+    if not columns:
         raise ProfileError(f"{path} holds no numbers by name: is it a log of metrics?")
-    columns = {name: np.array(rows).T for name, rows in found.items()}
+    arrays = [(name, *np.array(rows).T) for name, rows in columns.items()]
     return [
         Series(name, steps, values, seconds if np.isfinite(seconds).all() else None)
-        for name, (steps, values, seconds) in columns.items()
+        for name, steps, values, seconds in arrays
     ]
 
 
-def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
+def _points(file: Path) -> Iterator[Point]:
+    """Yield the numbers of a CSV or JSON lines file."""
     with file.open(encoding="utf-8", errors="replace", newline="") as stream:
-        first = stream.read(1)
+        is_json = stream.read(1) == "{"
         stream.seek(0)
-        if first == "{":
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise ValueError(f"line {number} is no JSON object")
-                    yield row
-        else:
-            for row in csv.DictReader(stream):
-                yield {str(name).strip(): value for name, value in row.items()}
-
-
-def _points(rows: Iterator[Mapping[str, Any]]) -> Iterator[Point]:
-    for number, row in enumerate(itertools.islice(rows, MOST_ROWS)):
-        key = next((n for n in STEPS if _number(row.get(n)) is not None), None)
-        at = float(number if key is None else row[key])
-        clock = next((v for n in CLOCKS if (v := _number(row.get(n))) is not None), math.nan)
-        for name, text in row.items():
-            value = _number(text)
-            if value is not None and name not in (*STEPS[:-1], key, *CLOCKS, "date"):
-                yield str(name), at, value, clock
+        rows: Iterator[Mapping[str, Any]] = csv.DictReader(stream)
+        if is_json:
+            rows = (json.loads(line) for line in stream if line.strip())
+        for number, texts in enumerate(itertools.islice(rows, MOST_ROWS)):
+            named = {str(name).strip(): _number(text) for name, text in texts.items()}
+            row = {name: value for name, value in named.items() if value is not None}
+            key = next(filter(row.__contains__, STEPS), "")
+            step, clocks = row.get(key, float(number)), [row[n] for n in CLOCKS if n in row]
+            for name, value in row.items():
+                if name not in (*STEPS[:-1], key, *CLOCKS, "date"):
+                    yield name, step, value, [*clocks, math.nan][0]
 
 
 def _number(value: Any) -> float | None:
@@ -176,30 +157,18 @@ def _events(data: bytes) -> Iterator[Point]:
 
 
 def _scalars(event: bytes) -> Iterator[Point]:
-    fields = list(_fields(event))
-    step = next((float(v) for n, v in fields if n == 2 and isinstance(v, int)), 0.0)
-    clock = next((v for n, v in fields if n == 1 and isinstance(v, float)), math.nan)
-    for summary in (v for n, v in fields if n == 5 and isinstance(v, bytes)):
-        for value in (v for n, v in _fields(summary) if n == 1 and isinstance(v, bytes)):
-            parts = dict(_fields(value))
-            tag, number = parts.get(1), parts.get(2)
-            if not isinstance(number, float):
-                number = _tensor(parts[8]) if isinstance(parts.get(8), bytes) else None
-            if isinstance(tag, bytes) and number is not None:
-                yield tag.decode("utf-8", "replace"), step, number, clock
-
-
-def _tensor(data: Any) -> float | None:
-    """A scalar tensor of float32 (type 1) or float64 (type 2)."""
-    parts = dict(_fields(data))
-    form = {1: "<f", 2: "<d"}.get(int(parts.get(1, 0)))
-    content = parts.get(4)
-    if form and isinstance(content, bytes) and len(content) == struct.calcsize(form):
-        return float(struct.unpack(form, content)[0])
-    packed = parts.get(5)
-    if isinstance(packed, bytes) and len(packed) == 4:
-        return float(struct.unpack("<f", packed)[0])
-    return packed if isinstance(packed, float) else None
+    """Yield the scalars of an event; TensorFlow writes them as tensors, in bytes or packed."""
+    fields = dict(_fields(event))
+    for _, value in _fields(fields.get(5, b"")):
+        parts = dict(_fields(value))
+        tensor = dict(_fields(parts.get(8, b"")))
+        number = parts.get(2, tensor.get(4, tensor.get(5)))
+        form = TENSOR_TYPES.get(tensor.get(1, 0), "")
+        if form and isinstance(number, bytes) and len(number) == struct.calcsize(form):
+            number = struct.unpack(form, number)[0]
+        if isinstance(number, float):
+            tag = parts.get(1, b"").decode("utf-8", "replace")
+            yield tag, fields.get(2, 0), number, fields.get(1, math.nan)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -207,34 +176,23 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
-        number, kind = key >> 3, key & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield number, value
-        elif kind == 1:
-            yield number, struct.unpack_from("<d", data, at)[0]
-            at += 8
-        elif kind == 2:
-            length, at = _varint(data, at)
-            yield number, data[at : at + length]
-            at += length
-        elif kind == 5:
-            yield number, struct.unpack_from("<f", data, at)[0]
-            at += 4
+        value: Any = None
+        if form := FIXED_TYPES.get(key & 7):
+            (value,) = struct.unpack_from(form, data, at)
+            at += struct.calcsize(form)
         else:
-            raise ValueError(f"it has a field of kind {kind}")
+            value, at = _varint(data, at)
+        if key & 7 == 2:
+            value, at = data[at : at + value], at + value
+        yield key >> 3, value
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * shift
         if byte < 128:
-            return value, at
-        if shift > 63:
-            break
+            return value, at + shift + 1
     raise ValueError("it ends in the middle of a number")
 
 
@@ -247,34 +205,41 @@ class Period(NamedTuple):
     rows: float
     ratio: float
     chance: float
-    swing: float = 0.0
-    noise: float = 0.0
+    swing: float
+    noise: float
 
 
-def spectral_peak(values: NDArray[np.float64]) -> Period:
+def spectral_peak(values: Values) -> Period:
     """Return the strongest period of a series, and its fundamental if the line is a harmonic.
 
-    The series is detrended, whitened (AR(1)) and windowed. A line of noise over the median of about
-    50 neighbours exceeds x with probability (1 + x/v)^-v, v = 12 (Brockwell and Davis, Time Series,
-    10.3).
+    The series has at least `SHORTEST` rows. It is detrended, whitened (AR(1)) and windowed. A line
+    of noise over the median of about 50 neighbours exceeds x with probability (1 + x/v)^-v, v = 12
+    (Brockwell and Davis, Time Series, 10.3).
     """
-    found = _spectrum(values)
-    if found is None:
-        return Period(math.inf, 0.0, 1.0)
-    plain, ratio, alone = found
-    lines = np.arange(len(ratio)) + LOWEST_LINE
+    plain = values - smoothed(values, 0.36)
+    share = (plain[1:] * plain[:-1]).sum() / max((plain**2).sum(), 1e-300)
+    white = plain[1:] - share * plain[:-1]
+    power = np.abs(np.fft.rfft(white * np.hanning(len(white)))) ** 2
+    lines = np.arange(LOWEST_LINE, len(power) - 1)
+    offsets = np.arange(-BESIDE // 2, BESIDE // 2 + 1)  # without those that the window mixes in
+    medians = scipy.ndimage.median_filter(power, footprint=np.abs(offsets) > 2)
+    inside = np.clip(lines, 2 + BESIDE // 2, len(power) - 2 - BESIDE // 2)
+    ratio = power[lines] / np.maximum(medians[inside], 1e-300) * math.log(2)
+    alone = (1 + ratio / FREEDOM) ** -FREEDOM
     best = int(ratio.argmax())
-    chance = -math.expm1(len(lines) * math.log1p(-min(float(alone[best]), 1 - 1e-12)))
-    shares = range(1, min(MOST_SHARES, int(lines[best]) // LOWEST_LINE) + 1)
-    rows = (len(values) - 1) / float(lines[best]) * max(shares, key=lambda k: _comb(alone, best, k))
-    if not _again(values, {rows, (len(values) - 1) / float(lines[best])}):
-        chance = 1.0
-    folded = np.array([part.mean() for part in _by_phase(plain, rows)])
-    noise = math.sqrt(max(0.0, float(plain.var()) - float(folded.var())))
+    shares = range(1, min(MOST_SHARES, lines[best] // LOWEST_LINE) + 1)
+    rows = len(white) / lines[best] * max(shares, key=lambda k: _comb(alone, best, k))
+    chance = -math.expm1(len(ratio) * math.log1p(-min(float(alone[best]), 1 - 1e-12)))
+    late, lag = plain[len(plain) // 3 :], round(rows * math.ceil(12 / rows))
+    if np.corrcoef(late[lag:], late[:-lag])[0, 1] < 2 / math.sqrt(len(late) - lag):
+        chance = 1.0  # a steep beginning has all periods
+    phase = np.arange(len(values)) % rows / rows * min(12, max(2, int(rows)))
+    folded = np.bincount(phase.astype(int), plain) / np.bincount(phase.astype(int))
+    noise = math.sqrt(max(0.0, float(plain.var() - folded.var())))
     return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
 
 
-def _comb(chances: NDArray[np.float64], best: int, share: int) -> float:
+def _comb(chances: Values, best: int, share: int) -> float:
     """Evidence for the lines up to twice the best that its share adds; noise takes 2 off each."""
     at = np.array([m for m in range(1, 2 * share) if m % share]) * (best + LOWEST_LINE) / share
     at = np.round(at).astype(int) - LOWEST_LINE
@@ -282,93 +247,36 @@ def _comb(chances: NDArray[np.float64], best: int, share: int) -> float:
     return float(added.sum()) if share > 1 else COMB_BOUND
 
 
-def _again(values: NDArray[np.float64], periods: set[float]) -> bool:
-    """Whether one stands in the last two thirds as well: a steep beginning has all periods."""
-    late = values[len(values) // 3 :]
-    found = _spectrum(late)
-    if found is None:
-        return True  # too few rows for a second look
-    at = [(len(late) - 1) / rows for rows in periods]
-    # a long period has too few repeats left: its second harmonic has its place
-    at = [(line if line >= LOWEST_LINE else 2 * line) - LOWEST_LINE for line in at]
-    near = (found[2][max(0, math.floor(a) - 1) : max(0, math.ceil(a) + 2)] for a in at)
-    return any(bool((chances < 100 * OWN_LINE).any()) for chances in near)
-
-
-def _spectrum(
-    values: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
-    """(the series without its trend; of each line its height and the chance of it); None: short."""
-    n = len(values)
-    width = max(5, n // 4) | 1
-    padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
-    rest = values - np.convolve(padded, np.ones(width) / width, mode="valid")
-    power_of_rest = float((rest**2).sum())
-    if power_of_rest == 0 or not np.isfinite(power_of_rest):
-        return None
-    share = float((rest[1:] * rest[:-1]).sum()) / power_of_rest
-    plain, rest = rest, rest[1:] - share * rest[:-1]
-    power = np.abs(np.fft.rfft(rest * np.hanning(len(rest)))) ** 2
-    lines = np.arange(LOWEST_LINE, len(power) - 1)
-    if len(lines) < BESIDE:
-        return None
-    ratio = power[lines] / np.maximum(_surroundings(power, lines), 1e-300) * math.log(2)
-    return plain, ratio, (1 + ratio / FREEDOM) ** -FREEDOM
-
-
-def _by_phase(values: NDArray[np.float64], rows: float) -> list[NDArray[np.float64]]:
-    """The values by their place in the period, in at most twelve parts."""
-    parts = min(12, max(2, int(rows)))
-    phase = np.floor(np.arange(len(values)) % rows / rows * parts).astype(int)
-    return [values[phase == part] for part in range(parts) if (phase == part).any()]
-
-
-def without_noise(values: NDArray[np.float64]) -> bool:
+def without_noise(values: Values) -> bool:
     """Return whether a column is smooth within its rounding: a setting or a clock.
 
     The fourth differences of noise of deviation 1 have the variance 70.
     """
-    if len(values) < 8:
-        return False
     rough = float(np.median(np.abs(np.diff(values, 4)))) / (0.6745 * math.sqrt(70))
-    distinct = np.unique(values)
-    digits = float(np.diff(distinct).min()) if len(distinct) > 1 else 0.0
+    digits = float(np.diff(np.unique(values)).min(initial=np.inf))
     return rough <= max(1e-5 * float(np.ptp(values)), digits)
 
 
-def _surroundings(power: NDArray[np.float64], lines: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Median of the lines beside each, without its neighbours, which the window mixes in."""
-    low = np.minimum(np.maximum(2, lines - BESIDE // 2), max(2, len(power) - 1 - BESIDE))
-    medians = []
-    for part in np.array_split(np.arange(len(lines)), len(lines) // 65_536 + 1):
-        places = low[part, None] + np.arange(BESIDE)
-        inside = (places < len(power) - 1) & (np.abs(places - lines[part, None]) > 2)
-        beside = np.where(inside, power[np.minimum(places, len(power) - 1)], np.nan)
-        medians.append(np.nanmedian(beside, axis=1))
-    return np.concatenate(medians)
-
-
-LOSSES = ("loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid")
-SCORES = (
+LOSSES = {"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid"}
+SCORES = {
     *("acc", "accuracy", "f1", "auc", "auroc", "map", "iou", "miou", "dice", "precision"),
     *("recall", "bleu", "rouge", "top1", "top5", "r2", "psnr", "ssim", "score", "reward", "kappa"),
-)
-BESIDE_METRICS = (  # settings, clocks and counts, which trainers log beside metrics
+}
+BESIDE_METRICS = {  # settings, clocks and counts, which trainers log beside metrics
     *("lr", "rate", "rates", "momentum", "decay", "beta", "betas", "epsilon", "scale", "scaler"),
     *("epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "progress", "percent"),
     *("time", "times", "seconds", "sec", "secs", "duration", "elapsed", "eta", "runtime", "clock"),
     *("throughput", "fps", "mem", "memory", "gpu", "cpu", "util", "utilization", "temperature"),
     *("samples", "tokens", "examples", "seen", "batch_size", "size", "seed", "flops", "mfu"),
-)
-ADVERSARIES = (
+}
+OTHER_GOALS = {  # adversaries, RL, references
     *("g", "d", "gen", "disc", "gan", "generator", "discriminator", "critic", "adv", "adversarial"),
     *("domain", "actor", "policy", "value", "entropy", "kl", "td", "q", "reg", "penalty"),
-)
-REFERENCES = ("best", "target", "teacher", "baseline", "chance", "random", "majority", "dummy")
+    *("best", "target", "teacher", "baseline", "chance", "random", "majority", "dummy"),
+}
 ACCURACIES = {"acc", "accuracy", "top1", "auc", "auroc"}
 HELD_OUT = ("val", "test", "eval", "valid", "validation", "dev", "heldout")
 WORD = re.compile(r"[a-z]+[0-9]*")
-Values = NDArray[np.float64]
 
 
 def name_words(name: str) -> set[str]:
@@ -381,20 +289,16 @@ def name_words(name: str) -> set[str]:
 def better_is(name: str) -> int:
     """-1 where a lower value is better, 1 where a higher one is, 0 where the name does not tell."""
     words = name_words(name)
-    if not is_metric(name):
+    if words & {"scale", "scaler", "lr"}:
         return 0
-    if words & set(LOSSES) or any(word.endswith("loss") for word in words):
+    if words & LOSSES or any(word.endswith("loss") for word in words):
         return -1
-    return 1 if words & set(SCORES) else 0
+    return int(bool(words & SCORES))
 
 
 def is_metric(name: str) -> bool:
     """Return whether a column is judged as a metric: no setting, clock or count, by its name."""
-    words = name_words(name)
-    if words & {"scale", "scaler", "lr"}:
-        return False
-    named = bool(words & {*LOSSES, *SCORES}) or any(word.endswith("loss") for word in words)
-    return named or not words & set(BESIDE_METRICS)
+    return better_is(name) != 0 or not name_words(name) & BESIDE_METRICS
 
 
 def is_held_out(name: str) -> bool:
@@ -404,13 +308,16 @@ def is_held_out(name: str) -> bool:
 
 def is_own(name: str) -> bool:
     """Return whether a metric is none of an adversary or of RL, and no reference, by its name."""
-    return not name_words(name) & {*ADVERSARIES, *REFERENCES}
+    return not name_words(name) & OTHER_GOALS
 
 
 def to_improve(series: Sequence[Series], least_rows: int) -> list[Series]:
     """Return the losses and scores that a training should improve, with enough rows of numbers."""
-    found = [s for s in series if better_is(s.name) and is_own(s.name)]
-    return [s for s in found if len(s.values) >= least_rows and np.isfinite(s.values).all()]
+    return [
+        s for s in series
+        if better_is(s.name) and is_own(s.name)
+        and len(s.values) >= least_rows and np.isfinite(s.values).all()
+    ]  # fmt: skip
 
 
 def noise_of(values: Values) -> float:
@@ -418,25 +325,13 @@ def noise_of(values: Values) -> float:
 
     Their variance is 6 for white noise; 0.6745 is the median of |normal|.
     """
-    if len(values) < 4:
-        return float("nan")
     return float(np.median(np.abs(np.diff(values, 2))) / (0.6745 * np.sqrt(6)))
 
 
-def smoothed(values: Values, share: float = 0.5) -> Values:
-    """Return the curve without noise: lines through neighbourhoods (Cleveland, 1979: LOWESS)."""
-    count = len(values)
-    reach = max(3, min(count, round(share * count)))
-    places = np.arange(count, dtype=float)
-    distances = np.abs(places[:, None] - places[None, :])
-    width = np.sort(distances, axis=1)[:, reach - 1 : reach] + 1e-9
-    weights = np.clip(1 - (distances / width) ** 3, 0, None) ** 3
-    total = weights.sum(axis=1)
-    at = weights @ places / total
-    mean = weights @ values / total
-    spread = (weights * (places[None, :] - at[:, None]) ** 2).sum(axis=1)
-    slope = (weights * (places[None, :] - at[:, None]) * values[None, :]).sum(axis=1)
-    line: Values = mean + slope / np.maximum(spread, 1e-12) * (places - at)
+def smoothed(values: Values, share: float) -> Values:
+    """Return the curve without noise: lines through neighbourhoods (Savitzky and Golay, 1964)."""
+    width = max(3, round(0.7 * share * len(values))) | 1
+    line: Values = scipy.signal.savgol_filter(values, width, 1)
     return line
 
 
@@ -450,13 +345,3 @@ def error_of_mean(values: Values, rows: int) -> float:
     near = min(0.98, float((rest[1:] * rest[:-1]).sum()) / max(power, 1e-300) + 4 / len(rest))
     alike = min(float(rows), max(1.0, (1 + near) / (1 - near)))
     return max(noise_of(values), spread) * float(np.sqrt(alike / rows))
-
-
-def gain_of(values: Values, parts: int = 10) -> tuple[float, float]:
-    """Return the gain from the first part to the best later part, and the error of a part."""
-    if len(values) > MOST_BLOCKS:
-        values = np.array([part.mean() for part in np.array_split(values, MOST_BLOCKS)])
-    split = np.array_split(values, min(parts, len(values) // 3))
-    means = np.array([part.mean() for part in split])
-    gain = float(means[1:].max() - means[0])
-    return gain, error_of_mean(values, len(values)) * math.sqrt(len(split))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from pipeline_profiler.checks.check import AbsentError, Answer, Check, Judgement, absent, unclear
+from pipeline_profiler.checks.check import Answer, Check, Judgement, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.stages import Counters, difference
@@ -25,7 +25,7 @@ PATIENT = 3.0  # times as long on the clock, where others have the cores
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check said, and how long it took; `broken` is our own traceback."""
+    """The answer of a check, and its time; `broken` is the traceback of an error of the check."""
 
     check: Check
     answer: Answer
@@ -74,12 +74,11 @@ class ProgressLine:
     def __call__(self, text: str) -> None:
         """Show the text."""
         now = time.monotonic()
-        if sys.stderr is None or not (self._live or now - self._shown > self.EVERY_S):
-            return
-        self._shown = now
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
-            sys.stderr.flush()
+        if self._live or (sys.stderr and now - self._shown > self.EVERY_S):
+            self._shown = now
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+                sys.stderr.flush()
 
     def clear(self) -> None:
         """Remove the line."""
@@ -100,8 +99,7 @@ def run_checks(
     """
     report, start = CheckReport(), time.monotonic()
     checks = sorted(checks, key=lambda check: (not check.recorded, check.nearness, check.code))
-    patience = Patience(seconds, PATIENT * seconds)
-    limit = max(LEAST_LIMIT_S, seconds / 2)
+    patience, limit = Patience(seconds, PATIENT * seconds), max(LEAST_LIMIT_S, seconds / 2)
     for number, check in enumerate(checks, 1):
         if patience.over:
             names = ", ".join(c.code for c in checks[number - 1 :])
@@ -135,7 +133,7 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
         users = True
         answer = unclear(str(error), "Fix this error first: the check could not run.")
     except ProfileError as error:
-        answer = (absent if isinstance(error, AbsentError) else unclear)(str(error))
+        answer = unclear(str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the other checks run
         broken = "".join(traceback.format_exception(error))
         said = " ".join(str(error).split())[:200]
@@ -153,7 +151,6 @@ def ended_after(seconds: float) -> Iterator[None]:
     if seconds <= 0 or not main or not hasattr(signal, "setitimer"):
         yield
         return
-
     start, used, counters = time.monotonic(), time.process_time(), Counters()
     waited = counters.queued_ns()
 

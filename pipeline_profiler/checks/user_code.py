@@ -7,6 +7,7 @@ check (broken). `kept_state` puts back generators and modes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import random
@@ -23,31 +24,30 @@ from pipeline_profiler.profiling.measure.watchdog import is_own_code
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 LONGEST = 200  # characters of a foreign message
-BYTES = (
-    "the loader gives bytes: give train_step, or split_batch, which turns them into numbers as "
-    "your loop does"
-)
-KNOWN = (  # (part of the message, the fix)
-    ("not compiled with CUDA", "it asks for a GPU: choose the device by torch.cuda.is_available()"),
-    ("No CUDA GPUs", "it asks for a GPU: choose the device by torch.cuda.is_available()"),
-    ("Found no NVIDIA driver", "it asks for a GPU: choose it by torch.cuda.is_available()"),
-    (
-        "No module named",
-        f"name the Python that has it with --python PATH; this is {sys.executable}",
+KNOWN = {  # the fix of an error: parts of its type and message
+    "it asks for a GPU: choose the device by torch.cuda.is_available()": (
+        "not compiled with CUDA", "No CUDA GPUs", "Found no NVIDIA driver",
     ),
-    ("map_location", "load the checkpoint with map_location='cpu'"),
-    ("out of memory", "the memory is too small: take a smaller batch"),
-    ("can't allocate memory", "the memory is too small: take a smaller batch"),
-    *((part, BYTES) for part in ("unsigned char", "found Byte", "got Byte")),
-    ("Expected more than 1 value per channel", "batch norm needs batches of more than one example"),
-    ("mat1 and mat2 shapes", "the shape of the input does not fit the model's first linear layer"),
-    ("Given groups=", "the channels of the input do not fit the first convolution: is it CHW?"),
-    ("outside the valid range", "a label lies outside [0, K): K is the number of outputs"),
-    ("incompatible with the layer", "the shape of the input does not fit the model"),
-    ("out of bounds", "a label lies outside [0, K): K is the number of the model's outputs"),
-    ("expected scalar type", "the types of input, target and weights differ: convert the input"),
-    ("should be the same", "the types of input and weights differ: convert the input to float"),
-)
+    f"name the Python that has it with --python PATH; this is {sys.executable}": (
+        "No module named",
+    ),
+    "load the checkpoint with map_location='cpu'": ("map_location",),
+    "the memory is too small: take a smaller batch": (
+        "MemoryError", "out of memory", "can't allocate memory",
+    ),
+    "the loader gives bytes: give train_step, or split_batch, which turns them into numbers as "
+    "your loop does": ("unsigned char", "found Byte", "got Byte"),
+    "batch norm needs batches of more than one example": ("Expected more than 1 value",),
+    "the shape of the input does not fit the model's first linear layer": ("mat1 and mat2 shapes",),
+    "the channels of the input do not fit the first convolution: is it CHW?": ("Given groups=",),
+    "the shape of the input does not fit the model": ("incompatible with the layer",),
+    "a label lies outside [0, K): K is the number of outputs": (
+        "outside the valid range", "out of bounds",
+    ),
+    "the types of input, target and weights differ: convert the input": (
+        "expected scalar type", "should be the same",
+    ),
+}  # fmt: skip
 
 
 class UsersError(ProfileError):
@@ -71,10 +71,9 @@ def batches_of(loader: Any) -> Iterator[Any]:
         iterator = iter(loader)
     while True:
         with users_code("The loader"):
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
+            batch = next(iterator, KNOWN)
+        if batch is KNOWN:
+            return
         yield batch
 
 
@@ -83,23 +82,17 @@ def explain_error(what: str, error: BaseException) -> str:
     text = str(error)
     if "Original Traceback" in text:  # of a worker: its last line is what was raised there
         text = text.strip().splitlines()[-1]
-    said = " ".join(text.split()) or "no message"
-    part, fix = next(((p, f) for p, f in KNOWN if p.lower() in said.lower()), ("", ""))
-    known = said.lower().find(part.lower())
-    if known > LONGEST // 2:  # messages of a graph are long: show what is known of them
-        said = f"... {said[known - LONGEST // 4 :]}"
-    if isinstance(error, MemoryError):
-        fix = "the memory is too small: take a smaller batch"
-    at = _place(error)
-    where = f" ({at})" if at else ""
-    tail = f": {fix}." if fix else "."
-    return f"{what} failed with {type(error).__name__}: {said[:LONGEST].rstrip('.')}{where}{tail}"
-
-
-def _place(error: BaseException) -> str:
+    message = f"{type(error).__name__}: {' '.join(text.split()) or 'no message'}"
+    known = [
+        (message.lower().find(part.lower()), fix) for fix, parts in KNOWN.items() for part in parts
+    ]
+    start, fix = next((row for row in known if row[0] >= 0), (0, ""))
+    if start > LONGEST // 2:  # messages of a graph are long: show what is known of them
+        message = f"{type(error).__name__}: ... {message[start - LONGEST // 4 :]}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_own_code(frame.filename)]
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    own = [f" ({Path(f.filename).name}:{f.lineno})" for f in frames if is_own_code(f.filename)]
+    where, tail = "".join(own[-1:]), f": {fix}." if fix else "."
+    return f"{what} failed with {message[:LONGEST].rstrip('.')}{where}{tail}"
 
 
 def user_place() -> str:
@@ -130,37 +123,34 @@ def call_with(function: Callable[..., Any], offers: Mapping[str, Any], what: str
     A single parameter of another name gets the first offer. Raises UsersError for a parameter
     that nothing is offered for, and for what the function raises.
     """
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = [p for p in parameters if p.kind not in kinds]
+    parameters = _parameters(function)
     needed = [p for p in parameters if p.default is inspect.Parameter.empty]
     unknown = [p.name for p in needed if p.name not in offers]
+    only = inspect.Parameter.POSITIONAL_ONLY
+    positional = [offers[p.name] for p in needed if p.kind is only and p.name in offers]
+    named = {p.name: offers[p.name] for p in parameters if p.name in offers and p.kind is not only}
     if unknown and len(needed) == 1 and offers:
-        first = next(iter(offers.values()))
-        with users_code(what):
-            return function(first)
-    if unknown:
+        positional, named = [next(iter(offers.values()))], {}
+    elif unknown:
         known = f" (known: {', '.join(offers)})" if offers else ""
         raise UsersError(
             f"{what} takes the argument {', '.join(unknown)}, for which there is no value{known}: "
             "give it a default, or wrap it in a function without arguments."
         )
-    only = inspect.Parameter.POSITIONAL_ONLY
-    positional = [offers[p.name] for p in needed if p.kind is only]
-    named = {p.name: offers[p.name] for p in parameters if p.name in offers and p.kind is not only}
     with users_code(what):
         return function(*positional, **named)
 
 
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    with contextlib.suppress(TypeError, ValueError):  # of compiled code
+        return [p for p in inspect.signature(function).parameters.values() if p.kind not in kinds]
+    return []
+
+
 def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
     """`augment=False` for a factory that takes it."""
-    try:
-        return {"augment": False} if "augment" in inspect.signature(factory).parameters else {}
-    except (TypeError, ValueError):
-        return {}
+    return {"augment": False} if "augment" in [p.name for p in _parameters(factory)] else {}
 
 
 @contextlib.contextmanager
@@ -201,25 +191,24 @@ def _kept() -> Iterator[tuple[Callable[[Any], Any], Any]]:
     yield torch.set_default_dtype, torch.get_default_dtype()
     yield torch.set_grad_enabled, torch.is_grad_enabled()
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    strict = torch.are_deterministic_algorithms_enabled()
 
     def restore(on: bool) -> None:
         if torch.are_deterministic_algorithms_enabled() != on:  # the setter takes seconds to import
             torch.use_deterministic_algorithms(on, warn_only=warn)
 
-    yield restore, strict
-    cudnn = torch.backends.cudnn
-    yield lambda on: setattr(cudnn, "benchmark", on), cudnn.benchmark
-    yield lambda on: setattr(cudnn, "deterministic", on), cudnn.deterministic
-
-
-# Work is the lesser of wall time (which counts other processes) and CPU time (which counts threads
-# twice); wall time ends a check only for the budget of all checks.
+    yield restore, torch.are_deterministic_algorithms_enabled()
+    for name in ("benchmark", "deterministic"):
+        cudnn = torch.backends.cudnn
+        yield functools.partial(setattr, cudnn, name), getattr(cudnn, name)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """Over after `work` seconds of this process, or `wall` seconds on the clock."""
+    """Over after `work` seconds of this process, or `wall` seconds on the clock.
+
+    Work is the lesser of wall time (which counts other processes) and CPU time (which counts
+    threads twice); wall time ends a check only for the budget of all checks.
+    """
 
     work: float
     wall: float
@@ -227,15 +216,18 @@ class Patience:
         default_factory=lambda: (time.monotonic(), time.process_time())
     )
 
+    def _used(self) -> tuple[float, float]:
+        """Seconds on the clock, and of this process."""
+        return time.monotonic() - self.began[0], time.process_time() - self.began[1]
+
     @property
     def over(self) -> bool:
         """Whether to stop."""
-        wall, busy = time.monotonic() - self.began[0], time.process_time() - self.began[1]
-        return min(wall, busy) > self.work or wall > self.wall
+        return min(self._used()) > self.work or self._used()[0] > self.wall
 
     @property
     def left(self) -> float:
         """Seconds on the clock that are left, at the speed there was so far."""
-        wall, busy = time.monotonic() - self.began[0], time.process_time() - self.began[1]
+        wall, busy = self._used()
         slower = min(max(1.0, wall / busy), self.wall / max(self.work, 1e-9)) if busy > 1 else 1.0
         return min((self.work - min(wall, busy)) * slower, self.wall - wall)

@@ -6,16 +6,16 @@ import re
 
 import numpy as np
 
-from pipeline_profiler.checks.check import Answer, Check, Nearness, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
     ACCURACIES,
     MOST_BLOCKS,
+    SHORTEST,
     LogSubject,
     Series,
     Values,
     better_is,
     error_of_mean,
-    gain_of,
     is_held_out,
     is_metric,
     is_own,
@@ -26,31 +26,19 @@ from pipeline_profiler.checks.log_subject import (
     without_noise,
 )
 
-LEAST_PERIOD = 128  # rows
 CHANCE, SURELY = 1e-6, 6.0  # of all periods; standard errors
 
 
 class Periodic(Check):
     """A metric with a fixed period.
 
-    ## What it does
-    Searches the spectrum of each metric for one line that stands out from its neighbours.
-
-    ## Why is this bad
-    A training loss with the period of an epoch shows that the data order repeats. A periodic
-    validation metric shows that recent data dominate.
-
     ## How it decides
-    Fails if the strongest line exceeds its surroundings (about 40 times) with a chance below one in
-    a million. It must swing by a quarter of the noise, or a fiftieth of the range. Settings,
-    clocks, counts and columns without noise are ignored.
-
-    ## What to do
-    Shuffle anew in each epoch, and compare the period with the steps of an epoch. For a held-out
-    metric, first check whether training and held-out data share images.
+    Fails if the strongest line of the spectrum exceeds its surroundings (about 40 times) with a
+    chance below one in a million. It must swing by a quarter of the noise, or a fiftieth of the
+    range. Settings, clocks, counts and columns without noise are ignored.
 
     ## Limits
-    Needs 128 rows at even steps, and nine periods. Schedules with restarts have their own period.
+    Needs 131 rows at even steps, and nine periods. Schedules with restarts have their own period.
     """
 
     code = "LOG001"
@@ -63,33 +51,32 @@ class Periodic(Check):
     next_step = "Is this the number of steps of an epoch? Then shuffle anew in each epoch."
 
     def run(self, subject: LogSubject) -> Answer:
-        judged = [s for s in subject.series if len(s.steps) >= LEAST_PERIOD and is_metric(s.name)]
-        judged = [s for s in judged if _distances(s.steps, 0.01)[1] < 0.02]
-        judged = [s for s in judged if np.isfinite(s.values).all() and not without_noise(s.values)]
+        judged = [
+            s for s in subject.series
+            if len(s.steps) >= SHORTEST and is_metric(s.name) and np.isfinite(s.values).all()
+            and _distances(s.steps, 0.01)[1] < 0.02 and not without_noise(s.values)
+        ]  # fmt: skip
         if not judged:
-            return unclear(f"No metric has {LEAST_PERIOD} rows of noisy numbers at even steps.")
+            return unclear(f"No metric has {SHORTEST} rows of noisy numbers at even steps.")
         peaks = [(s, spectral_peak(s.values)) for s in judged]
         found = [row for row in peaks if row[1].chance * len(judged) < CHANCE]
-        large = [(s, p) for s, p in found if p.swing > max(p.noise / 4, np.ptp(s.values) / 50)]
-        series, peak = max(large or found or peaks, key=lambda row: row[1].ratio)
-        steps = float(f"{np.median(np.diff(series.steps)) * peak.rows:.3g}")
-        numbers = {"metric": series.title, "period_steps": steps, "swing": peak.swing}
-        numbers |= {"ratio": peak.ratio, "chance": peak.chance}
+        found = [(s, p) for s, p in found if p.swing > max(p.noise / 4, np.ptp(s.values) / 50)]
+        series, peak = max(found or peaks, key=lambda row: row[1].ratio)
         line = f"its spectrum has a line {peak.ratio:.0f} times its surroundings"
-        if large:
-            others = f" ({len(large)} metrics do)" if len(large) > 1 else ""
-            said = (
-                f"{series.title} swings by {peak.swing:.3g} with a period of {steps:g} steps"
-                f"{_in_epochs(steps, subject, series.log)}{others}: {line} (by chance "
-                f"{peak.chance:.0e})."
-            )
-            if not is_held_out(series.name):
-                return self.failed(said, **numbers)
-            overlap = "the held-out data share samples with the training data"
-            check = "Run `audit find RUN FOLDER` on the two sets of images first."
-            return wrong(said, (overlap, *self.causes), check, **numbers)
-        only = f"swings by {peak.swing:.2g} only" if found else f"leads {len(judged)} metrics"
-        return passed(f"{series.title} {only}: {line}.", **numbers)
+        if not found:
+            return passed(f"{len(judged)} metrics have no period. {series.title}: {line}.")
+        steps = float(f"{np.median(np.diff(series.steps)) * peak.rows:.3g}")
+        others = f" ({len(found)} metrics do)" if len(found) > 1 else ""
+        sentence = (
+            f"{series.title} swings by {peak.swing:.3g} with a period of {steps:g} steps"
+            f"{_in_epochs(steps, subject, series.log)}{others}: {line} (by chance "
+            f"{peak.chance:.0e})."
+        )
+        if not is_held_out(series.name):
+            return self.failed(sentence)
+        overlap = "the held-out data share samples with the training data"
+        advice = "Run `audit find RUN FOLDER` on the two sets of images first."
+        return wrong(sentence, (overlap, *self.causes), advice)
 
 
 def _in_epochs(period: float, subject: LogSubject, log: str) -> str:
@@ -103,8 +90,7 @@ def _in_epochs(period: float, subject: LogSubject, log: str) -> str:
     return ""
 
 
-LEAST_DIVERGENCE = 20  # rows
-LEAST_BEFORE, AFTER, DENSE = 10, 3, 20  # rows before and after a resume; of a schedule
+LEAST_ROWS, LEAST_BEFORE, AFTER, DENSE = 20, 10, 3, 20  # DENSE: rows of a schedule at a resume
 LOST, AT_START = 0.3, 0.85  # of the gain
 WINDOW, LEAP = 12, 8.0  # rows on both sides; standard errors, of the largest among all rows
 LEAP_CAUSES = (
@@ -120,19 +106,12 @@ SECOND_RUN = "It may be a second run in the file."
 class Diverged(Check):
     """A loss that became NaN, left its best value for good, or jumps at a resume.
 
-    ## What it does
-    Compares the last tenth of each training loss with its best tenth. Where the steps go back,
-    compares losses and scores with earlier rows of the same steps. Reads columns such as `lr`.
-
-    ## Why is this bad
-    The steps after the best value are wasted, and the last checkpoint is not the best. A resume
-    without the state of optimizer and schedule repeats a part of the training.
-
     ## How it decides
-    Fails with a NaN or infinite value. Fails if the last tenth is 6 standard errors and half of the
-    whole gain above the best. Fails if a resume loses 30% of the gain, or the learning rate starts
-    again within its schedule. Fails if a training loss steps up by 30% and 8 standard errors for 6
-    rows or more. Inconclusive for overfitting, a second run in the file, or a setting that changes.
+    Fails with a NaN or infinite value. Fails if the last tenth of a training loss is 6 standard
+    errors and half of the whole gain above its best tenth. Fails if a resume loses 30% of the gain,
+    or the learning rate starts again within its schedule. Fails if a training loss steps up by 30%
+    and 8 standard errors for 6 rows or more. Inconclusive for overfitting, a second run in the
+    file, or a setting that changes.
 
     ## Limits
     Only metrics named as losses (loss, error, mse, mae, nll, perplexity, ...) or scores.
@@ -148,49 +127,45 @@ class Diverged(Check):
     next_step = "Lower the learning rate or clip gradients; look at the batches before that step."
 
     def run(self, subject: LogSubject) -> Answer:
-        losses = [s for s in subject.series if better_is(s.name) < 0]
-        jumps = [jump for own in subject.by_log() if (jump := _jump(own))]
-        if jump := next((said for said in jumps if not said.endswith(SECOND_RUN)), ""):
-            causes = ("the checkpoint lacks the state of weights, optimizer or schedule",)
-            return wrong(jump, causes, "Save and load the state of model, optimizer and scheduler.")
-        if not losses:
-            return unclear("No metric is named as a loss.")
+        losses, doubts = [s for s in subject.series if better_is(s.name) < 0], list[str]()
+        for jump in filter(None, map(_jump, subject.by_log())):
+            doubts.append(jump)
+            if not jump.endswith(SECOND_RUN):
+                causes = ("the checkpoint lacks the state of weights, optimizer or schedule",)
+                return wrong(jump, causes, "Save and load the state of model, optimizer, schedule.")
         for series in losses:
             if len(bad := np.flatnonzero(~np.isfinite(series.values))):
-                said = f"{series.title} is no number from step {series.steps[bad[0]]:g} on"
-                return self.failed(f"{said} ({len(bad)} rows).", metric=series.title)
-        long = to_improve(losses, LEAST_DIVERGENCE)
-        for series in sorted(long, key=lambda s: is_held_out(s.name)):
-            if said := _rise(series):
-                own = [s for s in subject.series if s.log == series.log]
-                if _changes(own, float(series.steps[0]), float(series.steps[-1])):
-                    return unclear(f"{said} A setting of the loss or the data changes meanwhile.")
-                if not is_held_out(series.name):
-                    return self.failed(said, metric=series.title)
-                advice = "Keep the checkpoint of the best, or stop there."
-                return unclear(f"{said} A held-out loss that rises is overfitting.", advice)
-        for own in subject.by_log():
-            plain = [s for s in to_improve(own, 4 * WINDOW) if better_is(s.name) < 0]
-            for series in (s for s in plain if not is_held_out(s.name)):
-                if said := _leap(series, own):
-                    return wrong(said, LEAP_CAUSES, self.next_step, metric=series.title)
-        if jumps:
-            return unclear(jumps[0])
+                start = f"{series.title} is no number from step {series.steps[bad[0]]:g} on"
+                return self.failed(f"{start} ({len(bad)} rows).")
+        for series in to_improve(losses, LEAST_ROWS):
+            own = [s for s in subject.series if s.log == series.log]
+            held_out, rise = is_held_out(series.name), _rise(series)
+            if rise and _changes(own, *series.steps[[0, -1]]):
+                doubts.append(f"{rise} A setting of the loss or the data changes meanwhile.")
+            elif rise and held_out:
+                doubts.append(f"{rise} A held-out loss that rises is overfitting.")
+            elif rise:
+                return self.failed(rise)
+            elif leap := "" if held_out else _leap(series, own):
+                return wrong(leap, LEAP_CAUSES, self.next_step)
+        if doubts or not losses:
+            return unclear([*doubts, "No metric is named as a loss."][0])
         return passed(f"{len(losses)} losses end near their best.")
 
 
 def _rise(series: Series) -> str:
     """A sentence where the last tenth lies far above the best one; "" else."""
     parts = np.array_split(series.values, 10)
-    medians = np.array([np.median(p) for p in parts])
-    noise = 1.4826 * float(np.median(np.abs(np.diff(series.values)))) / np.sqrt(2)
-    error = 1.25 * noise / np.sqrt(len(parts[-1])) + 1e-12
-    best = int(medians.argmin())
-    above, gain = medians[-1] - medians[best], medians[0] - medians[best]
-    if above <= max(SURELY * error * np.sqrt(2), 0.5 * max(gain, noise)):
+    medians = np.array([np.median(part) for part in parts])
+    noise, best = noise_of(series.values), int(medians.argmin())
+    error = 1.25 * noise * np.sqrt(2 / len(parts[-1])) + 1e-12
+    gain = max(medians[0] - medians[best], noise)
+    if medians[-1] - medians[best] <= max(SURELY * error, 0.5 * gain):
         return ""
-    was = f"{medians[best]:.4g} about step {series.steps[sum(map(len, parts[:best]))]:g}"
-    return f"{series.title} ends at {medians[-1]:.4g} and was {was}."
+    step = series.steps[sum(map(len, parts[:best]))]
+    return (
+        f"{series.title} ends at {medians[-1]:.4g} and was {medians[best]:.4g} about step {step:g}."
+    )
 
 
 def _changes(own: list[Series], start: float, end: float) -> bool:
@@ -203,26 +178,27 @@ def _changes(own: list[Series], start: float, end: float) -> bool:
 def _leap(series: Series, own: list[Series]) -> str:
     """Where a loss steps up from one row to the next and stays for a while, at equal settings."""
     values = series.values
-    if (np.diff(series.steps) < 0).any():
+    if len(values) < 4 * WINDOW or (np.diff(series.steps) < 0).any():
         return ""  # a resume, a second run, steps of an epoch
     medians = np.median(np.lib.stride_tricks.sliding_window_view(values, WINDOW), axis=1)
-    ups = medians[WINDOW:] - medians[:-WINDOW]
-    ups[: 2 * WINDOW] = 0
-    row = int(ups.argmax()) + WINDOW
-    before, up, gain = float(medians[row - WINDOW]), float(ups.max()), float(np.ptp(medians))
-    error = 1.25 * noise_of(values[max(0, row - 4 * WINDOW) : row]) * np.sqrt(2 / WINDOW)
-    if up <= max(LEAP * error, 0.05 * gain, 0.3 * abs(before), 1e-9):
+    ups = (medians[WINDOW:] - medians[:-WINDOW])[2 * WINDOW :]
+    row = int(ups.argmax()) + 3 * WINDOW
+    before, up, early = medians[row - WINDOW], ups.max(), max(0, row - 4 * WINDOW)
+    error = 1.25 * noise_of(values[early:row]) * np.sqrt(2 / WINDOW)
+    if up <= max(LEAP * error, 0.05 * np.ptp(medians), 0.3 * abs(before), 1e-9):
         return ""
-    near = values[row - WINDOW : row + WINDOW]
-    peak = max(np.median(near[at : at + AFTER]) for at in range(len(near) - AFTER)) - medians.min()
-    if AT_START < peak / max(float(values[:AFTER].mean() - medians.min()), 1e-12) < 1.15:
+    near = np.lib.stride_tricks.sliding_window_view(values[row - WINDOW : row + WINDOW], AFTER)
+    start = values[:AFTER].mean() - medians.min()
+    if AT_START < (np.median(near, axis=1).max() - medians.min()) / max(start, 1e-12) < 1.15:
         return ""  # a second run in the file
-    start, end = series.steps[max(0, row - 4 * WINDOW)], series.steps[row + WINDOW - 1]
-    rates = [np.interp([start, end], s.steps, s.values) for s in own if is_rate(s.name)]
-    if _changes(own, start, end) or any(late > 1.5 * early for early, late in rates):
+    steps = series.steps[[early, row + WINDOW - 1]]
+    rates = [np.interp(steps, s.steps, s.values) for s in own if is_rate(s.name)]
+    if _changes(own, *steps) or any(late > 1.5 * first for first, late in rates):
         return ""
-    said = f"{series.title} steps up from {before:.4g} to {before + up:.4g}"
-    return f"{said} near step {series.steps[row]:g}, and no logged setting changes there."
+    return (
+        f"{series.title} steps up from {before:.4g} to {before + up:.4g} near step "
+        f"{series.steps[row]:g}, and no logged setting changes there."
+    )
 
 
 def _jump(own: list[Series]) -> str:
@@ -232,20 +208,22 @@ def _jump(own: list[Series]) -> str:
     for s in metrics:
         rows = np.flatnonzero(np.diff(s.steps) < 0) + 1
         local = len(rows) > 1 and np.ptp(np.diff([0, *rows])) <= 1  # steps of an epoch
-        back = [] if local else [int(row) for row in rows if row >= LEAST_BEFORE]
+        back = [] if local else rows[rows >= LEAST_BEFORE].tolist()
         epochs = [e.values for e in own if e.name == "epoch" and len(e.values) == len(s.values)]
         for row in (*back, *(r for rate, r in anew if len(rate.steps) == len(s.steps))):
             lost, step = _lost(s, row), s.steps[row]
-            said = f"{s.title} loses {lost:.0%} of its gain at the resume of step {step:g}."
+            sentence = f"{s.title} loses {lost:.0%} of its gain at the resume of step {step:g}."
             goes_on = step > s.steps[0] or any(e[row] > e[0] for e in epochs)
             if lost and (lost < AT_START or (row in back and goes_on)):
-                return said
-            second = second or f"{said} {SECOND_RUN}" if lost else second
+                return sentence
+            second = second or f"{sentence} {SECOND_RUN}" if lost else second
     if second or not anew or not metrics:
         return second
-    (rate, row), *_ = anew
-    said = f"{rate.title} returns from {rate.values[row - 1]:.3g} to {rate.values[row]:.3g}"
-    return f"{said} at step {rate.steps[row]:g}, within its schedule."
+    rate, row = anew[0]
+    return (
+        f"{rate.title} returns from {rate.values[row - 1]:.3g} to {rate.values[row]:.3g} at step "
+        f"{rate.steps[row]:g}, within its schedule."
+    )
 
 
 def _lost(series: Series, row: int) -> float:
@@ -259,28 +237,16 @@ def _lost(series: Series, row: int) -> float:
 
 
 def _starts_again(rate: Series) -> list[int]:
-    """The rows at which a schedule repeats its first values and later falls below that level."""
-    values, found = rate.values, _interrupted(rate.values)
-    jump = 0.1 * float(values.max())
-    for row in map(int, np.flatnonzero(np.abs(np.diff(values)) > jump) + 1):
-        before, later, falls = values[row - 1], values[row:], -np.diff(values[row:])
-        lower = (falls > 0) & (falls < jump) & (later[1:] < before - jump)
-        again = np.allclose(later[:AFTER], values[: min(AFTER, len(later))], 0.02)
-        if again and before < 9.7 * jump and row > DENSE and lower.any():
-            found.append(row)
-    return sorted(set(found))
-
-
-def _interrupted(values: Values) -> list[int]:
-    """The row at which a schedule warms up again, or leaps to its peak, before it is at its end."""
-    rows, peak = np.arange(DENSE + 1, len(values) - AFTER), values.max()
-    if not len(rows):
-        return []
+    """Return the row at which a schedule warms up again, or returns to its peak, before its end."""
+    values, peak = rate.values, rate.values.max()
+    rows = np.arange(DENSE + 1, len(values) - AFTER)
     before, lowest = values[rows - 1], np.minimum.accumulate(values[::-1])[::-1][rows]
-    anew = [np.abs(values[rows + i] - values[i]) < 0.01 * values[i] for i in range(AFTER)]
+    alike = [np.abs(values[rows + i] - values[i]) < 0.01 * values[i] for i in range(AFTER)]
     cycle = np.abs(before - values[rows + 1]) < 0.05 * before  # down and up alike
-    warm = np.all(anew, axis=0) & ~cycle & bool(values[0] < values[1] < values[2])
-    leap = (values[rows] > 0.97 * peak) & (before < 0.5 * peak) & (lowest < 0.5 * before)
+    warm = np.all(alike, axis=0) & ~cycle & (np.diff(values[:AFTER]) > 0).all()
+    high = 0.97 * peak
+    leap = (values[rows] > high) & (np.maximum.accumulate(values)[rows - 1] > high)
+    leap &= (before < 0.87 * peak) & (lowest < 0.5 * before)
     found = rows[(warm | leap) & (before > 0.05 * peak) & (before < 0.9 * peak)]
     return [int(row) for row in found] if len(found) == 1 else []
 
@@ -291,19 +257,9 @@ LEAST_STEPS, MOST_ODD = 8, 0.25
 class UnevenSteps(Check):
     """A metric with uneven distances between its steps.
 
-    ## What it does
-    Compares the distances between the steps of each metric with their median.
-
-    ## Why is this bad
-    If evaluation follows the clock, faster runs have fewer steps between evaluations. Runs are then
-    compared at different steps, and more evaluations give a better best by chance.
-
     ## How it decides
     Fails if a quarter of the distances differ from the median by more than 10%. A pause or a
     resumed run changes few distances. Growing distances (1, 2, 4, ...) are inconclusive.
-
-    ## What to do
-    Evaluate every n steps, not every n minutes.
 
     ## Limits
     Needs at least 8 rows of a metric.
@@ -311,6 +267,7 @@ class UnevenSteps(Check):
 
     code = "LOG003"
     name = "uneven-steps"
+    next_step = "Evaluate every n steps, not every n minutes."
 
     def run(self, subject: LogSubject) -> Answer:
         judged = [s for s in subject.series if len(s.steps) >= LEAST_STEPS and is_metric(s.name)]
@@ -320,22 +277,18 @@ class UnevenSteps(Check):
             gaps, (middle, odd) = np.diff(series.steps), _distances(series.steps)
             if odd <= MOST_ODD:
                 continue
-            numbers = {"metric": series.title, "median_gap": middle, "odd": odd}
-            if bool((np.diff(gaps) >= 0).all()):
-                return unclear(
-                    f"The distances of {series.title} grow: is that by design?", **numbers
-                )
+            if (np.diff(gaps) >= 0).all():
+                return unclear(f"The distances of {series.title} grow: is that by design?")
             by_clock = "evaluation by the clock instead of by steps"
-            clock, uneven = (0.0, 1.0) if series.seconds is None else _distances(series.seconds)
-            if clock > 0 and uneven <= MOST_ODD:
-                numbers["seconds_between"] = clock
+            if series.seconds is not None and _distances(series.seconds)[1] <= MOST_ODD:
+                clock = _distances(series.seconds)[0]
                 by_clock += f": the times are even, {clock:.4g} s apart"
-            return wrong(
+            return self.failed(
                 f"{odd:.0%} of the distances between steps of {series.title} differ from their "
                 f"median {middle:g} (least {gaps.min():g}, largest {gaps.max():g}).",
-                [by_clock, "several runs in one file", "rows are missing"],
-                "Evaluate every n steps.",
-                **numbers,
+                by_clock,
+                "several runs in one file",
+                "rows are missing",
             )
         return passed(f"{len(judged)} metrics come at even steps.")
 
@@ -347,86 +300,10 @@ def _distances(values: Values, near: float = 0.1) -> tuple[float, float]:
     return middle, float((np.abs(gaps - middle) > near * abs(middle)).mean())
 
 
-LEAST_FALL, FIRST_ROWS, MOST_OF_GAIN, TIMES_LOWER = 200, 0.02, 0.75, 2.5
-
-
-class FirstFall(Check):
-    """A loss whose first fall only learns a constant.
-
-    ## What it does
-    Finds a training loss with most of its gain in the first rows, and reads the scores there.
-
-    ## Why is this bad
-    A last layer far from the mean of the targets learns that mean first (imbalanced classes,
-    targets near 100). This costs steps, and its scale hides the rest of the curve.
-
-    ## How it decides
-    Fails if the first 2% of the rows make three quarters of the gain and divide the loss by 2.5.
-    Scores must make less than a quarter of their gain there. Inconclusive without a score, because
-    an easy task falls as fast.
-
-    ## Limits
-    Needs 200 rows of a loss. A score averaged over the epoch hides when it rose.
-    """
-
-    code = "LOG008"
-    name = "first-fall"
-    nearness = Nearness.EFFECT
-    causes = (
-        "the bias of the last layer begins far from the base rate",
-        "targets that are not standardised",
-    )
-    next_step = "Set the last bias to the base rate or the mean; `check` says which it is."
-
-    def run(self, subject: LogSubject) -> Answer:
-        losses = [s for s in to_improve(subject.series, LEAST_FALL) if better_is(s.name) < 0]
-        losses = [s for s in losses if not is_held_out(s.name)]
-        if not losses:
-            return unclear(f"No training loss has {LEAST_FALL} rows of numbers.")
-        for series in losses:
-            first = max(4, round(FIRST_ROWS * len(series.values)))
-            end = series.steps[first]
-            top, then, last = _levels(series.values, first)
-            if not (top > TIMES_LOWER * then > 0 and top - then > MOST_OF_GAIN * (top - last)):
-                continue
-            said = (
-                f"{series.title} falls from {top:.4g} to {then:.4g} before step {end:g}: "
-                f"{(top - then) / (top - last):.0%} of its gain in {FIRST_ROWS:.0%} of its rows"
-            )
-            numbers = {"metric": series.title, "first": top, "then": then, "last": last}
-            scores = [s for s in subject.series if better_is(s.name) > 0 and s.log == series.log]
-            rises = [(s, rise) for s in scores if (rise := _rise_before(s, end)) is not None]
-            if not rises:
-                text = f"{said}. No score shows whether something was learned there."
-                return unclear(text, self.next_step, **numbers)
-            if all(rise < 0.25 for _, rise in rises):
-                names = ", ".join(s.title for s, _ in rises[:3])
-                return self.failed(f"{said}, and {names} did not rise meanwhile.", **numbers)
-        return passed(f"{len(losses)} training losses do not fall at once.")
-
-
-def _levels(values: Values, first: int) -> tuple[float, float, float]:
-    """(the beginning, what the first rows come to, the lowest level after) of a loss."""
-    tenth = max(1, len(values) // 10)
-    after = np.array([np.median(part) for part in np.array_split(values[first:], 9)])
-    top = float(values[: max(1, first // 8)].mean())
-    return top, float(np.median(values[first : first + tenth])), float(after.min())
-
-
-def _rise_before(series: Series, end: float) -> float | None:
-    """The share of a score's gain that lies before a step; None where it has no rows there."""
-    values = series.values[np.isfinite(series.values)]
-    before = int((series.steps < end).sum())
-    if before < 2 or len(values) < 20:
-        return None
-    start, then, last = values[0], np.median(values[before : before + 5]), np.median(values[-5:])
-    return float((then - start) / (last - start)) if last > start else 1.0
-
-
 RATE = re.compile(r"lr\d*|learningrate")
 NO_RATE = {"scale", "mult", "factor", "scheduler", "ratio", "min", "max", "initial"}
 CLASSES, LIKELY = (*range(2, 21), 50, 100, 1000), (*range(2, 11), 100, 1000)
-LEAST_ROWS, DENSE_ROWS, LONG, FROZEN = 10, 100, 20, 4
+MIN_ROWS, DENSE_ROWS, LONG, FROZEN = 10, 100, 20, 4
 TINY_SHARE, TINY_RATE, LEAST_SHARE = 1e-5, 1e-7, 0.2  # of the peak; of any rate; of the rows
 LOW, TUNED = 0.6, 1.5  # below the loss of chance for two classes; of a model that is tuned
 
@@ -434,19 +311,12 @@ LOW, TUNED = 0.6, 1.5  # below the loss of chance for two classes; of a model th
 class NothingLearned(Check):
     """A run, or its last part, that learns nothing.
 
-    ## What it does
-    Searches losses and accuracies for a gain. Compares their levels with chance: ln(k) and 1/k for
-    k classes. Reads columns named `lr` or `learning_rate`.
-
-    ## Why is this bad
-    The run costs its full time and gives an untrained model or a constant prediction.
-
     ## How it decides
     Fails if no loss falls, and the loss stands at ln(k), or above 1.5 from its first step on. Fails
-    if a held-out metric repeats one number in its last quarter. Fails if the rate returns to its
-    peak within each epoch, or does not follow a column such as `scheduled_lr`. Fails
-    if an accuracy stands at 1/k, or repeats a number that few samples cannot give. Fails if the
-    rate is negative, or below 1/100,000 of its peak in the last fifth, and no loss falls.
+    if an accuracy stands at 1/k, or repeats a number that few samples cannot give. Fails if a
+    held-out metric repeats one number in its last quarter. Fails if the rate is negative, returns
+    to its peak within each epoch, does not follow a column such as `scheduled_lr`, or is below
+    1/100,000 of its peak in the last fifth and no loss falls.
 
     ## Limits
     Losses of GANs and RL, and references such as `best_acc`, are not judged. Needs 10 rows.
@@ -464,12 +334,12 @@ class NothingLearned(Check):
     def run(self, subject: LogSubject) -> Answer:
         moving = 0
         for own in subject.by_log():
-            plain = to_improve(own, LEAST_ROWS)
+            plain = to_improve(own, MIN_ROWS)
             losses = [s for s in plain if better_is(s.name) < 0]
             moves = {s.name: _moves(s) for s in plain}
             moving += list(moves.values()).count(True)
             still = {moves[s.name] for s in losses} == {False}
-            rates = [s for s in own if is_rate(s.name) and len(s.values) >= LEAST_ROWS]
+            rates = [s for s in own if is_rate(s.name) and len(s.values) >= MIN_ROWS]
             found = [_dead(max(rates, key=lambda s: np.median(s.values)), losses)] if rates else []
             scores = [s for s in plain if name_words(s.name) & ACCURACIES]
             found += [_chance(s, losses, still) for s in scores if moves[s.name] is not True]
@@ -477,9 +347,9 @@ class NothingLearned(Check):
             if still and alone and True not in moves.values():
                 found.append(_standing(losses, [s for s in plain if better_is(s.name) > 0]))
             found += [_frozen(s, own) for s in plain if is_held_out(s.name) and s not in scores]
-            found += [_by_batch(rate, own) or _unapplied(rate, rates) for rate in rates]
-            if said := next(filter(None, found), ""):
-                return self.failed(said)
+            found += [_misapplied(rate, rates, own) for rate in rates]
+            if sentence := next(filter(None, found), ""):
+                return self.failed(sentence)
         if not moving:
             return unclear("No loss or score of a plain training moves beyond its noise.")
         return passed(f"{moving} metrics move beyond their noise.")
@@ -494,28 +364,27 @@ def _frozen(held: Series, own: list[Series]) -> str:
     moving = any(len(np.unique(v)) > rows // 2 for v in trained)
     if rows < FROZEN or rows < len(values) / 4 or digits < 1e-6 or not moving:
         return ""
-    said = f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows"
-    return f"{said}, from step {held.steps[last]:g} on."
+    start = held.steps[last]
+    return f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows, from step {start:g} on."
 
 
-def _unapplied(rate: Series, rates: list[Series]) -> str:
-    """Whether a rate is constant beside the rate that its schedule gives."""
+def _misapplied(rate: Series, rates: list[Series], own: list[Series]) -> str:
+    """Whether a rate does not follow its schedule, or returns to its peak within each epoch."""
     planned = [s for s in rates if "sched" in s.name.lower() and np.ptp(s.values) > 0]
-    if not planned or np.ptp(rate.values) > 0:
-        return ""
-    said = f"{rate.title} stays at {rate.values[0]:.3g}, and {planned[0].title} goes to"
-    return f"{said} {planned[0].values[-1]:.3g}: the schedule is not applied."
-
-
-def _by_batch(rate: Series, own: list[Series]) -> str:
-    """Whether a schedule returns to its peak several times in each epoch."""
+    if planned and np.ptp(rate.values) == 0:
+        return (
+            f"{rate.title} stays at {rate.values[0]:.3g}, and {planned[0].title} goes to "
+            f"{planned[0].values[-1]:.3g}: the schedule is not applied."
+        )
     epochs = max((float(np.ptp(s.values)) + 1 for s in own if s.name == "epoch"), default=np.inf)
-    high = rate.values > 0.5 * rate.values.max()
-    returns = int((np.diff(high.astype(int)) > 0).sum())
+    high = (rate.values > 0.5 * rate.values.max()).astype(int)
+    returns = int((np.diff(high) > 0).sum())
     if returns < 4 or not 3 <= epochs < returns / 1.5:
         return ""
-    said = f"{rate.title} returns to its peak {returns} times in {epochs:.0f} epochs"
-    return f"{said}: the schedule counts batches as epochs."
+    return (
+        f"{rate.title} returns to its peak {returns} times in {epochs:.0f} epochs: the schedule "
+        "counts batches as epochs."
+    )
 
 
 def is_rate(name: str) -> bool:
@@ -528,9 +397,13 @@ def _moves(series: Series, start: float = -np.inf, end: float = np.inf) -> bool 
     """Whether a metric improves; False if it surely does not by a share, None if unknown."""
     inside = (series.steps >= start) & (series.steps < end)
     values = better_is(series.name) * series.values[inside]
-    if len(values) < LEAST_ROWS:
+    if len(values) < MIN_ROWS:
         return None
-    (gain, error), early = gain_of(values, 5), error_of_mean(values[:MOST_BLOCKS], 3)
+    means = np.array([part.mean() for part in np.array_split(values, MOST_BLOCKS) if len(part)])
+    fifths = np.array([part.mean() for part in np.array_split(means, min(5, len(means) // 3))])
+    gain = float(fifths[1:].max() - fifths[0])
+    error = error_of_mean(means, len(means)) * np.sqrt(len(fifths))
+    early = error_of_mean(values[:MOST_BLOCKS], 3)
     fall = float(np.median(values) - values[:3].mean())
     small, least = (0.1, 1e-3) if better_is(series.name) > 0 else (0.05, 1e-9)  # of the level
     if gain > max(SURELY * error, least) or fall > max(SURELY * early, least):
@@ -552,23 +425,23 @@ def _dead(rate: Series, losses: list[Series]) -> str:
     fell = any(_moves(s, steps[first // 2], steps[first]) for s in losses) if first else losses
     if not fell and (values == np.round(values, 6)).all():
         return ""
-    said = f"{rate.title} is at most {values[first:].max():.2g} from step {steps[first]:g} on"
-    return f"{said} ({share:.0%} of the rows); its peak is {peak:.3g}."
+    start = f"{rate.title} is at most {values[first:].max():.2g} from step {steps[first]:g} on"
+    return f"{start} ({share:.0%} of the rows); its peak is {peak:.3g}."
 
 
 def _standing(losses: list[Series], scores: list[Series]) -> str:
     """Which loss stands at the level of chance, or at that of its first step."""
     loss = max(losses, key=lambda s: (not is_held_out(s.name), len(s.values)))
     level, gap = float(np.median(loss.values)), float(np.median(np.diff(loss.steps)))
-    said = f"{loss.title} never falls: it is {level:.4g} in {len(loss.values)} rows"
+    start = f"{loss.title} never falls: it is {level:.4g} in {len(loss.values)} rows"
     levels = [float(np.median(s.values)) for s in scores]
     skill = max((v / 100 if v > 1.5 else v for v in levels), default=0.0)
     near = next((k for k in LIKELY if -0.005 < level / np.log(k) - 1 < 0.015), 0)
     if near and skill < 1.5 / near and loss.steps[0] <= LONG * max(gap, 1):  # from no checkpoint
-        return f"{said}, as by chance among {near} classes."
+        return f"{start}, as by chance among {near} classes."
     dense = loss.steps[0] <= 1 and 0 < gap <= 10 and len(loss.steps) >= DENSE_ROWS
     dense |= bool(levels) and max(levels) < 1e-3
-    return f"{said}, from its first step on." if dense and level > TUNED and skill < 0.75 else ""
+    return f"{start}, from its first step on." if dense and level > TUNED and skill < 0.75 else ""
 
 
 def _chance(score: Series, losses: list[Series], still: bool) -> str:
@@ -577,7 +450,7 @@ def _chance(score: Series, losses: list[Series], still: bool) -> str:
     mean, constant = float(values.mean()), bool(np.ptp(values) < 1e-9)
     if not 0 < mean < 1:
         return ""
-    said = f"{score.title} stays at {score.values.mean():.4g} in all {len(values)} rows"
+    start = f"{score.title} stays at {score.values.mean():.4g} in all {len(values)} rows"
     classes, log_classes = round(1 / mean), float(np.log(round(1 / mean)))
     beside = [np.median(s.values[-5:]) for s in losses if still or is_held_out(s.name)]
     error = max(0.003 * mean, error_of_mean(values[-MOST_BLOCKS:], len(values)))
@@ -585,10 +458,10 @@ def _chance(score: Series, losses: list[Series], still: bool) -> str:
     near &= bool(min(beside, default=99) > 0.99 * log_classes) and (still or len(values) >= LONG)
     fair = name_words(score.name) & {"auc", "auroc"} or max(beside, default=99) < 1.2 * log_classes
     if near and (fair or constant or classes >= 10):
-        return f"{said}, as by chance among {classes} classes."
+        return f"{start}, as by chance among {classes} classes."
     entropy = -mean * np.log(mean) - (1 - mean) * np.log(1 - mean)  # the loss of a constant
     rare = min(mean, 1 - mean)  # up to 12 samples can be the same in each evaluation
     few = any(abs(n / round(n / rare) - rare) < 6e-5 for n in range(1, 13))
     coarse = few or abs(mean - round(mean, 3)) < 1e-9
     sure = beside[0] > LOW or abs(beside[0] / entropy - 1) < 0.03 if still else not coarse
-    return f"{said}." if constant and sure else ""
+    return f"{start}." if constant and sure else ""

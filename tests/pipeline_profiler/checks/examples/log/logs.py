@@ -36,15 +36,6 @@ def _jittered(jitter: float, seconds: Any = None) -> LogSubject:
     return LogSubject([Series("val_accuracy", steps, rng.normal(0.9, 0.01, 30), seconds)])
 
 
-def _falling(first: float, score: str = "", rises: float = 1.0) -> LogSubject:
-    rng, steps = np.random.default_rng(0), np.arange(1000.0)
-    slow = np.exp(-steps / 400)
-    loss = 0.6 + 0.4 * slow + first * np.exp(-steps / 4) + rng.normal(0, 0.03, 1000)
-    shape = 1 - np.where(rises > 0, rises * slow + (1 - rises) * np.exp(-steps / 4), slow)
-    more = [Series(score, steps, 0.5 + 0.4 * shape + rng.normal(0, 0.01, 1000))]
-    return LogSubject([Series("train/loss", steps, loss), *(more if score else [])])
-
-
 def _noisy_curve(noise: float, count: int = 60, bend: float = 8.0) -> LogSubject:
     rng = np.random.default_rng(0)
     curve = 0.8 - 0.4 * np.exp(-np.arange(count) / bend) + rng.normal(0, noise, count)
@@ -68,7 +59,7 @@ def _costly(cost: float) -> LogSubject:
     return LogSubject([train, Series("val/loss", at[20::20], loss[20::20] + 0.1)])
 
 
-def _rising_again(back: float, score: float | None = None, decay: float = 0.0) -> LogSubject:
+def _rising_again(back: float, score: float | None = None) -> LogSubject:
     """Forty epochs; how much of its gain the held-out loss, and its accuracy, lose again."""
     rng, at = np.random.default_rng(0), np.arange(40.0)
     fall, late = np.exp(-at / 6), np.clip(at - 15, 0, None) / 24
@@ -76,7 +67,6 @@ def _rising_again(back: float, score: float | None = None, decay: float = 0.0) -
     if score is not None:
         columns["val_acc"] = 0.9 - 0.6 * (fall + score * late)
     made = {name: values + 0.02 * rng.normal(size=40) for name, values in columns.items()}
-    made["weight_decay"] = np.full(40, decay)
     return LogSubject([Series(name, at, values) for name, values in made.items()])
 
 
@@ -161,15 +151,8 @@ EXAMPLES: Rows = [
     ("LOG012", FAULT, "a loss that stands from step 0 on", lambda: _still(5.1)),
     ("LOG012", FAULT, "a rate of zero", lambda: _still(1.2, lr=0.0)),
     ("LOG012", FAULT, "a rate of 1e-9", lambda: _still(1.2, lr=1e-9)),
-    (
-        "LOG012",
-        FAULT,
-        "a schedule that ends early",
-        lambda: _log(
-            loss=FALL[np.minimum(ROWS, 199).astype(int)] + 0.05 * NOISE,
-            lr=1e-3 * np.clip(1 - ROWS / 200, 0, None),
-        ),
-    ),
+    ("LOG012", FAULT, "a schedule that ends early", lambda: _log(loss=FALL[np.minimum(ROWS,
+     199).astype(int)] + 0.05 * NOISE, lr=1e-3 * np.clip(1 - ROWS / 200, 0, None))),
     ("LOG012", FAULT, "a rate below zero", lambda: _log(loss=FALL, lr=1e-3 * (1 - ROWS / 500))),
     ("LOG012", FAULT, "accuracy of chance", lambda: _log(loss=FALL, val_acc=np.full(600, 0.1))),
     ("LOG012", FAULT, "noisy chance", lambda: _log(loss=FALL, val_acc=0.1 + 0.003 * NOISE)),
@@ -183,72 +166,29 @@ EXAMPLES: Rows = [
     ("LOG012", TWIN, "a GAN", lambda: _still(2.303, g_loss=0.7, d_acc=0.5)),
     ("LOG012", TWIN, "RL", lambda: _still(2.303, reward=ROWS / 6, policy_loss=0.0)),
     ("LOG012", TWIN, "a teacher", lambda: _log(loss=FALL, teacher_acc=np.full(600, 0.7134))),
-    (
-        "LOG012",
-        TWIN,
-        "a hundred classes, from a checkpoint",
-        lambda: _log(
-            1e5 + ROWS,
-            loss=2.2 + 0.02 * NOISE,
-            val_loss=2.2 + 0.02 * NOISE,
-            val_acc=0.5 + 0.004 * NOISE,
-        ),
-    ),
-    (
-        "LOG012",
-        TWIN,
-        "a loss at the level of ten classes, from a checkpoint",
-        lambda: _log(1e5 + ROWS, loss=2.303 + 0.02 * NOISE),
-    ),
-    (
-        "LOG003",
-        TWIN,
-        "rows of training and evaluation at the same steps",
-        lambda: LogSubject(
-            [
-                Series("epoch", np.sort(np.r_[ROWS, ROWS[::2]]), np.arange(900.0)),
-                Series("loss", ROWS, FALL),
-            ]
-        ),
-    ),
+    ("LOG012", TWIN, "a hundred classes, from a checkpoint", lambda: _log(1e5 + ROWS,
+     loss=2.2 + 0.02 * NOISE, val_loss=2.2 + 0.02 * NOISE, val_acc=0.5 + 0.004 * NOISE)),
+    ("LOG012", TWIN, "a loss at the level of ten classes, from a checkpoint",
+     lambda: _log(1e5 + ROWS, loss=2.303 + 0.02 * NOISE)),
+    ("LOG003", TWIN, "rows of training and evaluation at the same steps",
+     lambda: LogSubject([Series("epoch", np.sort(np.r_[ROWS, ROWS[::2]]), np.arange(900.0)),
+     Series("loss", ROWS, FALL)])),
     ("LOG002", FAULT, "all lost at a resume", lambda: _resumed(np.r_[FALL[:400], FALL[:200]])),
     ("LOG002", FAULT, "the optimizer lost at a resume", lambda: _resumed(SPIKE)),
-    (
-        "LOG002",
-        FAULT,
-        "the schedule lost",
-        lambda: _log(loss=FALL, lr=np.r_[COSINE[:240], COSINE[np.arange(360) * 5 // 3]]),
-    ),
-    (
-        "LOG002",
-        TWIN,
-        "a resume",
-        lambda: _resumed(np.r_[FALL[:400], FALL[300:500]], np.r_[COSINE[:400], COSINE[300:500]]),
-    ),
-    (
-        "LOG002",
-        TWIN,
-        "a second run",
-        lambda: _resumed(
-            np.r_[FALL[:400], FALL[:200]], np.r_[COSINE[:400], COSINE[:200]], back_to=0
-        ),
-    ),
+    ("LOG002", FAULT, "the schedule lost", lambda: _log(loss=FALL, lr=np.r_[COSINE[:240],
+     COSINE[np.arange(360) * 5 // 3]])),
+    ("LOG002", TWIN, "a resume", lambda: _resumed(np.r_[FALL[:400], FALL[300:500]],
+     np.r_[COSINE[:400], COSINE[300:500]])),
+    ("LOG002", TWIN, "a second run", lambda: _resumed(np.r_[FALL[:400], FALL[:200]],
+     np.r_[COSINE[:400], COSINE[:200]], back_to=0)),
     ("LOG002", TWIN, "steps of an epoch", lambda: _log(ROWS % 60, loss=FALL, lr=COSINE)),
-    (
-        "LOG002",
-        TWIN,
-        "warm restarts",
-        lambda: _log(loss=FALL, lr=1 + np.cos(np.pi * (ROWS % 150) / 150)),
-    ),
+    ("LOG002", TWIN, "warm restarts", lambda: _log(loss=FALL,
+     lr=1 + np.cos(np.pi * (ROWS % 150) / 150))),
     ("LOG002", TWIN, "a loss of a GAN", lambda: _log(g_loss=0.7 + ROWS / 200 + 0.1 * NOISE)),
     ("LOG005", FAULT, "only the last", lambda: _evaluated(0.02, "last.pt")),
     ("LOG005", FAULT, "only the last step", lambda: _evaluated(0.02, "checkpoint-2900")),
-    (
-        "LOG005",
-        FAULT,
-        "the last three epochs",
-        lambda: _evaluated(0.02, *(f"model_epoch_{epoch}.pth" for epoch in (28, 29, 30))),
-    ),
+    ("LOG005", FAULT, "the last three epochs", lambda: _evaluated(0.02,
+     *(f"model_epoch_{epoch}.pth" for epoch in (28, 29, 30)))),
     ("LOG005", TWIN, "the best beside the last", lambda: _evaluated(0.02, "best.pt", "last.pt")),
     ("LOG005", TWIN, "a folder of the best", lambda: _evaluated(0.02, "best_model", "last.pt")),
     ("LOG005", TWIN, "the top two", lambda: _evaluated(0.02, "epoch=14-step=1400.ckpt", "last.pt")),
@@ -258,12 +198,8 @@ EXAMPLES: Rows = [
     ("LOG001", TWIN, "noise on a curve", lambda: _swinging(0.0)),
     ("LOG001", TWIN, "few rows", lambda: LogSubject([Series("loss", np.arange(9.0), np.ones(9))])),
     ("LOG001", TWIN, "a learning rate", lambda: _swinging(0.0, "lr", np.cos(np.arange(600) / 25))),
-    (
-        "LOG001",
-        TWIN,
-        "a nameless setting",
-        lambda: _swinging(0.0, "b", np.cos(np.arange(600) / 25)),
-    ),
+    ("LOG001", TWIN, "a nameless setting", lambda: _swinging(0.0, "b",
+     np.cos(np.arange(600) / 25))),
     ("LOG001", TWIN, "a swing that is nothing", lambda: _swinging(0.02, rows=30_000)),
     ("LOG002", FAULT, "rises at the end", lambda: _ending("train/loss", 4.0)),
     ("LOG002", TWIN, "falls", lambda: _ending("train/loss", 0.0)),
@@ -271,10 +207,6 @@ EXAMPLES: Rows = [
     ("LOG003", FAULT, "uneven", lambda: _jittered(20.0)),
     ("LOG003", FAULT, "by the clock", lambda: _jittered(20.0, 600.0 * np.arange(30.0))),
     ("LOG003", TWIN, "steps of one that was resumed", lambda: _jittered(0.0)),
-    ("LOG008", FAULT, "the accuracy rises later", lambda: _falling(6.0, "train/acc")),
-    ("LOG008", TWIN, "a slow fall", lambda: _falling(0.0, "train/acc")),
-    ("LOG008", TWIN, "an easy task", lambda: _falling(6.0, "train/acc", 0.2)),
-    ("LOG008", TWIN, "no score", lambda: _falling(6.0)),
     ("LOG005", FAULT, "noisy evaluations", lambda: _noisy_curve(0.2)),
     ("LOG005", TWIN, "quiet evaluations", lambda: _noisy_curve(0.003)),
     ("LOG005", TWIN, "eight evaluations", lambda: _noisy_curve(0.03, 8, 2.0)),
@@ -294,30 +226,14 @@ EXAMPLES: Rows = [
     ("LOG002", TWIN, "a step up with its stage", lambda: _leaping(200, 2.0)),
     ("LOG002", FAULT, "a second warm-up", lambda: _log(loss=FALL, lr=_warmed(450))),
     ("LOG002", TWIN, "a single warm-up", lambda: _log(loss=FALL, lr=_warmed(600))),
-    (
-        "LOG002",
-        FAULT,
-        "a rate back at its peak after a warm-up",
-        lambda: _log(loss=FALL, lr=np.where((ROWS >= 450) & (ROWS < 500), 1e-3, _warmed(600))),
-    ),
-    (
-        "LOG002",
-        TWIN,
-        "a weight of the loss that grows",
-        lambda: _log(loss=FALL + ROWS / 100, beta=ROWS / 300),
-    ),
-    (
-        "LOG002",
-        TWIN,
-        "a small loss that halves late",
-        lambda: _log(loss=2 * np.exp(-ROWS / 20) + 0.02 - ROWS / 40000),
-    ),
-    (
-        "LOG002",
-        TWIN,
-        "a stage of harder samples",
-        lambda: _log(loss=FALL + 0.3 * (ROWS > 330), stage=1.0 * (ROWS > 330)),
-    ),
+    ("LOG002", FAULT, "a rate back at its peak after a warm-up", lambda: _log(loss=FALL,
+     lr=np.where((ROWS >= 450) & (ROWS < 500), 1e-3, _warmed(600)))),
+    ("LOG002", TWIN, "a weight of the loss that grows", lambda: _log(loss=FALL + ROWS / 100,
+     beta=ROWS / 300)),
+    ("LOG002", TWIN, "a small loss that halves late",
+     lambda: _log(loss=2 * np.exp(-ROWS / 20) + 0.02 - ROWS / 40000)),
+    ("LOG002", TWIN, "a stage of harder samples", lambda: _log(loss=FALL + 0.3 * (ROWS > 330),
+     stage=1.0 * (ROWS > 330))),
     ("LOG005", FAULT, "eight samples", lambda: _of_samples(8)),
     ("LOG005", TWIN, "120 samples", lambda: _of_samples(120)),
     ("LOG005", TWIN, "luck of a fifth of the gain", lambda: _noisy_curve(0.06)),
@@ -334,11 +250,7 @@ EXAMPLES: Rows = [
     ("LOG012", FAULT, "no schedule", lambda: _log(loss=FALL, lr=ROWS * 0 + 1, scheduled_lr=COSINE)),
     ("LOG012", TWIN, "as scheduled", lambda: _log(loss=FALL, lr=COSINE, scheduled_lr=COSINE)),
     ("LOG012", FAULT, "a noisy loss of 5", lambda: _still(5.1, 0.6)),
-    (
-        "LOG012",
-        FAULT,
-        "no sample is right, logged every 100 steps",
-        lambda: _log(100 * ROWS + 100, loss=7.66 + 0.01 * NOISE, acc=1e-4 * (ROWS % 50 == 9)),
-    ),
+    ("LOG012", FAULT, "no sample is right, logged every 100 steps", lambda: _log(100 * ROWS + 100,
+     loss=7.66 + 0.01 * NOISE, acc=1e-4 * (ROWS % 50 == 9))),
     ("LOG012", TWIN, "some samples are right", lambda: _still(5.1, 0.01, acc=0.8 + 0.01 * NOISE)),
-]
+]  # fmt: skip
