@@ -465,6 +465,8 @@ def test_the_lists_of_the_readme_are_those_of_the_program() -> None:
 
 
 def test_the_recipe_of_a_training_names_every_check() -> None:
-    named = re.findall(r"\b(?:LOAD|TRAIN|LOG)\d{3}", (DOCS / "checks-training.md").read_text())
+    named = re.findall(
+        r"\b(?:LOAD|TRAIN|LOG)\d{3}", (ROOT / "docs" / "checks-training.md").read_text()
+    )
     codes = {code for family in PROFILER_FAMILIES for code in profiler_checks(family)}
     assert set(named) == codes
