@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pipeline_profiler.profiling.record.errors import ProfileError
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks
 
-SECTIONS = ("What it does", "Why is this bad", "How it decides", "What to do", "Limits")
+SECTIONS = ("How it decides",)  # of a page; others are optional
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
 
 

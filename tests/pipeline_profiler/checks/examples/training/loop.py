@@ -216,11 +216,6 @@ def _of_ranks() -> Any:
     )
 
 
-def _dropping(rate: float, last: bool) -> Any:
-    model = toy_net(nn.Dropout(rate)) if last else nn.Sequential(nn.Dropout(rate), toy_net())
-    return toy_training(model)
-
-
 def _function(follows: bool) -> Any:
     def forward(net: Any, pixels: Any) -> Any:
         return net(functional.dropout(pixels, 0.2, net.training if follows else True))
@@ -252,7 +247,7 @@ EXAMPLES: Rows = [
     ("TRAIN058", FAULT, "folds of one model", loop_seen(folded="train.py:3")),
     ("TRAIN058", TWIN, "a model of each fold", loop_seen()),
     ("TRAIN058", TWIN, "no evaluation", loop_seen(evaluations=0)),
-    ("TRAIN029", FAULT, "the test set", loop_seen(dropped=(51, 307, "train.py:3"))),
+    ("TRAIN024", FAULT, "the test set", loop_seen(dropped=(51, 307, "train.py:3"))),
     ("TRAIN014", FAULT, "a loaded rate", loop_seen(loaded_rate=(1e-5, 1e-3, "train.py:3"))),
     ("TRAIN006", FAULT, "a loss of its own", loop_seen(unheld=("ArcFace", "train.py:3"))),
     ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
@@ -303,9 +298,9 @@ EXAMPLES: Rows = [
     ("TRAIN024", FAULT, "a mean over batches", lambda: _own_metric(False)),
     ("TRAIN024", FAULT, "the best of the batch", lambda: _own_metric(True, 0)),
     ("TRAIN024", TWIN, "a sum over the dataset", lambda: _own_metric(True)),
-    ("TRAIN029", FAULT, "drop_last", lambda: _evaluated_by(drop_last=True)),
-    ("TRAIN029", FAULT, "drawn with replacement", lambda: toy_training(eval_loader=toy_weighted())),
-    ("TRAIN029", TWIN, "all of them, shuffled", lambda: _evaluated_by()),
+    ("TRAIN024", FAULT, "drop_last", lambda: _evaluated_by(drop_last=True)),
+    ("TRAIN024", FAULT, "drawn with replacement", lambda: toy_training(eval_loader=toy_weighted())),
+    ("TRAIN024", TWIN, "all of them, shuffled", lambda: _evaluated_by()),
     ("TRAIN006", FAULT, "the head is missing", lambda: _optimized("part")),
     ("TRAIN006", FAULT, "another model", lambda: _optimized("other")),
     ("TRAIN006", FAULT, "a plain tensor", lambda: _loose()),
@@ -355,9 +350,6 @@ EXAMPLES: Rows = [
     ("TRAIN049", TWIN, "under no_grad", lambda: _graph(torch.no_grad)),
     ("TRAIN049", TWIN, "adversarial", lambda: _graph(contextlib.nullcontext, attack=True)),
     ("TRAIN049", TWIN, "a loop without evaluation", loop_seen()),
-    ("TRAIN027", FAULT, "a function that is always on", lambda: _function(False)),
-    ("TRAIN027", FAULT, "0.9", lambda: _dropping(0.9, False)),
-    ("TRAIN027", FAULT, "on the outputs", lambda: _dropping(0.3, True)),
-    ("TRAIN027", TWIN, "a function that follows the mode", lambda: _function(True)),
-    ("TRAIN027", TWIN, "0.3", lambda: _dropping(0.3, False)),
+    ("TRAIN009", FAULT, "a function that is always on", lambda: _function(False)),
+    ("TRAIN009", TWIN, "a function that follows the mode", lambda: _function(True)),
 ]
