@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import as_array, main_tensor, padding_of
+from pipeline_profiler.checks.batches import Array, as_array, main_tensor, padding_of
 from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_mode
 from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import (
@@ -180,6 +180,8 @@ def _label_counts(subject: Examined) -> Any:
 
 NEAR = 1e-4
 OUT_OF_REACH = 0.25  # share of targets
+SHIFT = 7.0  # of random outputs
+LOGITS, SHARES = "cross-entropy of logits", "cross-entropy of probabilities"
 BINARY = "binary cross-entropy of logits"
 
 
@@ -205,83 +207,82 @@ class SoftmaxTwice(Check):
     name = "softmax-and-loss"
     next_step = "Let the model return logits, and the loss be cross-entropy of logits."
 
-    def run(self, subject: TrainingSubject) -> Answer:
-        task = subject.task
-        if subject.takes_tensor and _probabilities_into_divergence(subject):
-            return self.failed(
-                "The loss is kl_div, and its first argument holds probabilities (between 0 and 1, "
-                "sum 1) instead of log-probabilities.",
-                "softmax instead of log_softmax on the first argument of KLDivLoss",
-            )
-        if task.kind == "unknown" or not subject.takes_tensor:
+    def run(self, subject: Examined) -> Answer:
+        kind, is_torch = subject.task.kind, isinstance(subject, TrainingSubject)
+        if not subject.takes_tensor or (kind not in ("classes", "binary") and not is_torch):
             return unclear("The task is none of classes.")
-        if task.kind == "regression":
-            return _judge_bounded(subject)
-        if task.kind == "binary" and _is_one(subject.first_outputs):
-            return _softmax_of_one()
-        if subject.loss_alone.form == "unit" and subject.loss_alone.insists:
+        if isinstance(subject, TrainingSubject):
+            if _probabilities_into_divergence(subject):
+                return self.failed(
+                    "The loss is kl_div, and its first argument holds probabilities (between 0 and "
+                    "1, sum 1) instead of log-probabilities.",
+                    "softmax instead of log_softmax on the first argument of KLDivLoss",
+                )
+            if kind not in ("classes", "binary"):
+                return _judge_bounded(subject)
+        outputs = subject.loss_alone.numbers
+        one = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
+        if kind == "binary" and one:
+            return self.failed(
+                "The model has one output, which is 1 for every input: a softmax over one number.",
+                "softmax instead of sigmoid at the end of a model with one output",
+            )
+        if is_torch and subject.loss_alone.form == "unit" and subject.loss_alone.insists:
             return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
-        loss, outputs = _name_loss(subject), subject.first_outputs.float()
-        between = bool((outputs >= 0).all() and (outputs <= 1).all())
-        form = f"between {outputs.min():.3g} and {outputs.max():.3g}"
-        if task.kind == "classes":
-            axis = task.axis % outputs.ndim
-            shares, logs = (_sums_to_one(part, axis) for part in (outputs, outputs.exp()))
+        return self._judge(subject, _name_loss(subject), outputs)
+
+    run_keras = run
+
+    def _judge(self, subject: Examined, loss: str, outputs: Array) -> Answer:
+        axis = subject.task.axis % outputs.ndim
+        between = bool(((outputs >= 0) & (outputs <= 1)).all())
+        if subject.task.kind == "binary":
+            probable, logged, other = between and _stays_bounded(subject), False, None
+        else:
+            shares, logs = (_sums_to_one(part, axis) for part in (outputs, np.exp(outputs)))
             probable, logged = between and shares == axis, logs == axis
             other = shares if between and not probable else None if logged else logs
-            if other is not None:
-                examples = ", over the examples of the batch" if other == 0 else ""
-                return self.failed(
-                    f"A softmax runs along axis {other} of the outputs{examples}: the classes are "
-                    f"axis {axis}.",
-                    f"softmax or log_softmax with dim={other}, or without dim",
-                )
-            if loss == "cross-entropy" and probable:
-                return self.failed(
-                    "Outputs are probabilities (between 0 and 1, sum 1), and the loss applies a "
-                    "softmax to them again.",
-                    "a softmax at the end of the model",
-                )
-            form = "probabilities" if probable else "log-probabilities" if logged else "logits"
-            if loss == "log-likelihood" and not logged:
-                return self.failed(
-                    f"The loss is a log-likelihood (NLLLoss), and outputs are {form}, not "
-                    "log-probabilities.",
-                    "log_softmax is missing before NLLLoss",
-                )
-        elif loss == BINARY and between and subject.ends_in_sigmoid:
+        if other is not None:
+            samples = ", over the samples of the batch" if other == 0 else ""
+            return self.failed(
+                f"A softmax runs along axis {other} of the outputs{samples}: the classes are axis "
+                f"{axis}.",
+                f"softmax or log_softmax with dim={other}, or without dim",
+            )
+        form = "probabilities" if probable else "log-probabilities" if logged else "logits"
+        if loss == BINARY and probable:
             return self.failed(
                 "Outputs went through a sigmoid, and the loss applies one again.",
                 "a sigmoid at the end of the model",
             )
-        if loss == "unknown":
-            return unclear("The loss is no cross-entropy or log-likelihood by its numbers.")
-        return passed(f"The loss is {loss}, and outputs are {form}.")
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        kind, outputs = subject.task.kind, subject.first_outputs
-        if kind not in ("classes", "binary") or not subject.takes_tensor:
-            return unclear("The task is none of classes.")
-        if kind == "binary" and _is_one(outputs):
-            return _softmax_of_one()
-        sums = outputs.sum(axis=subject.task.axis)
-        ends = _stays_bounded(subject) if kind == "binary" else np.allclose(sums, 1, atol=NEAR)
-        takes = _keras_loss(subject)
-        if takes == "logits" and ends:
+        if loss == LOGITS and probable:
             return self.failed(
-                "Outputs are probabilities, and the loss (from_logits=True) makes probabilities of "
-                "them again.",
-                "a softmax or sigmoid at the end of the model, and from_logits=True",
+                "Outputs are probabilities (between 0 and 1, sum 1), and the loss applies a "
+                "softmax to them again.",
+                "a softmax at the end of the model",
             )
-        if takes == "probabilities" and not ends:
+        if loss == SHARES and not probable:
             return self.failed(
                 f"Outputs run from {outputs.min():.3g} to {outputs.max():.3g}, and the loss takes "
                 "them for probabilities (it cuts them off at 0 and 1).",
                 "from_logits=True is missing in the loss",
             )
-        if takes == "unknown":
-            return unclear("The loss is no cross-entropy by its numbers.")
-        return passed(f"The loss takes {takes}, as the outputs are.")
+        if loss == "log-likelihood" and not logged:
+            return self.failed(
+                f"The loss is a log-likelihood (NLLLoss), and outputs are {form}, not "
+                "log-probabilities.",
+                "log_softmax is missing before NLLLoss",
+            )
+        if loss == "unknown":
+            return unclear("The loss is neither cross-entropy nor log-likelihood by its numbers.")
+        return passed(f"The loss is {loss}, and outputs are {form}.")
+
+
+def _targets_of(subject: Examined) -> Any:
+    """Return the targets of the first batch as an array, of Keras as classes."""
+    if isinstance(subject, KerasSubject):
+        return subject.targets
+    return as_array(main_tensor(subject.batches[0][2]))
 
 
 def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
@@ -290,104 +291,78 @@ def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
     outputs = subject.loss_alone.formed(torch.randn_like(subject.first_outputs.float()))
     with recording_mode(lambda: tape):
         subject.loss_of(subject.settings, outputs, subject.batches[0][2])
-    given = [
-        tape.tensors[call.args[0].number] for call in tape.calls
+    given: list[Any] = [
+        as_array(tape.tensors[call.args[0].number]) for call in tape.calls
         if call.name == "kl_div" and isinstance(call.args[0], Node)
     ]  # fmt: skip
-    return any(bool((v >= 0).all()) and _sums_to_one(v, v.ndim - 1) is not None for v in given)
+    return any((v >= 0).all() and _sums_to_one(v, v.ndim - 1) is not None for v in given)
 
 
-def _sums_to_one(values: Any, first: int) -> int | None:
+def _sums_to_one(values: Array, first: int) -> int | None:
     """Return the axis along which all sums are 1, `first` if possible; None without one."""
     for axis in (first, *(a for a in range(values.ndim) if a != first)):
-        sums = values.sum(axis)
-        if values.shape[axis] > 1 and torch.allclose(sums, torch.ones_like(sums), atol=NEAR):
+        if values.shape[axis] > 1 and np.allclose(values.sum(axis), 1, atol=NEAR):
             return axis
     return None
 
 
-def _name_loss(subject: TrainingSubject) -> str:
+def _name_loss(subject: Examined) -> str:
     """Return the name of the loss by its values on random outputs."""
-    shape, targets = subject.first_outputs, subject.batches[0][2]
-
-    def cost(outputs: Any) -> float:
-        return float(subject.loss_of(subject.settings, outputs, targets))
-
+    cost, shape = subject.loss_alone.of, subject.loss_alone.numbers.shape
     if subject.task.kind == "binary":
-        # Only binary cross-entropy of logits has these values, whatever its weights: outputs of 0
-        # cost c log 2, outputs of 40 on the wrong side 40 c, on the right side nothing.
-        side = 1 - 2 * main_tensor(targets).float().reshape(shape.shape)
-        wrong_side, right_side, middle = (cost(part * side) for part in (40.0, -40.0, 0.0))
+        # Only binary cross-entropy has these values, whatever its weights. Of logits: outputs of 0
+        # cost c log 2, outputs of 40 on the wrong side 40 c, on the right side nothing. Of
+        # probabilities: 1/2 costs c log 2, and 3/4 for the right class c log 4/3.
+        side = 2 * _targets_of(subject).reshape(shape).astype(np.float32) - 1
+        wrong_side, right_side, middle = (cost(part * side) for part in (-40, 40, 0))
         slope = wrong_side * math.log(2) / (40.0 * middle) if middle > 0 else 0.0
-        known = abs(slope - 1) < NEAR and abs(right_side) < NEAR * middle
-        return BINARY if known else "unknown"
-    generator = torch.Generator().manual_seed(0)
-    outputs = torch.randn(shape.shape, generator=generator).to(shape.device)
-    shift = torch.randn(1, generator=generator).item() * 3 + 5
-    value, moved = cost(outputs), cost(outputs + shift)
+        if abs(slope - 1) < NEAR and abs(right_side) < NEAR * middle:
+            return BINARY
+        if isinstance(subject, TrainingSubject):
+            return "unknown"
+        half, more = cost(0 * side + 0.5), cost(0.5 + 0.25 * side)
+        shares = math.isclose(more * math.log(2), half * math.log(4 / 3), rel_tol=1e-3)
+        return SHARES if shares else "unknown"
+    outputs = np.random.default_rng(0).normal(0, 1, shape).astype(np.float32)
+    value, moved = cost(outputs), cost(outputs + SHIFT)
     if abs(moved - value) < NEAR * max(1.0, abs(value)):
-        return "cross-entropy"  # a constant on all classes changes nothing: a softmax is inside
-    if abs(moved - (value - shift)) < 1e-3 * max(1.0, abs(shift)):
+        return LOGITS  # a constant on all classes changes nothing: a softmax
+    if abs(moved - (value - SHIFT)) < 1e-3 * SHIFT:
         return "log-likelihood"  # it moves by exactly that constant: outputs are taken as they are
+    if isinstance(subject, KerasSubject):  # its cross-entropy divides by the sum of the classes
+        share = np.exp(outputs) / np.exp(outputs).sum(subject.task.axis, keepdims=True)
+        if math.isclose(cost(share), cost(share / 2), rel_tol=1e-3):
+            return SHARES
     return "unknown"
 
 
 def _judge_bounded(subject: TrainingSubject) -> Answer:
     """Judge targets of a regression that a sigmoid at the end of the model cannot reach."""
-    if not subject.ends_in_sigmoid:
-        return unclear("The outputs are numbers without bounds.")
+    if subject.task.kind == "unknown" or not subject.ends_in_sigmoid:
+        return unclear("The task is none of classes, and no sigmoid bounds the outputs.")
     targets = main_tensor(subject.batches[0][2]).float()
     beyond = float(((targets < -0.05) | (targets > 1.05)).float().mean())
-    text = f"utputs end in a sigmoid, and targets run from {targets.min():.4g} to"
-    text += f" {targets.max():.4g}."
+    text = f"A sigmoid bounds the outputs, and targets run from {targets.min():.4g} to"
+    text += f" {targets.max():.4g}"
     if beyond <= OUT_OF_REACH:
-        return passed(f"O{text}")
+        return passed(f"{text}.")
     return SoftmaxTwice.failed(
-        f"{beyond:.0%} of the targets cannot be reached: o{text}",
+        f"{text}: {beyond:.0%} of the targets cannot be reached.",
         "targets are in pixels or other units, and outputs between 0 and 1",
         "a sigmoid at the end of a model for numbers of any size",
     )
 
 
-def _is_one(outputs: Any) -> bool:
-    return bool(outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all())
-
-
-def _softmax_of_one() -> Answer:
-    return SoftmaxTwice.failed(
-        "The model has one output, which is 1 for every input: a softmax over one number.",
-        "softmax instead of sigmoid at the end of a model with one output",
-    )
-
-
-def _stays_bounded(subject: KerasSubject) -> bool:
-    """Return whether outputs stay in 0..1 with last weights that are 10,000 times as large."""
+def _stays_bounded(subject: Examined) -> bool:
+    """Return whether outputs stay in 0..1 whatever the weights: no logits do."""
+    if isinstance(subject, TrainingSubject):
+        return subject.ends_in_sigmoid
     training = subject.fresh()
     for weight in [w for w in training.model.trainable_variables if len(w.shape) > 1][-1:]:
         weight.assign(weight * 1e4)
-    outputs = [subject.first_outputs, subject.outputs(training, subject.batches[0][1])]
+    outputs = subject.outputs(training, subject.batches[0][1])
     subject.fresh()  # puts them back
-    return all(bool((o >= 0).all() and (o <= 1).all()) for o in outputs)
-
-
-def _keras_loss(subject: KerasSubject) -> str:
-    """Return 'logits', 'probabilities' or 'unknown', by the loss of random outputs."""
-    alone, classes = subject.loss_alone, max(2, subject.task.classes)
-    noise = np.random.default_rng(0).normal(0, 1, subject.first_outputs.shape)
-    wanted = subject.targets.astype(np.int64).reshape(noise.shape[: subject.targets.ndim])
-    if wanted.min() < 0 or wanted.max() >= classes:
-        return "unknown"  # labels out of range: TRAIN020
-    if subject.task.kind == "binary":
-        share = 1 / (1 + np.exp(-noise))
-        chosen = np.where(wanted.reshape(share.shape) == 1, share, 1 - share)
-    else:
-        share = np.exp(noise) / np.exp(noise).sum(axis=-1, keepdims=True)
-        chosen = np.take_along_axis(share, wanted[..., None], axis=-1)
-    expected = float(-np.log(chosen).mean())
-    for name, outputs in (("logits", noise), ("probabilities", share)):
-        if abs(alone.of(outputs) - expected) < 1e-3 * expected:
-            return name
-    return "unknown"
+    return bool(((outputs >= 0) & (outputs <= 1)).all())
 
 
 UNEVEN, STEEP, STEEP_OF_TWO, IN_LINE = 1.5, (0.5, 1.5), (0.75, 1.25), 0.95
@@ -422,7 +397,7 @@ class WeightsInverted(Check):
         task = subject.task
         if task.kind not in ("classes", "binary") or not subject.takes_tensor:
             return unclear("The task is none of classes.")
-        if subject.loss_alone.form or _name_loss(subject) not in ("cross-entropy", BINARY):
+        if subject.loss_alone.form or _name_loss(subject) not in (LOGITS, BINARY):
             return unclear("The loss is no cross-entropy of logits by its numbers.")
         counts = _label_counts(subject)
         return self._judge(counts, _class_weights(subject, counts))
@@ -530,17 +505,15 @@ class LossWants(Check):
     next_step = "Compute the loss of a perfect and of a wrong answer by hand."
 
     def run(self, subject: Examined) -> Answer:
-        task, wanted = subject.task, subject.batches[0][2]
-        targets: Any = as_array(main_tensor(wanted))
+        task, targets = subject.task, _targets_of(subject)
         if isinstance(subject, TrainingSubject):
             if (answer := _judge_boxes(subject)) is not None:
                 return answer
+            wanted = subject.batches[0][2]
             if isinstance(wanted, tuple | list) and len(wanted) > 1:
                 return unclear("The loss takes several targets, so its best output is unknown.")
             if learned_by_loss(subject.settings):
                 return unclear("The loss has parameters of its own, so its best output is learned.")
-        else:
-            targets = subject.targets
         if task.kind == "unknown" or not subject.takes_tensor:
             return unclear("The form of the targets does not show the best output.")
         low, high = targets.min().item(), targets.max().item()
@@ -556,14 +529,14 @@ class LossWants(Check):
         least, best = subject.loss_alone.best_outputs
         if not math.isfinite(least):
             return unclear("The loss has no gradient with respect to its first argument.")
-        share = _agreement(task, as_array(best), targets)
+        share = _agreement(task, best, targets)
         text = f"The outputs that minimise the loss agree with {share:.0%} of the targets"
         if share >= AGREE:
             return passed(f"{text}.")
         if isinstance(subject, TrainingSubject) and task.kind == "regression":
-            if _compares(subject, best, share):
+            if _compares(subject, share):
                 return unclear(f"{text}, and it compares samples with each other.")
-            rates = _agreement(task, -as_array(best), targets)
+            rates = _agreement(task, -best, targets)
             if subject.loss_alone.form == "positive" and rates >= AGREE:
                 return unclear("The best outputs of the loss fall with the targets, as rates.")
         return self.failed(
@@ -611,17 +584,17 @@ def _are_corners(boxes: Any) -> Any:
     return (boxes[..., 2:] >= boxes[..., :2]).all(-1)
 
 
-def _compares(subject: TrainingSubject, best: Any, share: float) -> bool:
+def _compares(subject: TrainingSubject, share: float) -> bool:
     """Return whether ranking, survival or contrast explains that the best outputs differ."""
 
     def loss(outputs: Any, targets: Any) -> Any:
         return subject.loss_of(subject.settings, subject.loss_alone.formed(outputs), targets)
 
-    targets = subject.batches[0][2]
-    if couples_outputs(loss, best, targets):
+    outputs, targets = subject.first_outputs, subject.batches[0][2]
+    if couples_outputs(loss, outputs, targets):
         return True
-    beyond = share * math.sqrt(best.numel() - 1) > FAR
-    return beyond and couples_targets(loss, best, targets)  # else they are exchanged
+    beyond = share * math.sqrt(outputs.numel() - 1) > FAR
+    return beyond and couples_targets(loss, outputs, targets)  # else they are exchanged
 
 
 def _agreement(task: Task, best: Any, wanted: Any) -> float:
