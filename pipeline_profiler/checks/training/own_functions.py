@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 import math
 import re
-import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +24,9 @@ from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.ranks import source_of
 from pipeline_profiler.checks.training_subject import TrainingSubject
-from pipeline_profiler.checks.user_code import UsersError, users_code
+from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
 from pipeline_profiler.profiling.record.errors import ProfileError
 
@@ -92,7 +90,9 @@ class WrongMode(Check):
 
 def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
     left, awake = loop.unmoded, loop.evaluated_in_train_mode
-    if left and made.evaluate is not None and _calls_train(made):
+    text = source_of([f for f in (made.train_step, made.evaluate) if f is not None])
+    elsewhere = made.train_step is None or re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE)
+    if left and made.evaluate is not None and (elsewhere or not text):
         return unclear(
             "Your evaluate leaves the model in eval mode, and your train_step does not change it: "
             "whether the loop around them calls train() was not seen.",
@@ -130,19 +130,6 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
         f"{loop.modes} modules train in the steps before and after the first evaluation, and not "
         "in it."
     )
-
-
-def _calls_train(training: Training) -> bool:
-    """Return whether a file calls train() beside its train_step; True if it cannot be read."""
-    if training.train_step is None:
-        return True
-    functions = (training.train_step, training.evaluate)
-    try:
-        files = {inspect.getsourcefile(inspect.unwrap(function)) for function in functions}
-        texts = [Path(file or "").read_text() for file in files]
-    except (OSError, TypeError, ValueError):
-        return True
-    return any(re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE) for text in texts)
 
 
 def _dropout_in_eval_mode(subject: TrainingSubject) -> str:
@@ -357,20 +344,19 @@ def _beside_perfect(
     """Return a failure if perfect answers score no better than in another order, else None."""
     split = [inputs_and_targets(batch, training.split_batch)[1] for batch in batches]
     targets = [part for part in split if isinstance(part, torch.Tensor) and part.ndim]
-    if len(targets) < len(batches) or subject.task.kind == "unknown" or not subject.takes_tensor:
+    one_form = len(targets) == len(batches) and len({t.shape[1:] for t in targets}) == 1
+    if not one_form or subject.task.kind == "unknown" or not subject.takes_tensor:
         return None
-    both = torch.cat(targets) if len({t.shape[1:] for t in targets}) == 1 else targets[0][:0]
+    both, sizes = torch.cat(targets), [len(t) for t in targets]
     if bool((both == both[:1]).all()):
         return None
     generator = torch.Generator().manual_seed(subject.seed)
-    start, used = time.monotonic(), time.process_time()
-    sizes, scores = [len(t) for t in targets], []
+    limit = min(SECONDS, subject.time_left() / 3)
+    patience, scores = Patience(limit, limit), list[list[float]]()
     for number in range(ORDERS + 1):
         order = torch.randperm(len(both), generator=generator) if number else slice(None)
         score = _scored(subject, training, batches, torch.split(both[order], sizes))
-        spent = min(time.monotonic() - start, time.process_time() - used)
-        slow = spent * ORDERS > min(SECONDS, subject.time_left() / 3)
-        if score is None or (not number and slow) or (scores and len(score) != len(scores[0])):
+        if not score or patience.over or len(score) != len([*scores, score][0]):
             return None
         scores.append(score)
     columns = list(zip(*scores, strict=True))
@@ -394,36 +380,26 @@ def reads_answers(perfect: float, others: tuple[float, ...]) -> bool:
 
 def _scored(
     subject: TrainingSubject, training: Training, batches: list[Any], answers: Any
-) -> list[float] | None:
-    """Return the numbers of evaluate() if the model gives these answers; None if it cannot."""
-    given: list[bool] = []
+) -> list[float]:
+    """Return the numbers of evaluate() if the model gives these answers; [] if it cannot."""
+    left = list(answers)
 
     def answer(_model: Any, _inputs: Any, outputs: Any) -> Any:
-        inside = len(given) < len(answers)
-        made = _perfect(subject, outputs, answers[len(given)]) if inside else None
-        given.append(made is not None)
-        return made
+        targets, task = left.pop(0), subject.task
+        if len(outputs) != len(targets):
+            raise UsersError("An output is no answer to a batch.")
+        if task.kind == "classes":
+            inside = targets.clamp(0, outputs.shape[task.axis] - 1).long()
+            hot = functional.one_hot(inside, outputs.shape[task.axis]).movedim(-1, task.axis)
+            return subject.loss_alone.formed(SURE * hot.to(outputs.dtype).reshape(outputs.shape))
+        made = targets.to(outputs.dtype).reshape(outputs.shape)
+        return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
 
     hook = training.model.register_forward_hook(answer)
     try:
         numbers = _numbers(training, batches)
-    except UsersError:  # the user's evaluation needs other parts of an output
-        return None
+    except UsersError:  # the evaluation calls the model in another way
+        return []
     finally:
         hook.remove()
-    return numbers if numbers and given == [True] * len(batches) else None
-
-
-def _perfect(subject: TrainingSubject, outputs: Any, targets: Any) -> Any:
-    """Return outputs of this form that predict the targets, or None."""
-    task = subject.task
-    if not isinstance(outputs, torch.Tensor) or len(outputs) != len(targets):
-        return None
-    if task.kind == "classes" and outputs.ndim == targets.ndim + 1:
-        inside = targets.clamp(0, outputs.shape[task.axis] - 1)
-        made = functional.one_hot(inside.long(), outputs.shape[task.axis]).movedim(-1, task.axis)
-        return subject.loss_alone.formed(SURE * made.to(outputs.dtype))
-    if task.kind == "classes" or outputs.numel() != targets.numel():
-        return None
-    made = targets.reshape(outputs.shape).to(outputs.dtype)
-    return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
+    return [] if left else numbers
