@@ -151,7 +151,7 @@ class FreeOutputs(ABC):
     @cached_property
     def _target_scale(self) -> float:
         """How large the targets are, 1 at least."""
-        targets = as_array(main_tensor(self.targets))
+        targets: Any = as_array(main_tensor(self.targets))
         floating = targets is not None and targets.dtype.kind == "f"
         return max(1.0, float(np.abs(targets).mean())) if floating else 1.0
 
@@ -260,31 +260,24 @@ def only_compares(loss: Loss, outputs: Any, targets: Any) -> bool:
     return len(values) > 1 and abs(own - renamed) <= near < abs(own - regrouped)
 
 
-def couples_outputs(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Return whether other outputs turn the gradient of a sample: ranking, survival."""
+def couples_samples(loss: Loss, outputs: Any, targets: Any, by_targets: bool) -> bool:
+    """Return whether the output of a sample turns the gradient of others: ranking, survival.
+
+    by_targets: or its target does, as in contrast.
+    """
     made = _drawn(outputs)
-    other = made.clone()
-    other[0] = 1 - other[0]
-    return _turned(loss, (made, targets), (other, targets))
-
-
-def couples_targets(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Whether what it asks of an example turns with the target of another: contrast."""
-    if not isinstance(targets, torch.Tensor) or len(targets) < 3:
-        return False
-    other = targets.clone()
-    other[0] = targets[1]
-    made = _drawn(outputs)
-    return _turned(loss, (made, targets), (made, other))
-
-
-def _turned(loss: Loss, first: tuple[Any, Any], second: tuple[Any, Any]) -> bool:
-    one, two = (_gradient(loss, *pair) for pair in (first, second))
-    if one is None or two is None or len(one) < 3:
-        return False
-    pair = one[1:].flatten(), two[1:].flatten()
-    cosine = torch.nn.functional.cosine_similarity(*pair, dim=0)
-    return all(bool(g.any()) for g in pair) and float(cosine) < TURNED
+    changed = [(made.clone(), targets)]
+    changed[0][0][0] = 1 - made[0]
+    if by_targets and isinstance(targets, torch.Tensor) and len(targets) > 2:
+        changed.append((made, targets[[1, *range(1, len(targets))]]))
+    own, *others = (_gradient(loss, *pair) for pair in ((made, targets), *changed))
+    for other in others:
+        if own is not None and other is not None and len(own) > 2:
+            pair = own[1:].flatten(), other[1:].flatten()
+            cosine = functional.cosine_similarity(*pair, dim=0)
+            if all(bool(g.any()) for g in pair) and float(cosine) < TURNED:
+                return True
+    return False
 
 
 def _gradient(loss: Loss, outputs: Any, targets: Any) -> Any:

@@ -66,8 +66,7 @@ def judge_order(facts: LoopFacts) -> Answer:
     if facts.stale is not None:
         name, place = facts.stale
         return wrong(
-            f"dataset.{name} changed between two epochs, and persistent workers keep the value of "
-            "the first.",
+            f"dataset.{name} changed between two epochs; persistent workers keep the first value.",
             ["persistent_workers=True: workers hold copies of the dataset"],
             "Make the loader anew, or set persistent_workers=False.",
             place=place,
@@ -123,13 +122,8 @@ def judge_loading(facts: LoopFacts) -> Answer:
     if not found or 2 * renamed >= total:
         names = f", {renamed} are there under another name" if renamed else ""
         return wrong(
-            f"Of {total} weights of the model, load_state_dict finds {found} in the checkpoint"
-            f"{names}: the rest keeps its initial values.",
-            [
-                "the checkpoint was saved from a wrapped model (`module.`), or from a part of this "
-                "model",
-                "the checkpoint is of another model",
-            ],
+            f"load_state_dict finds {found} of {total} weights{names}; the rest stays initial.",
+            ["the checkpoint has a prefix (`module.`)", "the checkpoint is of another model"],
             "Rename the keys, and look at missing_keys and unexpected_keys of load_state_dict.",
             place=facts.places.get("loaded", ""),
         )
@@ -140,15 +134,9 @@ def judge_loading(facts: LoopFacts) -> Answer:
 def judge_best_weights(facts: LoopFacts) -> Answer:
     """Best weights that later steps change, or that are the worst weights.
 
-    ## Why is this bad
-    `model.state_dict()` returns references, so `best` holds the last weights at the end.
-
     ## How it decides
-    Fails if a state is held after a later step, shares memory with the model, and was never read.
-    Fails if a condition such as `acc < best_acc` keeps the worst value. Exact.
-
-    ## Limits
-    Needs `check -- train.py` and a second epoch. A held state without use fails too.
+    Fails if a state of `state_dict()`, which returns references, is held after a later step and was
+    never read. Fails if a condition such as `acc < best_acc` keeps the worst value. Exact.
     """
     if facts.best_reversed is not None:
         condition, place = facts.best_reversed
@@ -161,8 +149,7 @@ def judge_best_weights(facts: LoopFacts) -> Answer:
     taken, live = facts.weights_kept
     if live:
         return wrong(
-            f"{live} of {taken} saved states of the model are live weights and not copies: each "
-            "further step changes them.",
+            f"{live} of {taken} states of the model are live weights: each step changes them.",
             ["best = model.state_dict() without copy.deepcopy"],
             "Keep copy.deepcopy(model.state_dict()), or save the state to a file.",
             place=facts.places.get("kept", ""),
@@ -189,8 +176,7 @@ def judge_plateau(facts: LoopFacts) -> Answer:
         return unclear(f"The schedule receives {value:.4g}, which is not the accuracy.")
     if mode == "min":
         return wrong(
-            f"The schedule receives the accuracy ({value:.4g}) in mode 'min': it reduces the rate "
-            "while the accuracy rises.",
+            f"The schedule waits for a smaller value ('min'), and gets the accuracy ({value:.4g}).",
             ["ReduceLROnPlateau has mode 'min' by default, and is given an accuracy"],
             "Make the schedule with mode='max'.",
             place=facts.places.get("plateau", ""),
@@ -208,10 +194,7 @@ def judge_average(facts: LoopFacts) -> Answer:
     ## How it decides
     Measures how far the average has followed the weights at its first evaluation. Fails if the
     initial weights keep a share above 0.7 at the end of the run: exp(-steps / H), H = n / (2 x
-    the share after n steps).
-
-    ## Limits
-    Needs `check -- train.py`, and the number of steps from OneCycleLR or CosineAnnealingLR.
+    the share after n steps). The steps of the run are those of OneCycleLR or CosineAnnealingLR.
     """
     if facts.average is None:
         return absent("No average of the weights is evaluated.")
@@ -227,8 +210,7 @@ def judge_average(facts: LoopFacts) -> Answer:
     left = math.exp(-facts.run_steps / horizon)
     if left > MAX_INITIAL_SHARE:
         return wrong(
-            f"{text}: at the end of the run ({facts.run_steps} steps) about {left:.0%} of it are "
-            "initial weights.",
+            f"{text}: after all {facts.run_steps} steps {left:.0%} of it are initial weights.",
             ["the decay is that of a far longer run, and is not warmed up"],
             "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps.",
             place=facts.places.get("evaluation", ""),
@@ -254,9 +236,6 @@ def judge_graphs(facts: LoopFacts) -> Answer:
     ## How it decides
     Fails if the number of graphs that outlive the next step grows four times in sequence. In eval
     mode the next batch replaces the step. Exact.
-
-    ## Limits
-    Needs `check -- train.py`. The MB count tensors that the graphs hold, and 1 kB a node.
     """
     if facts.graphs is not None:
         count, name, size, place = facts.graphs
@@ -342,8 +321,7 @@ def judge_rank_seeds(facts: LoopFacts) -> Answer:
         return absent(SINGLE)
     if ranks.bypassed:
         return wrong(
-            "The step calls the module inside DistributedDataParallel, so the gradients of the "
-            "ranks are not averaged.",
+            "The step calls the module inside DistributedDataParallel: ranks average no gradients.",
             ["the step calls model.module"],
             "Call the wrapped model.",
             place=ranks.bypassed,
@@ -359,8 +337,7 @@ def judge_rank_seeds(facts: LoopFacts) -> Answer:
         )
     if ranks.drawn and ranks.seeded and not by_rank:
         return wrong(
-            "Every seed is the same on all ranks, so dropout and other noise of a step are alike "
-            "on all ranks.",
+            "Every seed, and so dropout and other noise of a step, is the same on all ranks.",
             ["all ranks are seeded with one number, and not anew after the initialisation"],
             "After the model is made, seed with seed + rank.",
             place=ranks.seeded[-1][0],
@@ -375,10 +352,8 @@ def judge_rank_writes(facts: LoopFacts) -> Answer:
 
     ## How it decides
     Reads the files that your code opens for writing or passes to torch.save. Fails if neither the
-    line, nor a condition around it, nor a caller names a rank (or `is_main`, `master`).
-
-    ## Limits
-    Files that compiled code opens, and a condition in a helper function, are not seen.
+    line, nor a condition around it, nor a caller names a rank (or `is_main`, `master`). Files that
+    compiled code opens are not seen.
     """
     if facts.ranks is None:
         return absent(SINGLE)

@@ -8,27 +8,18 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import Array, as_array, main_tensor, padding_of
-from pipeline_profiler.checks.caught_tape import Node, Tape, leaves, recording_mode
+from pipeline_profiler.checks.caught_tape import leaves, recording_mode
 from pipeline_profiler.checks.chance import FAR
-from pipeline_profiler.checks.check import (
-    Answer,
-    Check,
-    Judgement,
-    Nearness,
-    absent,
-    passed,
-    unclear,
-    wrong,
-)
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import torch
-from pipeline_profiler.checks.loss_alone import Task, couples_outputs, couples_targets
+from pipeline_profiler.checks.loss_alone import Task, couples_samples
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import learned_by_loss
+from pipeline_profiler.checks.wrong_arguments import wrong_argument
 
 SEEDS = 3
 MOST_NATS, MOST_FACTOR, LEAST_FACTOR = 4.0, 10.0, 0.3
-FAR_FROM_MEAN = 10.0  # deviations of the targets
 MOST_SAVED, OF_KNOWING, COUNTED = 0.6, 1 / 3, 10  # nats; of log K; labels for each class
 
 
@@ -41,23 +32,18 @@ class LossAtStart(Check):
 
     - The loss is NaN or infinite.
     - Classes: above zero outputs by 4 nats and 2 log K. Regression: over 10 times the best
-      constant, both above the minimum.
+      constant (100 times for pretrained weights), both above the minimum.
     - All seeds are below 0.3 times the best constant, above the minimum.
-    - A last bias at the base rates saves 0.6 nats and a third of log K. Regression: outputs start
-      more than 10 deviations from the mean of the targets.
+    - A last bias at the base rates saves 0.6 nats and a third of log K.
 
     ## Limits
-    Only NaN or infinity fails for pretrained weights, and for losses without known references.
+    Losses with extra terms (penalties) shift all reference values. Pretrained classifiers pass.
     """
 
     code = "TRAIN001"
     name = "loss-at-start"
     nearness = Nearness.EFFECT
-    causes = (
-        "inputs or targets hold NaN (check, LOAD007)",
-        "a logarithm of zero or a division by zero in model or loss",
-        "weights that overflow",
-    )
+    causes = ("NaN in inputs or targets (LOAD007)", "a logarithm of zero, or a division by zero")
     next_step = "Find the first module that gives NaN: torch.autograd.set_detect_anomaly(True)."
 
     def run(self, subject: Examined) -> Answer:
@@ -66,8 +52,7 @@ class LossAtStart(Check):
         if not all(map(math.isfinite, losses)):
             return self.failed(f"The first loss is {sum(losses) / SEEDS}: no number.")
         answer = _judge_start(subject, losses)
-        judge_bias = _judge_mean if subject.task.kind == "regression" else _judge_rates
-        return answer if answer.judgement is Judgement.FAIL else judge_bias(subject) or answer
+        return answer if answer.judgement == "failed" else _judge_rates(subject) or answer
 
     run_keras = run
 
@@ -83,17 +68,18 @@ def _judge_start(subject: Examined, losses: list[float]) -> Answer:
         why = "falls without end" if known else "of outputs of an untrained model is no number"
         return unclear(f"{text}; the loss {why}, so no value is expected.")
     fixed = len(set(losses)) == 1 or getattr(subject, "caught", False)  # dropout differs
-    if fixed and not subject.one_start:
-        return passed(f"{text}; three seeds give the same weights, so they are pretrained.")
+    pretrained = fixed and not subject.one_start
+    factor = MOST_FACTOR ** (1 + pretrained)
     text += f"; outputs of zero have {uniform:.4g}, the best constant has {constant:.4g}"
     if kind in ("classes", "binary"):
         knowing = math.log(max(2, classes))
         summed = max(1.0, uniform / knowing)  # a loss that is a sum counts each nat so many times
-        high = mean - uniform > summed * max(MOST_NATS, 2 * knowing)
+        high = not pretrained and mean - uniform > summed * max(MOST_NATS, 2 * knowing)
     else:
         # a likelihood has its least far from 0: beside it, outputs of zero are no bad start
         nothing = max(constant, uniform) if subject.is_likelihood else constant
-        high = mean - least > MOST_FACTOR * (nothing - least) > 0
+        unlike = mean - least > factor * (nothing - least) > 0
+        high = unlike and (kind == "regression" or not pretrained)
     if high:
         scale = "targets are not standardised"
         scale = scale if kind == "regression" else "the weights of the last layer are too large"
@@ -103,47 +89,23 @@ def _judge_start(subject: Examined, losses: list[float]) -> Answer:
             "Initialise the last layer small, with the base rates (mean) as bias; standardise "
             "targets.",
         )
+    if pretrained:
+        return passed(f"{text}; three seeds give the same weights, so they are pretrained.")
     if max(losses) - least >= LEAST_FACTOR * (constant - least) or kind == "unknown":
         return passed(f"{text}.")
     if fixed:
         return unclear(f"{text}: too good for an untrained model.")
     return wrong(
         f"{text}: an untrained model cannot be this good.",
-        [
-            "the loss averages over positions that do not count",
-            "the loss is divided twice",
-            "the input holds the target",
-        ],
+        ["the loss averages over positions that do not count", "the input holds the target"],
         "Compute the loss of one example by hand, and compare.",
-    )
-
-
-def _judge_mean(subject: Examined) -> Answer | None:
-    """Return a failure if outputs start far from the mean of the targets, else None."""
-    found = [as_array(main_tensor(batch[2])) for batch in subject.batches]
-    arrays = [targets.reshape(-1) for targets in found if targets is not None]
-    targets = np.concatenate(arrays)
-    mean, spread = float(targets.mean()), float(targets.std(ddof=1)) + 1e-12
-    if subject.takes_tensor:  # the loss may want another number than the target
-        wanted = float(subject.loss_alone.shared_outputs[1].mean())
-        if abs(wanted - float(arrays[0].mean())) > spread:
-            return None
-    start = float(subject.outputs(subject.fresh(), subject.batches[0][1]).mean())
-    distance = abs(mean - start) / spread
-    if distance <= FAR_FROM_MEAN:
-        return None
-    return wrong(
-        f"Targets have mean {mean:.4g} and deviation {spread:.4g}; outputs start {distance:.0f} "
-        "deviations from that mean.",
-        ["targets are not standardised"],
-        "Subtract the mean and divide by the deviation, or set the last bias.",
     )
 
 
 def _judge_rates(subject: Examined) -> Answer | None:
     """Return a failure if a last bias at the base rates would save much of the loss, else None."""
     task, labels = subject.task, as_array(main_tensor(subject.batches[0][2]))
-    if task.kind == "unknown" or not subject.takes_tensor or labels is None:
+    if task.kind not in ("classes", "binary") or not subject.takes_tensor or labels is None:
         return None
     counts = _label_counts(subject)
     total = int(counts.sum())
@@ -182,7 +144,7 @@ NEAR = 1e-4
 OUT_OF_REACH = 0.25  # share of targets
 SHIFT = 7.0  # of random outputs
 LOGITS, SHARES = "cross-entropy of logits", "cross-entropy of probabilities"
-BINARY = "binary cross-entropy of logits"
+BINARY, LIKELIHOOD = "binary cross-entropy of logits", "log-likelihood"
 
 
 class SoftmaxTwice(Check):
@@ -191,13 +153,10 @@ class SoftmaxTwice(Check):
     ## How it decides
     Reads the form of loss and outputs from their values. Fails on any of these:
 
-    - Cross-entropy of logits gets values in 0..1 that sum to 1 (to 1 in 10,000).
-    - Outputs sum to 1 along another axis than the classes.
-    - Binary cross-entropy of logits gets sigmoid outputs.
+    - Cross-entropy of logits gets values in 0..1 that sum to 1 (to 1 in 10,000), or a sigmoid.
+    - Outputs sum to 1 along another axis than the classes, or a single output is always 1.
     - Log-likelihood gets no log-probabilities, or torch's `kl_div` gets probabilities first.
-    - The single output of a two-class model is always 1.
-    - Regression outputs stay in 0..1 for eight draws of the weights, and a quarter of the targets
-      lie outside.
+    - Regression outputs stay in 0..1 for eight draws of the weights, unlike a quarter of targets.
 
     ## Limits
     Other losses are inconclusive. Log-softmax before cross-entropy passes: it changes nothing.
@@ -212,67 +171,48 @@ class SoftmaxTwice(Check):
         if not subject.takes_tensor or (kind not in ("classes", "binary") and not is_torch):
             return unclear("The task is none of classes.")
         if isinstance(subject, TrainingSubject):
-            if _probabilities_into_divergence(subject):
-                return self.failed(
-                    "The loss is kl_div, and its first argument holds probabilities (between 0 and "
-                    "1, sum 1) instead of log-probabilities.",
-                    "softmax instead of log_softmax on the first argument of KLDivLoss",
-                )
+            if sentence := _wrong_divergence(subject):
+                return self.failed(sentence, "softmax instead of log_softmax before KLDivLoss")
             if kind not in ("classes", "binary"):
                 return _judge_bounded(subject)
-        outputs = subject.loss_alone.numbers
-        one = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
-        if kind == "binary" and one:
-            return self.failed(
-                "The model has one output, which is 1 for every input: a softmax over one number.",
-                "softmax instead of sigmoid at the end of a model with one output",
-            )
-        if is_torch and subject.loss_alone.form == "unit" and subject.loss_alone.insists:
-            return passed("The loss takes probabilities in 0..1, and that is what outputs are.")
-        return self._judge(subject, _name_loss(subject), outputs)
+            if subject.loss_alone.form == "unit" and subject.loss_alone.insists:
+                return passed("The loss takes probabilities in 0..1, as the outputs are.")
+        return self._judge(subject, kind, _name_loss(subject), subject.loss_alone.numbers)
 
     run_keras = run
 
-    def _judge(self, subject: Examined, loss: str, outputs: Array) -> Answer:
-        axis = subject.task.axis % outputs.ndim
-        between = bool(((outputs >= 0) & (outputs <= 1)).all())
-        if subject.task.kind == "binary":
-            probable, logged, other = between and _stays_bounded(subject), False, None
+    def _judge(self, subject: Examined, kind: str, loss: str, outputs: Array) -> Answer:
+        one = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
+        axis, other, logged = subject.task.axis % outputs.ndim, None, False
+        probable = bool(((outputs >= 0) & (outputs <= 1)).all())
+        if kind == "binary":
+            probable = probable and _stays_bounded(subject)
         else:
             shares, logs = (_sums_to_one(part, axis) for part in (outputs, np.exp(outputs)))
-            probable, logged = between and shares == axis, logs == axis
-            other = shares if between and not probable else None if logged else logs
-        if other is not None:
-            samples = ", over the samples of the batch" if other == 0 else ""
-            return self.failed(
-                f"A softmax runs along axis {other} of the outputs{samples}: the classes are axis "
-                f"{axis}.",
-                f"softmax or log_softmax with dim={other}, or without dim",
-            )
+            other = None if logs == axis else logs
+            if probable and shares != axis:
+                probable, other = False, shares
+            logged = logs == axis
         form = "probabilities" if probable else "log-probabilities" if logged else "logits"
-        if loss == BINARY and probable:
-            return self.failed(
-                "Outputs went through a sigmoid, and the loss applies one again.",
-                "a sigmoid at the end of the model",
-            )
-        if loss == LOGITS and probable:
-            return self.failed(
-                "Outputs are probabilities (between 0 and 1, sum 1), and the loss applies a "
-                "softmax to them again.",
-                "a softmax at the end of the model",
-            )
-        if loss == SHARES and not probable:
-            return self.failed(
-                f"Outputs run from {outputs.min():.3g} to {outputs.max():.3g}, and the loss takes "
-                "them for probabilities (it cuts them off at 0 and 1).",
-                "from_logits=True is missing in the loss",
-            )
-        if loss == "log-likelihood" and not logged:
-            return self.failed(
-                f"The loss is a log-likelihood (NLLLoss), and outputs are {form}, not "
-                "log-probabilities.",
-                "log_softmax is missing before NLLLoss",
-            )
+        faults = (
+            (kind == "binary" and one, "The model has one output, which is 1 for every input: a "
+             "softmax over one number.", "softmax instead of sigmoid at the end of the model"),
+            (other is not None, f"A softmax runs along axis {other} of the outputs"
+             f"{', over the samples of the batch' * (other == 0)}: the classes are axis {axis}.",
+             f"softmax or log_softmax with dim={other}, or without dim"),
+            (loss == BINARY and probable, "Outputs went through a sigmoid, and the loss applies "
+             "one again.", "a sigmoid at the end of the model"),
+            (loss == LOGITS and probable, "Outputs are probabilities (between 0 and 1, sum 1), and "
+             "the loss applies a softmax to them again.", "a softmax at the end of the model"),
+            (loss == SHARES and not probable, f"Outputs run from {outputs.min():.3g} to "
+             f"{outputs.max():.3g}, and the loss takes probabilities (it cuts them off).",
+             "from_logits=True is missing in the loss"),
+            (loss == LIKELIHOOD and not logged, "The loss is a log-likelihood (NLLLoss), and "
+             f"outputs are {form}.", "log_softmax is missing before NLLLoss"),
+        )  # fmt: skip
+        for found, sentence, cause in faults:
+            if found:
+                return self.failed(sentence, cause)
         if loss == "unknown":
             return unclear("The loss is neither cross-entropy nor log-likelihood by its numbers.")
         return passed(f"The loss is {loss}, and outputs are {form}.")
@@ -285,17 +225,17 @@ def _targets_of(subject: Examined) -> Any:
     return as_array(main_tensor(subject.batches[0][2]))
 
 
-def _probabilities_into_divergence(subject: TrainingSubject) -> bool:
-    """Return whether the first argument of a kl_div in the user's loss is no logarithm."""
-    tape = Tape()
-    outputs = subject.loss_alone.formed(torch.randn_like(subject.first_outputs.float()))
-    with recording_mode(lambda: tape):
-        subject.loss_of(subject.settings, outputs, subject.batches[0][2])
-    given: list[Any] = [
-        as_array(tape.tensors[call.args[0].number]) for call in tape.calls
-        if call.name == "kl_div" and isinstance(call.args[0], Node)
-    ]  # fmt: skip
-    return any((v >= 0).all() and _sums_to_one(v, v.ndim - 1) is not None for v in given)
+def _wrong_divergence(subject: TrainingSubject) -> str:
+    """Return what is wrong with the arguments of kl_div in the user's loss; '' for nothing."""
+    found = [""]
+
+    def note(function: Any, args: Any, named: Any, _: Any) -> None:
+        if function.__name__ == "kl_div":
+            found[0] = found[0] or wrong_argument("kl_div", args, named)
+
+    with recording_mode(lambda: None, on_loss=note):
+        subject.loss_of(subject.settings, subject.first_outputs, subject.batches[0][2])
+    return found[0]
 
 
 def _sums_to_one(values: Array, first: int) -> int | None:
@@ -328,7 +268,7 @@ def _name_loss(subject: Examined) -> str:
     if abs(moved - value) < NEAR * max(1.0, abs(value)):
         return LOGITS  # a constant on all classes changes nothing: a softmax
     if abs(moved - (value - SHIFT)) < 1e-3 * SHIFT:
-        return "log-likelihood"  # it moves by exactly that constant: outputs are taken as they are
+        return LIKELIHOOD  # it moves by exactly that constant: outputs are taken as they are
     if isinstance(subject, KerasSubject):  # its cross-entropy divides by the sum of the classes
         share = np.exp(outputs) / np.exp(outputs).sum(subject.task.axis, keepdims=True)
         if math.isclose(cost(share), cost(share / 2), rel_tol=1e-3):
@@ -387,10 +327,7 @@ class WeightsInverted(Check):
 
     code = "TRAIN041"
     name = "weights-inverted"
-    causes = (
-        "weights are counts instead of their inverse",
-        "pos_weight is positives / negatives instead of negatives / positives",
-    )
+    causes = ("weights are counts instead of their inverse", "pos_weight is inverted")
     next_step = "Divide by the counts: weight = counts.sum() / (K * counts)."
 
     def run(self, subject: TrainingSubject) -> Answer:
@@ -542,10 +479,8 @@ class LossWants(Check):
         return self.failed(
             f"{text} (loss {least:.4g}; outputs of zero have {subject.loss_alone.uniform:.4g}).",
             *_broadcast(best, targets),
-            "the sign of the loss is reversed",
-            "arguments of the loss are exchanged",
-            "labels are shifted, or the loss uses another axis",
-            "the loss leaves most samples out",
+            "the sign of the loss, or its arguments, are exchanged",
+            "labels are shifted, or the loss uses another axis or few samples",
         )
 
     run_keras = run
@@ -591,10 +526,8 @@ def _compares(subject: TrainingSubject, share: float) -> bool:
         return subject.loss_of(subject.settings, subject.loss_alone.formed(outputs), targets)
 
     outputs, targets = subject.first_outputs, subject.batches[0][2]
-    if couples_outputs(loss, outputs, targets):
-        return True
-    beyond = share * math.sqrt(outputs.numel() - 1) > FAR
-    return beyond and couples_targets(loss, outputs, targets)  # else they are exchanged
+    beyond = share * math.sqrt(outputs.numel() - 1) > FAR  # else they are exchanged
+    return couples_samples(loss, outputs, targets, beyond)
 
 
 def _agreement(task: Task, best: Any, wanted: Any) -> float:

@@ -74,16 +74,12 @@ class WrongMode(Check):
         one, two = (subject.outputs(training, inputs) for _ in range(2))
         after = subject.state(training)
         changed = [path for path, value in before.items() if not np.array_equal(value, after[path])]
-        text, layer = "", "dropout or noise"
-        if changed:
-            text, layer = f"A prediction changes {changed[0]}", "batch normalisation"
-        elif not np.allclose(one, two, rtol=1e-4, atol=1e-6):
-            text = "Two predictions of one batch differ"
-        if not text:
+        if not changed and np.allclose(one, two, rtol=1e-4, atol=1e-6):
             return passed("Predictions repeat and change no statistics: layers follow the mode.")
+        text = f"A prediction changes {changed[0]}" if changed else "Two predictions differ"
         return wrong(
             f"{text} although training=False.",
-            [f"training=True is fixed in the call of a layer ({layer})"],
+            ["training=True is fixed in the call of a layer"],
             "Call the layer without training=True: Keras passes the mode on.",
         )
 
@@ -94,8 +90,7 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
     elsewhere = made.train_step is None or re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE)
     if left and made.evaluate is not None and (elsewhere or not text):
         return unclear(
-            "Your evaluate leaves the model in eval mode, and your train_step does not change it: "
-            "whether the loop around them calls train() was not seen.",
+            "Your evaluate leaves the model in eval mode; no call of train() around it was seen.",
             "Run the loop: `pipeline-profiler check -- train.py`.",
         )
     if made.train_step is not None and made.evaluate is None and not loop.asleep:
@@ -126,10 +121,7 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
         return passed("The model has no module that behaves differently by mode.")
     if not loop.evaluations or not loop.after_evaluation:
         return unclear("The run did not reach a training step after an evaluation.")
-    return passed(
-        f"{loop.modes} modules train in the steps before and after the first evaluation, and not "
-        "in it."
-    )
+    return passed(f"{loop.modes} modules train before and after the first evaluation, not in it.")
 
 
 def _dropout_in_eval_mode(subject: TrainingSubject) -> str:
@@ -156,9 +148,6 @@ class StaleGradients(Check):
     Reads the gradients at the first backward() after a step. Fails if every backward() after a
     step, of at least three, starts with old gradients. Fails if gradients are cleared without a
     step, or if a step sums gradients of batches for a mean loss. Accumulation passes. Exact.
-
-    ## Limits
-    Needs `check -- train.py`, or `train_step` in your file.
     """
 
     code = "TRAIN016"
@@ -174,7 +163,6 @@ class StaleGradients(Check):
         if loop.optimizers == 1 and loop.lost >= max(LEAST_LOST, steps - 1):
             return self.failed(
                 f"In {steps} steps of your loop, gradients were cleared {loop.lost} times unused.",
-                "zero_grad() between backward() and step()",
                 "zero_grad() in every batch, and a step only in every n-th",
                 lost=loop.lost,
                 place=place,
@@ -192,16 +180,12 @@ class StaleGradients(Check):
             return unclear(f"Only {steps} steps of your loop were seen.")
         if loop.kept >= steps - 1:
             return self.failed(
-                f"{loop.kept} steps of an optimizer, of {steps}, add to the gradients of its step "
-                "before: they are never cleared.",
+                f"{loop.kept} of {steps} steps add to old gradients, which are never cleared.",
                 "optimizer.zero_grad() is missing",
                 place=place,
             )
         if loop.lost:
-            return unclear(
-                f"In {steps} steps of your loop gradients were cleared {loop.lost} times unused: "
-                "right where optimizers take turns."
-            )
+            return unclear(f"{loop.lost} gradients were cleared unused: optimizers may take turns.")
         return passed(f"Gradients are cleared between {steps} steps of your loop.")
 
 
@@ -221,8 +205,7 @@ class Evaluation(Check):
     `eval_loader` omits or repeats samples (exact).
 
     ## Limits
-    Needs a script, or `evaluate` in your file that returns a number, or a tuple or dict of numbers.
-    A mean of losses of batches passes in a script.
+    Needs a script, or `evaluate` in your file that returns numbers. A mean of batch losses passes.
     """
 
     code = "TRAIN024"
@@ -265,10 +248,8 @@ def _judge_samples(subject: TrainingSubject) -> Answer | None:
         text = f"The evaluation loader leaves out {total - unique} of {total} samples, and"
         return wrong(f"{text} {sum(sizes) - unique} come twice.", [cause], action)
     margin = 1.96 * math.sqrt(0.25 / total)
-    return passed(
-        f"All {total} samples come once, in batches of {sizes[0]} and a last batch of {sizes[-1]}: "
-        f"the margin of error of a share near one half is {margin:.1%}."
-    )
+    text = f"All {total} samples come once, in batches of {sizes[0]} and a last of {sizes[-1]}"
+    return passed(f"{text}; a share near one half has a margin of error of {margin:.1%}.")
 
 
 def _judge_reported(loop: LoopFacts | None) -> Answer:
@@ -296,8 +277,7 @@ def _judge_evaluate(subject: TrainingSubject, training: Training) -> Answer:
     changed = [name for name, value in after.items() if not np.array_equal(value, before[name])]
     if changed:
         return Evaluation.failed(
-            f"The evaluation changed {len(changed)} parameters or buffers: "
-            f"{', '.join(changed[:3])}.",
+            f"The evaluation changed {len(changed)} weights or buffers: {', '.join(changed[:3])}.",
             "eval() is missing, or a step is made in it",
         )
     if not first or not second:
@@ -315,8 +295,7 @@ def _judge_evaluate(subject: TrainingSubject, training: Training) -> Answer:
     other = _numbers(training, FewBatches([*parts, *batches[1:]]))[:1]
     if not _near(first, other):
         return Evaluation.failed(
-            f"The metric is {first[0]:.6g}, and {(other or [math.nan])[0]:.6g} when the first "
-            "batch is split into parts of different size.",
+            f"The metric is {first[0]:.6g}, and {[*other, math.nan][0]:.6g} in smaller batches.",
             "a mean over batches instead of examples",
         )
     return passed(f"The metric is {first[0]:.6g}, twice, and in batches of another size.")

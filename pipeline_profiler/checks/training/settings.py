@@ -17,7 +17,7 @@ from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import lr_scheduler, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import OTHER_SEEDS, TrainingSubject
-from pipeline_profiler.checks.user_code import Patience, users_code
+from pipeline_profiler.checks.user_code import users_code
 from pipeline_profiler.checks.user_source import site_of
 from pipeline_profiler.checks.user_training import (
     Training,
@@ -103,16 +103,14 @@ def _faults_of_parameters(
     drawn = [name for name in idle if not torch.equal(one[name], two[name])]
     remake = "Make the optimizer from the parameters of the finished model."
     return (
-        (hidden, f"The model has not registered {len(hidden)} of its modules "
-         f"({', '.join(hidden[:3])}): they are in a plain list or dict, so parameters() leaves "
-         "them out.", "a Python list instead of nn.ModuleList, a dict instead of nn.ModuleDict",
+        (hidden, f"parameters() leaves out {len(hidden)} modules in a plain list or dict: "
+         f"{', '.join(hidden[:3])}.", "a Python list instead of nn.ModuleList",
          "Put them in nn.ModuleList or nn.ModuleDict."),
-        (loose, f"The model holds {', '.join(loose[:3])} with requires_grad, which "
-         "parameters() leaves out: it is never trained, moved to a device or saved.",
+        (loose, f"parameters() leaves out {', '.join(loose[:3])} with requires_grad: it is never "
+         "trained, moved to a device or saved.",
          "a plain tensor instead of nn.Parameter",
          "Make it nn.Parameter, or register_buffer where it is not to be trained."),
-        (drawn, f"The loss has parameters of its own ({', '.join(drawn[:3])}), which start at "
-         "random and are not in the optimizer: they are never trained.",
+        (drawn, f"The loss has random parameters ({', '.join(drawn[:3])}) in no optimizer.",
          "the optimizer was made from the model's parameters alone",
          "Give it [*model.parameters(), *loss.parameters()]."),
         (not wanted, f"None of the model's {len(named)} parameters has requires_grad: nothing is "
@@ -176,7 +174,6 @@ def _judge_frozen(subject: Examined, what: str, total: int, frozen: list[str], l
 
 
 STEPS = 2000
-OWN_STEPS, OWN_SECONDS = 100, 6.0
 ZERO = 1e-12
 LONG = 20  # epochs of a warm-up
 MOST_FACTOR = 0.1  # a learning rate above it may be what a factor is meant to be
@@ -186,7 +183,7 @@ class Schedule(Check):
     """A learning rate that is zero, vanishes, or does not follow its schedule.
 
     ## How it decides
-    Steps the schedule alone 2,000 times, or reads 100 of your own steps. Fails on any of these:
+    Steps the schedule alone 2,000 times, or reads the rates of your steps. Fails on any of these:
 
     - The rate is negative, or zero in the first ten steps.
     - It falls below 1e-5 of its maximum for good, within 10 counts or 100 of your own steps.
@@ -201,11 +198,7 @@ class Schedule(Check):
 
     code = "TRAIN014"
     name = "schedule"
-    causes = (
-        "the schedule counts epochs and is stepped by batch, or the other way round",
-        "a warm-up that begins at zero and is not stepped",
-        "a wrong number of steps",
-    )
+    causes = ("a schedule of epochs that is stepped by batch, or the reverse", "a wrong warm-up")
     next_step = "Print the learning rate of the first ten steps."
 
     def run(self, subject: TrainingSubject) -> Answer:
@@ -214,16 +207,14 @@ class Schedule(Check):
         if loop is not None and loop.loaded_rate is not None:
             before, after, place = loop.loaded_rate
             return wrong(
-                f"load_state_dict() of the optimizer replaces the learning rate {before:g} by "
-                f"{after:g}.",
+                f"load_state_dict() of the optimizer turns the rate {before:g} into {after:g}.",
                 ["the state of an optimizer holds its learning rate"],
                 "Set param_groups[0]['lr'] after the load, or do not load the optimizer.",
                 place=place,
             )
-        if schedule is None:
-            constant = not any(group["lr"] for group in training.optimizer.param_groups)
-            own = training.train_step is not None and not constant
-            return _own_steps(subject, training) if own else _judge_constant(rate)
+        if schedule is None:  # train_step may hide it
+            own = loop.rates if loop is not None and training.train_step is not None else []
+            return _judge_series(own, own=True) if len(set(own)) > 1 else _judge_constant(rate)
         if training.loop is not None and (found := _judge_calls(schedule, training.loop)):
             return found
         if "Plateau" in type(schedule).__name__:
@@ -266,8 +257,7 @@ def _judge_calls(schedule: Any, loop: LoopFacts) -> Answer | None:
     kind = type(schedule).__name__
     if loop.scheduled == "step" and 0 < epochs < batches:
         return wrong(
-            f"{kind} is stepped once a batch, and T_max={epochs}: the rate falls to its minimum "
-            f"and rises again within each epoch of {batches} batches.",
+            f"{kind} is stepped once a batch, and T_max={epochs} is less than {batches} batches.",
             ["T_max counts epochs"],
             "Call step() once an epoch, or set T_max to the batches of the whole run.",
             place=place,
@@ -275,8 +265,7 @@ def _judge_calls(schedule: Any, loop: LoopFacts) -> Answer | None:
     by_epoch = loop.scheduled in ("epoch", "evaluation") and batches > 1
     if by_epoch and total >= 2 * batches and total % batches == 0:
         return wrong(
-            f"{kind} counts {total} batches and is stepped once an epoch of {batches} batches: "
-            "the run uses only the start of the schedule.",
+            f"{kind} counts {total} batches, and is stepped once an epoch of {batches} batches.",
             ["step() stands in the loop over epochs"],
             "Call step() after each batch.",
             place=place,
@@ -295,30 +284,23 @@ def _unused_name(loop: LoopFacts, place: str) -> str:
     return name if name and len(re.findall(rf"\b{name}\b", code)) == 1 else ""
 
 
-def _state(schedule: Any) -> dict[str, Any]:
-    """Return the plain state of torch's schedules: of this one, or those in a closure of step()."""
+def _counts(schedule: Any) -> list[int | None]:
+    """Return the counters of torch's schedules: of this one, or those in a closure of step()."""
     cells = getattr(getattr(type(schedule), "step", None), "__closure__", None) or ()
     parts = [schedule, *(cell.cell_contents for cell in cells)]
-    found = [vars(part) for part in parts if isinstance(part, lr_scheduler.LRScheduler)]
-    return {f"{n}.{k}": v for n, state in enumerate(found) for k, v in state.items() if _plain(v)}
-
-
-def _plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_plain, value))
-    return isinstance(value, int | float | str | bool)
+    found = [part for part in parts if isinstance(part, lr_scheduler.LRScheduler)]
+    return [getattr(part, "last_epoch", None) for part in found]
 
 
 def _series(training: Training) -> tuple[list[float], bool]:
-    """Return the rates, and whether the last thousand steps left the state of the schedule."""
+    """Return the rates, and whether the last thousand steps did not move the schedule."""
     first = learning_rate(training)
     training.optimizer.step()  # without gradients nothing moves; torch wants it before the schedule
-    half = step_schedule(training, STEPS // 2)
-    if len(half) < STEPS // 2:
-        return [first, *half], False
-    middle = _state(training.schedule)
-    series = [first, *half, *step_schedule(training, STEPS - len(half))]
-    return series, bool(middle) and middle == _state(training.schedule)
+    series = [first, *step_schedule(training, STEPS // 2)]
+    middle = _counts(training.schedule)
+    series += step_schedule(training, STEPS // 2 if len(series) > STEPS // 2 else 0)
+    stands = bool(middle) and None not in middle and middle == _counts(training.schedule)
+    return series, stands
 
 
 def _rates_as_factors(schedule: Any, series: list[float]) -> Answer | None:
@@ -331,24 +313,10 @@ def _rates_as_factors(schedule: Any, series: list[float]) -> Answer | None:
     if not math.isclose(top, base * base, rel_tol=0.01):
         return None
     return wrong(
-        f"The largest factor of the schedule is {top / base:.3g}, the learning rate itself: the "
-        f"rate is never above {top:.3g}.",
+        f"The factors of the schedule are rates: the learning rate is never above {top:.3g}.",
         ["the function of LambdaLR returns a rate, which is multiplied by that of the optimizer"],
         "Return the factor, rate / lr; or make the optimizer with lr=1.",
     )
-
-
-def _own_steps(subject: TrainingSubject, training: Training) -> Answer:
-    """Judge the learning rate in the user's own steps, which may hide a schedule."""
-    patience = Patience(OWN_SECONDS, subject.time_left() / 5)
-    series = [learning_rate(training)]
-    while len(series) <= OWN_STEPS and not patience.over:
-        subject.step(training, subject.batches[(len(series) - 1) % len(subject.batches)])
-        series.append(learning_rate(training))
-    if len(set(series)) == 1:
-        steps = len(series) - 1
-        return unclear(f"{steps} of your own steps leave the learning rate at {series[0]:g}.")
-    return _judge_series(series, own=True)
 
 
 def _judge_series(series: list[float], stands: bool = False, own: bool = False) -> Answer:
@@ -369,20 +337,14 @@ def _judge_series(series: list[float], stands: bool = False, own: bool = False) 
             "Call it where your loop does, in train_step, and it is judged there.",
         )
     if len(set(series)) > 1 or steps < STEPS:
-        return passed(
-            f"The learning rate starts at {series[0]:g}, has its largest value {top:g}, and is "
-            f"{series[-1]:g} after {steps} steps."
-        )
+        text = f"The learning rate starts at {series[0]:g}, reaches {top:g}"
+        return passed(f"{text}, and is {series[-1]:g} after {steps} steps.")
     if not stands:
         text = "right if the schedule counts epochs, or waits longer"
         return unclear(f"The learning rate stays at {top:g} for {STEPS} steps: {text}.")
     return wrong(
-        f"The learning rate stays at {top:g} for {STEPS} steps, and the schedule counts none of "
-        "them.",
-        [
-            "step() is called with the same epoch each time",
-            "step() of a wrapper does not reach the schedule",
-        ],
+        f"The learning rate stays at {top:g} for {STEPS} steps, which the schedule does not count.",
+        ["step() gets the same epoch each time", "step() of a wrapper does not reach the schedule"],
         "Call step() without an argument, and print the learning rate.",
     )
 
@@ -435,8 +397,7 @@ class BatchStatistics(Check):
         ghost = max((int(held or 0) for held in named), default=0)
         if ghost and (ghost >= size or size % ghost):
             return self.failed(
-                f"The ghost batch is {ghost}, and a device gets {size} samples: it must be a "
-                "proper part of the device batch.",
+                f"The ghost batch is {ghost}, no proper part of {size} samples of a device.",
                 "ghost batch and device batch exchanged",
             )
         sampler = getattr(subject.settings.loader, "sampler", None)
@@ -444,10 +405,8 @@ class BatchStatistics(Check):
         synced = all("Sync" in type(m).__name__ for m in modules)
         if ranks > 1 and not synced:
             return unclear(
-                f"Each of {ranks} ranks keeps statistics of its own from {ghost or size} samples "
-                "a batch (about 64 are wanted), and a checkpoint of rank 0 holds rank 0's alone.",
-                "Average running statistics over ranks before each evaluation and checkpoint, or "
-                "SyncBatchNorm.convert_sync_batchnorm(model).",
+                f"Each of {ranks} ranks has its own statistics, from {ghost or size} samples.",
+                "Average them before each checkpoint, or use SyncBatchNorm.",
             )
         size = (ghost or size) * ranks
         if size < FEWEST and any(trains for *_, trains in norms):

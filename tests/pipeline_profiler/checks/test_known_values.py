@@ -13,7 +13,7 @@ from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.loader.contents import EvaluationOfOthers
 from pipeline_profiler.checks.training.loss import _ranks
 from pipeline_profiler.checks.training.own_functions import reads_answers
-from pipeline_profiler.checks.training.repeated_trainings import Resume
+from pipeline_profiler.checks.training.runs import Resume
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training
 from tests.pipeline_profiler.checks.conftest import judged

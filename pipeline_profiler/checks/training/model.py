@@ -1,7 +1,8 @@
-"""What an output depends on: its own input, not other samples, not later tokens."""
+"""The model: its structure, gradients and flags, and what an output depends on."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,10 @@ from pipeline_profiler.checks.batches import (
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import nn, torch
+from pipeline_profiler.checks.loop_facts import idle_flags
 from pipeline_profiler.checks.training_subject import TrainingSubject, batch_first
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
+from pipeline_profiler.checks.user_training import Training
 
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
@@ -42,11 +45,7 @@ class InputIgnored(Check):
     code = "TRAIN002"
     name = "input-ignored"
     nearness = Nearness.EFFECT
-    causes = (
-        "a layer whose output is overwritten or multiplied by zero",
-        "all units are dead or saturated",
-        "the wrong variable goes on in forward()",
-    )
+    causes = ("a layer whose output is overwritten in forward()", "dead or saturated units")
     next_step = "Print the deviation over the batch after each layer."
 
     def run(self, subject: Examined) -> Answer:
@@ -57,21 +56,16 @@ class InputIgnored(Check):
         subject.steps(training, STEPS)
         after = _spread(subject.outputs(training, inputs))
         if max(before, after) < SAME:
-            return self.failed(
-                f"Outputs for different inputs differ by {after:.1e} of their size: the input does "
-                "not reach the output."
-            )
+            text = f"Outputs for different inputs differ by {after:.1e} of their size"
+            return self.failed(f"{text}: the input does not reach the output.")
         if isinstance(subject, TrainingSubject) and _tokens_ignored(subject, training):
             return self.failed(
-                "No output changes when tokens that are no padding are exchanged with each other: "
-                "the outputs depend on the positions of padding only.",
+                "No output changes when tokens that are no padding are exchanged.",
                 "an inverted mask (key_padding_mask is True where a position is ignored)",
                 "the embedding is overwritten, or multiplied by a mask of the padding",
             )
-        return passed(
-            f"Outputs of different inputs differ by {after:.2g} of their size after {STEPS} steps "
-            f"({before:.2g} at the start)."
-        )
+        text = f"differ by {before:.2g} of their size, and by {after:.2g} after {STEPS} steps"
+        return passed(f"Outputs of different inputs {text}.")
 
     run_keras = run
 
@@ -146,10 +140,8 @@ class ExamplesMixed(Check):
     code = "TRAIN004"
     name = "examples-mixed"
     causes = (
-        "view or reshape that mixes the batch with another axis",
-        "softmax, mean or norm over axis 0",
+        "a view, softmax, mean or norm that mixes the batch with another axis",
         "recurrence or attention over the batch (batch_first)",
-        "state that is kept between calls",
     )
     next_step = "Follow the shapes in forward(); use permute, and name the axis of reductions."
 
@@ -170,15 +162,10 @@ class ExamplesMixed(Check):
                 found = _filled(output(order)[sample], whole[sample])
                 moved = max(moved, float(abs(found - whole[sample]).max()))
         share = moved / (float(whole.std(ddof=1)) + 1e-12)
+        text = "The output of a sample moves by {} of the deviation of outputs with other samples"
         if share > MAX_CHANGE:
-            return self.failed(
-                f"The output for an example moves by {share:.1%} of the deviation of outputs when "
-                "the other examples of the batch are exchanged, in eval mode."
-            )
-        return passed(
-            f"The output for an example moves by {share:.1e} of the deviation when the others are "
-            "exchanged."
-        )
+            return self.failed(f"{text.format(f'{share:.1%}')} of the batch, in eval mode.")
+        return passed(f"{text.format(f'{share:.1e}')}.")
 
     run_keras = run
 
@@ -200,11 +187,7 @@ class OneByOne(Check):
 
     code = "TRAIN011"
     name = "batch-unlike-single"
-    causes = (
-        "squeeze() without an axis",
-        "a reduction, softmax or norm over the batch",
-        "state kept between calls",
-    )
+    causes = ("squeeze() without an axis", "a reduction, softmax or norm over the batch")
     next_step = "Run the model on one example and follow the shapes."
 
     def run(self, subject: Examined) -> Answer:
@@ -217,8 +200,7 @@ class OneByOne(Check):
         whole, again = (subject.outputs(training, chosen) for _ in range(2))
         if again.shape == whole.shape and not np.allclose(again, whole, atol=1e-5):
             return unclear(
-                "Two predictions of one batch differ in eval mode: the model draws random "
-                "numbers there, so batch and single examples cannot be compared.",
+                "The model draws random numbers in eval mode, so samples cannot be compared.",
                 "Right for a model that samples; else look for dropout that is always on.",
             )
         try:
@@ -229,25 +211,19 @@ class OneByOne(Check):
         rows = [_filled(row, whole[i : i + 1]) for i, row in enumerate(rows)]
         shapes = {row.shape for row in rows}
         if shapes != {(1, *whole.shape[1:])}:
-            return self.failed(
-                f"Single examples give outputs of shape {shapes.pop()}, the batch gives "
-                f"{whole.shape}."
-            )
+            text = f"Single samples give outputs of shape {shapes.pop()}"
+            return self.failed(f"{text}, the batch gives {whole.shape}.")
         apart = _difference(np.concatenate(rows), whole)
         if apart > MAX_CHANGE:
-            return self.failed(
-                f"Outputs one by one differ from those of the batch by {apart:.1%} of their "
-                "deviation, in eval mode."
-            )
+            text = f"Outputs one by one differ from the batch by {apart:.1%} of their deviation"
+            return self.failed(f"{text}, in eval mode.")
         text = f"Outputs one by one agree with those of the batch to {apart:.0e} of their deviation"
         if training.reference is None:
             return passed(f"{text}.")
         given: Any = [as_array(training.reference(training.model, inputs[i])) for i in range(count)]
         off = _difference(np.stack([np.reshape(r, whole.shape[1:]) for r in given]), whole)
         if off > MAX_CHANGE:
-            return self.failed(
-                f"reference() differs from the model by {off:.1%} of the outputs' deviation."
-            )
+            return self.failed(f"reference() differs by {off:.1%} of the outputs' deviation.")
         return passed(f"{text}, and with reference() to {off:.0e}.")
 
     run_keras = run
@@ -278,11 +254,7 @@ class SeesTheFuture(Check):
 
     code = "TRAIN022"
     name = "sees-the-future"
-    causes = (
-        "the causal mask is missing or transposed",
-        "a bidirectional recurrence",
-        "a norm or mean over positions",
-    )
+    causes = ("the causal mask is missing or transposed", "a bidirectional recurrence")
     next_step = "Give attention a causal mask."
 
     def run_keras(self, subject: KerasSubject) -> Answer:
@@ -300,15 +272,11 @@ class SeesTheFuture(Check):
         shares = _predicted_offsets(subject, tokens)
         offset = next((k for k in (1, 0, 2, 3) if shares.get(k, 0.0) >= PREDICTED), None)
         if offset is None:
-            return absent(
-                f"Only {shares.get(1, 0.0):.0%} of the positions predict the next input: this is "
-                "no prediction of the next token."
-            )
+            return absent(f"Only {shares.get(1, 0.0):.0%} of the positions predict the next token.")
         if offset > 1:
             return wrong(
-                f"The loss asks each position for the token {offset} positions ahead "
-                f"({shares[offset]:.0%} of positions; for the next token in {shares[1]:.0%}): "
-                f"labels are shifted {offset} times.",
+                f"In {shares[offset]:.0%} of the positions the loss compares the output with the "
+                f"token {offset} ahead: labels are shifted {offset} times.",
                 ["labels are shifted in the dataset, and again by the model or in the loss"],
                 "Shift labels once: models of transformers do it themselves, labels=input_ids.",
             )
@@ -319,17 +287,13 @@ class SeesTheFuture(Check):
             return absent("The model is not autoregressive: each position predicts its own token.")
         if offset == 0:
             return wrong(
-                f"The loss asks each position for its own token ({shares[0]:.0%} of positions), "
-                "which is an input of a causal model: it learns to copy.",
+                f"In {shares[0]:.0%} of the positions a causal model predicts its own input.",
                 ["labels are not shifted: neither the dataset nor the loss moves them by one"],
                 "Compare outputs[:, :-1] with tokens[:, 1:].",
             )
         if moved > MAX_CHANGE:
-            return self.failed(
-                f"Outputs of the first {tokens.shape[1] // 2} positions move by {moved:.0%} of "
-                "their deviation when later tokens change, and each position predicts the next "
-                "token."
-            )
+            text = f"Outputs of the first {tokens.shape[1] // 2} positions move by {moved:.0%} of"
+            return self.failed(f"{text} their deviation when later tokens change.")
         return passed(f"Outputs do not depend on later tokens (to {moved:.0e}).")
 
 
@@ -381,3 +345,141 @@ def _predicted_offsets(subject: TrainingSubject, tokens: Any) -> dict[int, float
         if int(counted.sum()) >= LEAST_POSITIONS:
             found[k] = float(equal[counted].float().mean())
     return found
+
+
+class LayersRepeated(Check):
+    """A stack of layers that repeats one layer.
+
+    ## How it decides
+    Fails if a module with parameters occurs twice in a Sequential, ModuleList or ModuleDict, and
+    its second call depends on the output of its first. One head for several layers passes. Exact.
+
+    ## Limits
+    If weights are shared in a container on purpose, use `--skip TRAIN045`.
+    """
+
+    code = "TRAIN045"
+    name = "layers-repeated"
+    causes = ("[layer] * n, which repeats the reference and not the layer",)
+    next_step = "Make each layer anew: [layer() for _ in range(n)]."
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        training = subject.fresh()
+        model = training.model
+        for name, container in model.named_modules():
+            if not isinstance(container, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+                continue
+            # _modules: children() leaves out what it has named before
+            for module, count in Counter(container._modules.values()).items():
+                sizes = sum(p.numel() for p in module.parameters())
+                if count > 1 and sizes and _feeds_itself(subject, training, module):
+                    return self.failed(
+                        f"The {count} layers of {name or type(model).__name__} are one "
+                        f"{type(module).__name__}: its {sizes:,} weights exist once, and each "
+                        "layer changes them for all."
+                    )
+        return passed("No container repeats a layer on its own output.")
+
+
+def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> bool:
+    """Return whether the second call of a module depends on the output of its first call."""
+    calls: list[list[Any]] = []
+
+    def note(_: Any, inputs: Any, output: Any) -> None:
+        calls.append([t for t in (*inputs, output) if isinstance(t, torch.Tensor)])
+
+    hook = module.register_forward_hook(note)
+    try:
+        training.model.train()
+        subject.forward(training, subject.small[1])
+    finally:
+        hook.remove()
+    if len(calls) < 2 or min(map(len, calls[:2])) < 2:
+        return False
+    first, second = calls[0][-1], calls[1][0]
+    if not first.requires_grad or not second.requires_grad:
+        return False
+    (found,) = torch.autograd.grad(second.sum(), first, allow_unused=True)
+    return found is not None or second is first
+
+
+class NotFrozen(Check):
+    """Frozen parts that change: an attribute without effect, or batch norm in train mode.
+
+    ## How it decides
+    Fails if a trainable parameter, or a module with one, has an attribute that is False and
+    resembles `requires_grad`, such as `require_grad`. Fails if a step moves a frozen parameter, or
+    statistics of a batch norm that no gradient reaches. Norms that start at 0 and 1 pass. Exact.
+
+    ## Limits
+    Only attributes that are set before the first step. Statistics that are adapted on purpose fail.
+    In a file, only a train_step that calls train() shows moving statistics.
+    """
+
+    code = "TRAIN046"
+    name = "not-frozen"
+    causes = ("a misspelled name", "requires_grad is set on a module instead of its parameters")
+    next_step = "module.requires_grad_(False), before the optimizer is made."
+
+    def run(self, subject: TrainingSubject) -> Answer:
+        made = subject.settings
+        if self.code in subject.watched:
+            return subject.watched[self.code]
+        flags = idle_flags(made.model) if made.loop is None else made.loop.idle_flags
+        if not flags:
+            return passed("No parameter or module has a flag that torch does not read.")
+        return self.failed(
+            f"{len(flags)} flags that are False freeze nothing ({', '.join(flags[:3])}): the "
+            "weights below them are trained."
+        )
+
+
+GRADIENT_STEPS = 6
+
+
+class NoGradient(Check):
+    """Trainable parameters without a gradient.
+
+    ## How it decides
+    Trains six steps. Fails if a parameter of the optimizer never had a gradient, or a weight had an
+    exactly zero gradient in all steps. Branches that start at zero (ReZero) pass: they get
+    gradients from the second step. Exact.
+
+    ## Limits
+    Unused embedding rows and biases with zero gradients are not reported.
+    """
+
+    code = "TRAIN005"
+    name = "no-gradient"
+    causes = (
+        "detach(), .item(), no_grad(), .data or numpy between them and the loss",
+        "a module that forward() does not call, or whose output is not used",
+    )
+    of_all = ("detach() or no_grad() around the loss", "zero_grad() after backward()")
+    next_step = "Follow the path from these parameters to the loss."
+
+    def run(self, subject: Examined) -> Answer:
+        training = subject.fresh()
+        had: dict[str, float] = {}
+        for number in range(GRADIENT_STEPS):
+            batch = subject.batches[number % len(subject.batches)]
+            for name, size in subject.step_with_gradients(training, batch)[1].items():
+                had[name] = max(had.get(name, 0.0), size)
+        weights = subject.weights(training)
+        if groups := getattr(training.optimizer, "param_groups", ()):  # the rest trains elsewhere
+            held = {id(p) for group in groups for p in group["params"]}
+            ours = {n for n, p in training.model.named_parameters() if n in had or id(p) in held}
+            weights = {name: w for name, w in weights.items() if name in ours}
+        if not weights:
+            return unclear("The model has no weights to be trained.")
+        missing = [name for name in weights if name not in had]
+        total = len(weights)
+        found = missing or [n for n, w in weights.items() if had[n] == 0 and w.ndim > 1]
+        if not found:
+            return passed(f"All {total} parameters to be trained got gradients.")
+        names = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
+        kind = "no gradient at all" if missing else "gradients that are exactly zero"
+        causes = self.of_all if len(missing) == total else self.causes
+        return self.failed(f"{len(found)} of {total} parameters have {kind}: {names}.", *causes)
+
+    run_keras = run
