@@ -100,8 +100,9 @@ def page_text(check: Documented) -> str:
     """Return the page of a check: its docstring, with the next step if it has none."""
     text, step = inspect.cleandoc(check.__doc__ or ""), getattr(check, "next_step", "")
     if step and "\n## What to do\n" not in text:
-        advice = f"\n## What to do\n{textwrap.fill(step, 100)}\n\n## Limits\n"
-        text = text.replace("\n## Limits\n", advice, 1)
+        head, limits, rest = text.partition("\n## Limits\n")
+        text = f"{head.rstrip()}\n\n## What to do\n{textwrap.fill(step, 100)}"
+        text += f"\n{limits}{rest}" if limits else ""
     return text
 
 

@@ -70,13 +70,12 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 
 # what a failed check is about, for the line of the user's file
 ABOUT = {
-    "model": (2, 4, 5, 11, 19, 22, 23, 25, 27, 28, 45, 46),
-    "loss": (1, 10, 13, 18, 20, 21, 41),
-    "optimizer": (3, 6, 7, 12, 15, 26),
+    "model": (2, 4, 5, 11, 22, 25, 45, 46),
+    "loss": (1, 10, 20, 21, 41),
+    "optimizer": (3, 6, 15),
     "schedule": (14,),
-    "evaluate": (24, 34),
+    "evaluate": (24,),
     "evaluation": (24,),
-    "eval_loader": (29,),
 }
 
 

@@ -157,9 +157,6 @@ class SoftmaxTwice(Check):
     - Outputs sum to 1 along another axis than the classes, or a single output is always 1.
     - Log-likelihood gets no log-probabilities, or torch's `kl_div` gets probabilities first.
     - Regression outputs stay in 0..1 for eight draws of the weights, unlike a quarter of targets.
-
-    ## Limits
-    Other losses are inconclusive. Log-softmax before cross-entropy passes: it changes nothing.
     """
 
     code = "TRAIN010"
@@ -576,9 +573,6 @@ class PaddingCounted(Check):
     ## How it decides
     Padding is a value that fills the ends of four target rows and a quarter of all, and never
     precedes another value. Fails if the loss has a gradient there. Not applicable without padding.
-
-    ## Limits
-    Targets of whole numbers by position. A single predicted end token is not padding.
     """
 
     code = "TRAIN021"

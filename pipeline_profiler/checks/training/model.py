@@ -37,9 +37,6 @@ class InputIgnored(Check):
     ## How it decides
     Fails if outputs of different samples agree to one part in a million at the start and after 12
     steps. Fails if exchanged tokens, except padding, change no output by that much.
-
-    ## Limits
-    A model that uses part of its input passes. TRAIN003 checks whether it learns.
     """
 
     code = "TRAIN002"
@@ -130,11 +127,8 @@ class ExamplesMixed(Check):
 
     ## How it decides
     In eval mode, keeps one sample (first, middle, last) and replaces all others. Fails if its
-    output changes by more than a thousandth of the deviation of the outputs.
-
-    ## Limits
-    Batch norm mixes samples in train mode by design. Not applicable to nodes of a graph.
-    Inconclusive if the first axis may be time (a recurrence, without a loader).
+    output changes by more than a thousandth of the deviation of the outputs. Not applicable to
+    nodes of a graph, inconclusive if the first axis may be time.
     """
 
     code = "TRAIN004"
@@ -247,9 +241,6 @@ class SeesTheFuture(Check):
     must predict the same offset. Fails if the offset is two or more, or zero without dependence on
     later tokens (the model copies). With offset one, changes the second half of the inputs. Fails
     if an output of the first half changes by a thousandth of the deviation.
-
-    ## Limits
-    Losses of classes by position. A model that predicts the token after the next on purpose fails.
     """
 
     code = "TRAIN022"
@@ -444,9 +435,6 @@ class NoGradient(Check):
     Trains six steps. Fails if a parameter of the optimizer never had a gradient, or a weight had an
     exactly zero gradient in all steps. Branches that start at zero (ReZero) pass: they get
     gradients from the second step. Exact.
-
-    ## Limits
-    Unused embedding rows and biases with zero gradients are not reported.
     """
 
     code = "TRAIN005"

@@ -97,21 +97,18 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
         return passed("Your train_step runs the model in train mode.")
     teacher, teacher_place = loop.teacher or ((), "")
     model, evaluation = (loop.places.get(part, "") for part in ("model", "evaluation"))
+    train_call, eval_call = "train() at the head of each epoch", "eval() before each evaluation"
     rows = (
-        (loop.asleep, f"The first training step runs the model in eval mode ({loop.modes} modules "
-         "that have a mode do not train).", "model.eval() before the loop, and no model.train() in "
-         "it", "train() at the head of each epoch", model),
+        (loop.asleep, f"The first step trains the model in eval mode ({loop.modes} modules).",
+         "model.eval() before the loop, and no model.train() in it", train_call, model),
         (left, f"{len(left)} of {loop.modes} modules ({', '.join(left[:3])}) train in the first "
          "step and are in eval mode in a later step: train() is not called again.",
-         "model.train() is called once before the loop, and never after model.eval()",
-         "train() at the head of each epoch", model),
-        (awake, f"While another loader is evaluated, {len(awake)} modules "
-         f"({', '.join(awake[:3])}) are in train mode: eval() is not called.",
-         "model.eval() is missing before the evaluation", "eval() before each evaluation",
+         "model.train() is never called after model.eval()", train_call, model),
+        (awake, f"While another loader is evaluated, {len(awake)} modules ({', '.join(awake[:3])}) "
+         "are in train mode.", "model.eval() is missing before the evaluation", eval_call,
          evaluation),
-        (teacher, "A model that no optimizer trains, and that is called without gradients in each "
-         f"step, is in train mode ({', '.join(teacher[:3])}).",
-         "eval() of the teacher or feature extractor is missing",
+        (teacher, "A model that no optimizer trains is in train mode in each step "
+         f"({', '.join(teacher[:3])}).", "eval() of the teacher or feature extractor is missing",
          "eval() once, where it is made", teacher_place),
     )  # fmt: skip
     for found, sentence, cause, call, place in rows:

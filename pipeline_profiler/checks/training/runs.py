@@ -154,9 +154,6 @@ class LossFalls(Check):
     Trains up to 80 steps on the first batches. Fails if the mean paired change is above zero. Fails
     if it is not below zero at 99.9%, and less than 1% of the first loss was gained. Fails if the
     loss falls ever faster along the line from the first outputs to the last outputs.
-
-    ## Limits
-    The result covers a few repeated batches, not new data. A warm-up may need more steps.
     """
 
     code = "TRAIN015"
@@ -266,9 +263,6 @@ class Determinism(Check):
     Creates the training twice with one seed, and trains four steps on the same batches. Fails if
     the first weights differ, or losses differ by more than a thousandth. Inconclusive if the script
     sets no seed, or draws random numbers before it sets one.
-
-    ## Limits
-    Differences between processes (hash order) and slow drift over many steps are not seen.
     """
 
     code = "TRAIN008"

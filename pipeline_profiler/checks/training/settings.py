@@ -191,9 +191,6 @@ class Schedule(Check):
     - The largest factor of a LambdaLR is the learning rate: its function returns rates.
     - A script steps a schedule of epochs once a batch, a schedule of batches once an epoch, or
       never. A state that is loaded into the optimizer replaces its rate.
-
-    ## Limits
-    Schedules that need a metric (ReduceLROnPlateau) are inconclusive.
     """
 
     code = "TRAIN014"
@@ -388,13 +385,18 @@ class BatchStatistics(Check):
             if eps > MOST_EPS:
                 cause = "eps and momentum exchanged"
                 return self.failed(f"The eps of {name} is {eps:g}, larger than 0.1.", cause)
-        torch_subject = isinstance(subject, TrainingSubject)
-        batches = subject.whole_batches if torch_subject else subject.batches
+        return self._judge_size(subject, any(trains for *_, trains in norms), len(norms))
+
+    run_keras = run
+
+    def _judge_size(self, subject: Examined, trains: bool, norms: int) -> Answer:
+        batches, modules = subject.batches, list[Any]()
+        if isinstance(subject, TrainingSubject):
+            batches = subject.whole_batches
+            modules = [*batch_norms(subject.settings.model).values()]
         size = median_high(batch_size(batch[1]) for batch in batches)
-        modules = batch_norms(subject.settings.model).values() if torch_subject else ()
         # the sub-batch that a ghost batch norm says it takes; 0 without one
-        named = [getattr(m, name, 0) for m in modules for name in GHOSTS]
-        ghost = max((int(held or 0) for held in named), default=0)
+        ghost = max((int(getattr(m, n, 0) or 0) for m in modules for n in GHOSTS), default=0)
         if ghost and (ghost >= size or size % ghost):
             return self.failed(
                 f"The ghost batch is {ghost}, no proper part of {size} samples of a device.",
@@ -402,26 +404,21 @@ class BatchStatistics(Check):
             )
         sampler = getattr(subject.settings.loader, "sampler", None)
         ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
-        synced = all("Sync" in type(m).__name__ for m in modules)
-        if ranks > 1 and not synced:
+        if ranks > 1 and not all("Sync" in type(m).__name__ for m in modules):
             return unclear(
                 f"Each of {ranks} ranks has its own statistics, from {ghost or size} samples.",
                 "Average them before each checkpoint, or use SyncBatchNorm.",
             )
         size = (ghost or size) * ranks
-        if size < FEWEST and any(trains for *_, trains in norms):
-            return self.failed(
-                f"Batch norm estimates its statistics from {size} samples.",
-                "batches too small for batch norm",
-            )
+        if size < FEWEST and trains:
+            text = f"Batch norm estimates its statistics from {size} samples."
+            return self.failed(text, "batches too small for batch norm")
         if size < ENOUGH:
             return unclear(
                 f"Batch norm has {size} samples a batch; about {WANTED} are wanted.",
                 "Take larger batches; where they do not fit, group or layer norm needs none.",
             )
-        return passed(f"{len(norms)} batch norms have {size} samples a batch.")
-
-    run_keras = run
+        return passed(f"{norms} batch norms have {size} samples a batch.")
 
 
 def _norms_of(subject: Examined) -> list[tuple[str, float, float, bool]]:
