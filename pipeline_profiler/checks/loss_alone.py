@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +50,7 @@ NEAR = 1e-4
 
 
 @dataclass
-class FreeOutputs(ABC):
+class LossAlone:
     """The loss of outputs for one batch of `targets`, without a model.
 
     `outputs`: the first outputs of the model; `bounded`: they lie in 0..1 whatever the weights.
@@ -63,17 +62,29 @@ class FreeOutputs(ABC):
     task: Task
     bounded: bool = False
 
-    @abstractmethod
     def of(self, outputs: Array) -> float:
         """Return the loss of these outputs, taken as they are."""
+        return float(self.loss(torch.from_numpy(outputs).to(self.outputs.device)))
 
-    @abstractmethod
     def formed(self, free: Any) -> Any:
         """Return free numbers, a tensor, in the form that the loss takes."""
+        if self.form in ("log", "sum"):
+            return (free.log_softmax if self.form == "log" else free.softmax)(self.axis)
+        if self.form == "positive":
+            return functional.softplus(free)
+        return free.sigmoid() if self.form == "unit" else free
 
-    @abstractmethod
     def _with_gradient(self, free: Array) -> tuple[float, Array, Array | None]:
         """Return (loss, outputs, gradient) of free numbers, broadcast to the outputs."""
+        numbers = torch.from_numpy(free.copy()).to(self.outputs.device).requires_grad_()
+        with torch.enable_grad():
+            outputs = self.formed(numbers.expand(self.outputs.shape) * 1.0)
+            loss = self.loss(outputs)
+        found = None
+        if loss.requires_grad:
+            found = torch.autograd.grad(loss, numbers, allow_unused=True)[0]
+        gradient = None if found is None else found.cpu().numpy()
+        return float(loss.detach()), outputs.detach().cpu().numpy(), gradient
 
     @cached_property
     def numbers(self) -> Array:
@@ -98,9 +109,8 @@ class FreeOutputs(ABC):
     def insists(self) -> bool:
         """Whether the loss refuses numbers below 0, and the model gives none."""
         sound = self.task.kind in ("binary", "regression") and (self.numbers >= 0).all()
-        return bool(
-            sound and self.numbers.size and not self._bears(self.numbers - self.numbers.max() - 1)
-        )
+        below = self.numbers - self.numbers.max(initial=0) - 1
+        return bool(sound and self.numbers.size and not self._bears(below))
 
     def _bears(self, outputs: Array) -> bool:
         try:
@@ -178,32 +188,7 @@ class FreeOutputs(ABC):
         return best, found
 
 
-class LossAlone(FreeOutputs):
-    """The loss of free outputs in torch."""
-
-    def of(self, outputs: Array) -> float:
-        return float(self.loss(torch.from_numpy(outputs).to(self.outputs.device)))
-
-    def formed(self, free: Any) -> Any:
-        if self.form in ("log", "sum"):
-            return (free.log_softmax if self.form == "log" else free.softmax)(self.axis)
-        if self.form == "positive":
-            return functional.softplus(free)
-        return free.sigmoid() if self.form == "unit" else free
-
-    def _with_gradient(self, free: Array) -> tuple[float, Array, Array | None]:
-        numbers = torch.from_numpy(free.copy()).to(self.outputs.device).requires_grad_()
-        with torch.enable_grad():
-            outputs = self.formed(numbers.expand(self.outputs.shape) * 1.0)
-            loss = self.loss(outputs)
-        found = None
-        if loss.requires_grad:
-            found = torch.autograd.grad(loss, numbers, allow_unused=True)[0]
-        gradient = None if found is None else found.cpu().numpy()
-        return float(loss.detach()), outputs.detach().cpu().numpy(), gradient
-
-
-class KerasLossAlone(FreeOutputs):
+class KerasLossAlone(LossAlone):
     """The loss of free outputs in Keras, whose losses cut probabilities off instead of refusing."""
 
     def __post_init__(self) -> None:
