@@ -98,7 +98,9 @@ class Check:
         raise TypeError(f"{type(self).__name__} does not define run()")
 
     def run_keras(self, subject: Any) -> Answer:
-        """Examine a KerasSubject; a check that cannot says why."""
+        """Examine a KerasSubject; a check that cannot says why, `torch_only` "" means it can."""
+        if not self.torch_only:
+            return self.run(subject)
         by_itself = self.torch_only != Check.torch_only  # then there is nothing here to be judged
         say = absent if by_itself else unclear
         return say(f"Trainings of Keras are not supported: {self.torch_only}.")

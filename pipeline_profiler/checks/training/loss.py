@@ -42,6 +42,7 @@ class LossAtStart(Check):
 
     code = "TRAIN001"
     name = "loss-at-start"
+    torch_only = ""
     nearness = Nearness.EFFECT
     causes = ("NaN in inputs or targets (LOAD007)", "a logarithm of zero, or a division by zero")
     next_step = "Find the first module that gives NaN: torch.autograd.set_detect_anomaly(True)."
@@ -53,8 +54,6 @@ class LossAtStart(Check):
             return self.failed(f"The first loss is {sum(losses) / SEEDS}: no number.")
         answer = _judge_start(subject, losses)
         return answer if answer.judgement == "failed" else _judge_rates(subject) or answer
-
-    run_keras = run
 
 
 def _judge_start(subject: Examined, losses: list[float]) -> Answer:
@@ -161,6 +160,7 @@ class SoftmaxTwice(Check):
 
     code = "TRAIN010"
     name = "softmax-and-loss"
+    torch_only = ""
     next_step = "Let the model return logits, and the loss be cross-entropy of logits."
 
     def run(self, subject: Examined) -> Answer:
@@ -175,8 +175,6 @@ class SoftmaxTwice(Check):
             if subject.loss_alone.form == "unit" and subject.loss_alone.insists:
                 return passed("The loss takes probabilities in 0..1, as the outputs are.")
         return self._judge(subject, kind, _name_loss(subject), subject.loss_alone.numbers)
-
-    run_keras = run
 
     def _judge(self, subject: Examined, kind: str, loss: str, outputs: Array) -> Answer:
         one = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
@@ -436,6 +434,7 @@ class LossWants(Check):
 
     code = "TRAIN020"
     name = "loss-wants-other"
+    torch_only = ""
     next_step = "Compute the loss of a perfect and of a wrong answer by hand."
 
     def run(self, subject: Examined) -> Answer:
@@ -479,8 +478,6 @@ class LossWants(Check):
             "the sign of the loss, or its arguments, are exchanged",
             "labels are shifted, or the loss uses another axis or few samples",
         )
-
-    run_keras = run
 
 
 NO_CORNERS, LEAST_BOXES = 0.1, 16

@@ -41,6 +41,7 @@ class InputIgnored(Check):
 
     code = "TRAIN002"
     name = "input-ignored"
+    torch_only = ""
     nearness = Nearness.EFFECT
     causes = ("a layer whose output is overwritten in forward()", "dead or saturated units")
     next_step = "Print the deviation over the batch after each layer."
@@ -63,8 +64,6 @@ class InputIgnored(Check):
             )
         text = f"differ by {before:.2g} of their size, and by {after:.2g} after {STEPS} steps"
         return passed(f"Outputs of different inputs {text}.")
-
-    run_keras = run
 
 
 def _tokens_ignored(subject: TrainingSubject, training: Any) -> bool:
@@ -133,6 +132,7 @@ class ExamplesMixed(Check):
 
     code = "TRAIN004"
     name = "examples-mixed"
+    torch_only = ""
     causes = (
         "a view, softmax, mean or norm that mixes the batch with another axis",
         "recurrence or attention over the batch (batch_first)",
@@ -161,8 +161,6 @@ class ExamplesMixed(Check):
             return self.failed(f"{text.format(f'{share:.1%}')} of the batch, in eval mode.")
         return passed(f"{text.format(f'{share:.1e}')}.")
 
-    run_keras = run
-
 
 EXAMPLES = 4
 
@@ -181,6 +179,7 @@ class OneByOne(Check):
 
     code = "TRAIN011"
     name = "batch-unlike-single"
+    torch_only = ""
     causes = ("squeeze() without an axis", "a reduction, softmax or norm over the batch")
     next_step = "Run the model on one example and follow the shapes."
 
@@ -219,8 +218,6 @@ class OneByOne(Check):
         if off > MAX_CHANGE:
             return self.failed(f"reference() differs by {off:.1%} of the outputs' deviation.")
         return passed(f"{text}, and with reference() to {off:.0e}.")
-
-    run_keras = run
 
 
 def _filled(row: Array, whole: Array) -> Array:
@@ -439,6 +436,7 @@ class NoGradient(Check):
 
     code = "TRAIN005"
     name = "no-gradient"
+    torch_only = ""
     causes = (
         "detach(), .item(), no_grad(), .data or numpy between them and the loss",
         "a module that forward() does not call, or whose output is not used",
@@ -469,5 +467,3 @@ class NoGradient(Check):
         kind = "no gradient at all" if missing else "gradients that are exactly zero"
         causes = self.of_all if len(missing) == total else self.causes
         return self.failed(f"{len(found)} of {total} parameters have {kind}: {names}.", *causes)
-
-    run_keras = run

@@ -45,6 +45,7 @@ class OverfitsOneBatch(Check):
 
     code = "TRAIN003"
     name = "batch-not-learned"
+    torch_only = ""
     nearness = Nearness.SYMPTOM
 
     def run(self, subject: Examined) -> Answer:
@@ -70,8 +71,6 @@ class OverfitsOneBatch(Check):
             if why:
                 answer = unclear(f"{answer.sentence[:-1]}; but {why}.", **answer.evidence)
         return subject.weighed(answer)
-
-    run_keras = run
 
 
 def _learn(subject: Examined, training: Training, first: float, least: float) -> Learned:
@@ -158,6 +157,7 @@ class LossFalls(Check):
 
     code = "TRAIN015"
     name = "loss-does-not-fall"
+    torch_only = ""
     nearness = Nearness.SYMPTOM
     causes = ("a cause listed before this one", "a learning rate far too low or too high")
     next_step = "Fix what is listed above; else try the learning rate times 10 and by 10."
@@ -171,8 +171,6 @@ class LossFalls(Check):
         if answer.judgement == "passed":
             answer = _without_minimum(subject, training, start, answer)
         return subject.weighed(answer)
-
-    run_keras = run
 
     def _judge(self, subject: Examined, training: Training) -> Answer:
         batches, number = subject.batches, 0
@@ -267,6 +265,7 @@ class Determinism(Check):
 
     code = "TRAIN008"
     name = "not-deterministic"
+    torch_only = ""
     nearness = Nearness.EFFECT
 
     def run(self, subject: Examined) -> Answer:
@@ -293,8 +292,6 @@ class Determinism(Check):
             subject.notes.append(subject.unseeded)
         unseeded = self.without_seed(subject, f"two trainings {text}")
         return unseeded or passed(f"Two trainings with one seed {text}.")
-
-    run_keras = run
 
 
 def _apart(ours: list[float], theirs: list[float]) -> float:

@@ -367,6 +367,7 @@ class BatchStatistics(Check):
 
     code = "TRAIN025"
     name = "batch-norm-statistics"
+    torch_only = ""
     next_step = "Set momentum=0.1 (Keras: 0.99), eps=1e-5, and batches of 32; or use group norm."
 
     def run(self, subject: Examined) -> Answer:
@@ -386,8 +387,6 @@ class BatchStatistics(Check):
                 cause = "eps and momentum exchanged"
                 return self.failed(f"The eps of {name} is {eps:g}, larger than 0.1.", cause)
         return self._judge_size(subject, any(trains for *_, trains in norms), len(norms))
-
-    run_keras = run
 
     def _judge_size(self, subject: Examined, trains: bool, norms: int) -> Answer:
         batches, modules = subject.batches, list[Any]()
