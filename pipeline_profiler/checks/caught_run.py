@@ -145,7 +145,6 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
     subjects["judged"] = f"Judged: training {number} of {len(trainings)}, {place}." * bool(others)
     return _asked(subjects, order, spent, shown) | {
         "places": facts.places, "unreached": facts.unreached(), "missing": missing,
-        "init": _parts(caught),
     }  # fmt: skip
 
 
@@ -165,22 +164,6 @@ def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:
     if train is not None and evaluated is None and caught.facts.evaluations:
         found.append("the loader for evaluation: it is no DataLoader")
     return found
-
-
-def _parts(caught: Any) -> dict[str, str]:
-    """Types of what was caught, for a file of factories."""
-    step = caught.steps[0] if caught.steps else None
-    named = {
-        "model": step and step.call.module, "loss": step and step.loss,
-        "optimizer": caught.optimizer, "schedule": caught.schedule,
-        "loader": (seen := caught.loader_of("train")) and seen.loader,
-        "eval_loader": (seen := caught.loader_of("eval")) and seen.loader,
-    }  # fmt: skip
-    at = short_place(caught.facts.places.get("evaluation", "")) or "the script"
-    return {"evaluate": f"as {at} does"} | {
-        name: getattr(part, "__name__", "") or type(part).__name__
-        for name, part in named.items() if part is not None
-    }  # fmt: skip
 
 
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
@@ -205,7 +188,7 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     return _asked(subjects, order, 0.0, subjects["LOAD"]) | {
         "places": dict.fromkeys(KERAS_PLACES, caught.place),
         "unreached": [*unreached, "a later fit, if there is one"],
-        "missing": [], "init": {"model": type(caught.model).__name__, "keras": "yes"},
+        "missing": [],
     }  # fmt: skip
 
 

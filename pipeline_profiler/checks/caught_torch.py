@@ -223,6 +223,7 @@ class Caught(Hooks):
     trainings: list[Caught] = field(default_factory=list)  # that were seen, or ended
     trained: list[Any] = field(default_factory=list)  # (parameter, whether it is trained)
     called: Any = None  # the last module that was called with gradients
+    clip: Callable[[Any], Any] | None = None  # of gradients, with the script's own limit
 
     def hook(self, torch: Any) -> None:
         """Put the hooks in."""
@@ -535,7 +536,9 @@ class Caught(Hooks):
         )
         if seen is not None and beside:
             seen.late |= not seen.kind and self.seen is not None
-            seen.kind = "eval"
+            if seen.kind != "eval":  # loaders stand in the order of their first use for this
+                seen.kind = "eval"
+                self.loaders[id(seen.loader)] = self.loaders.pop(id(seen.loader))
         out, made.out = made.out, None
         if not ours:
             if not beside and trained is not None and made.trains and self._is_teacher(made.module):
@@ -695,7 +698,9 @@ class Caught(Hooks):
         if before:
             self.first = self.first | {id(module): (_copy_of(inner), inner)}
             self.parts = self.parts | {id(module): list(inner.parameters())}
-            self.loaded = True
+            self.loaded, trained = True, before[-1].loader_of("train")
+            if trained and self.current and trained.loader is self.current.loader:
+                self.watch = before[-1].watch  # norms that were frozen keep to their own data
 
     def _keeps(self, *parts: Any) -> bool:
         """Whether these tensors may be kept beside those that are."""
@@ -851,6 +856,8 @@ class Caught(Hooks):
             late = self.last == "step"
             self.facts.clipped = (before + (not late), after + late)
             self.facts.places.setdefault("clip late" if late else "clip", user_place())
+            if args and not late:
+                self.clip = lambda parameters: plain(parameters, *args[1:], **kwargs)
         return plain(*args, **kwargs)
 
     def entered(self) -> tuple[list[Any], list[Any]]:
@@ -895,6 +902,7 @@ class Caught(Hooks):
             schedule=schedule,
             eval_loader=evaluated and evaluated.again(),
             loop=self.facts,
+            clip=self.clip,
         )
 
     def _epoch_steps(self) -> int:

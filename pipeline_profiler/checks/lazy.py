@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
-    from torch import distributed as dist
     from torch import nn
     from torch.nn import functional
     from torch.optim import lr_scheduler
@@ -23,6 +22,6 @@ else:
             return getattr(importlib.import_module(self._module), name)
 
     torch, nn, functional = Lazy("torch"), Lazy("torch.nn"), Lazy("torch.nn.functional")
-    dist, lr_scheduler = Lazy("torch.distributed"), Lazy("torch.optim.lr_scheduler")
+    lr_scheduler = Lazy("torch.optim.lr_scheduler")
 
-__all__ = ["dist", "functional", "lr_scheduler", "nn", "torch"]
+__all__ = ["functional", "lr_scheduler", "nn", "torch"]

@@ -239,6 +239,8 @@ def _of_labels(metric: str, current: Pass) -> list[tuple[str, float]]:
     if len(batches) != len(current.sizes) or (metric == "AUC" and batches[0][0] is None):
         return []
     whole: list[Any] = [c[0] if c[0] is None else torch.cat(c) for c in zip(*batches, strict=True)]
+    if metric != "AUC" and len(whole[1].unique()) < 2:
+        return []  # the model has learned nothing yet: all formulas agree
     if metric == "AUC":
         rows = [(RIGHT, _auc(whole[0], whole[2]))]
         rows += [("the area for predicted classes instead of scores", _auc(whole[1], whole[2]))]

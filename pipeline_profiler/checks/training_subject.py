@@ -339,6 +339,8 @@ class TrainingSubject(ExaminedTraining):
             if loss.requires_grad:
                 with users_code("backward()"):
                     loss.backward()
+                if training.clip is not None:
+                    training.clip(training.model.parameters())
             return loss
 
         loss, closed = backward(), isinstance(training.optimizer, torch.optim.LBFGS)

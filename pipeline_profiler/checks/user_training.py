@@ -28,7 +28,7 @@ class Training:
 
     schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer);
     evaluate(model, loader); split_batch(batch): (inputs, targets). reference(model, example):
-    output by a plain loop. loop: facts of a script.
+    output by a plain loop. loop: facts of a script. clip(parameters): between backward and step.
     """
 
     model: Any
@@ -42,6 +42,7 @@ class Training:
     split_batch: Any = None
     reference: Any = None
     loop: LoopFacts | None = None
+    clip: Any = None
 
 
 def call_evaluate(training: Training, loader: Any) -> Any:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from pipeline_profiler.checks import caught_run, held_back
 from pipeline_profiler.checks.caught_run import CheckOrder, chosen_checks, read_report
 from pipeline_profiler.checks.runner import PATIENT, CheckReport
 from pipeline_profiler.cli.arguments import split_words
-from pipeline_profiler.cli.output import check_output, say, write_report
+from pipeline_profiler.cli.output import say
 from pipeline_profiler.profiling.monitor.interpreter import lent_packages
-from pipeline_profiler.profiling.monitor.launch import HOOK, command_of, script_of, wait_for
+from pipeline_profiler.profiling.monitor.launch import HOOK, command_of, wait_for
 from pipeline_profiler.profiling.record.session import ProfileError
 
 START_S = 120.0  # to import, and to read what it reads before its first batch
@@ -41,8 +41,6 @@ SHORTENED = "Figures that your code prints come from shortened runs: they are no
 
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
     """Run the script of a command line, return its results; ProfileError if none was captured."""
-    if args.init:
-        check_output(args.init, [word for word in words if Path(word).is_file()])
     only, skip = tuple(split_words(args.only)), tuple(split_words(args.skip))
     order = CheckOrder("", "", seconds, args.quick, only, skip, args.settings.check.seed)
     chosen_checks(order)  # an unknown word is said before anything is started
@@ -61,9 +59,6 @@ def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: fl
         say(told["error"])
     report = read_report(told)
     report.places, report.unreached = told["places"], tuple(told["unreached"])
-    if args.init:
-        text = factories(told["init"], words)
-        say(f"factories: {write_report(text.encode(), args.init)}")
     return report
 
 
@@ -155,30 +150,3 @@ def _tell_held(folder: Path) -> None:
 def _shortest(change: str) -> str:
     sign, _, path = change.partition(" ")
     return f"{sign} {path.removeprefix(os.getcwd() + '/')}"
-
-
-FACTORIES = '''"""Template for `pipeline-profiler check {file}`, made from a run of {script}:
-move the code that builds each part here."""
-
-# from {module} import ...  (what the parts below need)
-
-
-'''
-
-
-def factories(parts: Mapping[str, str], words: Sequence[str]) -> str:
-    """The text of a file of factories, from the types of what was caught."""
-    script = script_of(words)
-    text = FACTORIES.format(file="FILE.py", script=script, module=Path(script).stem)
-    keras = "keras" in parts
-    made = {
-        "make_loader()": parts.get("loader", "DataLoader"),
-        "make_eval_loader()": parts.get("eval_loader", ""),
-        "make_model()": parts.get("model", "Model") + (", compiled" if keras else ""),
-        "make_loss()": "" if keras else parts.get("loss", "loss(outputs, targets)"),
-        "make_optimizer(model)": "" if keras else parts.get("optimizer", "optimizer"),
-        "make_schedule(optimizer)": parts.get("schedule", ""),
-        "evaluate(model, loader)": parts.get("evaluate", ""),
-    }
-    shown = [f"def {head}:\n    return ...  # {kind}\n" for head, kind in made.items() if kind]
-    return text + "\n\n".join(shown)

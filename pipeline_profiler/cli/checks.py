@@ -72,12 +72,8 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument(
         "--split", metavar="FILE.py:FUNCTION", help="split_batch(batch): inputs, targets"
     )
-    group = p.add_argument_group("for a training")
-    for name in PARTS:
-        group.add_argument(f"--{name}", metavar="FILE.py:FUNCTION", help=f"instead of make_{name}")
     group = p.add_argument_group("for a script after --")
     group.add_argument("--yes", action="store_true", help=YES_HELP)
-    group.add_argument("--init", metavar="X.py", help="write factories, to be filled in")
     group = p.add_argument_group("checks and output")
     group.add_argument("--only", metavar="LIST", help="codes, prefixes or names of checks to run")
     group.add_argument("--skip", metavar="LIST", help="codes, prefixes or names to leave out")
@@ -136,8 +132,6 @@ def check_command(args: argparse.Namespace) -> int:
         return _check_script(args)
     if not args.target:
         raise ProfileError(f"Name a target: {TARGET_HELP}.")
-    if args.init:
-        raise ProfileError("--init needs a script: pipeline-profiler check --init X.py -- train.py")
     if all(map(_is_log, args.target)):
         return _check_log(args)
     if len(args.target) > 1:
@@ -161,14 +155,8 @@ def _is_log(target: str) -> bool:
 
 def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
     """Return whether a function or file makes a loader, no training; ProfileError if unclear."""
-    given = [f"--{option}" for option in PARTS if getattr(args, option)]
-    for_loader = [f"--{option}" for option in LOADER_OPTIONS if getattr(args, option)]
-    if given and for_loader:
-        raise ProfileError(
-            f"{given[0]} is for trainings and {for_loader[0]} for loaders: use one kind."
-        )
-    if given or for_loader:
-        return bool(for_loader)
+    if any(getattr(args, option) for option in LOADER_OPTIONS):
+        return True
     if name:
         try:
             return name != "make_training" and not returns_training(file, name)
@@ -261,16 +249,11 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
     from pipeline_profiler.cli.check_script import SHORTENED
 
     _check_shared(args, [f"{file}:{name}"])
-    given = {f"make_{part}": spec for part in PARTS if (spec := getattr(args, part))}
     try:
-        _refuse_unfit(Path(file), name, given)
+        _refuse_unfit(Path(file), name)
     except ProfileError as error:
         raise ProfileError(f"{error} A whole script: {SCRIPT_FORM.format(file)}.") from None
     functions = _functions_of(file, name)
-    if given:
-        functions.pop("make_training", None)
-    for maker, spec in given.items():
-        functions[maker] = target(spec, f"the {maker.removeprefix('make_')}")
     _refuse_incomplete(functions, file)
     subject = choose_subject(functions, args.settings.check.seed)
     _choose_threads()
@@ -290,19 +273,18 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
     return _finish(report, args, args.target[0])
 
 
-def _refuse_unfit(path: Path, name: str, given: Mapping[str, str]) -> None:
-    """Refuse a script or a training by its text before it runs; `given`: parts named by options."""
+def _refuse_unfit(path: Path, name: str) -> None:
+    """Refuse a script or a training by its text before it runs."""
     if name:
         refuse_training(path, name, TRAINING_PARTS)
         return
     there = mentioned(path, OFFERED)
-    _refuse_incomplete({*there, *given}, str(path))
-    if "make_training" in there and not given:
+    _refuse_incomplete(there, str(path))
+    if "make_training" in there:
         refuse_training(path, "make_training", TRAINING_PARTS)
         return
     for maker in MAKERS:
-        if maker not in given:
-            refuse_empty(path, maker, f"the {maker.removeprefix('make_')}")
+        refuse_empty(path, maker, f"the {maker.removeprefix('make_')}")
 
 
 def _refuse_incomplete(names: Collection[str], file: str) -> None:

@@ -895,6 +895,8 @@ class ScaledByEvaluation(Check):
         whole = [f is not None and len(f[0]) == len(d) for f, d in zip(found, sets, strict=True)]
         if not all(whole) or found[0] is None or found[1] is None:
             return absent("The two sets are no rows of numbers that can be read whole.")
+        if (first := _made(subject, sets[0], 0)[0]) is not None and first.ndim > 1:
+            return absent("The inputs are windows of a series, which overlap.")
         train, test = found[0][0], found[1][0]
         varying = (np.ptp(train, axis=0) > 0) & (np.ptp(test, axis=0) > 0)
         train, test = train[:, varying], test[:, varying]

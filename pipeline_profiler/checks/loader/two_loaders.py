@@ -41,8 +41,8 @@ class TrainAndEval(Check):
     reversed channels agree better in nine of ten coloured files.
 
     ## Limits
-    Without pairs, small differences are not seen (one channel divided by 1.1). Strong colour
-    augmentation can come near the thresholds.
+    Without pairs, small differences are not seen (one channel divided by 1.1). Inconclusive if a
+    script evaluates several loaders.
     """
 
     code = "LOAD013"
@@ -91,6 +91,8 @@ class TrainAndEval(Check):
         )
         apart = APART if np.allclose(inner[0], inner[1], rtol=0.3) else APART / 4
         if distance.max() - error > apart or ratio > RATIO:
+            if subject.evaluations > 1:
+                return unclear(f"{said}: your script evaluates several loaders.", **numbers)
             return TrainAndEval.failed(
                 f"{said}: training and evaluation prepare images differently.", **numbers
             )

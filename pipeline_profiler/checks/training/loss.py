@@ -569,7 +569,8 @@ class PaddingCounted(Check):
 
     ## How it decides
     Padding is a value that fills the ends of four target rows and a quarter of all, and never
-    precedes another value. Fails if the loss has a gradient there. Not applicable without padding.
+    precedes another value. Else padding of the inputs counts where all targets are alike. Fails if
+    the loss has a gradient there. Not applicable without padding.
     """
 
     code = "TRAIN021"
@@ -585,7 +586,8 @@ class PaddingCounted(Check):
         targets = main_tensor(subject.batches[0][2])
         if targets is None or targets.ndim != 2 or torch.is_floating_point(targets):
             return absent("The targets are no rows of whole numbers.")
-        if (found := padding_of(targets)) is None:
+        found = padding_of(targets) or _padded_inputs(subject.batches[0][1], targets)
+        if found is None:
             return absent("No value fills the ends of rows: there is no padding to see.")
         value, places = found
         if not subject.takes_tensor or subject.task.kind != "classes":
@@ -605,3 +607,14 @@ class PaddingCounted(Check):
             ["ignore_index is missing", "the mask is not applied, or only to the sum"],
             f"Set ignore_index={value}, or mask the loss and divide by the sum of the mask.",
         )
+
+
+def _padded_inputs(inputs: Any, targets: Any) -> tuple[int, Any] | None:
+    """Return (target, positions) if inputs of the same form are padded there, else None."""
+    for _, rows in leaves(inputs):
+        if rows.shape == targets.shape and not rows.is_floating_point():
+            places = (padding_of(rows) or (0, targets < targets))[1]
+            values = targets[places].unique().tolist()
+            if len(values) == 1:
+                return values[0], places
+    return None

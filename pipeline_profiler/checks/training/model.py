@@ -222,7 +222,7 @@ class OneByOne(Check):
 
 def _filled(row: Array, whole: Array) -> Array:
     """Return the outputs of a sample, filled with those of the batch if a batch is longer."""
-    shorter = row.ndim == whole.ndim and row.shape[-1] == whole.shape[-1]
+    shorter = row.ndim == whole.ndim > 1 and row.shape[-1] == whole.shape[-1]
     if not shorter or row.shape == whole.shape or any(np.greater(row.shape, whole.shape)):
         return row
     made = whole.copy()

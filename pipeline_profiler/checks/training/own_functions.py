@@ -30,7 +30,7 @@ from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
 from pipeline_profiler.profiling.record.errors import ProfileError
 
-INIT = "`check --init factories.py -- train.py` writes this file, to be filled in."
+INIT = "Define train_step and evaluate in a file: `pipeline-profiler check factories.py`."
 
 
 class WrongMode(Check):

@@ -186,7 +186,8 @@ class Schedule(Check):
     Steps the schedule alone 2,000 times, or reads the rates of your steps. Fails on any of these:
 
     - The rate is negative, or zero in the first ten steps.
-    - It falls below 1e-5 of its maximum for good, within 10 counts or 100 of your own steps.
+    - It falls below 1e-5 of its maximum for good, within 10 counts, 100 of your own steps, or the
+      first epoch of a script that steps it once a batch.
     - The rate and the state of the schedule never change.
     - The largest factor of a LambdaLR is the learning rate: its function returns rates.
     - A script steps a schedule of epochs once a batch, a schedule of batches once an epoch, or
@@ -211,7 +212,7 @@ class Schedule(Check):
             )
         if schedule is None:  # train_step may hide it
             own = loop.rates if loop is not None and training.train_step is not None else []
-            return _judge_series(own, own=True) if len(set(own)) > 1 else _judge_constant(rate)
+            return _judge_series(own, within=100) if len(set(own)) > 1 else _judge_constant(rate)
         if training.loop is not None and (found := _judge_calls(schedule, training.loop)):
             return found
         if "Plateau" in type(schedule).__name__:
@@ -222,7 +223,10 @@ class Schedule(Check):
         rises = int(np.argmax(series))
         if training.loop is not None and training.loop.scheduled == "epoch" and rises >= LONG:
             return unclear(f"The rate is stepped once an epoch, and rises for {rises} epochs.")
-        return _rates_as_factors(training.schedule, series) or _judge_series(series, stands)
+        facts = training.loop or LoopFacts()
+        within = facts.epoch_steps if facts.scheduled == "step" and facts.epochs > 1 else 0
+        found = _rates_as_factors(training.schedule, series)
+        return found or _judge_series(series, stands, max(10, within))
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         training = subject.fresh()
@@ -316,8 +320,8 @@ def _rates_as_factors(schedule: Any, series: list[float]) -> Answer | None:
     )
 
 
-def _judge_series(series: list[float], stands: bool = False, own: bool = False) -> Answer:
-    """Judge rates by step; `stands`: the state stays too; `own`: of the user's own steps."""
+def _judge_series(series: list[float], stands: bool = False, within: int = 10) -> Answer:
+    """Judge rates by step; `stands`: the state stays too; `within`: steps that may not suffice."""
     top, steps = max(series), len(series) - 1
     if min(series) < -ZERO:
         return Schedule.failed(f"The learning rate becomes negative ({min(series):g}).")
@@ -326,7 +330,7 @@ def _judge_series(series: list[float], stands: bool = False, own: bool = False) 
         return Schedule.failed(f"The learning rate is 0 for the first {first} steps.")
     gone = max(1, 1 + max(i for i, rate in enumerate(series) if rate >= 1e-5 * top))
     text = f"The learning rate is below a hundred-thousandth of {top:g} after {gone} steps"
-    if gone < min(101 if own else 11, len(series)):
+    if gone < min(within + 1, len(series)):
         return Schedule.failed(f"{text}, and stays there.")
     if gone < min(101, len(series)):
         return unclear(

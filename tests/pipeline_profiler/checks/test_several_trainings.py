@@ -96,12 +96,13 @@ fit(second, adam(second), 8, after=follow)
 evaluate(average)
 """
 FROZEN = """
+others = DataLoader(TensorDataset(x[:192] + 1, y[:192]), 8, shuffle=True)
 first.requires_grad_(False)
 first.add_module("head", nn.Linear(3, 3))
 for epoch in range(30):
     first.train()
     # MODE
-    for a, b in train:
+    for a, b in others:
         first.head.zero_grad()
         F.cross_entropy(first(a), b).backward()
         head.step()
@@ -174,6 +175,54 @@ def test_a_later_training_that_looks_alike_does_not_fail(
 ) -> None:
     found = answer(code, SCRIPT + text, tmp_path)
     assert found.judgement != "failed", found.sentence
+
+
+CLIPPED = """
+deep = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+with torch.no_grad():
+    deep[2].weight *= 30
+optimizer = torch.optim.SGD(deep.parameters(), 2.0)
+for epoch in range(30):
+    for a, b in train:
+        optimizer.zero_grad()
+        F.cross_entropy(deep(a), b).backward()
+        nn.utils.clip_grad_norm_(deep.parameters(), 0.05)
+        optimizer.step()
+    evaluate(deep)
+"""
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_the_steps_of_a_check_clip_as_the_script_does(clipped: bool, tmp_path: Path) -> None:
+    text = (
+        CLIPPED
+        if clipped
+        else CLIPPED.replace("nn.utils.clip_grad_norm_", "print and (lambda *_: 0)")
+    )
+    training = captured(SCRIPT + text, tmp_path)[0].training()
+    assert (training.clip is not None) is clipped
+    subject = TrainingSubject(lambda: training)
+    before = [p.detach().clone() for p in training.model.parameters()]
+    subject.step(training, subject.batches[0])
+    moved = torch.cat(
+        [(p - q).flatten() for p, q in zip(training.model.parameters(), before, strict=True)]
+    )
+    assert (float(moved.detach().norm()) < 0.11) is clipped
+
+
+def test_the_loader_that_a_training_evaluates_first_is_its_own(tmp_path: Path) -> None:
+    text = """
+evaluate(first)
+second, own = net(), DataLoader(TensorDataset(x[192:], y[192:]), 8)
+fit(second, adam(second), 30)
+with torch.no_grad():
+    sum(int((second.eval()(a).argmax(1) == b).sum()) for a, b in own)
+evaluate(first)
+"""
+    made, variables = captured(SCRIPT + text, tmp_path)
+    seen = made.loader_of("eval")
+    assert seen is not None
+    assert seen.loader is variables["own"]
 
 
 def test_epochs_after_a_training_was_seen_are_cut_to_a_batch(tmp_path: Path) -> None:

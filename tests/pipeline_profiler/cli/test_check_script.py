@@ -135,7 +135,7 @@ LOOP += ",TRAIN024,TRAIN039,TRAIN043"
 
 def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> None:
     before = state(folder)
-    code, out, err = run(folder, SCRIPT, "--only", LOOP, "--init", "made.py")
+    code, out, err = run(folder, SCRIPT, "--only", LOOP)
     assert code == 0, out + err
     found = json.loads(out)
     told = {check["code"]: check["verdict"] for check in found["checks"]}
@@ -147,16 +147,11 @@ def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> No
     if sys.platform == "linux":
         for change in ("- precious.txt", "+ by_program.txt", "- output/of_last_week.pt"):
             assert change in err
-    made = (folder / "made.py").read_text()
-    assert "def make_loss():\n    return ...  # cross_entropy" in made
-    compile(made.replace("import ...", "import *"), "made.py", "exec")
     (check,) = (check for check in found["checks"] if check["code"] == "TRAIN024")
     said = "Your evaluation was not called: add evaluate(model, loader)"
     assert check["sentence"].startswith(said)
-    assert "--init" in check["next"]
     line = 1 + SCRIPT.partition("right = sum(")[0].count("\n")
     assert check["place"] == f"train.py:{line}"
-    assert f"def evaluate(model, loader):\n    return ...  # as train.py:{line} does" in made
 
 
 PREFIX = """model.load_state_dict(

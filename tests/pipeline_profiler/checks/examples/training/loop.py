@@ -229,7 +229,11 @@ def _rising(optimizer: Any) -> Any:
 
 def _by_unit(schedule: Any, unit: str) -> Any:
     """A schedule that a script of 20 batches an epoch steps by this unit."""
-    return toy_training(schedule=schedule, loop=LoopFacts(scheduled=unit, epoch_steps=20))
+    return toy_training(schedule=schedule, loop=LoopFacts(scheduled=unit, epoch_steps=20, epochs=2))
+
+
+def _stairs(optimizer: Any) -> Any:
+    return lr_scheduler.StepLR(optimizer, 2, 0.2)
 
 
 SAME, BY_RANK = [("train.py:3", False)], [("train.py:3", False), ("train.py:9", True)]
@@ -316,6 +320,8 @@ EXAMPLES: Rows = [
     ("TRAIN014", FAULT, "gone at once", lambda: _lambda(lambda step: 0.1**step)),
     ("TRAIN014", FAULT, "rates for factors", lambda: _lambda(lambda step: 3e-3 * 0.99**step)),
     ("TRAIN014", FAULT, "a cosine of 12 batches", lambda: _by_unit(_cosine, "step")),
+    ("TRAIN014", FAULT, "stairs of two epochs by the batch", lambda: _by_unit(_stairs, "step")),
+    ("TRAIN014", TWIN, "stairs of two epochs", lambda: _by_unit(_stairs, "epoch")),
     ("TRAIN014", FAULT, "one cycle by epochs", lambda: _by_unit(_cycle, "epoch")),
     ("TRAIN014", TWIN, "a cosine of 12 epochs", lambda: _by_unit(_cosine, "epoch")),
     ("TRAIN014", TWIN, "a warm-up of 50 epochs", lambda: _by_unit(_rising, "epoch")),

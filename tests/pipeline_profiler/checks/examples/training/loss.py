@@ -179,6 +179,21 @@ def _overlap(wanted: bool) -> Any:
     return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
 
 
+def _tagged(padding: int) -> Any:
+    """Padded rows of tokens with a class for each; class 0 occurs at the end of each row."""
+    rng = np.random.default_rng(0)
+    ends = rng.integers(5, 12, 256)[:, None]
+    tokens = np.where(np.arange(12) < ends, rng.integers(1, 30, (256, 12)), 0)
+    tags = np.where((tokens > 0) & (np.arange(12) < ends - 1), tokens % 3, 0)
+    model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 3))
+    rows = ToyRows(tokens, np.where(tokens > 0, tags, padding))
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        return functional.cross_entropy(outputs.transpose(1, 2), targets)
+
+    return toy_training(model, loss, loader=toy_loader(rows))
+
+
 EXAMPLES: Rows = [
     ("TRAIN001", FAULT, "large last weights", lambda: _loud(60)),
     ("TRAIN001", FAULT, "targets far from zero", lambda: toy_regression(mean=20.0)),
@@ -241,4 +256,6 @@ EXAMPLES: Rows = [
     ("TRAIN020", TWIN, "corners", lambda: _boxes(True, True)),
     ("TRAIN020", TWIN, "width and height", lambda: _boxes(False, False)),
     ("TRAIN021", FAULT, "no ignore_index", lambda: toy_language(ignore=False)),
+    ("TRAIN021", FAULT, "a class that is padding too", lambda: _tagged(0)),
+    ("TRAIN021", TWIN, "padding that the loss ignores", lambda: _tagged(-100)),
 ]

@@ -14,6 +14,7 @@ from tests.pipeline_profiler.checks.toys import (
     toy_language,
     toy_loader,
     toy_net,
+    toy_regression,
     toy_training,
 )
 
@@ -180,6 +181,11 @@ def _packed(trimmed: bool) -> Any:
     return toy_training(Tagger(), loss, loader=toy_loader(ToyRows(tokens, tokens)))
 
 
+def _flat_outputs() -> Any:
+    model = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
+    return toy_regression(flat=True, model=model)
+
+
 def _sampling() -> Any:
     def forward(net: Any, pixels: Any) -> Any:
         found = net(pixels)
@@ -210,6 +216,7 @@ EXAMPLES: Rows = [
     ("TRAIN004", FAULT, "an LSTM without batch_first", lambda: _recurrent(False)),
     ("TRAIN004", TWIN, "an LSTM with batch_first", lambda: _recurrent(True)),
     ("TRAIN004", TWIN, "a graph", lambda: _graph(False)),
+    ("TRAIN004", TWIN, "one number for each sample", lambda: _flat_outputs()),
     ("TRAIN003", TWIN, "a sparse graph", lambda: _graph(True)),
     ("TRAIN004", TWIN, "places before examples", _turned),
     *(
