@@ -361,20 +361,17 @@ class LayersRepeated(Check):
             for module, count in Counter(container._modules.values()).items():
                 sizes = sum(p.numel() for p in module.parameters())
                 if count > 1 and sizes and _feeds_itself(subject, training, module):
-                    return self.failed(
-                        f"The {count} layers of {name or type(model).__name__} are one "
-                        f"{type(module).__name__}: its {sizes:,} weights exist once, and each "
-                        "layer changes them for all."
-                    )
+                    text = f"The {count} layers of {name or type(model).__name__} are one"
+                    return self.failed(f"{text} {type(module).__name__} of {sizes:,} weights.")
         return passed("No container repeats a layer on its own output.")
 
 
 def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> bool:
     """Return whether the second call of a module depends on the output of its first call."""
-    calls: list[list[Any]] = []
+    calls: list[Any] = []
 
     def note(_: Any, inputs: Any, output: Any) -> None:
-        calls.append([t for t in (*inputs, output) if isinstance(t, torch.Tensor)])
+        calls.append((main_tensor(inputs), main_tensor(output)))
 
     hook = module.register_forward_hook(note)
     try:
@@ -382,10 +379,8 @@ def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> 
         subject.forward(training, subject.small[1])
     finally:
         hook.remove()
-    if len(calls) < 2 or min(map(len, calls[:2])) < 2:
-        return False
-    first, second = calls[0][-1], calls[1][0]
-    if not first.requires_grad or not second.requires_grad:
+    first, second = (calls[0][1], calls[1][0]) if len(calls) > 1 else (None, None)
+    if not all(isinstance(t, torch.Tensor) and t.requires_grad for t in (first, second)):
         return False
     (found,) = torch.autograd.grad(second.sum(), first, allow_unused=True)
     return found is not None or second is first

@@ -62,11 +62,8 @@ class WrongMode(Check):
         function = "" if answer.judgement is Judgement.FAIL else _dropout_in_eval_mode(subject)
         if not function:
             return answer
-        return wrong(
-            f"{function} is called as a function and drops in eval mode as well.",
-            ["functional.dropout() without training=self.training"],
-            "Pass training=self.training, or use nn.Dropout.",
-        )
+        text = f"{function} is called as a function and drops in eval mode as well."
+        return wrong(text, ["no training=self.training"], "Pass it, or use nn.Dropout.")
 
     def run_keras(self, subject: KerasSubject) -> Answer:
         training, inputs = subject.fresh(), subject.batches[0][1]
@@ -176,11 +173,8 @@ class StaleGradients(Check):
         if steps < 4:
             return unclear(f"Only {steps} steps of your loop were seen.")
         if loop.kept >= steps - 1:
-            return self.failed(
-                f"{loop.kept} of {steps} steps add to old gradients, which are never cleared.",
-                "optimizer.zero_grad() is missing",
-                place=place,
-            )
+            text = f"{loop.kept} of {steps} steps add to old gradients, which are never cleared."
+            return self.failed(text, "optimizer.zero_grad() is missing", place=place)
         if loop.lost:
             return unclear(f"{loop.lost} gradients were cleared unused: optimizers may take turns.")
         return passed(f"Gradients are cleared between {steps} steps of your loop.")
@@ -273,17 +267,15 @@ def _judge_evaluate(subject: TrainingSubject, training: Training) -> Answer:
     after = subject.state(training)
     changed = [name for name, value in after.items() if not np.array_equal(value, before[name])]
     if changed:
-        return Evaluation.failed(
-            f"The evaluation changed {len(changed)} weights or buffers: {', '.join(changed[:3])}.",
-            "eval() is missing, or a step is made in it",
+        text = (
+            f"The evaluation changed {len(changed)} weights or buffers: {', '.join(changed[:3])}."
         )
+        return Evaluation.failed(text, "eval() is missing, or a step is made in it")
     if not first or not second:
         return unclear("evaluate() returned no number.")
     if not _near(first, second):
-        return Evaluation.failed(
-            f"Two evaluations of the same batches give {first[0]:.6g} and {second[0]:.6g}.",
-            "dropout or random numbers in the evaluation",
-        )
+        text = f"Two evaluations of the same batches give {first[0]:.6g} and {second[0]:.6g}."
+        return Evaluation.failed(text, "dropout or random numbers in the evaluation")
     if answer := _beside_perfect(subject, training, FewBatches(batches[:ANSWERED])):
         return answer
     if (size := batch_size(batches[0])) < 4:
@@ -291,10 +283,8 @@ def _judge_evaluate(subject: TrainingSubject, training: Training) -> Answer:
     parts = [cut_batch(batches[0], size, slice(*ends)) for ends in ((0, 1), (1, 3), (3, size))]
     other = _numbers(training, FewBatches([*parts, *batches[1:]]))[:1]
     if not _near(first, other):
-        return Evaluation.failed(
-            f"The metric is {first[0]:.6g}, and {[*other, math.nan][0]:.6g} in smaller batches.",
-            "a mean over batches instead of examples",
-        )
+        text = f"The metric is {first[0]:.6g}, and {[*other, math.nan][0]:.6g} in smaller batches."
+        return Evaluation.failed(text, "a mean over batches instead of samples")
     return passed(f"The metric is {first[0]:.6g}, twice, and in batches of another size.")
 
 

@@ -166,7 +166,8 @@ class LossFalls(Check):
         training = subject.fresh()
         if not isinstance(subject, TrainingSubject):
             return self._judge(subject, training)
-        start = _outputs(subject, training)
+        seed_everything(subject.seed)  # a model may draw numbers
+        start = subject.evaluated(training, subject.batches[0])
         answer = self._judge(subject, training)
         if answer.judgement == "passed":
             answer = _without_minimum(subject, training, start, answer)
@@ -196,18 +197,13 @@ class LossFalls(Check):
         return passed(f"{text} batches.")
 
 
-def _outputs(subject: TrainingSubject, training: Training) -> Any:
-    seed_everything(subject.seed)  # a model may draw numbers
-    outputs = subject.evaluated(training, subject.batches[0])
-    training.model.train()
-    return outputs
-
-
 def _without_minimum(
     subject: TrainingSubject, training: Training, start: Any, answer: Answer
 ) -> Answer:
     """Return `answer`, or a failure if the loss has no minimum where training goes."""
-    end, targets = _outputs(subject, training), subject.batches[0][2]
+    seed_everything(subject.seed)
+    end, targets = subject.evaluated(training, subject.batches[0]), subject.batches[0][2]
+    training.model.train()
     try:
         with torch.no_grad():
             losses = [
@@ -215,14 +211,14 @@ def _without_minimum(
                 for times in (1, *BEYOND)
             ]
     except (UsersError, TypeError, ValueError, KeyError, RuntimeError):  # outputs change their form
-        return answer
+        losses = []
     if not _bottomless(losses):
         return answer
     return wrong(
-        f"{answer.sentence[:-1]}, and it falls ever faster where the outputs go: to "
-        f"{losses[-1]:.4g} with outputs {BEYOND[-1]} times as far. It has no least value.",
+        f"{answer.sentence[:-1]}, and to {losses[-1]:.4g} with outputs {BEYOND[-1]} times as far: "
+        "the loss has no least value.",
         ["a term of the loss has the wrong sign", "a distance is made large that nothing bounds"],
-        "Print the terms of the loss one by one, and see which of them falls below its least.",
+        "Print the terms of the loss, and see which of them falls without end.",
     )
 
 
@@ -279,12 +275,10 @@ class Determinism(Check):
         same = all(np.array_equal(a, b) for a, b in zip(*states, strict=True))
         apart = _apart(*losses)
         if not same or apart > SEED_NEAR:
-            what = "the losses differ" if same else "the first weights differ already"
-            source = "weights drawn from a generator that is not torch's and not seeded"
-            source = "a generator that takes its seed from the system" if same else source
+            what = "losses differ" if same else "the first weights differ, and losses"
             return wrong(
-                f"After the same seed {what} (by {apart:.1%} at most).",
-                [source, "the clock, or an object's address, decides something"],
+                f"After the same seed {what} by {apart:.1%} at most.",
+                ["a generator without a seed", "the clock, or an object's address"],
                 "Seed every generator; look for default_rng() and time.time().",
             )
         text = f"agree {f'to {apart:.0e}' if apart else 'to the last bit'} over {SEED_STEPS} steps"
@@ -347,18 +341,12 @@ class Resume(Check):
         lost = [name for name, value in ours.items() if not _same(value, theirs.get(name))]
         tail, again = (_train(subject, made, first, AFTER) for made in (training, resumed))
         if _apart(head + tail, whole) > RESUME_NEAR:
-            return unclear(
-                "Two trainings that are not interrupted differ already: TRAIN008 says why.",
-                "Make the training deterministic first.",
-            )
+            return unclear("Uninterrupted trainings differ too.", "Fix TRAIN008 first.")
         apart = _apart(tail, again)
         if apart > RESUME_NEAR:
             differs = f" What differs: {', '.join(lost[:MOST_NAMED])}." if lost else ""
-            return self.failed(
-                f"After loading, the losses of {AFTER} steps differ by {apart:.2g} of their size "
-                f"from a training without the interruption.{differs}",
-                apart=apart,
-            )
+            text = f"After loading, the losses of {AFTER} steps differ by {apart:.2g} of their size"
+            return self.failed(f"{text}.{differs}", apart=apart)
         text = f"After saving and loading {', '.join(saved)}, {AFTER} steps give the same losses"
         return _judge_loader(subject, text, apart)
 
@@ -403,11 +391,10 @@ def _attributes(training: Training) -> dict[str, Any]:
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    if isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor):
-        return ours.shape == theirs.shape and bool(torch.equal(ours, theirs))
-    if isinstance(ours, torch.Tensor) or isinstance(theirs, torch.Tensor):
-        return False
-    return bool(ours == theirs or (ours != ours and theirs != theirs))
+    if isinstance(ours, torch.Tensor):
+        return isinstance(theirs, torch.Tensor) and bool(torch.equal(ours, theirs))
+    same = not isinstance(theirs, torch.Tensor)
+    return same and bool(ours == theirs or (ours != ours and theirs != theirs))
 
 
 def _judge_loader(subject: TrainingSubject, text: str, apart: float) -> Answer:
@@ -429,8 +416,5 @@ def _judge_loader(subject: TrainingSubject, text: str, apart: float) -> Answer:
         found = next(iter(loader), None)
     if expected is None or digest_of(expected) == digest_of(found):
         return passed(f"{text}, and the loader continues with the next batch.", apart=apart)
-    return Resume.failed(
-        "After load_state_dict() the loader does not continue with the next batch.",
-        "the position of the loader is not in its state_dict()",
-        apart=apart,
-    )
+    text = "After load_state_dict() the loader does not continue with the next batch."
+    return Resume.failed(text, "the position is not in its state_dict()", apart=apart)
