@@ -57,20 +57,18 @@ def judge_order(facts: LoopFacts) -> Answer:
     of a changed dataset. Exact.
     """
     if facts.repeated:
-        return wrong(
-            "Two epochs start from one state of torch's generator, so their order is the same.",
-            ["a seed is set in each epoch"],
-            "Set the seed once, before the loop.",
-            place=facts.repeated,
+        text, causes = (
+            "Two epochs start from one state of torch's generator",
+            ["a seed in each epoch"],
         )
+        return wrong(f"{text}.", causes, "Set the seed before the loop.", place=facts.repeated)
     if facts.stale is not None:
         name, place = facts.stale
-        return wrong(
-            f"dataset.{name} changed between two epochs; persistent workers keep the first value.",
-            ["persistent_workers=True: workers hold copies of the dataset"],
-            "Make the loader anew, or set persistent_workers=False.",
-            place=place,
+        text = (
+            f"dataset.{name} changed between two epochs; persistent workers keep the first value."
         )
+        causes = ["persistent_workers=True: workers hold copies of the dataset"]
+        return wrong(text, causes, "Make the loader anew in each epoch.", place=place)
     if not facts.told:
         return absent("No sampler of the training loader takes an epoch.")
     if len(facts.told) < 2:
@@ -96,12 +94,9 @@ def judge_clipping(facts: LoopFacts) -> Answer:
     """
     before, after = facts.clipped
     if after > before:  # the first step of a next training comes before it is known
-        return wrong(
-            f"Gradients were clipped {after} times after the step that used them.",
-            ["clip_grad_norm_ stands after optimizer.step()"],
-            "Clip between backward() and step().",
-            place=facts.places.get("clip late", ""),
-        )
+        text = f"Gradients were clipped {after} times after the step that used them."
+        place = facts.places.get("clip late", "")
+        return wrong(text, ["clip_grad_norm_ after step()"], "Clip before step().", place=place)
     if not before:
         return absent("Gradients are not clipped by torch's functions.")
     return passed(f"Gradients were clipped before the step, {before} times.")
@@ -140,20 +135,13 @@ def judge_best_weights(facts: LoopFacts) -> Answer:
     """
     if facts.best_reversed is not None:
         condition, place = facts.best_reversed
-        return wrong(
-            f"`{condition}` keeps the worst value of the metric.",
-            ["the comparison is reversed"],
-            "Reverse the comparison, and start from the worst value.",
-            place=place,
-        )
+        text, action = f"`{condition}` keeps the worst value of the metric.", "Reverse it."
+        return wrong(text, ["the comparison is reversed"], action, place=place)
     taken, live = facts.weights_kept
     if live:
-        return wrong(
-            f"{live} of {taken} states of the model are live weights: each step changes them.",
-            ["best = model.state_dict() without copy.deepcopy"],
-            "Keep copy.deepcopy(model.state_dict()), or save the state to a file.",
-            place=facts.places.get("kept", ""),
-        )
+        text = f"{live} of {taken} states of the model are live weights: each step changes them."
+        causes, place = ["state_dict() without a copy"], facts.places.get("kept", "")
+        return wrong(text, causes, "Keep copy.deepcopy(model.state_dict()).", place=place)
     if not taken:
         return absent("Your loop took no state of the model.")
     if not facts.after_evaluation:
@@ -175,12 +163,11 @@ def judge_plateau(facts: LoopFacts) -> Answer:
     if not is_accuracy:
         return unclear(f"The schedule receives {value:.4g}, which is not the accuracy.")
     if mode == "min":
-        return wrong(
-            f"The schedule waits for a smaller value ('min'), and gets the accuracy ({value:.4g}).",
-            ["ReduceLROnPlateau has mode 'min' by default, and is given an accuracy"],
-            "Make the schedule with mode='max'.",
-            place=facts.places.get("plateau", ""),
+        text = (
+            f"The schedule waits for a smaller value ('min'), and gets the accuracy ({value:.4g})."
         )
+        causes, place = ["'min' is the default mode"], facts.places.get("plateau", "")
+        return wrong(text, causes, "Make the schedule with mode='max'.", place=place)
     return passed(f"The schedule receives the accuracy, in mode '{mode}'.")
 
 
@@ -239,12 +226,9 @@ def judge_graphs(facts: LoopFacts) -> Answer:
     """
     if facts.graphs is not None:
         count, name, size, place = facts.graphs
-        return wrong(
-            f"{name} keeps the graphs of {count} batches, {size:.2g} MB each.",
-            ["a tensor is appended or added up with its graph"],
-            "Keep a number, loss.item(), or a tensor without graph, loss.detach().",
-            place=place,
-        )
+        text = f"{name} keeps the graphs of {count} batches, {size:.2g} MB each."
+        causes = ["a tensor is appended or added up with its graph"]
+        return wrong(text, causes, "Keep loss.item() or loss.detach().", place=place)
     if facts.steps < 5:
         return unclear(f"Only {facts.steps} steps of your loop were seen.")
     return passed(f"Over {facts.steps} steps the graph of each batch was freed.")
@@ -267,12 +251,8 @@ def judge_arguments(facts: LoopFacts) -> Answer:
     """
     if facts.argument is not None:
         sentence, place = facts.argument
-        return wrong(
-            sentence,
-            ["the function requires another form of this argument"],
-            "Give the argument the form that torch documents.",
-            place=place,
-        )
+        causes = ["the function requires another form of this argument"]
+        return wrong(sentence, causes, "Give it the form that torch documents.", place=place)
     if facts.steps < 2:
         return unclear(f"Only {facts.steps} steps of your loop were seen.")
     return passed("The arguments of losses and masks have the form that torch documents.")
@@ -288,12 +268,9 @@ def judge_folds(facts: LoopFacts) -> Answer:
     none. Samples that are augmented at random are not recognised. Exact.
     """
     if facts.folded:
-        return wrong(
-            "The samples of this evaluation trained the same weights before, in another fold.",
-            ["the model is made once, outside of the loop over folds"],
-            "Make the model and its optimizer anew for each fold.",
-            place=facts.folded,
-        )
+        text = "The samples of this evaluation trained the same weights before, in another fold."
+        causes = ["the model is made once, outside of the loop over folds"]
+        return wrong(text, causes, "Make the model in each fold.", place=facts.folded)
     if not facts.evaluations:
         return unclear("The run did not reach an evaluation.")
     return passed("No evaluated sample was in an earlier training loader of the model.")
@@ -320,12 +297,11 @@ def judge_rank_seeds(facts: LoopFacts) -> Answer:
     if (ranks := facts.ranks) is None:
         return absent(SINGLE)
     if ranks.bypassed:
-        return wrong(
-            "The step calls the module inside DistributedDataParallel: ranks average no gradients.",
-            ["the step calls model.module"],
-            "Call the wrapped model.",
-            place=ranks.bypassed,
+        text = (
+            "The step calls the module inside DistributedDataParallel: ranks average no gradients."
         )
+        causes = ["the step calls model.module"]
+        return wrong(text, causes, "Call the wrapped model.", place=ranks.bypassed)
     by_rank = any(depends for _, depends in ranks.seeded)
     by_hand = "all_reduce" in ranks.collectives and not ranks.wrapped
     sent = {"broadcast", "broadcast_object_list"} & {*ranks.collectives}

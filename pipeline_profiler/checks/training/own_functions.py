@@ -86,10 +86,8 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
     text = source_of([f for f in (made.train_step, made.evaluate) if f is not None])
     elsewhere = made.train_step is None or re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE)
     if left and made.evaluate is not None and (elsewhere or not text):
-        return unclear(
-            "Your evaluate leaves the model in eval mode; no call of train() around it was seen.",
-            "Run the loop: `pipeline-profiler check -- train.py`.",
-        )
+        text = "Your evaluate leaves the model in eval mode; no call of train() around it was seen."
+        return unclear(text, "Run the loop: `pipeline-profiler check -- train.py`.")
     if made.train_step is not None and made.evaluate is None and not loop.asleep:
         return passed("Your train_step runs the model in train mode.")
     teacher, teacher_place = loop.teacher or ((), "")
@@ -218,7 +216,7 @@ class Evaluation(Check):
 def _judge_samples(subject: TrainingSubject) -> Answer | None:
     """Return whether an evaluation uses each sample once; None if samples have no index."""
     loop, loader = subject.loop, subject.settings.eval_loader
-    cause, action = "drop_last=True", "Give each sample once: no sampler, drop_last=False."
+    cause, action = "drop_last=True", "Set drop_last=False."
     if loop is not None and loop.dropped is not None:
         missing, total, place = loop.dropped
         text = f"An evaluation leaves out {missing} of {total} samples."
@@ -235,7 +233,8 @@ def _judge_samples(subject: TrainingSubject) -> Answer | None:
     if getattr(sampler, "num_replicas", 1) > 1:
         return None
     if unique < total or sum(sizes) > unique:
-        cause = cause if getattr(loader, "drop_last", False) else "a sampler that draws"
+        if not getattr(loader, "drop_last", False):
+            cause, action = "a sampler that draws", "Give each sample once: use no sampler."
         text = f"The evaluation loader leaves out {total - unique} of {total} samples, and"
         return wrong(f"{text} {sum(sizes) - unique} come twice.", [cause], action)
     margin = 1.96 * math.sqrt(0.25 / total)

@@ -333,10 +333,8 @@ def _judge_series(series: list[float], stands: bool = False, within: int = 10) -
     if gone < min(within + 1, len(series)):
         return Schedule.failed(f"{text}, and stays there.")
     if gone < min(101, len(series)):
-        return unclear(
-            f"{text}: right for a schedule of epochs, wrong for a schedule of batches.",
-            "Call it where your loop does, in train_step, and it is judged there.",
-        )
+        text = f"{text}: right for a schedule of epochs, wrong for a schedule of batches."
+        return unclear(text, "Call it where your loop does, in train_step, and it is judged there.")
     if len(set(series)) > 1 or steps < STEPS:
         text = f"The learning rate starts at {series[0]:g}, reaches {top:g}"
         return passed(f"{text}, and is {series[-1]:g} after {steps} steps.")
@@ -383,10 +381,8 @@ class BatchStatistics(Check):
             return answer
         for name, weight, eps, _ in norms:
             if not 0 < weight <= MOST_WEIGHT:
-                return self.failed(
-                    f"The newest batch has the weight {weight:g} in the statistics of {name}.",
-                    "the convention of another framework (there 1 - momentum)",
-                )
+                text = f"The newest batch has the weight {weight:g} in the statistics of {name}."
+                return self.failed(text, "the convention of another framework (there 1 - momentum)")
             if eps > MOST_EPS:
                 cause = "eps and momentum exchanged"
                 return self.failed(f"The eps of {name} is {eps:g}, larger than 0.1.", cause)
@@ -401,17 +397,13 @@ class BatchStatistics(Check):
         # the sub-batch that a ghost batch norm says it takes; 0 without one
         ghost = max((int(getattr(m, n, 0) or 0) for m in modules for n in GHOSTS), default=0)
         if ghost and (ghost >= size or size % ghost):
-            return self.failed(
-                f"The ghost batch is {ghost}, no proper part of {size} samples of a device.",
-                "ghost batch and device batch exchanged",
-            )
+            text = f"The ghost batch is {ghost}, no proper part of {size} samples of a device."
+            return self.failed(text, "ghost batch and device batch exchanged")
         sampler = getattr(subject.settings.loader, "sampler", None)
         ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
         if ranks > 1 and not all("Sync" in type(m).__name__ for m in modules):
-            return unclear(
-                f"Each of {ranks} ranks has its own statistics, from {ghost or size} samples.",
-                "Average them before each checkpoint, or use SyncBatchNorm.",
-            )
+            text = f"Each of {ranks} ranks has its own statistics, from {ghost or size} samples."
+            return unclear(text, "Average them before each checkpoint, or use SyncBatchNorm.")
         size = (ghost or size) * ranks
         if size < FEWEST and trains:
             text = f"Batch norm estimates its statistics from {size} samples."
