@@ -144,6 +144,7 @@ OUT_OF_REACH = 0.25  # share of targets
 SHIFT = 7.0  # of random outputs
 LOGITS, SHARES = "cross-entropy of logits", "cross-entropy of probabilities"
 BINARY, LIKELIHOOD = "binary cross-entropy of logits", "log-likelihood"
+UNIT = "a loss of numbers in 0..1"
 
 
 class SoftmaxTwice(Check):
@@ -172,9 +173,9 @@ class SoftmaxTwice(Check):
                 return self.failed(sentence, "softmax instead of log_softmax before KLDivLoss")
             if kind not in ("classes", "binary"):
                 return _judge_bounded(subject)
-            if subject.loss_alone.form == "unit" and subject.loss_alone.insists:
-                return passed("The loss takes probabilities in 0..1, as the outputs are.")
-        return self._judge(subject, kind, _name_loss(subject), subject.loss_alone.numbers)
+        alone = subject.loss_alone
+        loss = UNIT if is_torch and alone.form == "unit" and alone.insists else _name_loss(subject)
+        return self._judge(subject, kind, loss, alone.numbers)
 
     def _judge(self, subject: Examined, kind: str, loss: str, outputs: Array) -> Answer:
         one = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
@@ -359,11 +360,9 @@ class WeightsInverted(Check):
         triples = zip(np.flatnonzero(known)[:5], seen, given, strict=False)
         rows = "; ".join(f"{k}: {n} and {w:.3g}" for k, n, w in triples)
         if known.all() and _other_order(seen, given):
-            return wrong(
-                f"Weights are 1 / count in another order of the classes ({rows}).",
-                ["value_counts() sorts classes by their counts, not by their labels"],
-                "Use value_counts().sort_index(), or bincount.",
-            )
+            text = f"Weights are 1 / count in another order of the classes ({rows})."
+            causes = ["value_counts() sorts classes by their counts, not by their labels"]
+            return wrong(text, causes, "Use value_counts().sort_index(), or bincount.")
         apart = math.log(seen.max() / seen.min())
         if seen.min() < 8 or apart <= math.log(2) or apart < 3 * math.sqrt(2 / seen.min()):
             return unclear("Classes are too alike, or too rare, to compare weights with.")
@@ -451,12 +450,9 @@ class LossWants(Check):
             return unclear("The form of the targets does not show the best output.")
         low, high = targets.min().item(), targets.max().item()
         if task.kind == "classes" and high >= task.classes and high != IGNORED:
-            return wrong(
-                f"Labels run from {low} to {high}, and the model has {task.classes} outputs.",
-                ["labels are counted from 1", "the last layer has too few outputs"],
-                f"Give the last layer {high + 1} outputs, or map the labels to "
-                f"0..{task.classes - 1}.",
-            )
+            text = f"Labels run from {low} to {high}, and the model has {task.classes} outputs."
+            causes = ["labels are counted from 1", "the last layer has too few outputs"]
+            return wrong(text, causes, f"Map the labels to 0..{task.classes - 1}, or add outputs.")
         if low == high:
             return unclear(f"All targets of the first batch are {low}: they are all equal.")
         least, best = subject.loss_alone.best_outputs
@@ -591,9 +587,7 @@ class PaddingCounted(Check):
             return absent("No value fills the ends of rows: there is no padding to see.")
         value, places = found
         if not subject.takes_tensor or subject.task.kind != "classes":
-            return unclear(
-                f"The value {value} looks like padding; the loss does not take one tensor."
-            )
+            return unclear(f"The value {value} may be padding; the loss takes no single tensor.")
         outputs = torch.randn_like(subject.first_outputs.float()).requires_grad_()
         with torch.enable_grad():
             subject.loss_of(subject.settings, outputs, subject.batches[0][2]).backward()

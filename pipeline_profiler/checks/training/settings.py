@@ -51,12 +51,11 @@ class OptimizerParameters(Check):
     def run(self, subject: TrainingSubject) -> Answer:
         if subject.loop is not None and subject.loop.unheld is not None:
             kind, place = subject.loop.unheld
-            return wrong(
-                f"No optimizer holds the parameters of {kind}, which gradients reach in each step.",
-                ["parameters of a loss or head are not given to the optimizer"],
-                "Give its parameters() to the optimizer too.",
-                place=place,
+            text = (
+                f"No optimizer holds the parameters of {kind}, which gradients reach in each step."
             )
+            causes = ["parameters of a loss or head are not given to the optimizer"]
+            return wrong(text, causes, "Give its parameters() to the optimizer too.", place=place)
         training = subject.settings
         named = dict(training.model.named_parameters())
         if not named:
@@ -75,11 +74,9 @@ class OptimizerParameters(Check):
         if not kernels:
             return unclear("The model has no kernels.")
         if not trained:
-            return wrong(
-                f"None of the model's {len(kernels)} kernels is trainable: nothing is trained.",
-                ["trainable = False on the whole model"],
-                "Set trainable = True on what is to be trained, then compile again.",
-            )
+            text = f"None of the model's {len(kernels)} kernels is trainable: nothing is trained."
+            causes = ["trainable = False on the whole model"]
+            return wrong(text, causes, "Set trainable = True on some layers, then compile again.")
         frozen = [path for path in kernels if path not in trained]
         return _judge_frozen(subject, "kernels", len(kernels), frozen, kernels[-1])
 
@@ -158,18 +155,13 @@ def _judge_frozen(subject: Examined, what: str, total: int, frozen: list[str], l
     pairs = zip(subject.state(subject.settings), one, two, strict=True)
     random = {name for name, a, b in pairs if not np.array_equal(a, b)} & {*frozen}
     if last in random:
-        return wrong(
-            f"The last layer ({last}) is frozen at random weights.",
-            ["requires_grad_(False), or trainable = False, was set on too much"],
-            "Freeze the body before the new head is put on.",
-        )
+        text = f"The last layer ({last}) is frozen at random weights."
+        causes = ["requires_grad_(False), or trainable = False, was set on too much"]
+        return wrong(text, causes, "Freeze the body before the new head is put on.")
     if random or subject.one_start:
         seeds = f"{len(random)} of them change" if random else "none of them changes"
-        return unclear(
-            f"{len(frozen)} of {total} {what} are frozen, and {seeds} with the seed: right for a "
-            "fixed random body, wrong if a checkpoint should be loaded.",
-            "Check that the pretrained weights are loaded.",
-        )
+        text = f"{len(frozen)} of {total} {what} are frozen, and {seeds} with the seed."
+        return unclear(text, "Check that the pretrained weights are loaded, if there are any.")
     return passed(f"{len(frozen)} of {total} {what} are frozen at fixed weights.")
 
 
@@ -204,12 +196,9 @@ class Schedule(Check):
         schedule, rate = training.schedule, learning_rate(training)
         if loop is not None and loop.loaded_rate is not None:
             before, after, place = loop.loaded_rate
-            return wrong(
-                f"load_state_dict() of the optimizer turns the rate {before:g} into {after:g}.",
-                ["the state of an optimizer holds its learning rate"],
-                "Set param_groups[0]['lr'] after the load, or do not load the optimizer.",
-                place=place,
-            )
+            text = f"load_state_dict() of the optimizer turns the rate {before:g} into {after:g}."
+            causes = ["the state of an optimizer holds its learning rate"]
+            return wrong(text, causes, "Set param_groups[0]['lr'] after the load.", place=place)
         if schedule is None:  # train_step may hide it
             own = loop.rates if loop is not None and training.train_step is not None else []
             return _judge_series(own, within=100) if len(set(own)) > 1 else _judge_constant(rate)
@@ -247,30 +236,23 @@ def _judge_calls(schedule: Any, loop: LoopFacts) -> Answer | None:
     """Return a failure if a script never steps its schedule, or in another unit; else None."""
     place = loop.places.get("schedule", "")
     if name := _unused_name(loop, place):
-        return wrong(
-            f"The schedule is never stepped: `{name}` occurs only where it is made.",
-            [f"{name}.step() is missing"],
-            f"Call {name}.step() after each epoch, or after each batch if it counts batches.",
-            place=place,
-        )
+        text = f"The schedule is never stepped: `{name}` occurs only where it is made."
+        action = f"Call {name}.step() after each epoch, or after each batch if it counts batches."
+        return wrong(text, [f"{name}.step() is missing"], action, place=place)
     schedule, batches = getattr(schedule, "schedule", schedule), loop.epoch_steps
     epochs, total = (getattr(schedule, name, 0) or 0 for name in ("T_max", "total_steps"))
     kind = type(schedule).__name__
     if loop.scheduled == "step" and 0 < epochs < batches:
-        return wrong(
-            f"{kind} is stepped once a batch, and T_max={epochs} is less than {batches} batches.",
-            ["T_max counts epochs"],
-            "Call step() once an epoch, or set T_max to the batches of the whole run.",
-            place=place,
+        text = (
+            f"{kind} is stepped once a batch, and T_max={epochs} is less than an epoch ({batches})."
         )
+        action = "Call step() once an epoch, or set T_max to the batches of the whole run."
+        return wrong(text, ["T_max counts epochs"], action, place=place)
     by_epoch = loop.scheduled in ("epoch", "evaluation") and batches > 1
     if by_epoch and total >= 2 * batches and total % batches == 0:
-        return wrong(
-            f"{kind} counts {total} batches, and is stepped once an epoch of {batches} batches.",
-            ["step() stands in the loop over epochs"],
-            "Call step() after each batch.",
-            place=place,
-        )
+        text = f"{kind} counts {total} batches, and is stepped once an epoch of {batches} batches."
+        causes = ["step() stands in the loop over epochs"]
+        return wrong(text, causes, "Call step() after each batch.", place=place)
     return None
 
 
@@ -313,11 +295,9 @@ def _rates_as_factors(schedule: Any, series: list[float]) -> Answer | None:
         return None
     if not math.isclose(top, base * base, rel_tol=0.01):
         return None
-    return wrong(
-        f"The factors of the schedule are rates: the learning rate is never above {top:.3g}.",
-        ["the function of LambdaLR returns a rate, which is multiplied by that of the optimizer"],
-        "Return the factor, rate / lr; or make the optimizer with lr=1.",
-    )
+    text = f"The factors of the schedule are rates: the learning rate is never above {top:.3g}."
+    causes = ["the function of LambdaLR returns a rate, which multiplies that of the optimizer"]
+    return wrong(text, causes, "Return the factor, rate / lr; or make the optimizer with lr=1.")
 
 
 def _judge_series(series: list[float], stands: bool = False, within: int = 10) -> Answer:
@@ -341,11 +321,11 @@ def _judge_series(series: list[float], stands: bool = False, within: int = 10) -
     if not stands:
         text = "right if the schedule counts epochs, or waits longer"
         return unclear(f"The learning rate stays at {top:g} for {STEPS} steps: {text}.")
-    return wrong(
-        f"The learning rate stays at {top:g} for {STEPS} steps, which the schedule does not count.",
-        ["step() gets the same epoch each time", "step() of a wrapper does not reach the schedule"],
-        "Call step() without an argument, and print the learning rate.",
+    text = (
+        f"The learning rate stays at {top:g} for {STEPS} steps, which the schedule does not count."
     )
+    causes = ["step() gets the same epoch each time", "a wrapper does not reach the schedule"]
+    return wrong(text, causes, "Call step() without an argument, and print the learning rate.")
 
 
 FEWEST, ENOUGH, WANTED, MOST_WEIGHT, MOST_EPS = 4, 16, 64, 0.5, 0.1
