@@ -80,25 +80,21 @@ def _judge_start(subject: Examined, losses: list[float]) -> Answer:
         unlike = mean - least > factor * (nothing - least) > 0
         high = unlike and (kind == "regression" or not pretrained)
     if high:
-        scale = "targets are not standardised"
-        scale = scale if kind == "regression" else "the weights of the last layer are too large"
-        return wrong(
-            f"{text}: the start is far above.",
-            [scale, "inputs are not scaled", "labels or outputs of another order"],
-            "Initialise the last layer small, with the base rates (mean) as bias; standardise "
-            "targets.",
+        scale = "targets are not standardised" if kind == "regression" else "large last weights"
+        causes = [scale, "inputs are not scaled", "labels or outputs of another order"]
+        action = (
+            "Initialise the last layer small, with the base rates (mean) as bias; scale targets."
         )
+        return wrong(f"{text}: the start is far above.", causes, action)
     if pretrained:
         return passed(f"{text}; three seeds give the same weights, so they are pretrained.")
     if max(losses) - least >= LEAST_FACTOR * (constant - least) or kind == "unknown":
         return passed(f"{text}.")
     if fixed:
         return unclear(f"{text}: too good for an untrained model.")
-    return wrong(
-        f"{text}: an untrained model cannot be this good.",
-        ["the loss averages over positions that do not count", "the input holds the target"],
-        "Compute the loss of one example by hand, and compare.",
-    )
+    text += ": an untrained model cannot be this good."
+    causes = ["the loss averages over positions that do not count", "the input holds the target"]
+    return wrong(text, causes, "Compute the loss of one sample by hand, and compare.")
 
 
 def _judge_rates(subject: Examined) -> Answer | None:
@@ -122,8 +118,7 @@ def _judge_rates(subject: Examined) -> Answer | None:
     shown = ", ".join(f"{v:.2f}" for v in bias[:8]) + (", ..." if len(bias) > 8 else "")
     return wrong(
         f"A last bias at the base rates would start {saved:.3f} nats lower, more than "
-        f"{least:.2f}: the most frequent class has {rates.max():.0%} of {total} labels, and the "
-        "outputs start as if all were as frequent.",
+        f"{least:.2f}: the most frequent class has {rates.max():.0%} of {total} labels.",
         ["the last bias does not start at the base rates of imbalanced classes"],
         f"Set the last bias to log base rates: {shown} (of these labels; better of all).",
     )

@@ -387,7 +387,7 @@ def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> 
 
 
 class NotFrozen(Check):
-    """Frozen parts that change: an attribute without effect, or batch norm in train mode.
+    """Frozen parts that change in training, or flags that freeze nothing.
 
     ## How it decides
     Fails if a trainable parameter, or a module with one, has an attribute that is False and

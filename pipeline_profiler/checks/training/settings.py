@@ -112,10 +112,8 @@ def _faults_of_parameters(
          "Give it [*model.parameters(), *loss.parameters()]."),
         (not wanted, f"None of the model's {len(named)} parameters has requires_grad: nothing is "
          "trained.", "requires_grad_(False) on the whole model", remake),
-        (foreign, f"{foreign} parameters of the optimizer are not the model's, and {len(missing)} "
-         "of the model's are not in it.",
-         "the optimizer was made for another model, or before this model was replaced or copied",
-         remake),
+        (foreign, f"{foreign} parameters of the optimizer are not the model's.",
+         "the optimizer was made for another model, or before this model was copied", remake),
         (missing, f"{len(missing)} of {len(wanted)} parameters to be trained are not in the "
          f"optimizer: {', '.join(missing[:4])}{', ...' * (len(missing) > 4)}.",
          "only some modules were given to the optimizer, or layers were made or replaced later",

@@ -108,10 +108,6 @@ def rare(x: Any, rng: Any) -> Any:
     return floats(x[:, :1] > 1.3)
 
 
-def signs(x: Any, rng: Any) -> Any:
-    return floats(np.sign(x[:, :1]))
-
-
 def times(x: Any, rng: Any) -> Any:
     return floats(rng.gamma(4, np.exp(1 + 0.5 * x[:, :1]) / 4))
 
@@ -145,26 +141,19 @@ def hardest(outputs: Any, targets: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Any, Any, Any]] = {  # (targets, last modules, loss)
-    "Poisson, few": (counts(0.0), [1], nn.PoissonNLLLoss()),
     "Poisson, some": (counts(2.0), [1], nn.PoissonNLLLoss()),
     "Poisson of rates": (counts(1.0), [1, nn.Softplus()], nn.PoissonNLLLoss(log_input=False)),
     "NLLLoss": (classes, [CLASSES, nn.LogSoftmax(1)], nn.NLLLoss()),
-    "NLL by hand": (one_hot, [CLASSES, nn.LogSoftmax(1)], lambda o, t: -(o * t).sum(1).mean()),
     "weights and smoothing": (
         classes, [CLASSES],
         nn.CrossEntropyLoss(torch.tensor([0.5, 1, 2, 4]), label_smoothing=0.2),
     ),
     "focal": (classes, [CLASSES], focal),
-    "margins": (classes, [CLASSES], nn.MultiMarginLoss()),
-    "soft labels": (shares, [CLASSES], nn.CrossEntropyLoss()),
     "KLDiv": (shares, [CLASSES, nn.LogSoftmax(1)], nn.KLDivLoss(reduction="batchmean")),
-    "squared error of shares": (one_hot, [CLASSES, nn.Softmax(1)], nn.MSELoss()),
     "one of several by itself": (one_hot, [CLASSES, nn.Softmax(1)], nn.BCELoss()),
     "pos_weight": (rare, [1], nn.BCEWithLogitsLoss(pos_weight=torch.tensor([20.0]))),
-    "signs": (signs, [1], nn.SoftMarginLoss()),
     "gamma": (times, [1, nn.Softplus()], lambda o, t: (o.log() + t / o).mean()),
     "rates of times": (times, [1, nn.Softplus()], lambda o, t: (o * t - o.log()).mean()),
-    "logarithms of both": (times, [1, nn.Softplus()], lambda o, t: ((o / t).log() ** 2).mean()),
     "spread beside the mean": (
         times, [2], lambda o, t: functional.gaussian_nll_loss(o[:, :1], t, o[:, 1:].exp()),
     ),

@@ -107,11 +107,6 @@ def _loose() -> Any:
     return toy_training(Loose())
 
 
-def _seeded() -> Any:
-    torch.manual_seed(1)
-    return _optimized("body")
-
-
 def _lambda(function: Any) -> Any:
     return toy_training(schedule=lambda o: lr_scheduler.LambdaLR(o, function))
 
@@ -313,7 +308,6 @@ EXAMPLES: Rows = [
     ("TRAIN005", TWIN, "a head for a later training", _staged),
     ("TRAIN006", TWIN, "a head for a later training", _staged),
     ("TRAIN006", TWIN, "a frozen body on purpose", lambda: _optimized("body")),
-    ("TRAIN006", TWIN, "a frozen body, by a seed of its own", lambda: _seeded()),
     ("TRAIN014", FAULT, "an epoch's stairs by the batch", lambda: _hidden(1)),
     ("TRAIN014", FAULT, "restarts that stand still", lambda: _restarted(0)),
     ("TRAIN014", FAULT, "zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
