@@ -173,7 +173,7 @@ class SoftmaxTwice(Check):
         return self._judge(subject, kind, loss, alone.numbers)
 
     def _judge(self, subject: Examined, kind: str, loss: str, outputs: Array) -> Answer:
-        one = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
+        constant = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()
         axis, other, logged = subject.task.axis % outputs.ndim, None, False
         probable = bool(((outputs >= 0) & (outputs <= 1)).all())
         if kind == "binary":
@@ -186,8 +186,8 @@ class SoftmaxTwice(Check):
             logged = logs == axis
         form = "probabilities" if probable else "log-probabilities" if logged else "logits"
         faults = (
-            (kind == "binary" and one, "The model has one output, which is 1 for every input: a "
-             "softmax over one number.", "softmax instead of sigmoid at the end of the model"),
+            (kind == "binary" and constant, "The model has one output, which is 1 for every input: "
+             "a softmax over one number.", "softmax instead of sigmoid at the end of the model"),
             (other is not None, f"A softmax runs along axis {other} of the outputs"
              f"{', over the samples of the batch' * (other == 0)}: the classes are axis {axis}.",
              f"softmax or log_softmax with dim={other}, or without dim"),

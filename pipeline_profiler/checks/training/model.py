@@ -90,9 +90,9 @@ def _tokens_ignored(subject: TrainingSubject, training: Any) -> bool:
     other = exchanged(inputs)
     if not changed[0]:
         return False
-    one, two = (np.asarray(subject.outputs(training, part), float) for part in (inputs, other))
-    same = one.shape == two.shape
-    return same and bool(np.abs(one - two).max() <= SAME * (np.abs(one).max() + 1e-30))
+    first, second = (np.asarray(subject.outputs(training, part), float) for part in (inputs, other))
+    same = first.shape == second.shape
+    return same and bool(np.abs(first - second).max() <= SAME * (np.abs(first).max() + 1e-30))
 
 
 def _spread(outputs: Array) -> float:
@@ -291,12 +291,12 @@ def _moved_by_future(subject: TrainingSubject, key: Any, tokens: Any) -> float |
     other = tokens.clone()
     other[:, half:] = tokens.roll(1, 0)[:, half:].flip(1)
     given = (inputs, other) if key is None else (inputs, {**inputs, key: other})
-    one, two = (subject.outputs(training, part) for part in given)
-    axis = next((i for i in (1, 2) if one.shape[i : i + 1] == tokens.shape[1:]), None)
+    first, second = (subject.outputs(training, part) for part in given)
+    axis = next((i for i in (1, 2) if first.shape[i : i + 1] == tokens.shape[1:]), None)
     if axis is None:
         return None
-    moved = np.moveaxis(abs(one - two), axis, 0)[:half].max()
-    return float(moved / (one.std(ddof=1) + 1e-12))
+    moved = np.moveaxis(abs(first - second), axis, 0)[:half].max()
+    return float(moved / (first.std(ddof=1) + 1e-12))
 
 
 PREDICTED, MAX_OFFSET, LEAST_POSITIONS = 0.9, 3, 8

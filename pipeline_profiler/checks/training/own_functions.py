@@ -68,10 +68,10 @@ class WrongMode(Check):
     def run_keras(self, subject: KerasSubject) -> Answer:
         training, inputs = subject.fresh(), subject.batches[0][1]
         before = subject.state(training)
-        one, two = (subject.outputs(training, inputs) for _ in range(2))
+        first, second = (subject.outputs(training, inputs) for _ in range(2))
         after = subject.state(training)
         changed = [path for path, value in before.items() if not np.array_equal(value, after[path])]
-        if not changed and np.allclose(one, two, rtol=1e-4, atol=1e-6):
+        if not changed and np.allclose(first, second, rtol=1e-4, atol=1e-6):
             return passed("Predictions repeat and change no statistics: layers follow the mode.")
         text = f"A prediction changes {changed[0]}" if changed else "Two predictions differ"
         return wrong(
@@ -299,8 +299,8 @@ def _numbers(training: Training, batches: Any) -> list[float]:
     return found
 
 
-def _near(one: list[float], two: list[float]) -> bool:
-    return len(one) == len(two) and np.allclose(one, two, rtol=1e-5, atol=1e-6)
+def _near(first: list[float], second: list[float]) -> bool:
+    return len(first) == len(second) and np.allclose(first, second, rtol=1e-5, atol=1e-6)
 
 
 def _beside_perfect(

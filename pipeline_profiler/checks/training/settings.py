@@ -96,8 +96,8 @@ def _faults_of_parameters(
     foreign = sum(number not in own for number in held)
     hidden, loose = _unregistered(training.model, held)
     idle = [name for name, p in of_loss.items() if id(p) not in held]
-    one, two = (learned_by_loss(subject.fresh(seed)) if idle else {} for seed in OTHER_SEEDS)
-    drawn = [name for name in idle if not torch.equal(one[name], two[name])]
+    first, second = (learned_by_loss(subject.fresh(seed)) if idle else {} for seed in OTHER_SEEDS)
+    drawn = [name for name in idle if not torch.equal(first[name], second[name])]
     remake = "Make the optimizer from the parameters of the finished model."
     return (
         (hidden, f"parameters() leaves out {len(hidden)} modules in a plain list or dict: "
@@ -149,8 +149,8 @@ def _judge_frozen(subject: Examined, what: str, total: int, frozen: list[str], l
     """Judge frozen weights, of which those that change with the seed are not pretrained."""
     if not frozen:
         return passed(f"All {total} {what} are trained.")
-    one, two = ([*subject.state(subject.fresh(seed)).values()] for seed in OTHER_SEEDS)
-    pairs = zip(subject.state(subject.settings), one, two, strict=True)
+    first, second = ([*subject.state(subject.fresh(seed)).values()] for seed in OTHER_SEEDS)
+    pairs = zip(subject.state(subject.settings), first, second, strict=True)
     random = {name for name, a, b in pairs if not np.array_equal(a, b)} & {*frozen}
     if last in random:
         text = f"The last layer ({last}) is frozen at random weights."
