@@ -379,9 +379,10 @@ def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> 
         subject.forward(training, subject.small[1])
     finally:
         hook.remove()
-    first, second = (calls[0][1], calls[1][0]) if len(calls) > 1 else (None, None)
-    if not all(isinstance(t, torch.Tensor) and t.requires_grad for t in (first, second)):
+    pair: list[Any] = [calls[0][1], calls[1][0]] if len(calls) > 1 else [None]
+    if not all(isinstance(t, torch.Tensor) and t.requires_grad for t in pair):
         return False
+    first, second = pair
     (found,) = torch.autograd.grad(second.sum(), first, allow_unused=True)
     return found is not None or second is first
 
