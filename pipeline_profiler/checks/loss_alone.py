@@ -188,6 +188,7 @@ class LossAlone:
         return best, found
 
 
+@dataclass
 class KerasLossAlone(LossAlone):
     """The loss of free outputs in Keras, whose losses cut probabilities off instead of refusing."""
 
