@@ -565,7 +565,7 @@ DEFECTS = [
     ("restarts that stand still", {"TRAIN014"}, lambda s: noisy(s, True)),
     ("proxies that nobody trains", {"TRAIN006"}, lambda s: proxies(s, False)),
     ("tags: evaluated in train mode", {"TRAIN009", "TRAIN024"}, lambda s: tags(s, True)),
-    ("tags: gradients clipped away", {"TRAIN026", "TRAIN003"},
+    ("tags: gradients clipped away", {"TRAIN003", "TRAIN015"},
      lambda s: tags(s, most=1e-9)),
     ("pooled over the batch", {"TRAIN004", "TRAIN011"}, lambda s: pooled(s, 0)),
     ("the logarithm of a negative output", {"TRAIN001"},

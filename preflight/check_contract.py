@@ -1,7 +1,7 @@
 """The contract of a check in both programs: code, name, documentation page, source location.
 
-A check is a class whose docstring is its page. A walk over the folder finds all checks, and reports
-a broken contract with file and line.
+A check is a class, or a row of a table; its docstring is its page. A walk over the folder finds all
+checks, and reports a broken contract with file and line.
 """
 
 from __future__ import annotations
@@ -51,19 +51,22 @@ def modules_in(package: str) -> Iterator[ModuleType]:
 
 
 def checks_in(modules: Iterable[ModuleType], base: type[C], contract: Contract) -> Mapping[str, C]:
-    """Return every check of these files by code, `_` bases excluded; broken rules raise."""
+    """Return every check of these files by code; broken rules raise.
+
+    Classes with `_` are bases. `ROWS` of a file holds instances that share a class, each with its
+    own `__doc__`.
+    """
     found: dict[str, C] = {}
     for module in modules:
-        for _, cls in inspect.getmembers(module, inspect.isclass):
-            if not issubclass(cls, base) or cls.__module__ != module.__name__:  # imported
-                continue
-            if cls.__name__.startswith("_"):  # what several checks of this file have in common
-                continue
-            check = cls()
+        classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
+        own = (c for c in classes if issubclass(c, base) and c.__module__ == module.__name__)
+        checks = [cls() for cls in own if not cls.__name__.startswith("_")]
+        for check in (*checks, *getattr(module, "ROWS", ())):
             rule = next(_broken_rules(check, contract), "")
             if not rule and check.code in found:
                 rule = f"the code {check.code} is that of {type(found[check.code]).__name__} too"
             if rule:
+                cls = type(check)
                 raise contract.error(f"{_place(cls)}: {cls.__name__}: {rule}.")
             found[check.code] = check
     return MappingProxyType(dict(sorted(found.items())))
@@ -74,7 +77,7 @@ def _broken_rules(check: Documented, contract: Contract) -> Iterator[str]:
         yield f"code must look like {contract.families[0]}001"
     if not NAME.match(getattr(check, "name", "")):
         yield "name must be lower-case words joined by -"
-    titles = re.findall(r"^\s*## (.+)$", type(check).__doc__ or "", flags=re.MULTILINE)
+    titles = re.findall(r"^\s*## (.+)$", check.__doc__ or "", flags=re.MULTILINE)
     titles += ["What to do"] if getattr(check, "next_step", "") else []
     if missing := [s for s in contract.sections if s not in titles]:
         yield f"the docstring lacks the sections {missing}"
@@ -95,10 +98,11 @@ def named_checks(checks: Iterable[C], word: str) -> list[C]:
 
 def page_text(check: Documented) -> str:
     """Return the page of a check: its docstring, with the next step if it has none."""
-    text, step = inspect.cleandoc(type(check).__doc__ or ""), getattr(check, "next_step", "")
+    text, step = inspect.cleandoc(check.__doc__ or ""), getattr(check, "next_step", "")
     if step and "\n## What to do\n" not in text:
-        advice = f"\n## What to do\n{textwrap.fill(step, 100)}\n\n## Limits\n"
-        text = text.replace("\n## Limits\n", advice, 1)
+        head, limits, rest = text.partition("\n## Limits\n")
+        text = f"{head.rstrip()}\n\n## What to do\n{textwrap.fill(step, 100)}"
+        text += f"\n{limits}{rest}" if limits else ""
     return text
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pipeline_profiler.profiling.record.errors import ProfileError
 from preflight.check_contract import Contract, checks_in, modules_in, named_checks
 
-SECTIONS = ("How it decides",)
+SECTIONS = ("How it decides",)  # of a page; others are optional
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each
 
 
@@ -93,8 +93,11 @@ class Check:
         raise TypeError(f"{type(self).__name__} does not define run()")
 
     def run_keras(self, subject: Any) -> Answer:
-        """Examine a KerasSubject; `torch_only` is the reason where it is not supported."""
-        say = unclear if self.torch_only == Check.torch_only else absent
+        """Examine a KerasSubject; a check that cannot says why, `torch_only` "" means it can."""
+        if not self.torch_only:
+            return self.run(subject)
+        by_itself = self.torch_only != Check.torch_only  # then there is nothing here to be judged
+        say = absent if by_itself else unclear
         return say(f"Trainings of Keras are not supported: {self.torch_only}.")
 
     @classmethod

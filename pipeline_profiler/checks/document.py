@@ -71,13 +71,12 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 
 # what a failed check is about, for the line of the user's file
 ABOUT = {
-    "model": (2, 4, 5, 11, 22, 25, 27, 45, 46),
-    "loss": (1, 10, 13, 20, 21, 41),
-    "optimizer": (3, 6, 15, 26),
+    "model": (2, 4, 5, 11, 22, 25, 45, 46),
+    "loss": (1, 10, 20, 21, 41),
+    "optimizer": (3, 6, 15),
     "schedule": (14,),
     "evaluate": (24,),
     "evaluation": (24,),
-    "eval_loader": (29,),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,58 +45,16 @@ def read_task(outputs: Any, targets: Any) -> Task:
 
 
 FARTHER = 0.05  # of the way from zero outputs to the least loss
-
-
-class FreeOutputs(ABC):
-    """The loss of one batch, without a model; see `LossAlone` and `KerasLossAlone`."""
-
-    @property
-    @abstractmethod
-    def uniform(self) -> float:
-        """The loss of outputs that are all zero: all classes alike, or the value 0."""
-
-    @abstractmethod
-    def _descended(self, shared: bool, scale: float) -> tuple[float, Any]:
-        """(least loss, outputs) by Adam at this scale; `shared`: one output for all examples."""
-
-    @abstractmethod
-    def _target_scale(self) -> float:
-        """How large the targets are, 1 at least."""
-
-    @cached_property
-    def constant(self) -> float:
-        """The least loss of an output that is the same for all examples of the first batch."""
-        return self.shared_outputs[0]
-
-    @cached_property
-    def shared_outputs(self) -> tuple[float, Any]:
-        """(least loss, outputs) where all examples have one output."""
-        return self._best(shared=True)
-
-    @cached_property
-    def best_outputs(self) -> tuple[float, Any]:
-        """Return (least loss, outputs) for the first batch, by Adam on free outputs."""
-        return self._best(shared=False)
-
-    @cached_property
-    def bottomless(self) -> bool:
-        """Whether outputs that go twice as far have a loss that is lower by a twentieth more."""
-        least = self.best_outputs[0]
-        farther = self._descended(False, 2 * max(1.0, self._target_scale()))[0]
-        return least - farther > FARTHER * (self.uniform - least)
-
-    def _best(self, shared: bool) -> tuple[float, Any]:
-        """The better of both scales that outputs may have: that of targets, or of logarithms."""
-        scales = sorted({self._target_scale(), 1.0})
-        return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
-
-
 FREE_STEPS = 200
+NEAR = 1e-4
 
 
 @dataclass
-class LossAlone(FreeOutputs):
-    """`loss` of outputs for one batch of `targets`; `bounded`: the model's outputs lie in 0..1."""
+class LossAlone:
+    """The loss of outputs for one batch of `targets`, without a model.
+
+    `outputs`: the first outputs of the model; `bounded`: they lie in 0..1 whatever the weights.
+    """
 
     loss: Callable[[Any], Any]
     outputs: Any
@@ -105,166 +62,153 @@ class LossAlone(FreeOutputs):
     task: Task
     bounded: bool = False
 
+    def of(self, outputs: Array) -> float:
+        """Return the loss of these outputs, taken as they are."""
+        return float(self.loss(torch.from_numpy(outputs).to(self.outputs.device)))
+
+    def formed(self, free: Any) -> Any:
+        """Return free numbers, a tensor, in the form that the loss takes."""
+        if self.form in ("log", "sum"):
+            return (free.log_softmax if self.form == "log" else free.softmax)(self.axis)
+        if self.form == "positive":
+            return functional.softplus(free)
+        return free.sigmoid() if self.form == "unit" else free
+
+    def _with_gradient(self, free: Array) -> tuple[float, Array, Array | None]:
+        """Return (loss, outputs, gradient) of free numbers, broadcast to the outputs."""
+        numbers = torch.from_numpy(free.copy()).to(self.outputs.device).requires_grad_()
+        with torch.enable_grad():
+            outputs = self.formed(numbers.expand(self.outputs.shape) * 1.0)
+            loss = self.loss(outputs)
+        found = None
+        if loss.requires_grad:
+            found = torch.autograd.grad(loss, numbers, allow_unused=True)[0]
+        gradient = None if found is None else found.cpu().numpy()
+        return float(loss.detach()), outputs.detach().cpu().numpy(), gradient
+
+    @cached_property
+    def numbers(self) -> Array:
+        """The first outputs as an array."""
+        return np.asarray(as_array(self.outputs), np.float32)
+
     @cached_property
     def form(self) -> str:
         """What the loss takes: '' for any numbers, 'log', 'sum', 'unit' or 'positive' else.
 
         'log': log-probabilities; 'sum': probabilities that sum to 1; 'unit', 'positive': numbers in
-        0..1, or above 0, which a loss insists on.
+        0..1, or above 0, if the loss requires it.
         """
-        outputs = self.outputs.float()
-        if self.insists and bool((outputs <= 1).all()) and not self._bears(outputs + 2):
-            by_itself = self.task.kind == "binary" or self._axis is None
+        if self.insists and (self.numbers <= 1).all() and not self._bears(self.numbers + 2):
+            by_itself = self.task.kind == "binary" or self.axis is None
             return "unit" if by_itself else "sum"
-        if self._axis is not None:
-            return "sum" if bool((outputs >= 0).all()) else "log"
+        if self.axis is not None:
+            return "sum" if (self.numbers >= 0).all() else "log"
         return "unit" if self.bounded else "positive" if self.insists else ""
 
     @cached_property
     def insists(self) -> bool:
-        """Whether the loss of numbers refuses what is below 0, and the model gives none such."""
-        outputs = self.outputs.float()
-        sound = self.task.kind in ("binary", "regression") and bool((outputs >= 0).all())
-        return bool(sound and outputs.numel() and not self._bears(outputs - outputs.max() - 1))
+        """Whether the loss refuses numbers below 0, and the model gives none."""
+        sound = self.task.kind in ("binary", "regression") and (self.numbers >= 0).all()
+        below = self.numbers - self.numbers.max(initial=0) - 1
+        return bool(sound and self.numbers.size and not self._bears(below))
 
-    def _bears(self, outputs: Any) -> bool:
+    def _bears(self, outputs: Array) -> bool:
         try:
-            return bool(torch.isfinite(self.loss(outputs)))
+            return math.isfinite(self.of(outputs))
         except UsersError:
             return False
 
     @cached_property
-    def _axis(self) -> int | None:
+    def axis(self) -> int | None:
         """The axis over which outputs are probabilities, or logarithms of them."""
-        outputs, task = self.outputs.float(), self.task
-        axes = {"classes": (task.axis,), "unknown": (-1,)}.get(task.kind, (-1, 1))
-        for axis in axes if outputs.ndim > 1 else ():
-            ones = torch.ones_like(outputs.sum(axis))
-            logs = torch.allclose(outputs.exp().sum(axis), ones, atol=1e-4)
-            shares = torch.allclose(outputs.sum(axis), ones, atol=1e-4)
-            shares = shares and bool((outputs >= 0).all())
-            if outputs.shape[axis] > 1 and (logs or (shares and task.kind != "unknown")):
+        given, kind = self.numbers, self.task.kind
+        axes = {"classes": (self.task.axis,), "unknown": (-1,)}.get(kind, (-1, 1))
+        for axis in axes if given.ndim > 1 else ():
+            with np.errstate(over="ignore"):
+                logs = np.allclose(np.exp(given).sum(axis), 1, atol=NEAR)
+            shares = (given >= 0).all() and np.allclose(given.sum(axis), 1, atol=NEAR)
+            if given.shape[axis] > 1 and (logs or (shares and kind != "unknown")):
                 return axis
         return None
 
-    def formed(self, free: Any) -> Any:
-        """Free numbers as the loss takes them."""
-        if self.form == "log":
-            return free.log_softmax(self._axis)
-        if self.form == "sum":
-            return free.softmax(self._axis)
-        if self.form == "positive":
-            return functional.softplus(free)
-        return free.sigmoid() if self.form == "unit" else free
-
     @cached_property
     def uniform(self) -> float:
-        with torch.no_grad():
-            zeros = self.formed(torch.zeros_like(self.outputs))
-            return float(self.loss(zeros))
+        """The loss of outputs that are all zero: all classes alike, or the value 0."""
+        return self._with_gradient(np.zeros_like(self.numbers))[0]
 
-    def _descended(self, shared: bool, scale: float) -> tuple[float, Any]:
-        shape = self.outputs
-        start = shape.detach().float()
-        free = torch.zeros_like(start.mean(0, keepdim=True) if shared else start)
-        free.requires_grad_()
-        best, kept = math.inf, free.detach().clone()
-        with torch.enable_grad():
-            optimizer = torch.optim.Adam([free])
-            for number in range(FREE_STEPS):
-                rate = 0.3 * scale * (1 - number / FREE_STEPS) + 1e-4 * scale
-                optimizer.param_groups[0]["lr"] = rate
-                outputs = self.formed(free.expand_as(shape) if shared else free * 1.0)
-                loss = self.loss(outputs)
-                if not loss.requires_grad or not torch.isfinite(loss):
-                    break
-                if float(loss.detach()) < best:
-                    best, kept = float(loss.detach()), outputs.detach().clone()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        return best, kept
+    @cached_property
+    def constant(self) -> float:
+        """The least loss of an output that is the same for all samples of the batch."""
+        return self.shared_outputs[0]
 
+    @cached_property
+    def shared_outputs(self) -> tuple[float, Array]:
+        """(least loss, outputs) if all samples have the same output."""
+        return self._best(shared=True)
+
+    @cached_property
+    def best_outputs(self) -> tuple[float, Array]:
+        """(least loss, outputs) for the batch, by Adam on free outputs."""
+        return self._best(shared=False)
+
+    @cached_property
+    def bottomless(self) -> bool:
+        """Whether outputs that go twice as far have a loss that is lower by a twentieth more."""
+        least = self.best_outputs[0]
+        farther = self._descended(False, 2 * self._target_scale)[0]
+        return least - farther > FARTHER * (self.uniform - least)
+
+    @cached_property
     def _target_scale(self) -> float:
-        targets = main_tensor(self.targets)
-        if targets is None or not torch.is_floating_point(targets):
-            return 1.0
-        return max(1.0, float(targets.abs().mean()))
+        """How large the targets are, 1 at least."""
+        targets: Any = as_array(main_tensor(self.targets))
+        floating = targets is not None and targets.dtype.kind == "f"
+        return max(1.0, float(np.abs(targets).mean())) if floating else 1.0
 
-
-KERAS_STEPS = 150
-
-
-@dataclass
-class KerasLossAlone(FreeOutputs):
-    """`loss` of output tensors for one batch; `outputs` as the model gives them at first."""
-
-    loss: Callable[[Any], Any]
-    outputs: Array
-    targets: Array
-    task: Task
-
-    @cached_property
-    def form(self) -> str:
-        """'sum': probabilities of classes; 'unit': in 0..1; 'positive': above 0; '': any numbers.
-
-        'positive' where the loss insists on it, as that of Poisson does.
-        """
-        outputs, kind = self.outputs, self.task.kind
-        if (
-            not outputs.size
-            or (outputs < 0).any()
-            or kind not in ("classes", "binary", "regression")
-        ):
-            return ""
-        axis = self.task.axis if kind == "classes" else -1
-        several = outputs.ndim > 1 and outputs.shape[axis] > 1
-        if several and np.allclose(outputs.sum(axis=axis), 1, atol=1e-4):
-            return "sum"
-        if kind == "binary":
-            return "unit" if (outputs <= 1).all() else ""
-        insists = kind == "regression" and not math.isfinite(self.of(outputs - outputs.max() - 1))
-        return "positive" if insists else ""
-
-    def formed(self, free: Any) -> Any:
-        """Free numbers as the loss takes them."""
-        import tensorflow as tf
-
-        if self.form == "sum":
-            return tf.nn.softmax(free, axis=self.task.axis if self.task.kind == "classes" else -1)
-        if self.form == "positive":
-            return tf.nn.softplus(free)
-        return tf.sigmoid(free) if self.form == "unit" else free
-
-    def of(self, outputs: Array) -> float:
-        """The loss of these outputs, taken as they are."""
-        import tensorflow as tf
-
-        return float(self.loss(tf.constant(outputs, tf.float32)))
-
-    @cached_property
-    def uniform(self) -> float:
-        """The loss of outputs that are all zero before softmax or sigmoid."""
-        import tensorflow as tf
-
-        return float(self.loss(self.formed(tf.zeros(self.outputs.shape))))
+    def _best(self, shared: bool) -> tuple[float, Array]:
+        """Return the better of both scales of outputs: that of targets, or of logarithms."""
+        scales = sorted({self._target_scale, 1.0})
+        return min((self._descended(shared, scale) for scale in scales), key=lambda found: found[0])
 
     def _descended(self, shared: bool, scale: float) -> tuple[float, Array]:
-        shape = (1, *self.outputs.shape[1:]) if shared else self.outputs.shape
-        free, first, second = (np.zeros(shape) for _ in range(3))
-        best, kept = math.inf, np.zeros(self.outputs.shape)
-        for number in range(1, KERAS_STEPS + 1):
+        """Return (least loss, outputs) by Adam at this scale; `shared`: one output for all."""
+        best, found = math.inf, np.zeros_like(self.numbers)
+        free, first, second = (np.zeros_like(found[:1] if shared else found) for _ in range(3))
+        for number in range(FREE_STEPS):
             loss, outputs, gradient = self._with_gradient(free)
             if gradient is None or not math.isfinite(loss):
                 break
             if loss < best:
-                best, kept = loss, outputs
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.999 * second + 0.001 * gradient**2
-            rate = 0.4 * scale * (1 - number / (KERAS_STEPS + 1)) + 1e-4 * scale
-            step = first / (1 - 0.9**number)
-            free -= rate * step / (np.sqrt(second / (1 - 0.999**number)) + 1e-12)
-        return best, kept
+                best, found = loss, outputs
+            first += 0.1 * (gradient - first)
+            second += 0.001 * (gradient**2 - second)
+            rate = 0.3 * scale * (1 - number / FREE_STEPS) + 1e-4 * scale
+            rate /= 1 - 0.9 ** (number + 1)
+            free -= rate * first / (np.sqrt(second / (1 - 0.999 ** (number + 1))) + 1e-8)
+        return best, found
+
+
+@dataclass
+class KerasLossAlone(LossAlone):
+    """The loss of free outputs in Keras, whose losses cut probabilities off instead of refusing."""
+
+    def __post_init__(self) -> None:
+        between = bool(((self.numbers >= 0) & (self.numbers <= 1)).all())
+        self.bounded = self.task.kind == "binary" and between
+
+    def of(self, outputs: Array) -> float:
+        import tensorflow as tf
+
+        return float(self.loss(tf.constant(outputs, tf.float32)))
+
+    def formed(self, free: Any) -> Any:
+        import tensorflow as tf
+
+        if self.form == "sum":
+            return tf.nn.softmax(free, axis=self.axis)
+        if self.form == "positive":
+            return tf.nn.softplus(free)
+        return tf.sigmoid(free) if self.form == "unit" else free
 
     def _with_gradient(self, free: Array) -> tuple[float, Array, Array | None]:
         import tensorflow as tf
@@ -275,13 +219,7 @@ class KerasLossAlone(FreeOutputs):
             outputs = self.formed(tf.broadcast_to(numbers, self.outputs.shape))
             loss = self.loss(outputs)
         gradient = tape.gradient(loss, numbers)
-        found = None if gradient is None else gradient.numpy().astype(np.float64)
-        return float(loss), outputs.numpy(), found
-
-    def _target_scale(self) -> float:
-        if self.targets.dtype.kind != "f":
-            return 1.0
-        return max(1.0, float(np.abs(self.targets).mean()))
+        return float(loss), outputs.numpy(), None if gradient is None else gradient.numpy()
 
 
 TURNED = 0.999  # cosine of two gradients
@@ -308,31 +246,24 @@ def only_compares(loss: Loss, outputs: Any, targets: Any) -> bool:
     return len(values) > 1 and abs(own - renamed) <= near < abs(own - regrouped)
 
 
-def couples_outputs(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Return whether other outputs turn the gradient of a sample: ranking, survival."""
+def couples_samples(loss: Loss, outputs: Any, targets: Any, by_targets: bool) -> bool:
+    """Return whether the output of a sample turns the gradient of others: ranking, survival.
+
+    by_targets: or its target does, as in contrast.
+    """
     made = _drawn(outputs)
-    other = made.clone()
-    other[0] = 1 - other[0]
-    return _turned(loss, (made, targets), (other, targets))
-
-
-def couples_targets(loss: Loss, outputs: Any, targets: Any) -> bool:
-    """Whether what it asks of an example turns with the target of another: contrast."""
-    if not isinstance(targets, torch.Tensor) or len(targets) < 3:
-        return False
-    other = targets.clone()
-    other[0] = targets[1]
-    made = _drawn(outputs)
-    return _turned(loss, (made, targets), (made, other))
-
-
-def _turned(loss: Loss, first: tuple[Any, Any], second: tuple[Any, Any]) -> bool:
-    one, two = (_gradient(loss, *pair) for pair in (first, second))
-    if one is None or two is None or len(one) < 3:
-        return False
-    pair = one[1:].flatten(), two[1:].flatten()
-    cosine = torch.nn.functional.cosine_similarity(*pair, dim=0)
-    return all(bool(g.any()) for g in pair) and float(cosine) < TURNED
+    changed = [(made.clone(), targets)]
+    changed[0][0][0] = 1 - made[0]
+    if by_targets and isinstance(targets, torch.Tensor) and len(targets) > 2:
+        changed.append((made, targets[[1, *range(1, len(targets))]]))
+    own, *others = (_gradient(loss, *pair) for pair in ((made, targets), *changed))
+    for other in others:
+        if own is not None and other is not None and len(own) > 2:
+            pair = own[1:].flatten(), other[1:].flatten()
+            cosine = functional.cosine_similarity(*pair, dim=0)
+            if all(bool(g.any()) for g in pair) and float(cosine) < TURNED:
+                return True
+    return False
 
 
 def _gradient(loss: Loss, outputs: Any, targets: Any) -> Any:

@@ -11,6 +11,7 @@ from pipeline_profiler.checks.caught_keras import CaughtFit, FitBatches, _caught
 from pipeline_profiler.checks.indexed import MOST, reshuffled_split, rows_of
 from pipeline_profiler.checks.keras_subject import KerasSubject, as_labels, choose_subject
 from pipeline_profiler.checks.loader_subject import LoaderSubject
+from pipeline_profiler.checks.loss_alone import KerasLossAlone, Task
 from tests.conftest import import_late
 from tests.pipeline_profiler.checks.conftest import judged
 
@@ -123,6 +124,17 @@ def test_a_model_that_is_not_compiled_is_a_sentence() -> None:
 
     answer = judged("TRAIN001", choose_subject({"make_training": plain})).answer  # type: ignore[arg-type]
     assert "not compiled" in answer.sentence
+
+
+def test_free_outputs_of_two_classes_are_probabilities() -> None:
+    labels, outputs = np.array([[0], [1], [1]]), np.full((3, 1), 0.4, np.float32)
+
+    def loss(given: Any) -> Any:
+        return keras.losses.BinaryCrossentropy()(labels, given)
+
+    alone = KerasLossAlone(loss, outputs, labels, Task("binary", 2))
+    assert alone.form == "unit"
+    assert alone.best_outputs[0] == pytest.approx(0, abs=0.02)
 
 
 def test_targets_become_classes() -> None:

@@ -67,7 +67,7 @@ def test_label_smoothing_has_a_least_loss_above_zero() -> None:
     least, outputs = subject.loss_alone.best_outputs
     shares = np.array([0.925, 0.025, 0.025, 0.025])
     assert least == pytest.approx(float(-(shares * np.log(shares)).sum()), abs=0.01)
-    assert bool((outputs.argmax(1) == subject.batches[0][2]).all())
+    assert (outputs.argmax(1) == subject.batches[0][2].numpy()).all()
 
 
 def test_tasks_are_read_from_shapes_and_types() -> None:

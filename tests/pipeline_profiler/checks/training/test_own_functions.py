@@ -1,6 +1,6 @@
 """The mode of the model after an evaluation, of functions in a file of the user."""
 
-import importlib.util
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +55,14 @@ PLAIN = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten(), nn.Linear(4, 4))
     ids=["never", "in a comment", "loop", "evaluate", "step", "in step", "restored", "no mode"],
 )
 def test_an_evaluation_that_leaves_eval_mode_is_no_passed_check(
-    text: str, parts: dict[str, Any], judgement: Judgement, tmp_path: Path
-) -> None:
-    path = tmp_path / "factories.py"
-    path.write_text(text.replace("BEFORE", "pass").replace("AFTER", "pass"))
-    spec = importlib.util.spec_from_file_location("factories", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    own = {name: getattr(module, name, None) for name in ("train_step", "evaluate")}
+    text: str, parts: dict[str, Any], judgement: Judgement, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    name = f"factories_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text.replace("BEFORE", "pass").replace("AFTER", "pass"))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = import_module(name)
+    own = {part: getattr(module, part, None) for part in ("train_step", "evaluate")}
     answer = judged("TRAIN009", TrainingSubject(lambda: toy_training(**parts, **own))).answer
     assert answer.judgement is judgement, answer.sentence
     assert ("eval mode" in answer.sentence) == (judgement is not Judgement.PASS)

@@ -5,7 +5,8 @@ import copy
 from typing import Any
 
 from pipeline_profiler.checks.lazy import functional, lr_scheduler, nn, torch
-from pipeline_profiler.checks.loop_facts import LoopFacts
+from pipeline_profiler.checks.loop_facts import LoopFacts, RankFacts
+from pipeline_profiler.checks.training.loop import ROWS
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
@@ -34,15 +35,6 @@ def _mode_kept(right: bool) -> Any:
 def _trained() -> Any:
     def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
         model.eval()
-        return toy_step(model, batch, loss, optimizer)
-
-    return toy_training(train_step=train_step)
-
-
-def _frozen_norm() -> Any:
-    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-        model.train()
-        model[1].eval()
         return toy_step(model, batch, loss, optimizer)
 
     return toy_training(train_step=train_step)
@@ -79,11 +71,11 @@ def _own_metric(whole: bool, axis: int = 1) -> Any:
         model.train()
         return hits / count if whole else sum(means) / len(means)
 
-    return toy_training(evaluate=evaluate, eval_loader=toy_loader(ToyImages(90)))
+    return toy_training(evaluate=evaluate, eval_loader=_small(90))
 
 
-def _evaluated_by(**options: Any) -> Any:
-    return toy_training(eval_loader=toy_loader(ToyImages(90), **options))
+def _small(count: int, **options: Any) -> Any:
+    return toy_loader(ToyImages(count), **options)
 
 
 def _optimized(kind: str) -> Any:
@@ -113,11 +105,6 @@ def _loose() -> Any:
             return self.net(pixels) + self.shift
 
     return toy_training(Loose())
-
-
-def _seeded() -> Any:
-    torch.manual_seed(1)
-    return _optimized("body")
 
 
 def _lambda(function: Any) -> Any:
@@ -216,11 +203,6 @@ def _of_ranks() -> Any:
     )
 
 
-def _dropping(rate: float, last: bool) -> Any:
-    model = toy_net(nn.Dropout(rate)) if last else nn.Sequential(nn.Dropout(rate), toy_net())
-    return toy_training(model)
-
-
 def _function(follows: bool) -> Any:
     def forward(net: Any, pixels: Any) -> Any:
         return net(functional.dropout(pixels, 0.2, net.training if follows else True))
@@ -249,29 +231,42 @@ def _stairs(optimizer: Any) -> Any:
     return lr_scheduler.StepLR(optimizer, 2, 0.2)
 
 
+SAME, BY_RANK = [("train.py:3", False)], [("train.py:3", False), ("train.py:9", True)]
+REDUCED = ["all_reduce"]
+
+
+def _rank(**facts: Any) -> Any:
+    return loop_seen(ranks=RankFacts(**facts))
+
+
 EXAMPLES: Rows = [
+    *((row.code, TWIN, "nothing of the kind", loop_seen()) for row in ROWS),
+    ("TRAIN033", FAULT, "one seed and dropout", _rank(seeded=SAME, drawn=True)),
+    ("TRAIN033", FAULT, "model.module is called", _rank(bypassed="train.py:7")),
+    ("TRAIN033", FAULT, "weights of their own", _rank(collectives=REDUCED)),
+    ("TRAIN033", FAULT, "weights by rank", _rank(collectives=REDUCED, seeded=BY_RANK)),
+    ("TRAIN033", TWIN, "a seed by rank", _rank(seeded=BY_RANK, drawn=True)),
+    ("TRAIN033", TWIN, "no seed", _rank(wrapped=True, drawn=True)),
+    ("TRAIN033", TWIN, "one seed, no noise", _rank(seeded=SAME)),
+    ("TRAIN033", TWIN, "averaged by hand", _rank(collectives=[*REDUCED, "broadcast"])),
+    ("TRAIN035", FAULT, "each rank saves", _rank(written=[("train.py:9", "a.pt", False)])),
+    ("TRAIN035", TWIN, "rank 0 saves", _rank(written=[("train.py:9", "a.pt", True)])),
     ("TRAIN038", FAULT, "never told", loop_seen(told=[0, 0])),
     ("TRAIN038", FAULT, "a seed in each epoch", loop_seen(repeated="train.py:3")),
     ("TRAIN038", FAULT, "workers with an old copy", loop_seen(stale=("size", "train.py:3"))),
     ("TRAIN058", FAULT, "folds of one model", loop_seen(folded="train.py:3")),
-    ("TRAIN058", TWIN, "a model of each fold", loop_seen()),
-    ("TRAIN058", TWIN, "no evaluation", loop_seen(evaluations=0)),
-    ("TRAIN029", FAULT, "the test set", loop_seen(dropped=(51, 307, "train.py:3"))),
+    ("TRAIN024", FAULT, "the test set", loop_seen(dropped=(51, 307, "train.py:3"))),
     ("TRAIN014", FAULT, "a loaded rate", loop_seen(loaded_rate=(1e-5, 1e-3, "train.py:3"))),
     ("TRAIN006", FAULT, "a loss of its own", loop_seen(unheld=("ArcFace", "train.py:3"))),
     ("TRAIN038", TWIN, "told", loop_seen(told=[0, 1])),
-    ("TRAIN038", TWIN, "one process", loop_seen()),
     ("TRAIN039", FAULT, "after the step", loop_seen(clipped=(0, 5))),
     ("TRAIN039", TWIN, "before it", loop_seen(clipped=(5, 0))),
-    ("TRAIN039", TWIN, "never", loop_seen()),
     ("TRAIN042", FAULT, "a prefix", loop_seen(loaded=(0, 12, 10))),
     ("TRAIN042", FAULT, "another model", loop_seen(loaded=(0, 12, 0))),
     ("TRAIN042", TWIN, "a new head", loop_seen(loaded=(10, 12, 0))),
-    ("TRAIN042", TWIN, "nothing to load", loop_seen()),
     ("TRAIN043", FAULT, "kept without a copy", loop_seen(weights_kept=(1, 1))),
     ("TRAIN043", FAULT, "the worst", loop_seen(best_reversed=("acc < best_acc", "train.py:9"))),
     ("TRAIN043", TWIN, "saved", loop_seen(weights_kept=(2, 0))),
-    ("TRAIN043", TWIN, "never", loop_seen()),
     ("TRAIN044", FAULT, "accuracy in mode min", loop_seen(plateau=("min", 0.8, True))),
     ("TRAIN044", TWIN, "accuracy in mode max", loop_seen(plateau=("max", 0.8, True))),
     ("TRAIN044", TWIN, "a loss", loop_seen(plateau=("min", 0.4, False))),
@@ -285,9 +280,8 @@ EXAMPLES: Rows = [
     ("TRAIN009", FAULT, "eval() never", loop_seen(modes=1, evaluated_in_train_mode=("1",))),
     ("TRAIN009", FAULT, "a teacher", loop_seen(modes=1, teacher=(("1",), "a.py:3"))),
     ("TRAIN009", TWIN, "evaluated in eval mode", lambda: _mode_kept(True)),
-    ("TRAIN009", TWIN, "a frozen batch norm", lambda: _frozen_norm()),
+    ("TRAIN009", TWIN, "a frozen batch norm", lambda: _frozen(True)),
     ("TRAIN009", TWIN, "a loop with both", loop_seen(modes=2)),
-    ("TRAIN009", TWIN, "a loop without evaluation", loop_seen(evaluations=0)),
     ("TRAIN016", FAULT, "no zero_grad", lambda: _step(False)),
     ("TRAIN016", FAULT, "cleared before all are gathered", lambda: _step(True, 4, True)),
     ("TRAIN016", FAULT, "the same in a loop", loop_seen(lost=18, optimizers=1)),
@@ -296,10 +290,7 @@ EXAMPLES: Rows = [
     ("TRAIN016", TWIN, "four batches averaged", loop_seen(summed=(4, 1.0))),
     ("TRAIN016", TWIN, "sums of four batches", loop_seen(summed=(4, 0.0))),
     ("TRAIN057", FAULT, "no logarithm", loop_seen(argument=("The input has values.", "a.py:3"))),
-    ("TRAIN057", TWIN, "as documented", loop_seen()),
     ("TRAIN056", FAULT, "losses with their graphs", loop_seen(graphs=(5, "losses", 0.1, "a.py:3"))),
-    ("TRAIN056", TWIN, "none", loop_seen()),
-    ("TRAIN056", TWIN, "two steps", loop_seen(steps=2)),
     ("TRAIN016", TWIN, "accumulated over four", lambda: _step(True, 4)),
     ("TRAIN016", FAULT, "one of two optimizers", loop_seen(kept=5, optimizers=2)),
     ("TRAIN016", TWIN, "two optimizers by turns", loop_seen(lost=18, optimizers=2)),
@@ -307,9 +298,9 @@ EXAMPLES: Rows = [
     ("TRAIN024", FAULT, "a mean over batches", lambda: _own_metric(False)),
     ("TRAIN024", FAULT, "the best of the batch", lambda: _own_metric(True, 0)),
     ("TRAIN024", TWIN, "a sum over the dataset", lambda: _own_metric(True)),
-    ("TRAIN029", FAULT, "drop_last", lambda: _evaluated_by(drop_last=True)),
-    ("TRAIN029", FAULT, "drawn with replacement", lambda: toy_training(eval_loader=toy_weighted())),
-    ("TRAIN029", TWIN, "all of them, shuffled", lambda: _evaluated_by()),
+    ("TRAIN024", FAULT, "drop_last", lambda: toy_training(eval_loader=_small(90, drop_last=True))),
+    ("TRAIN024", FAULT, "drawn with replacement", lambda: toy_training(eval_loader=toy_weighted())),
+    ("TRAIN024", TWIN, "all of them, shuffled", lambda: toy_training(eval_loader=_small(90))),
     ("TRAIN006", FAULT, "the head is missing", lambda: _optimized("part")),
     ("TRAIN006", FAULT, "another model", lambda: _optimized("other")),
     ("TRAIN006", FAULT, "a plain tensor", lambda: _loose()),
@@ -317,7 +308,6 @@ EXAMPLES: Rows = [
     ("TRAIN005", TWIN, "a head for a later training", _staged),
     ("TRAIN006", TWIN, "a head for a later training", _staged),
     ("TRAIN006", TWIN, "a frozen body on purpose", lambda: _optimized("body")),
-    ("TRAIN006", TWIN, "a frozen body, by a seed of its own", lambda: _seeded()),
     ("TRAIN014", FAULT, "an epoch's stairs by the batch", lambda: _hidden(1)),
     ("TRAIN014", FAULT, "restarts that stand still", lambda: _restarted(0)),
     ("TRAIN014", FAULT, "zero for long", lambda: _lambda(lambda step: max(0, step - 500) / 1000)),
@@ -338,19 +328,9 @@ EXAMPLES: Rows = [
     ("TRAIN014", TWIN, "a rate for long", lambda: _lambda(lambda step: 1.0)),
     ("TRAIN025", FAULT, "a ghost batch of 64", lambda: _norm(virtual_batch_size=64)),
     ("TRAIN025", FAULT, "momentum 0.99", lambda: _norm(momentum=0.99)),
-    (
-        "TRAIN025",
-        FAULT,
-        "two examples",
-        lambda: toy_training(loader=toy_loader(ToyImages(), batch_size=2)),
-    ),
+    ("TRAIN025", FAULT, "two samples", lambda: toy_training(loader=_small(256, batch_size=2))),
     ("TRAIN025", TWIN, "a ghost batch of 8", lambda: _norm(virtual_batch_size=8)),
-    (
-        "TRAIN025",
-        TWIN,
-        "two epochs with a short last batch",
-        lambda: toy_training(loader=[*toy_loader(ToyImages(50))] * 2),
-    ),
+    ("TRAIN025", TWIN, "a short last batch", lambda: toy_training(loader=[*_small(50)] * 2)),
     ("TRAIN025", TWIN, "two ranks", lambda: _of_ranks()),
     ("TRAIN025", FAULT, "an average without statistics", lambda: _averaged(False)),
     ("TRAIN025", TWIN, "an average with statistics", lambda: _averaged(True)),
@@ -360,10 +340,6 @@ EXAMPLES: Rows = [
     ("TRAIN049", FAULT, "with gradients", lambda: _graph(contextlib.nullcontext)),
     ("TRAIN049", TWIN, "under no_grad", lambda: _graph(torch.no_grad)),
     ("TRAIN049", TWIN, "adversarial", lambda: _graph(contextlib.nullcontext, attack=True)),
-    ("TRAIN049", TWIN, "a loop without evaluation", loop_seen()),
-    ("TRAIN027", FAULT, "a function that is always on", lambda: _function(False)),
-    ("TRAIN027", FAULT, "0.9", lambda: _dropping(0.9, False)),
-    ("TRAIN027", FAULT, "on the outputs", lambda: _dropping(0.3, True)),
-    ("TRAIN027", TWIN, "a function that follows the mode", lambda: _function(True)),
-    ("TRAIN027", TWIN, "0.3", lambda: _dropping(0.3, False)),
+    ("TRAIN009", FAULT, "a function that is always on", lambda: _function(False)),
+    ("TRAIN009", TWIN, "a function that follows the mode", lambda: _function(True)),
 ]

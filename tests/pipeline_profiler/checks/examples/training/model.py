@@ -62,19 +62,6 @@ def _net(cut: bool) -> Any:
     return toy_training(Cut())
 
 
-def _closed() -> Any:
-    class Closed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net = toy_net()
-            self.run = lambda images: net(images)
-
-        def forward(self, images: Any) -> Any:
-            return self.run(images)
-
-    return toy_training(Closed())
-
-
 def _padding_masked(turned: bool) -> Any:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -95,14 +82,6 @@ def _padding_masked(turned: bool) -> Any:
     )
     rows = ToyRows(tokens, tokens[:, 0] % 3)
     return toy_training(Net(), loader=toy_loader(rows))
-
-
-def _over_batch() -> Any:
-    def forward(net: Any, pixels: Any) -> Any:
-        outputs = net(pixels)
-        return outputs - outputs.mean(0, keepdim=True)
-
-    return toy_training(toy_around(forward))
 
 
 def _recurrent(batch_first: bool) -> Any:
@@ -203,7 +182,6 @@ EXAMPLES: Rows = [
     ("TRAIN046", TWIN, "param.requires_grad", lambda: _misspelt("requires_grad")),
     ("TRAIN005", FAULT, "detach in forward", lambda: _net(True)),
     ("TRAIN005", TWIN, "a branch that starts at zero", lambda: _net(False)),
-    ("TRAIN005", TWIN, "a function over a part of the model", lambda: _closed()),
     ("TRAIN002", FAULT, "a mask turned round", lambda: _padding_masked(True)),
     (
         "TRAIN002",
@@ -212,7 +190,6 @@ EXAMPLES: Rows = [
         lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
     ),
     ("TRAIN002", TWIN, "a mask of the padding", lambda: _padding_masked(False)),
-    ("TRAIN004", FAULT, "a mean over the batch", lambda: _over_batch()),
     ("TRAIN004", FAULT, "an LSTM without batch_first", lambda: _recurrent(False)),
     ("TRAIN004", TWIN, "an LSTM with batch_first", lambda: _recurrent(True)),
     ("TRAIN004", TWIN, "a graph", lambda: _graph(False)),

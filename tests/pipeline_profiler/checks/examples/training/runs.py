@@ -63,10 +63,6 @@ def _density() -> Any:
     return toy_regression(model=nn.Linear(8, 2), loss=loss)
 
 
-def _warmed() -> Any:
-    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
-
-
 def _noisy() -> Any:
     def forward(net: Any, pixels: Any) -> Any:
         return net(pixels) * float(np.random.default_rng().uniform(0.5, 1.5))
@@ -154,10 +150,6 @@ EXAMPLES: Rows = [
     ("TRAIN015", FAULT, "a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
     ("TRAIN015", TWIN, "a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
     ("TRAIN015", TWIN, "a density above one", lambda: _density()),
-    ("TRAIN026", FAULT, "too low", lambda: toy_training(optimizer=descent("SGD", 1e-5))),
-    ("TRAIN026", TWIN, "a hundredth", lambda: toy_training(optimizer=descent("SGD", 3e-4))),
-    ("TRAIN026", FAULT, "too high", lambda: toy_regression(optimizer=descent("SGD", 10.0))),
-    ("TRAIN026", TWIN, "a warm-up and a decay", lambda: _warmed()),
     ("TRAIN008", FAULT, "a generator without a seed", lambda: _noisy()),
     ("TRAIN008", TWIN, "dropout", lambda: _dropout()),
     ("TRAIN032", FAULT, "a value beside the state", lambda: _counting()),
