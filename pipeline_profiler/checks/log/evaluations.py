@@ -52,7 +52,7 @@ class SubsetChoosesOtherwise(Check):
     """
 
     code = "LOG009"
-    name = "subset-chooses-otherwise"
+    name = "subset-ranks-differently"
     causes = (
         "the subset is too small for the differences between checkpoints",
         "the subset is not drawn at random (the first files, one class, one source)",
@@ -107,7 +107,7 @@ class EvaluationsAreDear(Check):
     """
 
     code = "LOG010"
-    name = "evaluations-are-dear"
+    name = "evaluations-too-costly"
     causes = ("evaluations of the whole set, too often",)
     next_step = "Evaluate a planned subset in between, the whole set at the end."
 

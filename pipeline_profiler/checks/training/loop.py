@@ -47,7 +47,7 @@ def row(code: str, name: str) -> Callable[[Judge], Judge]:
     return add
 
 
-@row("TRAIN038", "epoch-not-told")
+@row("TRAIN038", "epoch-not-set")
 def judge_order(facts: LoopFacts) -> Answer:
     """Epochs that repeat the order of the first epoch.
 
@@ -149,7 +149,7 @@ def judge_best_weights(facts: LoopFacts) -> Answer:
     return passed(f"{taken} states of the model were copied, saved or released.")
 
 
-@row("TRAIN044", "plateau-turned")
+@row("TRAIN044", "plateau-mode")
 def judge_plateau(facts: LoopFacts) -> Answer:
     """A plateau schedule in mode 'min' that receives an accuracy.
 

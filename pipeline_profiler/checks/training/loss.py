@@ -427,7 +427,7 @@ class LossWants(Check):
     """
 
     code = "TRAIN020"
-    name = "loss-wants-other"
+    name = "loss-other-optimum"
     torch_only = ""
     next_step = "Compute the loss of a perfect and of a wrong answer by hand."
 
