@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,6 @@ from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.loop_facts import LoopFacts
-from pipeline_profiler.checks.ranks import source_of
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
@@ -83,7 +84,7 @@ class WrongMode(Check):
 
 def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
     left, awake = loop.unmoded, loop.evaluated_in_train_mode
-    text = source_of([f for f in (made.train_step, made.evaluate) if f is not None])
+    text = _text_of_files(made.train_step, made.evaluate)
     elsewhere = made.train_step is None or re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE)
     if left and made.evaluate is not None and (elsewhere or not text):
         text = "Your evaluate leaves the model in eval mode; no call of train() around it was seen."
@@ -114,6 +115,14 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
     if not loop.evaluations or not loop.after_evaluation:
         return unclear("The run did not reach a training step after an evaluation.")
     return passed(f"{loop.modes} modules train before and after the first evaluation, not in it.")
+
+
+def _text_of_files(*functions: Any) -> str:
+    """Return the text of the files that define these functions; '' if it cannot be read."""
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        files = {inspect.getsourcefile(inspect.unwrap(f)) for f in functions if f is not None}
+        return "\n".join(Path(file or "").read_text() for file in files)
+    return ""
 
 
 def _dropout_in_eval_mode(subject: TrainingSubject) -> str:

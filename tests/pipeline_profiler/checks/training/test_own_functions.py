@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -37,6 +38,12 @@ def main(model, loader):
         model.train()
         evaluate(model, loader)
 """
+LOCAL = f"""
+def make():
+{indent(STEP + EVALUATE, "    ")}
+    return train_step, evaluate
+train_step, evaluate = make()
+"""
 PLAIN = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten(), nn.Linear(4, 4))
 
 
@@ -46,13 +53,24 @@ PLAIN = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten(), nn.Linear(4, 4))
         (STEP + EVALUATE, {}, Judgement.FAIL),
         (STEP + EVALUATE + "# model.train()", {}, Judgement.FAIL),
         (STEP + EVALUATE + LOOP, {}, Judgement.INCONCLUSIVE),
+        (LOCAL + LOOP, {}, Judgement.INCONCLUSIVE),
         (EVALUATE, {}, Judgement.INCONCLUSIVE),
         (STEP, {}, Judgement.PASS),
         (STEP.replace("BEFORE", "model.train()") + EVALUATE, {}, Judgement.PASS),
         (STEP + EVALUATE.replace("AFTER", "model.train(True)"), {}, Judgement.PASS),
         (STEP + EVALUATE, {"model": PLAIN}, Judgement.PASS),
     ],
-    ids=["never", "in a comment", "loop", "evaluate", "step", "in step", "restored", "no mode"],
+    ids=[
+        "never",
+        "in a comment",
+        "loop",
+        "local",
+        "evaluate",
+        "step",
+        "in step",
+        "restored",
+        "no mode",
+    ],
 )
 def test_an_evaluation_that_leaves_eval_mode_is_no_passed_check(
     text: str, parts: dict[str, Any], judgement: Judgement, tmp_path: Path,
