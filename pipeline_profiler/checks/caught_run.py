@@ -46,7 +46,6 @@ class CheckOrder:
     folder: str
     home: str
     seconds: float
-    quick: bool = False
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     seed: int = 0
@@ -65,7 +64,7 @@ def chosen_checks(order: CheckOrder, families: Sequence[str] = ("LOAD", "TRAIN")
             for words in (order.only, order.skip)
         )
         if only or not order.only:
-            found += select_checks(family, only, skip, order.quick)
+            found += select_checks(family, only, skip)
     return found
 
 

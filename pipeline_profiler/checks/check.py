@@ -81,7 +81,6 @@ class Check:
     code: ClassVar[str]
     name: ClassVar[str]
     nearness: ClassVar[Nearness] = Nearness.CAUSE
-    quick: ClassVar[bool] = True  # part of a `--quick` run
     entering: ClassVar[bool] = False  # inputs: judged as well where they enter the model
     recorded: ClassVar[bool] = False  # it judges what was recorded and costs nothing: asked first
     torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
@@ -144,18 +143,12 @@ def all_checks(family: str) -> Mapping[str, Check]:
     return checks_in(modules_in(f"pipeline_profiler.checks.{FAMILIES[family]}"), Check, contract)
 
 
-def select_checks(
-    family: str, only: Sequence[str] = (), skip: Sequence[str] = (), quick: bool = False
-) -> list[Check]:
+def select_checks(family: str, only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Check]:
     """The checks named by code, prefix of a code, or name; ProfileError for an unknown word."""
     checks = all_checks(family)
     chosen = {c.code for word in only for c in _named(family, word)} or set(checks)
     left_out = {c.code for word in skip for c in _named(family, word)}
-    return [
-        check
-        for code, check in checks.items()
-        if code in chosen - left_out and (check.quick or not quick or only)
-    ]
+    return [check for code, check in checks.items() if code in chosen - left_out]
 
 
 def _named(family: str, word: str) -> list[Check]:

@@ -42,7 +42,7 @@ SHORTENED = "Figures that your code prints come from shortened runs: they are no
 def report_of_script(args: argparse.Namespace, words: Sequence[str], seconds: float) -> CheckReport:
     """Run the script of a command line, return its results; ProfileError if none was captured."""
     only, skip = tuple(split_words(args.only)), tuple(split_words(args.skip))
-    order = CheckOrder("", "", seconds, args.quick, only, skip, args.settings.check.seed)
+    order = CheckOrder("", "", seconds, only, skip, args.settings.check.seed)
     chosen_checks(order)  # an unknown word is said before anything is started
     until = f"for at most {seconds:.0f} s of CPU with the checks"
     until = f"until its trainings reached a second epoch, {until}"

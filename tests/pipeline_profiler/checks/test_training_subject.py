@@ -410,7 +410,7 @@ def test_what_enters_the_model_is_examined_where_the_step_turns_bytes_into_numbe
     assert inputs.dtype == torch.float32
     assert abs(float(inputs.mean())) < 0.3
     assert subject.batches[0][0][0].dtype == torch.uint8
-    report = run_checks(select_checks("TRAIN", quick=True), subject, 60.0)
+    report = run_checks(select_checks("TRAIN"), subject, 60.0)
     assert not report.failed
     assert sum(r.answer.judgement is Judgement.PASS for r in report.results) >= 20
     assert subject.notes == ["The checks use what enters the model in your train_step."]
