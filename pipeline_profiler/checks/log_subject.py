@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.ndimage
-import scipy.signal
 from numpy.typing import NDArray
 
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -222,9 +220,9 @@ def spectral_peak(values: Values) -> Period:
     power = np.abs(np.fft.rfft(white * np.hanning(len(white)))) ** 2
     lines = np.arange(LOWEST_LINE, len(power) - 1)
     offsets = np.arange(-BESIDE // 2, BESIDE // 2 + 1)  # without those that the window mixes in
-    medians = scipy.ndimage.median_filter(power, footprint=np.abs(offsets) > 2)
-    inside = np.clip(lines, 2 + BESIDE // 2, len(power) - 2 - BESIDE // 2)
-    ratio = power[lines] / np.maximum(medians[inside], 1e-300) * math.log(2)
+    beside = np.lib.stride_tricks.sliding_window_view(power, len(offsets))[:, np.abs(offsets) > 2]
+    inside = np.clip(lines - BESIDE // 2, 2, len(beside) - 3)
+    ratio = power[lines] / np.maximum(np.median(beside[inside], axis=1), 1e-300) * math.log(2)
     alone = (1 + ratio / FREEDOM) ** -FREEDOM
     best = int(ratio.argmax())
     shares = range(1, min(MOST_SHARES, lines[best] // LOWEST_LINE) + 1)
@@ -331,8 +329,14 @@ def noise_of(values: Values) -> float:
 def smoothed(values: Values, share: float) -> Values:
     """Return the curve without noise: lines through neighbourhoods (Savitzky and Golay, 1964)."""
     width = max(3, round(0.7 * share * len(values))) | 1
-    line: Values = scipy.signal.savgol_filter(values, width, 1)
-    return line
+    level = values.mean()
+    sums = np.cumsum([0.0, *(values - level)])
+    rows, half = np.arange(width), width // 2
+    start, end = (
+        np.polyval(np.polyfit(rows, v, 1), rows) for v in (values[:width], values[-width:])
+    )
+    middle = level + (sums[width:] - sums[:-width]) / width
+    return np.concatenate([start[:half], middle, end[-half:]])
 
 
 def error_of_mean(values: Values, rows: int) -> float:
