@@ -653,7 +653,8 @@ class Caught(Hooks):
         call = replace(step.call, out=None, args=(), kwargs={})
         given, self.given = self.given, None
         if not self.steps:
-            self.evaluations.target_path = _path_of(main_tensor(targets), given)
+            with contextlib.suppress(RuntimeError, TypeError):  # sparse tensors, for example
+                self.evaluations.target_path = _path_of(main_tensor(targets), given)
         at = self._pass_of(self.current)
         made = replace(step, inputs=inputs, targets=targets, call=call, given=given, at=at)
         self.steps.append(made)

@@ -238,7 +238,11 @@ def _of_labels(metric: str, current: Pass) -> list[tuple[str, float]]:
     batches = current.labels
     if len(batches) != len(current.sizes) or (metric == "AUC" and batches[0][0] is None):
         return []
-    whole: list[Any] = [c[0] if c[0] is None else torch.cat(c) for c in zip(*batches, strict=True)]
+    columns = list(zip(*batches, strict=True))  # rows of tokens may have other lengths in a batch
+    whole: list[Any] = [
+        column[0] if column[0] is None else torch.cat([part.reshape(-1) for part in column])
+        for column in columns
+    ]
     if metric != "AUC" and len(whole[1].unique()) < 2:
         return []  # the model has learned nothing yet: all formulas agree
     if metric == "AUC":
@@ -248,8 +252,8 @@ def _of_labels(metric: str, current: Pass) -> list[tuple[str, float]]:
     else:
         size = max(2, *(int(part.max()) + 1 for part in whole[1:]))
         rows = [(RIGHT, value) for value in _overlap(metric, whole[1], whole[2], size)]
-        samples = list(zip(whole[1], whole[2], strict=True))
-        parts = [(RIGHT, samples)] if whole[1].shape[1] > 1 else []  # of images, each by itself
+        samples = [pair for _, p, w in batches for pair in zip(p, w, strict=True)]
+        parts = [(RIGHT, samples)] if len(whole[1]) > len(samples) else []  # each image by itself
         for flaw, pairs in (*parts, ("the mean of batches", [(p, w) for _, p, w in batches])):
             means = np.mean([_overlap(metric, p, w, size) for p, w in pairs], axis=0)
             rows += [(flaw, value) for value in means.tolist()]

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from pipeline_profiler.checks.caught_torch import Caught  # noqa: E402
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
-from pipeline_profiler.checks.reported import reversed_best  # noqa: E402
+from pipeline_profiler.checks.reported import Pass, formulas_of, reversed_best  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from pipeline_profiler.checks.user_code import Patience, kept_state  # noqa: E402
 from tests.pipeline_profiler.checks.conftest import judged  # noqa: E402
@@ -355,6 +355,16 @@ def test_no_other_number_fails(parts: Any, tmp_path: Path) -> None:
     evaluate, report, judgement, *changes = parts
     found = answer(tmp_path, evaluate, report, *changes)
     assert found.judgement is judgement, found.sentence
+
+
+def test_rows_of_tokens_may_have_another_length_in_each_batch() -> None:
+    made = Pass(None, 1, sizes=[2, 2])
+    for length in (3, 5):
+        found = torch.arange(2 * length).reshape(2, length) % 3
+        made.labels.append((None, found, found.roll(1, 1)))
+    values = formulas_of("F1", made, None)
+    assert values
+    assert formulas_of("AUC", made, None) == []
 
 
 BEST = "if VALUE SIGN best_VALUE:\n    best_VALUE = VALUE\n"
