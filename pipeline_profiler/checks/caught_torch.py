@@ -369,11 +369,11 @@ class Caught(Hooks):
             )
         seen.iterations, seen.batches, seen.examples = seen.iterations + 1, 0, 0
         epoch = getattr(loader.sampler, "epoch", None)
-        told = isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch")
+        takes_epoch = isinstance(epoch, int) and hasattr(loader.sampler, "set_epoch")
         drawn = isinstance(loader.sampler, torch.utils.data.RandomSampler) and (
             loader.generator is None and loader.sampler.generator is None
         )
-        seen.start = epoch if told else None, torch.get_rng_state() if drawn else None
+        seen.start = epoch if takes_epoch else None, torch.get_rng_state() if drawn else None
         if getattr(loader, "persistent_workers", False):
             plain_values = {n: v for n, v in vars(loader.dataset).items() if isinstance(v, PLAIN)}
             first = seen.attributes = seen.attributes or plain_values
@@ -564,7 +564,7 @@ class Caught(Hooks):
     def _note_start(self, seen: SeenLoader) -> None:
         """Note the epoch of the sampler, and the generator's state, at the start of a pass."""
         epoch, state = seen.start
-        self.facts.told += [] if epoch is None else [epoch]
+        self.facts.sampler_epochs += [] if epoch is None else [epoch]
         if state is not None and any(state.equal(before) for before in seen.states):
             self.facts.repeated = self.reseeded or seen.place
         seen.states += [] if state is None else [state]
@@ -846,8 +846,8 @@ class Caught(Hooks):
         passes = self.evaluations.passes
         rates = [rate for p in passes for _, rate in formulas_of("accuracy", p, None)]
         if rates and self.facts.plateau is None:
-            told = any(Number("", value).equals(rate) for rate in rates)
-            self.facts.plateau = schedule.mode, value, told
+            is_accuracy = any(Number("", value).equals(rate) for rate in rates)
+            self.facts.plateau = schedule.mode, value, is_accuracy
             self.facts.places["plateau"] = user_place()
         return plain(schedule, metrics, *args, **kwargs)
 

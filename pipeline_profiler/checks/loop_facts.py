@@ -39,7 +39,7 @@ class LoopFacts:
     asleep: model and modules with a mode were in eval mode in the first step. lost: gradients
     cleared between two backward() without a step. optimizers: that made a step. unmoded: modules
     that trained in the first step only. evaluated_in_train_mode: modules that trained during
-    evaluation. told: epochs of a sampler, by iteration. clipped: (before, after) the step. kept:
+    evaluation. sampler_epochs: by iteration. clipped: (before, after) the step. kept:
     steps that began with old gradients. scheduled: 'step', 'epoch', 'evaluation', 'by hand' or ''.
     rates: by step. loaded: (found, expected, found under another name) of the load with the
     smallest part. weights_kept: (states taken, of these unread live weights). plateau: (mode,
@@ -64,7 +64,7 @@ class LoopFacts:
     asleep: bool = False
     unmoded: tuple[str, ...] = ()
     evaluated_in_train_mode: tuple[str, ...] = ()
-    told: list[int] = field(default_factory=list)
+    sampler_epochs: list[int] = field(default_factory=list)
     clipped: tuple[int, int] = (0, 0)
     kept: int = 0
     lost: int = 0

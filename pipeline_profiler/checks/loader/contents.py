@@ -689,11 +689,12 @@ class ScaledByEvaluation(Check):
         sets = [rows_of(subject.loader), rows_of(subject.eval_loader)]
         if any(d is None for d in sets):
             return skipped(*NO_EVALUATION)
+        first = made_sample(subject, sets[0], 0)[0] if len(sets[0]) >= MIN_TABLE else None
+        if first is not None and first.ndim > 1:
+            return absent("The inputs are windows of a series, which overlap, or images.")
         train, test = (_columns(subject, d, MAX_SCALED) for d in sets)
         if train is None or test is None or list(map(len, sets)) != [len(train[0]), len(test[0])]:
             return absent("The two sets are no rows of numbers that can be read whole.")
-        if getattr(made_sample(subject, sets[0], 0)[0], "ndim", 1) > 1:
-            return absent("The inputs are windows of a series, which overlap.")
         parts = [train[0], test[0]]
         if parts[0].shape[1] != parts[1].shape[1]:
             return absent(NO_COLUMNS)

@@ -255,7 +255,7 @@ def _few_samples(series: Series) -> int:
 
 
 def _like_last(row: Selection) -> bool:
-    """Whether the curve's own best is told from its end: then it was right to choose."""
+    """Return whether the best of the curve lies within the noise of its end."""
     values = better_is(row.series.name) * row.series.values
     tail = max(3, len(values) // 10)
     around = values[max(0, row.best - tail // 2) : row.best + tail // 2 + 1]

@@ -69,11 +69,11 @@ def judge_order(facts: LoopFacts) -> Answer:
         )
         causes = ["persistent_workers=True: workers hold copies of the dataset"]
         return wrong(text, causes, "Make the loader anew in each epoch.", place=place)
-    if not facts.told:
+    if not facts.sampler_epochs:
         return absent("No sampler of the training loader takes an epoch.")
-    if len(facts.told) < 2:
+    if len(facts.sampler_epochs) < 2:
         return unclear("The run did not reach a second epoch.")
-    first, second = facts.told[:2]
+    first, second = facts.sampler_epochs[:2]
     if first == second:
         return wrong(
             f"The sampler had epoch {first} in both first epochs, so their order is the same.",

@@ -451,9 +451,15 @@ def test_keras_scales_in_the_model_and_has_one_output_for_two_classes(folder: Pa
     options = ("--only", "LOAD002,LOAD006,LOAD008,TRAIN001,TRAIN010,TRAIN020")
     code, out, err = run(folder, PICTURES, *options)
     assert code == 0, out + err
-    told = {check["code"]: check["verdict"] for check in json.loads(out)["checks"]}
-    assert told["LOAD008"] == told["LOAD006"] == "inconclusive"
-    assert told["LOAD002"] == told["TRAIN001"] == told["TRAIN010"] == told["TRAIN020"] == "passed"
+    verdicts = {check["code"]: check["verdict"] for check in json.loads(out)["checks"]}
+    assert verdicts["LOAD008"] == verdicts["LOAD006"] == "inconclusive"
+    assert (
+        verdicts["LOAD002"]
+        == verdicts["TRAIN001"]
+        == verdicts["TRAIN010"]
+        == verdicts["TRAIN020"]
+        == "passed"
+    )
 
 
 def test_a_script_that_trains_nothing_is_a_sentence(folder: Path) -> None:
