@@ -28,14 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 FAMILIES = ("FILE", "DUP", "SPLIT", "LABEL", "BOX", "DIST", "IMG")
-SECTIONS = (
-    "What it does",
-    "Why is this bad",
-    "Example",
-    "What to do",
-    "Limits",
-    "References",
-)
+SECTIONS = ("What it does", "Why is this bad", "Example", "What to do", "Limits")
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,6 @@ class ConflictingAnnotations(BoxCheck):
     ## Limits
     Files that seldom agree serve different tasks and are not compared. Near-duplicates with
     different pixels are not compared, nor files with more than `max_boxes` boxes of one image.
-
-    ## References
-    C. G. Northcutt et al., "Pervasive label errors in test sets", NeurIPS 2021.
     """
 
     code = "BOX022"

@@ -30,9 +30,6 @@ class CrowdBox(BoxCheck):
 
     ## Limits
     Not applicable to formats without a crowd flag. `IsGroupOf` of Open Images counts as a flag.
-
-    ## References
-    T.-Y. Lin et al., "Microsoft COCO", ECCV 2014, section 4.3: crowds are segmented as a region.
     """
 
     code = "BOX021"

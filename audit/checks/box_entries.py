@@ -42,9 +42,6 @@ class MalformedAnnotation(BoxCheck):
     ## Limits
     The table `annotation_problems` lists at most 200 problems per kind and file; all are counted.
     The readable part of a file goes through the other checks.
-
-    ## References
-    RFC 8259 (JSON); Extensible Markup Language 1.0; the label format of Ultralytics YOLO.
     """
 
     code = "BOX013"
@@ -118,9 +115,6 @@ class RepeatedAnnotationId(BoxCheck):
     ## Limits
     Segment ids (panoptic) are unique only within an image and are not compared. Ids of LabelMe and
     VOC are compared within the file of one image.
-
-    ## References
-    COCO's API builds dictionaries by id without checking for repeats.
     """
 
     code = "BOX012"
@@ -199,9 +193,6 @@ class OrphanAnnotation(BoxCheck):
     ## Limits
     Paths are compared as written, below the usual folders, by the end of the path, and by the file
     name if it is unique.
-
-    ## References
-    pycocotools indexes annotations by `image_id` and raises a KeyError for an unknown id.
     """
 
     code = "BOX011"
@@ -254,9 +245,6 @@ class MissingAnnotation(BoxCheck):
     ## Limits
     A listed image without a box counts as an image without objects. Folders that are only partly
     annotated are not reported.
-
-    ## References
-    Ultralytics YOLO treats an image without a label file as background.
     """
 
     code = "BOX014"
@@ -317,9 +305,6 @@ class UnknownClass(BoxCheck):
     ## Limits
     Not applicable to formats without a class list (VOC). A wrong class that is in the list is not
     detected.
-
-    ## References
-    T.-Y. Lin et al., "Microsoft COCO", ECCV 2014; its class numbers have gaps on purpose.
     """
 
     code = "BOX003"

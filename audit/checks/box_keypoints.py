@@ -66,9 +66,6 @@ class WrongKeypoints(BoxCheck):
     ## Limits
     Points up to 1 px outside count as rounding. Points on the wrong limb are not detected; BOX020
     compares left and right.
-
-    ## References
-    COCO keypoints: x, y, v with v = 0 not labelled, 1 hidden, 2 visible.
     """
 
     code = "BOX019"
@@ -150,9 +147,6 @@ class FlippedSkeleton(BoxCheck):
     ## Limits
     A person upside down looks the same. Pairs without a usual order (ankles) are not used. A class
     whose skeletons are all exchanged is not detected.
-
-    ## References
-    COCO keypoints name left and right by the person, not by the image.
     """
 
     code = "BOX020"

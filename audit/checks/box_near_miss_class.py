@@ -39,10 +39,6 @@ class NearMissClass(BoxCheck):
     ## Limits
     Names that differ only in a digit count as a numbered series. Files with more than `max_classes`
     classes are not searched for one-letter differences. LABEL002 compares class folders.
-
-    ## References
-    V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals",
-    1966.
     """
 
     code = "BOX026"

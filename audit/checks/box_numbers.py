@@ -35,9 +35,6 @@ class BoxOutside(BoxCheck):
     ## Limits
     Up to `slack_px` counts as rounding, or as counting px from 1. If BOX008 reports that a file has
     another box format, the boxes are converted first.
-
-    ## References
-    Everingham et al., "The Pascal Visual Object Classes Challenge", IJCV 2010: px count from 1.
     """
 
     code = "BOX001"
@@ -92,10 +89,6 @@ class DegenerateBox(BoxCheck):
     ## Limits
     A VOC box with equal corners covers 1 px if both ends are included. It is reported too, because
     readers that subtract the corners get 0.
-
-    ## References
-    torchvision's detection models raise for such boxes: "all bounding boxes should have positive
-    height and width".
     """
 
     code = "BOX002"
@@ -134,9 +127,6 @@ class InvalidCoordinates(BoxCheck):
 
     ## Limits
     Numbers in quotes ("12") are used; BOX013 reports their type.
-
-    ## References
-    RFC 8259, section 6: JSON has neither NaN nor Infinity.
     """
 
     code = "BOX007"
@@ -185,9 +175,6 @@ class OtherReading(BoxCheck):
     ## Limits
     A wrong format that also keeps the boxes inside is not detected, such as exchanged axes in
     square images. All other box checks use the format that fits.
-
-    ## References
-    COCO's format: x, y, width, height; Pascal VOC: corners; YOLO: normalised centre and size.
     """
 
     code = "BOX008"
@@ -242,9 +229,6 @@ class MixedUnits(BoxCheck):
 
     ## Limits
     Images below 16 px are not checked. BOX008 reports files that are wholly in the other unit.
-
-    ## References
-    YOLO is normalised, COCO and Pascal VOC are in px.
     """
 
     code = "BOX009"

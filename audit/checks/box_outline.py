@@ -31,9 +31,6 @@ class CrossedOutline(BoxCheck):
 
     ## Limits
     Rings that only touch themselves are not reported. Rings above 3,000 points are not checked.
-
-    ## References
-    OGC Simple Features: a polygon's rings are simple.
     """
 
     code = "BOX016"
@@ -109,9 +106,6 @@ class BoxOffOutline(BoxCheck):
     ## Limits
     A box may be larger than its outline if parts are hidden. Tools differ by up to 2 px in counting
     the last pixel. Rotated boxes are not checked.
-
-    ## References
-    COCO computes `bbox` from `segmentation` (pycocotools, `toBbox`).
     """
 
     code = "BOX017"
@@ -198,9 +192,6 @@ class WrongMask(BoxCheck):
 
     ## Limits
     A mask may have the wrong size that its annotation file declares (BOX005).
-
-    ## References
-    COCO's run-length format: `size` is [height, width], runs go down the columns.
     """
 
     code = "BOX018"
@@ -275,9 +266,6 @@ class WrongArea(BoxCheck):
 
     ## Limits
     Any area between those of the outline and the box is accepted: both conventions are common.
-
-    ## References
-    COCO's evaluation: `areaRng` in pycocotools' cocoeval.
     """
 
     code = "BOX025"

@@ -119,9 +119,6 @@ class DuplicateBox(_Pairs):
     ## Limits
     Two real objects of one class can overlap this much, but rarely do, even in crowds. Crowd
     regions are not checked. BOX006 compares boxes of different classes.
-
-    ## References
-    Intersection over union as in the Pascal VOC protocol (IJCV 2010).
     """
 
     code = "BOX004"
@@ -185,9 +182,6 @@ class BoxOfTwoClasses(_Pairs):
     ## Limits
     Classes that coincide often (person and rider, a part and its whole) are a convention of the
     dataset, and are not reported.
-
-    ## References
-    Intersection over union as in the Pascal VOC protocol (IJCV 2010).
     """
 
     code = "BOX006"
@@ -248,9 +242,6 @@ class NestedBox(_Pairs):
     ## Limits
     Objects can occlude each other. Classes with many nested boxes (crowded scenes) are not
     reported.
-
-    ## References
-    Pascal VOC's annotation guidelines: one box around all visible parts of one object.
     """
 
     code = "BOX010"

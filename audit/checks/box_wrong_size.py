@@ -48,9 +48,6 @@ class WrongSize(BoxCheck):
 
     ## Limits
     Not applicable if the file declares no size (YOLO) or the image could not be decoded.
-
-    ## References
-    EXIF 2.32, tag Orientation; Pillow's `ImageOps.exif_transpose`.
     """
 
     code = "BOX005"

@@ -215,10 +215,6 @@ class DecoderDisagreement(Check):
     The table contains the defaults of the versions named in this file; options change them. Small
     differences between JPEG decoders (a few grey levels) occur in every file and are left out, as
     are colour profiles.
-
-    ## References
-    Pillow handbook, OpenCV ImreadModes, torchvision.io.decode_image, tf.io.decode_image (their
-    reference pages); Exif 2.32, tag 0x0112.
     """
 
     code = "FILE006"

@@ -51,9 +51,6 @@ class WrongExtension(Check):
     ## Limits
     Only files that can be decoded are checked. Formats that are not in this check's table are left
     out.
-
-    ## References
-    IANA media types registry, image/*.
     """
 
     code = "FILE004"

@@ -26,9 +26,6 @@ class RepeatedId(QueryCheck):
 
     ## Limits
     Only ids are compared: DUP001 reports equal files with different ids.
-
-    ## References
-    Codd (1970), A Relational Model of Data for Large Shared Data Banks, CACM 13(6): primary keys.
     """
 
     code = "FILE008"
@@ -70,9 +67,6 @@ class DamagedPack(QueryCheck):
     FILE001 and FILE002 report damage inside one member. Changed bytes that keep lengths and names
     readable are detected only if the format has checksums (zip, TFRecord lengths, gzip) or the
     image is damaged.
-
-    ## References
-    POSIX.1-2001 pax; PKWARE APPNOTE; TFRecord; Apache Parquet.
     """
 
     code = "FILE009"

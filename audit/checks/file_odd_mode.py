@@ -30,9 +30,6 @@ class OddMode(QueryCheck):
 
     ## Limits
     Without a dominant mode, nothing is reported. With 20 images or fewer, no mode can be below 5%.
-
-    ## References
-    Pillow handbook, "Concepts: Modes".
     """
 
     code = "FILE007"

@@ -51,9 +51,6 @@ class Unreadable(QueryCheck):
     ## Limits
     FILE002 reports files that start as an image and break later, FILE005 headers that declare too
     many pixels. Content is identified by its first bytes; other kinds are reported as unknown.
-
-    ## References
-    File signatures: the `magic` database of file(1).
     """
 
     code = "FILE001"
@@ -116,9 +113,6 @@ class Damaged(QueryCheck):
     ## Limits
     A changed byte that keeps the JPEG code valid is not found (about two thirds of single changed
     bytes). FILE003 reports damage that was decoded and saved again.
-
-    ## References
-    ITU-T T.81 (JPEG), Annex B: markers; PNG specification (third edition), chunk IEND.
     """
 
     code = "FILE002"
@@ -190,9 +184,6 @@ class PixelBomb(QueryCheck):
 
     ## Limits
     The header is trusted: the check does not test whether the data really exist.
-
-    ## References
-    CWE-409: Improper Handling of Highly Compressed Data (Data Amplification).
     """
 
     code = "FILE005"

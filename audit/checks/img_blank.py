@@ -70,9 +70,6 @@ class Dark(_ShowsNothing):
     Astronomy, X-ray and night datasets are dark by nature: adapt the threshold. Depth maps and
     12-bit values in 16-bit images are dark too in most decoders. IMG004 reports images of one
     colour, including black; mostly transparent images and damaged files are left out.
-
-    ## References
-    Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
     """
 
     code = "IMG001"
@@ -130,9 +127,6 @@ class Bright(_ShowsNothing):
     Snow, fog and pencil drawings can be this bright: raise `min_p1` for them. IMG004 reports images
     of one colour, including white. Damaged files are not checked, nor images of which 1% is
     transparent, because they are measured on white.
-
-    ## References
-    Luma: Recommendation ITU-R BT.601-7 (2011), section 2.5.1.
     """
 
     code = "IMG002"
@@ -194,9 +188,6 @@ class LowInformation(_ShowsNothing):
     ## Limits
     Colour patterns of constant luma count as flat. Files that IMG001 reports are not reported
     again.
-
-    ## References
-    Shannon (1948), A Mathematical Theory of Communication: entropy of the histogram, in bits.
     """
 
     code = "IMG004"

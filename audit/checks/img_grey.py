@@ -34,9 +34,6 @@ class GreyAmongColour(QueryCheck):
     few tones (as in IMG003) are not checked if more than `max_grey_share` have few tones: black ink
     is the subject of a chart, a page or an icon. Classes that are wholly grey are not reported.
     Files that FILE007 reports are not reported again.
-
-    ## References
-    ITU-T T.871 (JFIF): grey has Cb = Cr = 128, so equal channels up to rounding.
     """
 
     code = "IMG007"

@@ -89,10 +89,6 @@ class OddSize(_FarFromUsual):
     ## Limits
     Needs at least `min_images` images. In a small dataset two images of the same unusual size are
     reported; with a third one the size counts as usual.
-
-    ## References
-    Knorr and Ng (1998), Algorithms for Mining Distance-Based Outliers in Large Datasets, VLDB: an
-    outlier is a value with few neighbours within a distance.
     """
 
     code = "IMG005"
@@ -141,10 +137,6 @@ class OddAspect(_FarFromUsual):
     ## Limits
     Needs at least `min_images` images. A strip shorter than `min_ratio` times the usual shape is
     not reported.
-
-    ## References
-    Knorr and Ng (1998), Algorithms for Mining Distance-Based Outliers in Large Datasets, VLDB: an
-    outlier is a value with few neighbours within a distance.
     """
 
     code = "IMG006"

@@ -112,9 +112,6 @@ class EmptyClass(QueryCheck):
     ## Limits
     DIST003 reports classes that are missing from one split. Sources that declare no classes (a
     manifest) cannot have an empty one.
-
-    ## References
-    torchvision.datasets.ImageFolder numbers classes by sorted folder name. Keras does the same.
     """
 
     code = "LABEL003"
@@ -166,9 +163,6 @@ class SingleSampleClass(Check):
     ## Limits
     Copies count: a class with two copies of one image has two samples here, and DUP001 reports the
     copies.
-
-    ## References
-    scikit-learn, StratifiedShuffleSplit: each class needs at least 2 members.
     """
 
     code = "LABEL004"
