@@ -55,7 +55,6 @@ RANDOM_WEIGHTS = 8  # trainings with other weights
 COUNTS, MOST_COUNTS = 100, 2000  # of a schedule: one of epochs is at 0 after the first number
 LONG_STEP_S, ALL_STEPS_S = 0.1, 2.4  # a step, and a step on each batch, if batches can be cut
 LEAST_BATCHES = 4
-UNLIKE = 0.05  # of the ratio of two losses over three batches
 
 
 @dataclass
@@ -241,7 +240,9 @@ class TrainingSubject(ExaminedTraining):
 
     def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
         """The main output as an array; the model is left in this mode."""
-        return _as_numbers(self.evaluated(training, (None, inputs, None), mode), "The model's output")
+        return _as_numbers(
+            self.evaluated(training, (None, inputs, None), mode), "The model's output"
+        )
 
     def loss_of(self, training: Training, outputs: Any, targets: Any) -> Any:
         """The loss as a scalar tensor."""
@@ -332,38 +333,17 @@ class TrainingSubject(ExaminedTraining):
         named = training.model.state_dict().items()
         return {name: _as_numbers(value, name).copy() for name, value in named}
 
-    @cached_property
-    def other_objective(self) -> str:
-        """What your own step minimises beside loss(model(inputs), targets); else empty.
-
-        A critic's step trains a generator too; a denoiser draws inputs and targets of its own.
-        """
-        if self.settings.train_step is None:
-            return ""
-        if self.recorded.why and not self.recorded.steps:
-            return self.recorded.why
-        training, pairs = self.fresh(), list[tuple[float, float]]()
-        for batch in self.batches[:3]:
-            seed_everything(self.seed)
-            plain = self.measured(training, batch, mode=True)
-            seed_everything(self.seed)
-            pairs.append((self.step(training, batch), plain))
-        ratios = [own / plain for own, plain in pairs if plain and math.isfinite(own / plain)]
-        if len(ratios) < 2 or max(ratios) - min(ratios) <= UNLIKE * abs(max(ratios)):
-            return ""
-        return f"it reports {pairs[0][0]:.4g} where that loss is {pairs[0][1]:.4g}"
-
     def weighed(self, answer: Answer) -> Answer:
         """`answer`; "inconclusive" if your step minimises another loss, or its rate is unknown."""
-        loop = self.settings.loop
+        loop, why = self.settings.loop, ""
         rates = loop.rates if loop is not None and loop.scheduled == "by hand" else [0.0]
-        rising = rates[0] < rates[-1] == max(rates)
-        rising &= answer.evidence.get("share_with_adam", 1.0) > 0.5
-        if answer.judgement != "failed" or not (rising or self.other_objective):
+        if answer.judgement != "failed":
             return answer
-        why = f"Your train_step minimises another loss: {self.other_objective}."
-        why = "Your loop was still raising its learning rate." if rising else why
-        return unclear(f"{answer.sentence} {why}", **answer.evidence)
+        if self.settings.train_step is not None and not self.recorded.steps:
+            why = self.recorded.why  # a critic's step trains a generator too
+        if rates[0] < rates[-1] == max(rates) and answer.evidence.get("share_with_adam", 1.0) > 0.5:
+            why = "your loop was still raising its learning rate"
+        return unclear(f"{answer.sentence} But {why}.", **answer.evidence) if why else answer
 
     @cached_property
     def task(self) -> Task:

@@ -67,10 +67,8 @@ def explain_error(what: str, error: BaseException) -> str:
     if "Original Traceback" in text:  # of a worker: its last line is what was raised there
         text = text.strip().splitlines()[-1]
     message = f"{type(error).__name__}: {' '.join(text.split()) or 'no message'}"
-    rows = ((re.search(pattern, message, re.IGNORECASE), fix) for pattern, fix in KNOWN)
-    found, fix = next((row for row in rows if row[0]), (None, ""))
-    if found and found.start() > LONGEST // 2:  # messages of a graph are long: show the known part
-        message = f"{type(error).__name__}: ... {message[found.start() - LONGEST // 4 :]}"
+    fixes = (fix for pattern, fix in KNOWN if re.search(pattern, message, re.IGNORECASE))
+    fix = next(fixes, "")
     frames = traceback.extract_tb(error.__traceback__)
     own = [f" ({Path(f.filename).name}:{f.lineno})" for f in frames if is_own_code(f.filename)]
     where, tail = "".join(own[-1:]), f": {fix}." if fix else "."

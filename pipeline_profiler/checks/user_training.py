@@ -173,10 +173,12 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
             loaders.update(loader=part("loader", **plain), eval_loader=part("eval_loader"))
         model = part("model")
         check_model(model)
-        weights = {} if is_keras(model) else {"params": model.parameters()}
-        parts = {"model": model, "optimizer": part("optimizer", model=model, **weights)}
-        schedule, loss = part("schedule", **parts), part("loss", model=model)
-        return as_training({**parts, "schedule": schedule, "loss": loss, **loaders, **own})
+        weights = [] if is_keras(model) else list(model.parameters())
+        loss = part("loss", model=model)
+        optimizer = part("optimizer", model=model, params=weights, parameters=weights)
+        schedule = part("schedule", optimizer=optimizer, model=model)
+        made = {"model": model, "loss": loss, "optimizer": optimizer, "schedule": schedule}
+        return as_training({**made, **loaders, **own})
 
     return make
 

@@ -1,7 +1,6 @@
 """What is known of a training: its parts, its batches, its loss; unusual losses are not failed."""
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline_profiler.checks.batches import links_examples
 from pipeline_profiler.checks.check import Judgement, select_checks
-from pipeline_profiler.checks.loss_alone import read_task
 from pipeline_profiler.checks.runner import run_checks
-from pipeline_profiler.checks.training.own_functions import reads_answers
-from pipeline_profiler.checks.training.runs import Resume
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training, made_from
 from tests.pipeline_profiler.checks.conftest import judged
-from tests.pipeline_profiler.checks.examples import all_examples
 from tests.pipeline_profiler.checks.examples.training.loss import single_output
 from tests.pipeline_profiler.checks.toys import (
     ToyImages,
@@ -27,13 +21,11 @@ from tests.pipeline_profiler.checks.toys import (
     descent,
     toy_around,
     toy_loader,
-    toy_net,
     toy_training,
 )
 
 pytestmark = pytest.mark.slow
 PASS, FAIL, INCONCLUSIVE = Judgement.PASS, Judgement.FAIL, Judgement.INCONCLUSIVE
-COUNT, CLASSES = 96, 4
 
 
 def rows(*targets: Any) -> Any:
@@ -43,22 +35,6 @@ def rows(*targets: Any) -> Any:
 
 
 # ---- parts and batches ----
-
-
-@pytest.mark.parametrize(
-    ("outputs", "targets", "kind"),
-    [
-        ((8, 5), torch.zeros(8).long(), ("classes", 5, 1)),
-        ((8, 7, 5), torch.zeros(8, 7).long(), ("classes", 5, 2)),
-        ((8, 5, 4, 4), torch.zeros(8, 4, 4).long(), ("classes", 5, 1)),
-        ((8, 1), torch.ones(8).long(), ("binary", 2, 1)),
-        ((8, 1), torch.arange(8), ("classes", 1, 1)),
-        ((8, 1), torch.rand(8), ("regression", 0, 1)),
-        ((8, 3), torch.rand(8), ("unknown", 0, 1)),
-    ],
-)
-def test_tasks_are_read_from_shapes_and_types(outputs: Any, targets: Any, kind: Any) -> None:
-    assert read_task(torch.zeros(outputs), targets) == kind
 
 
 def test_a_fresh_training_starts_where_the_first_one_did() -> None:
@@ -144,9 +120,7 @@ def test_batches_of_a_long_step_come_in_parts(
     loader = toy_loader(ToyImages(200), batch_size=70, shuffle=False)
     subject = TrainingSubject(lambda: toy_training(loader=loader))
     assert [len(batch[1]) for batch in subject.batches] == sizes
-    found, whole = (
-        torch.cat([b[2] for b in part]) for part in (subject.batches, subject.whole_batches)
-    )
+    found, whole = (torch.cat([b[2] for b in p]) for p in (subject.batches, subject.whole_batches))
     assert torch.equal(found, whole[: sum(sizes)])
     assert f"the checks use {len(sizes)} batches of 17" in subject.notes[0]
 
@@ -200,51 +174,31 @@ def test_a_schedule_of_epochs_does_not_end_the_trainings_of_the_checks(
         assert subject.held(5).optimizer.param_groups[0]["initial_lr"] == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize(
-    ("parts", "linked"),
-    [
-        ([(9, 4), (9, 9)], True),  # features and adjacency
-        ([torch.ones(9, 4), torch.arange(20).view(2, 10) % 9], True),
-        ([torch.ones(16, 16).long(), torch.ones(16, 16).long()], False),  # tokens and their mask
-    ],
-)
-def test_a_graph_is_seen_in_the_inputs(parts: list[Any], linked: bool) -> None:
-    made = tuple(torch.ones(p) if isinstance(p, tuple) else p for p in parts)
-    assert links_examples(made) is linked
-
-
 # ---- steps and losses that users have ----
 
 
-def stepping(kind: str) -> Training:
-    """A step with a loss of its own by `kind`, and a rate too small to lower the declared loss."""
+def stepping(generator: bool) -> Training:
+    """A rate too small to lower the loss; `generator`: the step trains another model as well."""
     model = nn.Linear(5, 3)
     model.maker = nn.Linear(5, 5)
 
     def train_step(model: Any, x: Any, y: Any, loss: Any, optimizer: Any) -> Any:
         optimizer.zero_grad()
-        outputs = model(x)
-        value = loss(outputs, y)
-        if kind == "generator":
-            value = value - model(model.maker(x)).mean()
-        elif kind == "noise":
-            value = value + 5 * (outputs - torch.randn(3)).pow(2).mean()
-        (value * 0.25).backward()
+        value = loss(model(x), y)
+        (value - model(model.maker(x)).mean() if generator else value).backward()
         optimizer.step()
-        return value * 0.25
+        return value
 
     return toy_training(model, loader=rows(), optimizer=descent("SGD", 1e-9), train_step=train_step)
 
 
-@pytest.mark.parametrize(
-    ("kind", "judgement"), [("generator", INCONCLUSIVE), ("noise", INCONCLUSIVE), ("scale", FAIL)]
-)
+@pytest.mark.parametrize(("generator", "judgement"), [(True, INCONCLUSIVE), (False, FAIL)])
 def test_a_step_with_another_objective_need_not_lower_the_loss(
-    kind: str, judgement: Judgement
+    generator: bool, judgement: Judgement
 ) -> None:
-    answer = judged("TRAIN015", TrainingSubject(lambda: stepping(kind))).answer
+    answer = judged("TRAIN015", TrainingSubject(lambda: stepping(generator))).answer
     assert answer.judgement is judgement, answer.sentence
-    assert ("minimises another loss" in answer.sentence) == (judgement is INCONCLUSIVE)
+    assert ("made by 3 calls of models" in answer.sentence) is generator
 
 
 def proxied(learned: bool, drawn: bool = True) -> Training:
@@ -261,32 +215,6 @@ def proxied(learned: bool, drawn: bool = True) -> Training:
     model, loss = nn.Linear(5, 4), Proxies()
     parameters = [*model.parameters(), *(loss.parameters() if learned else ())]
     return Training(model, rows(), loss, torch.optim.Adam(parameters, 0.01))
-
-
-def sparse() -> Training:
-    rng = np.random.default_rng(0)
-    words, targets = rng.integers(0, 20, 64), rng.normal(0, 1, (64, 3)).astype(np.float32)
-    model = nn.Embedding(20, 3, sparse=True)
-    optimizer = torch.optim.SparseAdam(list(model.parameters()), 0.01)
-    return Training(model, toy_loader(ToyRows(words, targets)), nn.MSELoss(), optimizer)
-
-
-def letters() -> Training:
-    """Two letters in eight places, read by CTC: outputs (place, example, letter)."""
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        places, count = outputs.shape[:2]
-        lengths = torch.full((count,), places), torch.full((count,), 2)
-        return functional.ctc_loss(outputs, targets, *lengths)
-
-    wanted = np.random.default_rng(0).integers(1, 4, (64, 2))
-    strip = np.zeros((64, 4, 8), np.float32)
-    for place in range(2):
-        strip[np.arange(64), wanted[:, place], 4 * place + 1] = 2
-    net = nn.Conv1d(4, 4, 3, padding=1)
-    model = toy_around(lambda net, strip: net(strip).permute(2, 0, 1).log_softmax(-1), net)
-    loader = toy_loader(ToyRows(strip, wanted))
-    return toy_training(model, loss, loader=loader, optimizer=descent("Adam", 0.05))
 
 
 def two_outputs() -> Training:
@@ -316,9 +244,7 @@ def sigmoid() -> Training:
 
 
 UNUSUAL: list[tuple[str, Any, Judgement]] = [
-    ("TRAIN005", sparse, PASS),
     ("TRAIN015", two_outputs, PASS),
-    ("TRAIN003", letters, PASS),
     ("TRAIN001", reading_its_model, PASS),
     ("TRAIN020", reading_its_model, PASS),
     ("TRAIN003", no_number, FAIL),
@@ -340,25 +266,15 @@ def test_unusual_trainings_are_judged_as_they_are(
     assert not result.users, result.answer.sentence
 
 
-def test_what_a_resumed_run_has_lost_is_named() -> None:
-    planted = dict(all_examples()[Resume.code].planted)
-    for name, lost in (("a value beside the state", "model.level"),
-                       ("a schedule without state", "schedule.number")):  # fmt: skip
-        assert lost in judged("TRAIN032", TrainingSubject(planted[name])).answer.sentence
-
-
-class Stateful:
+class Stateful(list[Any]):
     """A loader that saves its position, or (broken) forgets it."""
 
-    def __init__(self, broken: bool) -> None:
-        self.broken, self.at = broken, 0
-        pixels = torch.linspace(-1, 1, 4 * 16 * 192).reshape(4, 16, 3, 8, 8)
-        self.batches = [(p, torch.arange(16) % 4) for p in pixels]
+    at, broken = 0, False
 
     def __iter__(self) -> Any:
-        for number in range(self.at, 4):
-            self.at = number + 1
-            yield self.batches[number]
+        while self.at < len(self):
+            self.at += 1
+            yield self[self.at - 1]
         self.at = 0
 
     def state_dict(self) -> dict[str, int]:
@@ -370,46 +286,23 @@ class Stateful:
 
 @pytest.mark.parametrize(("broken", "judgement"), [(False, PASS), (True, FAIL)])
 def test_a_loader_with_a_position_is_resumed(broken: bool, judgement: Judgement) -> None:
-    subject = TrainingSubject(lambda: toy_training(loader=Stateful(broken)))
+    loader = Stateful(toy_loader(ToyImages(64)))
+    loader.broken = broken
+    subject = TrainingSubject(lambda: toy_training(loader=loader))
     assert judged("TRAIN032", subject).answer.judgement is judgement
-
-
-def test_a_metric_that_reads_the_answers_is_at_its_best_for_perfect_ones() -> None:
-    assert reads_answers(1.0, (1.0, 0.5, 0.2))  # one other order may be right by chance
-    assert reads_answers(0.0, (0.4, 0.5, 0.2))  # a loss
-    assert reads_answers(math.nan, (0.4, 0.5, 0.2))
-    assert not reads_answers(0.3, (0.4, 0.5, 0.2))
-    assert not reads_answers(0.3, (0.3, 0.3, 0.3))
 
 
 def floats(values: Any) -> Any:
     return np.asarray(values, np.float32)
 
 
-def counts(x: Any, rng: Any) -> Any:
-    return floats(rng.poisson(np.exp(2 + 0.6 * x[:, :1] - 0.4 * x[:, 1:2])))
-
-
-def classes(x: Any, rng: Any) -> Any:
-    return x[:, :CLASSES].argmax(1)
-
-
-def shares(x: Any, rng: Any) -> Any:
-    made = np.exp(2 * x[:, :CLASSES])
+def shares(x: Any, _: Any) -> Any:
+    made = np.exp(2 * x[:, :4])
     return floats(made / made.sum(1, keepdims=True))
 
 
 def times(x: Any, rng: Any) -> Any:
     return floats(rng.gamma(4, np.exp(1 + 0.5 * x[:, :1]) / 4))
-
-
-def vectors(x: Any, rng: Any) -> Any:
-    return floats(x + 0.1 * rng.normal(size=x.shape))
-
-
-def focal(outputs: Any, targets: Any) -> Any:
-    logs = functional.log_softmax(outputs, 1).gather(1, targets[:, None])
-    return (-((1 - logs.exp()) ** 2) * logs).mean()
 
 
 def contrast(outputs: Any, targets: Any) -> Any:
@@ -428,22 +321,15 @@ def hardest(outputs: Any, targets: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Any, Any, Any]] = {  # (targets, last modules, loss)
-    "Poisson": (counts, [1], nn.PoissonNLLLoss()),
-    "NLLLoss": (classes, [CLASSES, nn.LogSoftmax(1)], nn.NLLLoss()),
-    "weights and smoothing": (classes, [CLASSES], nn.CrossEntropyLoss(
-        torch.tensor([0.5, 1, 2, 4]), label_smoothing=0.2)),
-    "focal": (classes, [CLASSES], focal),
-    "KLDiv": (shares, [CLASSES, nn.LogSoftmax(1)], nn.KLDivLoss(reduction="batchmean")),
-    "pos_weight": (lambda x, _: floats(x[:, :1] > 1.3), [1], nn.BCEWithLogitsLoss(
-        pos_weight=torch.tensor([20.0]))),
+    "Poisson": (lambda x, rng: floats(rng.poisson(np.exp(2 + x[:, :1] / 2))), [1],
+                nn.PoissonNLLLoss()),
+    "KLDiv": (shares, [4, nn.LogSoftmax(1)], nn.KLDivLoss(reduction="batchmean")),
     "gamma": (times, [1, nn.Softplus()], lambda o, t: (o.log() + t / o).mean()),
-    "rates of times": (times, [1, nn.Softplus()], lambda o, t: (o * t - o.log()).mean()),
     "spread beside the mean": (
         times, [2], lambda o, t: functional.gaussian_nll_loss(o[:, :1], t, o[:, 1:].exp())),
-    "cosine": (vectors, [6], lambda o, t: 1 - functional.cosine_similarity(o, t).mean()),
-    "contrast": (vectors, [6], contrast),
+    "contrast": (lambda x, rng: floats(x + 0.1 * rng.normal(size=x.shape)), [6], contrast),
     "survival": (times, [1], survival),
-    "hardest triplets": (lambda _, rng: rng.integers(0, 5, COUNT), [CLASSES], hardest),
+    "hardest triplets": (lambda x, rng: rng.integers(0, 5, len(x)), [4], hardest),
 }  # fmt: skip
 
 
@@ -452,7 +338,7 @@ def subject_of(name: str, batch_size: int = 16) -> TrainingSubject:
 
     def make() -> Training:
         rng = np.random.default_rng(1)
-        inputs = floats(rng.normal(0, 1, (COUNT, 6)))
+        inputs = floats(rng.normal(0, 1, (96, 6)))
         loader = toy_loader(ToyRows(inputs, targets(inputs, rng)), batch_size=batch_size)
         model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, last[0]), *last[1:])
         return toy_training(model, loss, loader=loader, optimizer=descent("Adam", 0.01))
@@ -479,20 +365,7 @@ def test_a_right_loss_is_never_failed(name: str) -> None:
 def test_the_least_loss_is_that_of_the_targets_themselves(name: str, form: str, best: Any) -> None:
     subject = subject_of(name, batch_size=64)
     assert subject.loss_alone.form == form
-    for alone, batch in (
-        (subject.loss_alone, subject.batches[0]),
-        (subject.small_alone, subject.small),
-    ):
+    for batch in (subject.batches[0], subject.small):
+        alone = subject.loss_alone if batch is subject.batches[0] else subject.small_alone
         least = float(subject.settings.loss(best(batch[2]), batch[2]))
         assert alone.best_outputs[0] == pytest.approx(least, abs=0.02)
-
-
-@pytest.mark.parametrize(("last", "loss"), [([], nn.CrossEntropyLoss), ([1], nn.NLLLoss)])
-def test_zero_outputs_and_the_best_constant_have_their_known_losses(last: Any, loss: Any) -> None:
-    dataset = ToyImages()
-    dataset.labels = np.where(np.arange(256) % 8 == 0, 1, 0)
-    net, loader = toy_net(*map(nn.LogSoftmax, last)), toy_loader(dataset, batch_size=256)
-    alone = TrainingSubject(lambda: toy_training(net, loss(), loader=loader)).loss_alone
-    assert alone.uniform == pytest.approx(math.log(4), abs=1e-5)
-    prior = -(7 / 8 * math.log(7 / 8) + 1 / 8 * math.log(1 / 8))
-    assert alone.constant == pytest.approx(prior, abs=0.005)
