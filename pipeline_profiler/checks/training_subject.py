@@ -133,18 +133,17 @@ class TrainingSubject(ExaminedTraining):
         whole = self.whole_batches
         size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
         parts = max(1, min(math.ceil(seconds / LONG_STEP_S), size // SMALL_BATCH))
-        found = list[Batch]()
-        for batch in whole:
+        found = [] if parts > 1 else whole
+        for batch in whole if parts > 1 else ():
             length = batch_size(batch[1])
             ends = sorted({length * number // parts for number in range(parts + 1)})
             found += [cut(batch, *pair) for pair in itertools.pairwise(ends)]
         most = max(LEAST_BATCHES, int(ALL_STEPS_S * parts / max(seconds, 1e-9)))
-        if parts == 1 and most >= len(whole):
-            return whole
-        self.notes.append(
-            f"A step on {size} examples takes {seconds:.1f} s: the checks use "
-            f"{len(found[:most])} batches of {size // parts}."
-        )
+        if parts > 1 or most < len(whole):
+            self.notes.append(
+                f"A step on {size} examples takes {seconds:.1f} s: the checks use "
+                f"{len(found[:most])} batches of {size // parts}."
+            )
         return found[:most]
 
     def _seconds_a_step(self, batch: Batch) -> float:
