@@ -78,4 +78,5 @@ def _run(subject: Any, training: Training, facts: LoopFacts) -> None:
 def given_loader(batches: Any) -> Any:
     """Return a DataLoader that gives these batches."""
     loader = torch.utils.data.DataLoader
-    return loader(list(batches), batch_size=None, collate_fn=lambda batch: batch)
+    made: Any = list(batches)
+    return loader(made, batch_size=None, collate_fn=lambda batch: batch)

@@ -133,18 +133,27 @@ class TrainingSubject(ExaminedTraining):
         whole = self.whole_batches
         size, seconds = batch_size(whole[0][1]), self._seconds_a_step(whole[0])
         parts = max(1, min(math.ceil(seconds / LONG_STEP_S), size // SMALL_BATCH))
-        found = [] if parts > 1 else whole
-        for batch in whole if parts > 1 else ():
-            length = batch_size(batch[1])
-            ends = sorted({length * number // parts for number in range(parts + 1)})
-            found += [cut(batch, *pair) for pair in itertools.pairwise(ends)]
-        most = max(LEAST_BATCHES, int(ALL_STEPS_S * parts / max(seconds, 1e-9)))
-        if parts > 1 or most < len(whole):
+        found = self._in_parts(whole, parts) if parts > 1 else whole
+        most = int(ALL_STEPS_S * len(found) / len(whole) / max(seconds, 1e-9))
+        used = found[: max(LEAST_BATCHES, most)]
+        if len(used) != len(whole):
             self.notes.append(
                 f"A step on {size} examples takes {seconds:.1f} s: the checks use "
-                f"{len(found[:most])} batches of {size // parts}."
+                f"{len(used)} batches of {batch_size(used[0][1])}."
             )
-        return found[:most]
+        return used
+
+    def _in_parts(self, whole: list[Batch], parts: int) -> list[Batch]:
+        found = list[Batch]()
+        for batch in whole:
+            size = batch_size(batch[1])
+            ends = sorted({size * number // parts for number in range(parts + 1)})
+            found += [cut(batch, *pair) for pair in itertools.pairwise(ends)]
+        with contextlib.suppress(UsersError):  # outputs may be as long as the batch's longest row
+            for part in found[:parts]:
+                self.measured(self.fresh(), part)
+            return found
+        return whole
 
     def _seconds_a_step(self, batch: Batch) -> float:
         training, times = self.fresh(), list[float]()
