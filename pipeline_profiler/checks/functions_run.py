@@ -8,18 +8,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-from pipeline_profiler.checks.batches import batch_size
 from pipeline_profiler.checks.caught_torch import Caught
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
 from pipeline_profiler.checks.ranks import as_rank, read_anew, source_of, speaks_of_ranks
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, kept_state
-from pipeline_profiler.checks.user_training import call_evaluate, made_from
+from pipeline_profiler.checks.user_training import Training, call_evaluate, made_from
 
-EPOCHS, MOST_BATCHES = 2, 8
+EPOCHS, MOST_BATCHES = 3, 8
 SECONDS = 20.0  # of CPU
 
 
@@ -27,8 +25,8 @@ class EndedError(BaseException):
     """The hooks recorded enough. No Exception, so that code of the user lets it through."""
 
 
-def record_functions(subject: Any) -> LoopFacts:
-    """Return the facts of a loop over the functions of a TrainingSubject."""
+def record_functions(subject: Any) -> Caught:
+    """Return the hooks after a loop over the functions of a TrainingSubject."""
     functions = list(subject.functions.values()) or [subject.make]
     text = source_of(functions)
     caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop, text=lambda: text, once=True)
@@ -38,33 +36,38 @@ def record_functions(subject: Any) -> LoopFacts:
             subject = type(subject)(made_from(read_anew(subject.functions)), subject.seed)
         caught.hook(sys.modules["torch"])
         try:
+            training = subject.fresh()
             with contextlib.suppress(UsersError, EndedError):
-                _run(subject, caught.facts)
+                _run(subject, training, caught.facts)
                 caught.end()
         finally:
             caught.unhook()
             caught.mode.__exit__(None, None, None)
-    if not _sets_mode(subject):  # a loop around it may put the frozen part into eval mode
+        training.model.eval()
+        with contextlib.suppress(UsersError):
+            if training.train_step is not None:
+                subject.own_step(training, subject.given_batches[0])
+    if not training.model.training:  # a loop around train_step may freeze parts by eval()
         caught.facts.answers.pop("TRAIN046", None)
-    return caught.facts
+    return caught
 
 
 def _stop(caught: Caught) -> None:
     raise EndedError
 
 
-def _run(subject: Any, facts: LoopFacts) -> None:
-    training = subject.fresh()
-    training.model.train()
+def _run(subject: Any, training: Training, facts: LoopFacts) -> None:
     steps = given_loader(subject.given_batches)
     held_out = training.eval_loader
     if not isinstance(held_out, torch.utils.data.DataLoader):
         given = (batch[0] for batch in subject.given_batches)
         batches = given if held_out is None else batches_of(held_out)
         held_out = given_loader(itertools.islice(batches, MOST_BATCHES))
-    for _ in range(EPOCHS + 1):
+    step = subject.step if training.train_step is None else subject.own_step
+    training.model.train()
+    for _ in range(EPOCHS):
         for batch in steps:
-            subject.step(training, batch, mode=None)
+            step(training, batch)
         if training.evaluate is not None:
             call_evaluate(training, held_out)
         if training.train_step is None:  # our step calls train(), so no later step shows it
@@ -72,29 +75,8 @@ def _run(subject: Any, facts: LoopFacts) -> None:
             facts.unmoded = tuple(name for name, trains in modes.items() if not trains)
 
 
-def _sets_mode(subject: Any) -> bool:
-    """Return whether train_step itself calls train()."""
-    training = subject.fresh()
-    if training.train_step is None:
-        return False
-    with kept_state(), contextlib.suppress(UsersError):
-        subject.step(training, subject.batches[0], mode=False)
-    return bool(training.model.training)
-
-
 def given_loader(batches: Any) -> Any:
-    """Return a DataLoader that gives these batches, with their number and their samples."""
-    held = list(batches)
-
-    class Batches(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-        def __iter__(self) -> Iterator[Any]:
-            return iter(held)
-
-        def __len__(self) -> int:
-            return sum(map(batch_size, held))
-
-    class Loader(torch.utils.data.DataLoader):  # type: ignore[type-arg]
-        def __len__(self) -> int:
-            return len(held)
-
-    return Loader(Batches(), batch_size=None, collate_fn=lambda batch: batch)
+    """Return a DataLoader that gives these batches."""
+    loader = torch.utils.data.DataLoader
+    made: Any = list(batches)
+    return loader(made, batch_size=None, collate_fn=lambda batch: batch)

@@ -1,16 +1,15 @@
 """Calls into the user's code: errors become sentences, generators are put back, time is bounded.
 
-All calls go through `users_code`, which separates the user's errors (inconclusive) from those of a
-check (broken). `kept_state` puts back generators and modes.
+`users_code` separates the user's errors (inconclusive) from those of a check (broken).
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import itertools
 import random
+import re
 import sys
 import time
 import traceback
@@ -24,30 +23,21 @@ from pipeline_profiler.profiling.measure.watchdog import is_own_code
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 LONGEST = 200  # characters of a foreign message
-KNOWN = {  # the fix of an error: parts of its type and message
-    "it asks for a GPU: choose the device by torch.cuda.is_available()": (
-        "not compiled with CUDA", "No CUDA GPUs", "Found no NVIDIA driver",
-    ),
-    f"name the Python that has it with --python PATH; this is {sys.executable}": (
-        "No module named",
-    ),
-    "load the checkpoint with map_location='cpu'": ("map_location",),
-    "the memory is too small: take a smaller batch": (
-        "MemoryError", "out of memory", "can't allocate memory",
-    ),
-    "the loader gives bytes: give train_step, or split_batch, which turns them into numbers as "
-    "your loop does": ("unsigned char", "found Byte", "got Byte"),
-    "batch norm needs batches of more than one example": ("Expected more than 1 value",),
-    "the shape of the input does not fit the model's first linear layer": ("mat1 and mat2 shapes",),
-    "the channels of the input do not fit the first convolution: is it CHW?": ("Given groups=",),
-    "the shape of the input does not fit the model": ("incompatible with the layer",),
-    "a label lies outside [0, K): K is the number of outputs": (
-        "outside the valid range", "out of bounds",
-    ),
-    "the types of input, target and weights differ: convert the input": (
-        "expected scalar type", "should be the same",
-    ),
-}  # fmt: skip
+KNOWN = (  # (a pattern of type and message of an error, its fix)
+    ("not compiled with CUDA|No CUDA GPUs|Found no NVIDIA driver",
+     "it asks for a GPU: choose the device by torch.cuda.is_available()"),
+    ("No module named",
+     f"name the Python that has it with --python PATH; this is {sys.executable}"),
+    ("MemoryError|out of memory|can't allocate memory",
+     "the memory is too small: take a smaller batch"),
+    ("unsigned char|found Byte|got Byte", "the loader gives bytes: give train_step, or "
+     "split_batch, which turns them into numbers as your loop does"),
+    ("Expected more than 1 value", "batch norm needs batches of more than one example"),
+    ("mat1 and mat2 shapes|Given groups=|incompatible with the layer",
+     "the shape of the input does not fit the model: is it CHW?"),
+    ("outside the valid range|out of bounds",
+     "a label lies outside [0, K): K is the number of outputs"),
+)  # fmt: skip
 
 
 class UsersError(ProfileError):
@@ -68,13 +58,7 @@ def users_code(what: str) -> Iterator[None]:
 def batches_of(loader: Any) -> Iterator[Any]:
     """What a loader gives; what it raises becomes a sentence."""
     with users_code("The loader"):
-        iterator = iter(loader)
-    while True:
-        with users_code("The loader"):
-            batch = next(iterator, KNOWN)
-        if batch is KNOWN:
-            return
-        yield batch
+        yield from loader
 
 
 def explain_error(what: str, error: BaseException) -> str:
@@ -83,12 +67,8 @@ def explain_error(what: str, error: BaseException) -> str:
     if "Original Traceback" in text:  # of a worker: its last line is what was raised there
         text = text.strip().splitlines()[-1]
     message = f"{type(error).__name__}: {' '.join(text.split()) or 'no message'}"
-    known = [
-        (message.lower().find(part.lower()), fix) for fix, parts in KNOWN.items() for part in parts
-    ]
-    start, fix = next((row for row in known if row[0] >= 0), (0, ""))
-    if start > LONGEST // 2:  # messages of a graph are long: show what is known of them
-        message = f"{type(error).__name__}: ... {message[start - LONGEST // 4 :]}"
+    fixes = (fix for pattern, fix in KNOWN if re.search(pattern, message, re.IGNORECASE))
+    fix = next(fixes, "")
     frames = traceback.extract_tb(error.__traceback__)
     own = [f" ({Path(f.filename).name}:{f.lineno})" for f in frames if is_own_code(f.filename)]
     where, tail = "".join(own[-1:]), f": {fix}." if fix else "."
@@ -118,45 +98,43 @@ def short_place(place: str) -> str:
 
 
 def call_with(function: Callable[..., Any], offers: Mapping[str, Any], what: str) -> Any:
-    """Call with those of `offers` that the function has parameters for, by name or by position.
+    """Call with those of `offers` that the function has parameters for, by name.
 
     A single parameter of another name gets the first offer. Raises UsersError for a parameter
     that nothing is offered for, and for what the function raises.
     """
     parameters = _parameters(function)
-    needed = [p for p in parameters if p.default is inspect.Parameter.empty]
-    unknown = [p.name for p in needed if p.name not in offers]
-    only = inspect.Parameter.POSITIONAL_ONLY
-    positional = [offers[p.name] for p in needed if p.kind is only and p.name in offers]
-    named = {p.name: offers[p.name] for p in parameters if p.name in offers and p.kind is not only}
+    needed = [p.name for p in parameters if p.default is inspect.Parameter.empty]
+    unknown = [name for name in needed if name not in offers]
     if unknown and len(needed) == 1 and offers:
-        positional, named = [next(iter(offers.values()))], {}
-    elif unknown:
+        with users_code(what):
+            return function(next(iter(offers.values())))
+    if unknown:
         known = f" (known: {', '.join(offers)})" if offers else ""
         raise UsersError(
             f"{what} takes the argument {', '.join(unknown)}, for which there is no value{known}: "
             "give it a default, or wrap it in a function without arguments."
         )
     with users_code(what):
-        return function(*positional, **named)
+        return function(**{p.name: offers[p.name] for p in parameters if p.name in offers})
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(function: Any) -> list[inspect.Parameter]:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    with contextlib.suppress(TypeError, ValueError):  # of compiled code
+    with contextlib.suppress(TypeError, ValueError):  # of compiled code, or None
         return [p for p in inspect.signature(function).parameters.values() if p.kind not in kinds]
     return []
 
 
-def plain_augmentation(factory: Callable[..., Any]) -> dict[str, bool]:
+def plain_augmentation(factory: Any) -> dict[str, bool]:
     """`augment=False` for a factory that takes it."""
     return {"augment": False} if "augment" in [p.name for p in _parameters(factory)] else {}
 
 
 @contextlib.contextmanager
 def kept_state() -> Iterator[None]:
-    """Put every global generator and switch back at the end."""
-    undo = list(_kept())
+    """Put every global generator and setting back at the end."""
+    undo = [(restore, read()) for read, restore in _states()]
     try:
         yield
     finally:
@@ -175,31 +153,20 @@ def seed_everything(seed: int) -> None:
         sys.modules["tensorflow"].random.set_seed(seed)
 
 
-def _kept() -> Iterator[tuple[Callable[[Any], Any], Any]]:
-    """(what puts it back, its value) of every generator and switch of what is imported."""
-    yield random.setstate, random.getstate()
+def _states() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Return (reads it, puts it back) of each generator and setting of what is imported."""
+    yield random.getstate, random.setstate
     if (numpy := sys.modules.get("numpy")) is not None:
-        yield numpy.random.set_state, numpy.random.get_state()
+        yield numpy.random.get_state, numpy.random.set_state
     context = sys.modules.get("tensorflow.python.eager.context")
     if context is not None and hasattr(context, "global_seed"):
-        yield sys.modules["tensorflow"].random.set_seed, context.global_seed()
-    if (torch := sys.modules.get("torch")) is None:
-        return
-    yield torch.set_rng_state, torch.get_rng_state()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        yield torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()
-    yield torch.set_default_dtype, torch.get_default_dtype()
-    yield torch.set_grad_enabled, torch.is_grad_enabled()
-    warn = torch.is_deterministic_algorithms_warn_only_enabled()
-
-    def restore(on: bool) -> None:
-        if torch.are_deterministic_algorithms_enabled() != on:  # the setter takes seconds to import
-            torch.use_deterministic_algorithms(on, warn_only=warn)
-
-    yield restore, torch.are_deterministic_algorithms_enabled()
-    for name in ("benchmark", "deterministic"):
-        cudnn = torch.backends.cudnn
-        yield functools.partial(setattr, cudnn, name), getattr(cudnn, name)
+        yield context.global_seed, sys.modules["tensorflow"].random.set_seed
+    if (torch := sys.modules.get("torch")) is not None:
+        yield torch.get_rng_state, torch.set_rng_state
+        yield torch.get_default_dtype, torch.set_default_dtype
+        yield torch.is_grad_enabled, torch.set_grad_enabled
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
 
 
 @dataclass(frozen=True)

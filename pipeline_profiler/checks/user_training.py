@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import sys
 import time
-from abc import ABC, abstractmethod
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,19 +17,27 @@ from typing import Any
 from pipeline_profiler.checks.batches import batch_size, cut_batch
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
-from pipeline_profiler.checks.loss_alone import KerasLossAlone, LossAlone
 from pipeline_profiler.checks.user_code import UsersError, call_with, plain_augmentation
 
 ENOUGH_EXAMPLES, MOST_BATCHES = 256, 24
+OWN = ("train_step", "evaluate", "split_batch", "reference")  # functions that make no part
+ALIASES = {  # of parameters
+    "loss": ("loss_fn", "criterion"),
+    "optimizer": ("optim",),
+    "schedule": ("scheduler",),
+    "inputs": ("x",),
+    "targets": ("y",),
+    "loader": ("eval_loader", "val_loader", "dataloader"),
+}
 
 
 @dataclass
 class Training:
     """What a training is made of; only the first four are needed (two of a compiled Keras model).
 
-    schedule: steps after each optimizer step. train_step(model, batch, loss, optimizer);
-    evaluate(model, loader); split_batch(batch): (inputs, targets). reference(model, example):
-    output by a plain loop. loop: facts of a script. clip(parameters): between backward and step.
+    schedule: steps after each optimizer step. train_step, evaluate: called by `call_own`.
+    split_batch(batch): (inputs, targets). reference(model, example): output by a plain loop.
+    loop: facts of a script. clip(parameters): between backward and step.
     """
 
     model: Any
@@ -45,13 +54,20 @@ class Training:
     clip: Any = None
 
 
+def call_own(training: Training, name: str, **values: Any) -> Any:
+    """Return what the user's train_step or evaluate returns for these values and the parts."""
+    parts = {part: getattr(training, part) for part in ("model", "loss", "optimizer", "schedule")}
+    offers = {
+        alias: value
+        for part, value in (parts | values).items()
+        for alias in (part, *ALIASES.get(part, ()))
+    }
+    return call_with(getattr(training, name), offers, f"{name}()")
+
+
 def call_evaluate(training: Training, loader: Any) -> Any:
     """Return what the user's own evaluation returns for a loader."""
-    loaders = dict.fromkeys(("loader", "eval_loader", "val_loader", "dataloader"), loader)
-    losses = dict.fromkeys(("loss", "criterion", "loss_fn"), training.loss)
-    return call_with(
-        training.evaluate, {"model": training.model, **loaders, **losses}, "evaluate()"
-    )
+    return call_own(training, "evaluate", loader=loader)
 
 
 def learning_rate(training: Training) -> float:
@@ -62,12 +78,11 @@ def learning_rate(training: Training) -> float:
 def step_schedule(training: Training, count: int) -> list[float]:
     """The rate after each of so many counts of the schedule alone; fewer where it ends before."""
     rates: list[float] = []
-    for _ in range(count):
-        try:
+    with warnings.catch_warnings(), contextlib.suppress(ValueError, RuntimeError):
+        warnings.simplefilter("ignore")  # torch wants a step of the optimizer first
+        for _ in range(count):  # OneCycleLR raises after its own number of steps
             training.schedule.step()
-        except (ValueError, RuntimeError):  # OneCycleLR ends after its own number of steps
-            break
-        rates.append(learning_rate(training))
+            rates.append(learning_rate(training))
     return rates
 
 
@@ -84,23 +99,6 @@ def learned_by_loss(training: Training) -> dict[str, Any]:
     return {name: p for name, p in found if p.requires_grad}
 
 
-def checked(made: Any) -> Training:
-    """The training as a Training; UsersError for what cannot be one."""
-    training = as_training(made)
-    check_model(training.model)
-    if not callable(training.loss):
-        raise UsersError(
-            "The loss cannot be called: make_loss() must return a function or a "
-            "module that takes (outputs, targets)."
-        )
-    if not hasattr(training.optimizer, "param_groups"):
-        kind = type(training.optimizer).__name__
-        raise UsersError(
-            f"The optimizer is a {kind}: make_optimizer(model) must return a torch.optim.Optimizer."
-        )
-    return training
-
-
 def is_keras(model: Any) -> bool:
     """Whether it is a model of Keras; nothing is imported to find out."""
     bases = type(model).__mro__
@@ -109,16 +107,22 @@ def is_keras(model: Any) -> bool:
 
 def check_model(model: Any) -> None:
     """UsersError for what is neither a module of torch nor a model of Keras."""
-    if is_keras(model):
-        return
-    if "keras" in sys.modules and "torch" not in sys.modules:
-        raise UsersError(
-            f"The model is of type {type(model).__name__}: check needs a keras.Model "
-            "or a torch.nn.Module."
-        )
-    if not isinstance(model, torch.nn.Module):
+    of_torch = "torch" in sys.modules and isinstance(model, torch.nn.Module)
+    if not of_torch and not is_keras(model):
         kind = type(model).__name__
-        raise UsersError(f"The model is of type {kind}: check needs a torch.nn.Module.")
+        raise UsersError(f"The model is of type {kind}, no torch.nn.Module and no keras.Model.")
+
+
+def checked(made: Any) -> Training:
+    """The training of torch as a Training; UsersError for what cannot be one."""
+    training = as_training(made)
+    check_model(training.model)
+    if not callable(training.loss):
+        raise UsersError("The loss cannot be called: make a function of (outputs, targets).")
+    if not hasattr(training.optimizer, "param_groups"):
+        kind = type(training.optimizer).__name__
+        raise UsersError(f"The optimizer is a {kind}: make one of torch.optim.")
+    return training
 
 
 def as_training(made: Any, loader: Any = None) -> Training:
@@ -126,20 +130,17 @@ def as_training(made: Any, loader: Any = None) -> Training:
     if isinstance(made, Training):
         return made
     names = list(Training.__dataclass_fields__)
-    if isinstance(made, Mapping):
-        parts = {name: made[name] for name in names if name in made}
-    elif isinstance(made, tuple | list):
-        parts = dict(zip(names, made, strict=False))
-    else:
-        parts = {name: getattr(made, name) for name in names if hasattr(made, name)}
-    if parts.get("loader") is None:
-        parts["loader"] = loader
+    if isinstance(made, tuple | list):
+        made = dict(zip(names, made, strict=False))
+    given = made if isinstance(made, Mapping) else {n: getattr(made, n, None) for n in names}
+    parts = {name: given[name] for name in names if given.get(name) is not None}
+    if loader is not None:
+        parts.setdefault("loader", loader)
     needed = names[:2] if is_keras(parts.get("model")) else names[:4]
-    missing = [name for name in needed if parts.get(name) is None]
-    if missing:
+    if missing := [name for name in needed if name not in parts]:
         raise UsersError(
-            f"make_training() gave no {', '.join(missing)}: it must return "
-            "{'model', 'loader', 'loss', 'optimizer'} or a tuple in this order."
+            f"make_training() gave no {', '.join(missing)}: it must return {{'model', 'loader', "
+            "'loss', 'optimizer'}, or functions make_model, make_loader, ... must return each."
         )
     return Training(**parts)
 
@@ -149,52 +150,37 @@ def made_from(functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Train
 
     The loader is made once, without augmentation if it takes `augment`; other parts are made again.
     """
-    kept: dict[str, Any] = {}
-    hooks = ("train_step", "evaluate", "split_batch", "reference")
-    own: dict[str, Any] = {name: functions[name] for name in hooks if name in functions}
+    own: dict[str, Any] = {name: functions[name] for name in OWN if name in functions}
+    loaders: dict[str, Any] = {}
+
+    def part(name: str, **offers: Any) -> Any:
+        if (function := functions.get(f"make_{name}")) is None:
+            return None
+        made = call_with(function, offers, f"make_{name}()")
+        if made is None:
+            raise UsersError(f"make_{name}() returned None: it must return what it makes.")
+        return made
 
     def make() -> Training:
         if "make_training" in functions:
-            made = call_with(functions["make_training"], {}, "make_training()")
-            if is_keras(made):
-                made = {"model": made, "loader": _call(functions, "make_loader", {})}
+            made = part("training")
+            made = {"model": made, "loader": part("loader")} if is_keras(made) else made
             training = as_training(made)
-            return replace(
-                training, **{n: f for n, f in own.items() if getattr(training, n) is None}
-            )
-        if not kept:
-            make_loader = functions.get("make_loader")
-            plain = plain_augmentation(make_loader) if make_loader is not None else {}
-            kept["loader"] = _call(functions, "make_loader", plain)
-            kept["eval_loader"] = _call(functions, "make_eval_loader", {})
-        model = _call(functions, "make_model", {})
+            missing = {n: f for n, f in own.items() if getattr(training, n) is None}
+            return replace(training, **missing)
+        if not loaders:
+            plain = plain_augmentation(functions.get("make_loader"))
+            loaders.update(loader=part("loader", **plain), eval_loader=part("eval_loader"))
+        model = part("model")
         check_model(model)
-        without = [name for name in ("make_loss", "make_optimizer") if name not in functions]
-        if without and not is_keras(model):
-            raise UsersError(
-                f"There is no {' and no '.join(without)}: a training of torch needs loss and "
-                "optimizer."
-            )
-        loss = _call(functions, "make_loss", {"model": model})
-        offers = {"model": model}
-        if not is_keras(model):
-            offers |= {"params": model.parameters(), "parameters": model.parameters()}
-        optimizer = _call(functions, "make_optimizer", offers)
-        schedule = _call(functions, "make_schedule", {"optimizer": optimizer, "model": model})
-        return Training(
-            model=model, loss=loss, optimizer=optimizer, schedule=schedule, **kept, **own
-        )
+        weights = [] if is_keras(model) else list(model.parameters())
+        loss = part("loss", model=model)
+        optimizer = part("optimizer", model=model, params=weights, parameters=weights)
+        schedule = part("schedule", optimizer=optimizer, model=model)
+        made = {"model": model, "loss": loss, "optimizer": optimizer, "schedule": schedule}
+        return as_training({**made, **loaders, **own})
 
     return make
-
-
-def _call(functions: Mapping[str, Callable[..., Any]], name: str, offers: dict[str, Any]) -> Any:
-    if name not in functions:
-        return None
-    made = call_with(functions[name], offers, f"{name}()")
-    if made is None:
-        raise UsersError(f"{name}() returned None: it must return what it makes.")
-    return made
 
 
 def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
@@ -231,8 +217,11 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
 
 
 @dataclass
-class ExaminedTraining(ABC):
-    """`make()` returns a new Training; deadline: of time.monotonic(); notes are for the user."""
+class ExaminedTraining:
+    """`make()` returns a new Training; deadline: of time.monotonic(); notes are for the user.
+
+    A subclass has `batches`, `loss_alone` and `step(training, batch)`, which returns the loss.
+    """
 
     make: Callable[[], Training]
     seed: int = 0
@@ -245,35 +234,22 @@ class ExaminedTraining(ABC):
         """Whether the seed changes nothing although no checkpoint is known to be loaded."""
         return False
 
-    @property
-    @abstractmethod
-    def loss_alone(self) -> LossAlone | KerasLossAlone:
-        """The loss of free outputs for the first batch."""
-
-    @property
-    @abstractmethod
-    def batches(self) -> list[Batch]:
-        """The first batches of the loader."""
-
     @cached_property
-    def small(self) -> Batch:
+    def small(self: Any) -> Batch:
         """The first batch, cut to at most 16 examples."""
         return cut(self.batches[0], 0, SMALL_BATCH)
 
-    @abstractmethod
-    def step(self, training: Training, batch: Batch) -> float:
-        """One step of training; returns the loss."""
-
-    def steps(self, training: Training, count: int) -> list[float]:
+    def steps(self: Any, training: Training, count: int) -> list[float]:
         """The losses of so many steps, from the first batch on."""
-        batches = self.batches
-        return [self.step(training, batches[number % len(batches)]) for number in range(count)]
+        batches = itertools.islice(itertools.cycle(self.batches), count)
+        return [self.step(training, batch) for batch in batches]
 
     def time_left(self) -> float:
         """Seconds until the deadline."""
         return self.deadline - time.monotonic()
 
     @property
-    def is_likelihood(self) -> bool:
+    def is_likelihood(self: Any) -> bool:
         """Whether the least loss is far from 0, as that of counts or densities is, and no error."""
-        return abs(self.loss_alone.best_outputs[0]) > FROM_ZERO * abs(self.loss_alone.constant)
+        alone = self.loss_alone
+        return bool(abs(alone.best_outputs[0]) > FROM_ZERO * abs(alone.constant))

@@ -225,10 +225,10 @@ def _entered_by(
         from pipeline_profiler.checks.user_training import made_from
 
         made = {"make_loader": lambda: call_with(make_loader, {}, "make_loader()")}
-        subject = TrainingSubject(made_from({**functions, **made}), seed)
-        found = subject.entered(subject.given_batches)
-        places["model"] = subject.entered_at
-        return found, []
+        factories = {**functions, **made}
+        subject = TrainingSubject(made_from(factories), seed, functions=factories)
+        places["model"] = subject.recorded.facts.places.get("model", "")
+        return subject.recorded.entered()
 
     return entered
 

@@ -109,8 +109,8 @@ def test_inputs_of_a_step_of_functions_are_seen() -> None:
         return value
 
     subject = TrainingSubject(lambda: toy_training(train_step=train_step))
-    found = subject.entered(subject.given_batches)
-    assert torch.equal(found[0][1], subject.given_batches[0][1] * 2)
+    given, inputs, _ = subject.recorded.entered()[0][0]
+    assert torch.equal(inputs, given[0] * 2)
 
 
 def placed(target: Any, loss: Any, last: Any) -> TrainingSubject:

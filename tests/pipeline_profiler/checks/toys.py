@@ -1,8 +1,4 @@
-"""Made datasets, loaders and trainings for the examples of checks: small, seeded, learnable.
-
-`ToyImages` has one bright square a class at a place of its own, on smooth noise: any classifier
-learns it in some steps, and nothing learns it without looking. All of it takes milliseconds.
-"""
+"""Made datasets, loaders and trainings for the examples of checks: small, seeded, learnable."""
 
 import tempfile
 from collections.abc import Callable, Iterable
@@ -34,12 +30,14 @@ class ToyRows:
 
 
 class ToyImages:
-    """A map-style dataset of such pictures; `augment` adds noise from numpy's global generator."""
+    """Images of mean 0 and deviation 1, each class with a bright square of its own, on noise.
+
+    augment: adds noise from numpy's global generator; ordered: stored class by class.
+    """
 
     def __init__(
         self, count: int = 256, augment: bool = False, ordered: bool = False, seed: int = 0
     ) -> None:
-        """Pixels of mean about 0 and deviation about 1; `ordered`: stored class by class."""
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, CLASSES, count)
         coarse = rng.normal(0, 0.5, (count, 3, HALF, HALF))
@@ -57,7 +55,6 @@ class ToyImages:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
-        """(3, side, side) pixels and the label."""
         pixels = self.pixels[index]
         if self.augment:
             pixels = pixels + np.random.normal(0, 0.05, pixels.shape).astype(np.float32)
@@ -65,7 +62,7 @@ class ToyImages:
 
 
 class ChangedImages(ToyImages):
-    """Such pictures, each changed whenever it is read: `change(pixels, label)`."""
+    """Images that are changed whenever they are read: `change(pixels, label)`."""
 
     def __init__(self, change: Callable[[Any, int], Any], count: int = 256) -> None:
         super().__init__(count)
@@ -76,7 +73,7 @@ class ChangedImages(ToyImages):
 
 
 def changed_images(pixels: Any = None, labels: Any = None, **options: Any) -> Any:
-    """Such pictures, of which all pixels or all labels are changed by a function."""
+    """Images of which all pixels or all labels are changed by a function."""
     dataset: Any = ToyImages(**options)
     dataset.pixels = pixels(dataset.pixels) if pixels else dataset.pixels
     dataset.labels = labels(dataset.labels) if labels else dataset.labels
@@ -111,24 +108,20 @@ class ColourFiles:
 
 
 def toy_stream(order: Callable[[], Iterable[int]], dataset: Any = None) -> Any:
-    """A dataset that is a stream: pictures in the order that each epoch asks for."""
+    """A dataset that is a stream: images in the order that each epoch gives."""
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Any:
-            pictures = ToyImages() if dataset is None else dataset
-            return (pictures[i] for i in order())
+            return map((dataset or ToyImages()).__getitem__, order())
 
     return Stream()
 
 
 def toy_told() -> Any:
-    """A loader whose order a seed and the epoch give; no loop here tells it the epoch."""
+    """A loader whose order the epoch gives, which no loop here sets."""
 
-    class Told:
-        """An order that a seed and the epoch give."""
-
-        def __init__(self) -> None:
-            self.epoch = 0
+    class ByEpoch:
+        epoch = 0
 
         def set_epoch(self, epoch: int) -> None:
             self.epoch = epoch
@@ -139,7 +132,7 @@ def toy_told() -> Any:
         def __len__(self) -> int:
             return 256
 
-    return toy_loader(ToyImages(), sampler=Told())
+    return toy_loader(ToyImages(), sampler=ByEpoch())
 
 
 def toy_loader(dataset: Any, **options: Any) -> Any:
@@ -153,12 +146,12 @@ def toy_loader(dataset: Any, **options: Any) -> Any:
 
 
 def toy_pictures() -> Any:
-    """The loader of most examples: such pictures, shuffled."""
+    """The loader of most examples: images, shuffled."""
     return toy_loader(ToyImages())
 
 
 def toy_weighted() -> Any:
-    """Pictures of one class come more often than the others, on purpose."""
+    """Images of one class come more often than the others, on purpose."""
     weights = np.where(ToyImages().labels == 0, 5.0, 1.0).tolist()
     return toy_loader(ToyImages(), sampler=torch.utils.data.WeightedRandomSampler(weights, 256))
 
@@ -250,10 +243,9 @@ def toy_regression(
 
 
 def toy_language(causal: bool = True, ignore: bool = True, ahead: int = 1) -> Training:
-    """A one-layer transformer over rows of tokens; outputs (batch, place, token).
+    """A one-layer transformer over rows of tokens that count upwards and from 1 again after 8.
 
-    Tokens count upwards from a random start, and again from 1 after 8; the target of each place is
-    the token `ahead` places further on. Both are padded with 0 at the end.
+    Its target is the token `ahead` positions further on; both are padded with 0 at the end.
     """
 
     class Net(nn.Module):
