@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, digest_of, same_bytes
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
 from pipeline_profiler.checks.indexed import (
     all_rows,
     made_sample,
@@ -30,12 +30,10 @@ from pipeline_profiler.checks.loader_subject import (
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Compared = tuple[str, set[Any], set[Any], float]  # kind, training, evaluation, tolerated hits
 NO_EVALUATION = "There is no evaluation dataset with indices.", "Give its loader with --eval."
 SAMPLES, MIN_MOVED = 48, 6
-SEEDED = (
-    "The dataset draws random numbers in map(), and two passes give the same: operations of "
-    "tf.data begin again in each pass where tf.random.set_seed was called."
-)
+SEEDED = "tf.random.set_seed() was called: random numbers of map() begin again in each pass."
 
 
 def stored_rows(dataset: Any) -> tuple[Any, list[int] | None]:
@@ -89,7 +87,7 @@ class EvaluationInTraining(Check):
         "both loaders were given the same split, or two splits were drawn independently",
         "augmented or repeated copies were made before the split",
     )
-    next_step = "Split once, disjoint; then audit find TRAIN TEST."
+    next_step = "Split once, disjoint; scale by the training data; leave the target out."
 
     def run(self, subject: LoaderSubject) -> Answer:
         return decisive([self._judge_samples(subject), _judge_columns(subject)])
@@ -113,21 +111,11 @@ class EvaluationInTraining(Check):
                 "windows.",
                 "overlapping windows were split at random: split recordings, or stretches of time",
             )
-        kind, ours, theirs = _identities(train, test)
-        least, few = 0.0, False
-        if not kind:
-            indices = spread_indices(test, MAX_COMPARED)
-            first = made_sample(subject, test, 0)[0]
-            if first is None or _changes(subject, train):
-                return unclear("Inputs that are augmented are not compared by bytes.")
-            theirs = {digest_of(made_sample(subject, test, i)[0]) for i in indices}
-            few = first.size < MIN_NUMBERS or len(theirs) < DISTINCT * len(indices)
-            made = made_samples(subject, train, random_indices(train, MAX_TRAINED))
-            read = [digest_of(inputs) for inputs, _ in made]
-            ours, kind = {*read}, f"inputs (of {len(read)} training inputs)"
-            least = max(MIN_HITS - 1, MIN_SHARE * len(indices) * len(read) / len(train))
+        kind, ours, theirs, least = _identities(train, test) or _digests(subject, train, test)
         hits, text = len(ours & theirs), f"of {len(theirs)} {kind} for evaluation"
-        if hits > least and subject.evaluations < 2 and not few:
+        if not theirs:
+            return unclear("Inputs that are augmented are not compared by bytes.")
+        if hits > least and subject.evaluations < 2:
             return self.failed(f"{hits} {text} are in the training set.")
         if hits:
             return unclear(f"{hits} {text} are in the training set.", self.next_step)
@@ -141,21 +129,36 @@ def _changes(subject: LoaderSubject, dataset: Any) -> bool:
     return not all(map(same_bytes, first, second))
 
 
-def _identities(train: Any, test: Any) -> tuple[str, set[Any], set[Any]]:
-    """(kind, identities of training samples, of evaluation samples); "" where they have none."""
+def _digests(subject: LoaderSubject, train: Any, test: Any) -> Compared:
+    """Digests of inputs; none if those of training change from access to access."""
+    if _changes(subject, train):
+        return "inputs", set(), set(), 0.0
+    indices = spread_indices(test, MAX_COMPARED)
+    inputs = [made_sample(subject, test, i)[0] for i in indices]
+    theirs = {digest_of(array) for array in inputs}
+    made = made_samples(subject, train, random_indices(train, MAX_TRAINED))
+    ours = [digest_of(array) for array, _ in made]
+    least = max(MIN_HITS - 1, MIN_SHARE * len(indices) * len(ours) / len(train))
+    small = inputs[0] is None or inputs[0].size < MIN_NUMBERS
+    least = math.inf if small or len(theirs) < DISTINCT * len(indices) else least
+    return f"inputs (beside {len(ours)} of training)", {*ours}, theirs, least
+
+
+def _identities(train: Any, test: Any) -> Compared | None:
+    """Indices of the same arrays, or files; None where samples have neither."""
     bases, taken = zip(stored_rows(train), stored_rows(test), strict=True)
     if taken[0] is None or taken[1] is None:
-        return "", set(), set()
+        return None
     arrays = [_arrays_of(base) for base in bases]
     copied = len(arrays[0]) == len(arrays[1]) > 0 and all(map(same_bytes, *arrays))
     if bases[0] is bases[1] or (copied and type(bases[0]) is type(bases[1])):
-        return "indices of one dataset", {*taken[0]}, {*taken[1]}
+        return "indices of one dataset", {*taken[0]}, {*taken[1]}, 0.0
     named = list[set[Any]]()
     for base, indices in zip(bases, taken, strict=True):
         files = files_of(base)
         rows = indices if all_rows(base) else range(len(files))
         named.append({files[i].resolve() for i in rows} if len(files) >= len(rows) else set())
-    return "files" if all(named) else "", *named
+    return ("files", *named, 0.0) if all(named) else None
 
 
 def _arrays_of(dataset: Any) -> list[Any]:
@@ -204,36 +207,35 @@ def _judge_columns(subject: LoaderSubject) -> Answer:
     copies = [_linear_columns(rows, wanted) for wanted in targets.T]
     if all(copies) and rows.shape != targets.shape:
         named = ", ".join(map(str, sorted({column for found in copies for column in found})[:3]))
-        return wrong(
-            f"Column {named} of the inputs gives the target away.",
-            ["the target, or a number made from it, was left in the table of features"],
-            "Remove the column.",
-        )
+        cause = "the target, or a number made from it, was left in the table of features"
+        return EvaluationInTraining.failed(f"Column {named} gives the target away.", cause)
     text = f"None of {width} columns gives the target away."
     if test is None or [(len(d), width) for d in sets] != [rows.shape, test[0].shape]:
         return passed(text)
-    parts = [rows, test[0]]
-    varying = np.array([np.ptp(part, axis=0) > 0 for part in parts]).all(axis=0)
+    if fault := _scaling_fault(rows, test[0]):
+        return EvaluationInTraining.failed(fault, "the scaler was fitted on the evaluation data")
+    return passed(f"{text} Those of the evaluation data have statistics of their own.")
+
+
+def _scaling_fault(train: Floats, test: Floats) -> str:
+    """How statistics of the evaluation data scale the columns, or ""."""
+    varying = (np.ptp(train, axis=0) > 0) & (np.ptp(test, axis=0) > 0)
     if varying.sum() < COLUMNS[0]:
-        return passed(text)
-    parts = [part[:, varying] for part in (*parts, np.concatenate(parts))]
-    in_train, in_test, in_both = map(_standardised, parts)
-    own, _, joint = (((p.min(0) == 0) & (p.max(0) == 1)).mean() >= MOST_COLUMNS for p in parts)
-    fault = ""
+        return ""
+    parts = [part[:, varying] for part in (train, test, np.concatenate([train, test]))]
+    standard, full = list[bool](), list[bool]()
+    for rows in parts:  # nine of ten columns have mean 0 and deviation 1, or reach from 0 to 1
+        apart = np.min([abs(rows.std(axis=0, ddof=n) - 1) for n in (0, 1)], axis=0)
+        scaled = np.maximum(apart, abs(rows.mean(axis=0))) < EXACT
+        standard.append(scaled.mean() >= MOST_COLUMNS)
+        full.append(((rows.min(0) == 0) & (rows.max(0) == 1)).mean() >= MOST_COLUMNS)
+    in_train, in_test, in_both = standard
     if in_both and not in_test and not in_train:
-        fault = "Training and evaluation data were scaled together."
-    elif joint and not own and not in_test:
-        fault = "Only both sets together reach from 0 to 1 in each column."
-    elif in_test and (in_train or not in_both):
-        fault = "Each column of the evaluation data has mean 0 and deviation 1: its own statistics "
-        fault += "scale it."
-    if not fault:
-        return passed(f"{text} Those of the evaluation data have statistics of their own.")
-    return wrong(
-        fault,
-        ["the scaler was fitted on the evaluation data", "the data were scaled, then split"],
-        "Fit the scaler on the training data, and apply it to both.",
-    )
+        return "Training and evaluation data were scaled together."
+    if full[2] and not full[0] and not in_test:
+        return "Only both sets together reach from 0 to 1 in each column."
+    own = in_test and (in_train or not in_both)
+    return "The own statistics of the evaluation data scale it." if own else ""
 
 
 def _table_of(subject: LoaderSubject, dataset: Any) -> tuple[Floats, Floats] | None:
@@ -261,14 +263,7 @@ def _linear_columns(columns: Floats, target: Floats) -> list[int]:
     return list(map(int, usable[abs(apart @ rest) > (1 - ROUNDING) * norms]))
 
 
-def _standardised(rows: Floats) -> bool:
-    """Whether nine of ten columns have mean 0 and deviation 1."""
-    deviations = [abs(rows.std(axis=0, ddof=n) - 1) for n in (0, 1)]
-    scaled = (abs(rows.mean(axis=0)) < EXACT) & (np.minimum(*deviations) < EXACT)
-    return bool(scaled.mean() >= MOST_COLUMNS)
-
-
-IN_PLACE, MIN_STORED = 8, 16
+IN_PLACE, MIN_STORED = 8, 16  # samples that are read; numbers of a stored array
 
 
 class AugmentedOnce(Check):
@@ -276,8 +271,8 @@ class AugmentedOnce(Check):
 
     ## How it decides
     Makes 48 training samples twice. Fails if at least six drew random numbers only the first time,
-    or if cache() of tf.data follows a map() with random numbers. Fails if a stored array of 16
-    numbers or more has other bytes after its sample was read, of 8 samples. Exact.
+    or if cache() of tf.data follows a map() with random numbers. Fails if a stored array has other
+    bytes after its sample was read, of 8 samples. Exact.
     ## Limits
     Inconclusive without a `transform` or `augment`. Augmentation at construction is not seen.
     """
@@ -285,7 +280,7 @@ class AugmentedOnce(Check):
     code = "LOAD021"
     name = "augmented-once"
     causes = ("the cache holds what the transform returned",)
-    next_step = "Cache the decoded image; call the transform on each access."
+    next_step = "Cache the decoded image; transform a copy of it on each access."
 
     def run(self, subject: LoaderSubject) -> Answer:
         return decisive([self._judge_drawn(subject), _judge_stored(subject)])
@@ -337,30 +332,27 @@ def _judge_stored(subject: LoaderSubject) -> Answer:
         return absent("The dataset holds no arrays by sample.")
     if not changed:
         return passed(f"Reading {len(indices)} samples leaves {len(before)} stored arrays as is.")
-    return wrong(
+    return AugmentedOnce.failed(
         f"Reading {len(indices)} samples changed what the dataset stores ({changed[0]}): each "
         "epoch works on what the one before left.",
-        ["an operation in place (-=, /=, sub_, normalize(inplace=True)) on a cached array"],
-        "Copy the array before it is changed, or compute a new one.",
+        "an operation in place (-=, /=, sub_, normalize(inplace=True)) on a cached array",
     )
 
 
 def _stored_digests(dataset: Any, rows: list[int]) -> dict[str, str]:
     """Digests of the stored arrays of these samples, by name."""
+
+    def in_memory(value: Any) -> bool:
+        array = isinstance(value, np.ndarray) or hasattr(value, "untyped_storage")
+        return array and math.prod(value.shape) >= MIN_STORED
+
     found: dict[str, str] = {}
     for name, value in vars(dataset).items() if hasattr(dataset, "__dict__") else ():
         if isinstance(value, list) and len(value) == len(dataset):
-            large = [r for r in rows if _size_of(value[r]) >= MIN_STORED]
-            found |= {f"{name}[{r}]": digest_of(value[r]) for r in large}
-        elif _size_of(value) >= MIN_STORED * len(dataset) and len(value) == len(dataset):
+            found |= {f"{name}[{r}]": digest_of(value[r]) for r in rows if in_memory(value[r])}
+        elif in_memory(value) and len(value) == len(dataset) and in_memory(value[0]):
             found[name] = digest_of(value[rows])
     return found
-
-
-def _size_of(value: Any) -> int:
-    """The numbers in an array of numpy or torch; 0 for anything else."""
-    in_memory = isinstance(value, np.ndarray) or hasattr(value, "untyped_storage")
-    return math.prod(value.shape) if in_memory else 0
 
 
 BLOCK, MIN_TABLE, MAX_CLASSES, RIDGE, FOLDS, MAX_NUMBERS = 600, 120, 50, 0.3, 4, 512
@@ -395,7 +387,7 @@ class LabelsOfOthers(Check):
         "inputs and labels were shuffled or sorted apart",
         "an index is off by one between two lists",
     )
-    next_step = "Look at --images; shuffle or sort pairs, never two lists."
+    next_step = "Look at --images; shuffle pairs, never two lists; number the classes once."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if (apart := _mixed_apart(subject)) > MAX_APART:
@@ -416,11 +408,10 @@ class LabelsOfOthers(Check):
             if moved[0] > SURE + max(0.0, score):
                 return self.failed(f"{text}, those {name} in {moved[1]:.0%}.")
         if test is not None and (others := _renumbered(train, test)):
-            return wrong(
+            return self.failed(
                 f"{len(others)} classes have another number in the evaluation than in training: "
                 f"label {', '.join(others[:3])} there.",
-                ["each split numbers its classes itself"],
-                "Build the table of class numbers once, from the training data.",
+                "each split numbers its classes itself",
             )
         if score > CHANCE:
             return passed(f"{text}: they belong to the inputs.")

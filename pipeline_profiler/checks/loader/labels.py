@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, inputs_and_targets
-from pipeline_profiler.checks.check import Answer, Check, Judgement, absent, passed, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, Judgement, absent, passed, unclear
 from pipeline_profiler.checks.indexed import rows_of, spread_indices
 from pipeline_profiler.checks.loader_subject import LoaderSubject, dataset_layers, decisive
 from pipeline_profiler.checks.user_code import users_code
@@ -60,15 +60,11 @@ def _judge_range(subject: LoaderSubject) -> Answer:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or (classes is not None and high >= classes):
         shifted = low == 1 and high == classes
-        return wrong(
+        return LabelRange.failed(
             f"Labels run from {low} to {high}, and {classes or 'K'} classes allow 0 to "
             f"{classes - 1 if classes else 'K-1'}.",
-            [
-                "labels begin at 1" if shifted else "labels come from another mapping of names",
-                "the number of classes is too small",
-                "a label for 'ignore' that the loss does not accept",
-            ],
-            "Subtract 1." if shifted else "Print the mapping from names to labels of every split.",
+            "labels begin at 1: subtract 1" if shifted else "another mapping of names to labels",
+            "the number of classes is too small, or the loss does not accept a label for 'ignore'",
         )
     if classes is None and low > 0 and len(labels) >= MIN_TARGETS:
         return unclear(
@@ -149,7 +145,7 @@ class FollowsImage(Check):
         "the random transform is applied to the image only",
         "image and mask draw their own random numbers",
     )
-    next_step = "Transform both in one call (v2 with tv_tensors), or draw the parameters once."
+    next_step = "Transform both in one call (v2 with tv_tensors), masks by nearest neighbour."
 
     def run(self, subject: LoaderSubject) -> Answer:
         resized = self.as_entered(subject, _judge_resized(subject), _judge_resized)
@@ -177,11 +173,8 @@ def _judge_resized(subject: LoaderSubject) -> Answer:
     values = np.unique(np.concatenate(edges[1 : MAX_RAMP + 1]))
     if 2 * wide > near or not any(_has_block(m, value) for m in masks for value in values):
         return unclear(f"{text}: borders, and classes around others, look the same.")
-    return wrong(
-        f"{text}: masks are interpolated.",
-        ["the mask is resized with the image's interpolation", "masks are saved as JPEG"],
-        "Resize masks with nearest neighbour, and save them without loss.",
-    )
+    causes = "the mask is resized with the image's interpolation", "masks are saved as JPEG"
+    return FollowsImage.failed(f"{text}: masks are interpolated.", *causes)
 
 
 def _edges(mask: Array, width: int) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_profiler.checks.batches import as_array, same_bytes
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear
 from pipeline_profiler.checks.indexed import (
     all_rows,
     made_sample,
@@ -66,7 +66,7 @@ class TrainAndEval(Check):
         "Normalize is missing, or has other numbers, in one of the transforms",
         "one of them reads BGR (OpenCV), the other RGB (Pillow), or does not divide by 255",
     )
-    next_step = "Build both transforms from one function; load one file through both and compare."
+    next_step = "Build both transforms from one function, without random parts for evaluation."
 
     def run(self, subject: LoaderSubject) -> Answer:
         augmented = _judge_augmented(subject)
@@ -147,11 +147,10 @@ def _judge_augmented(subject: LoaderSubject) -> Answer:
     if dataset is None or not len(dataset):
         return skipped(*NO_EVALUATION)
     if place := _transform_set_twice(subject):
-        return wrong(
+        return TrainAndEval.failed(
             "Both splits read one dataset: the transform that is set for the held-out samples "
             "applies to training too.",
-            ["subset.dataset is the whole dataset, and no copy"],
-            "Make the dataset twice, each with its transform, and take the same indices.",
+            "subset.dataset is the whole dataset: make it twice, and take the same indices",
             place=place,
         )
     indices = spread_indices(dataset, SAMPLES)
@@ -174,10 +173,9 @@ def _judge_augmented(subject: LoaderSubject) -> Answer:
     error = math.sqrt(max(1e-18, (chance * (1 - chance)).sum()))
     if moved.sum() < MIN_MOVED or nearest[moved].sum() - chance.sum() < BEYOND * error:
         return unclear(f"{text}, and not surely of the same images.")
-    return wrong(
+    return TrainAndEval.failed(
         f"{text}, with the label they had: they are augmented at random.",
-        ["the split has the transform of training (random_split of one dataset)"],
-        "Give the dataset for evaluation a transform without random parts.",
+        "the split has the transform of training (random_split of one dataset)",
     )
 
 
@@ -217,7 +215,7 @@ class LabelNumbers(Check):
         "a folder of a class is missing in one of them, and the rest moved up",
         "names are sorted differently, or two tables of labels",
     )
-    next_step = "Number both by the table of the training set."
+    next_step = "Number both by the table of the training set, and shuffle before the split."
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.make_eval is None:
@@ -259,13 +257,8 @@ def _judge_shares(subject: LoaderSubject) -> Answer:
         f"The class shares of training and evaluation overlap by {common:.0%}: label "
         f"{values[most]:g} is {two[most]:.0%} of the evaluation and {one[most]:.0%} of training."
     )
-    if common >= IN_COMMON:
-        return passed(text)
-    return wrong(
-        text,
-        ["data stored class by class, of which the last part is held out", "two tables of labels"],
-        "Shuffle once before the split, or split each class.",
-    )
+    cause = "data stored class by class, of which the last part is held out"
+    return passed(text) if common >= IN_COMMON else LabelNumbers.failed(text, cause)
 
 
 def _labels_of(subject: LoaderSubject, loader: Any) -> Array | None:
