@@ -16,19 +16,15 @@ PROCESSOR = {"image_mean": list(MEAN), "image_std": list(STD), "do_normalize": T
 UNSCALED = PROCESSOR | {"do_rescale": False, "image_mean": [127.5], "image_std": [255]}
 FORMS: dict[str, tuple[Any, Any]] = {
     "timm": (SimpleNamespace(pretrained_cfg=NAMED), (MEAN, STD)),
-    "timm-old": (SimpleNamespace(default_cfg=SimpleNamespace(**NAMED)), (MEAN, STD)),
     "torchvision": (
         SimpleNamespace(transforms=lambda: SimpleNamespace(mean=list(MEAN), std=list(STD))),
         (MEAN, STD),
     ),
     "transformers": (SimpleNamespace(**PROCESSOR), (MEAN, STD)),
     "timm-file": ({"architecture": "resnet18", "pretrained_cfg": NAMED}, (MEAN, STD)),
-    "open-clip": ({"preprocess_cfg": NAMED}, (MEAN, STD)),
     "does not rescale": (UNSCALED, ((0.5,), (1.0,))),
     "does not normalise": (PROCESSOR | {"do_normalize": False}, ((0.0,) * 3, (1.0,) * 3)),
     "nothing": (SimpleNamespace(), None),
-    "words": ({"mean": "red"}, None),
-    "other lengths": ({"mean": [0.5], "std": [1, 2]}, None),
 }
 
 
