@@ -114,7 +114,7 @@ class EvaluationInTraining(Check):
         kind, ours, theirs, least = _identities(train, test) or _digests(subject, train, test)
         hits, text = len(ours & theirs), f"of {len(theirs)} {kind} for evaluation"
         if not theirs:
-            return unclear("Inputs that are augmented are not compared by bytes.")
+            return unclear("Inputs that are augmented, or no arrays, are not compared by bytes.")
         if hits > least and subject.evaluations < 2:
             return self.failed(f"{hits} {text} are in the training set.")
         if hits:
@@ -130,17 +130,17 @@ def _changes(subject: LoaderSubject, dataset: Any) -> bool:
 
 
 def _digests(subject: LoaderSubject, train: Any, test: Any) -> Compared:
-    """Digests of inputs; none if those of training change from access to access."""
-    if _changes(subject, train):
-        return "inputs", set(), set(), 0.0
+    """Digests of inputs; none if these are no arrays, or those of training change."""
     indices = spread_indices(test, MAX_COMPARED)
     inputs = [made_sample(subject, test, i)[0] for i in indices]
+    if inputs[0] is None or _changes(subject, train):
+        return "inputs", set(), set(), 0.0
     theirs = {digest_of(array) for array in inputs}
     made = made_samples(subject, train, random_indices(train, MAX_TRAINED))
     ours = [digest_of(array) for array, _ in made]
     least = max(MIN_HITS - 1, MIN_SHARE * len(indices) * len(ours) / len(train))
-    small = inputs[0] is None or inputs[0].size < MIN_NUMBERS
-    least = math.inf if small or len(theirs) < DISTINCT * len(indices) else least
+    if inputs[0].size < MIN_NUMBERS or len(theirs) < DISTINCT * len(indices):
+        least = math.inf  # equal inputs may well be of other samples
     return f"inputs (beside {len(ours)} of training)", {*ours}, theirs, least
 
 
@@ -157,7 +157,8 @@ def _identities(train: Any, test: Any) -> Compared | None:
     for base, indices in zip(bases, taken, strict=True):
         files = files_of(base)
         rows = indices if all_rows(base) else range(len(files))
-        named.append({files[i].resolve() for i in rows} if len(files) >= len(rows) else set())
+        usable = not all_rows(base) or len(files) == len(base)
+        named.append({files[i].resolve() for i in rows} if usable else set())
     return ("files", *named, 0.0) if all(named) else None
 
 
@@ -208,7 +209,8 @@ def _judge_columns(subject: LoaderSubject) -> Answer:
     if all(copies) and rows.shape != targets.shape:
         named = ", ".join(map(str, sorted({column for found in copies for column in found})[:3]))
         cause = "the target, or a number made from it, was left in the table of features"
-        return EvaluationInTraining.failed(f"Column {named} gives the target away.", cause)
+        text = f"Column {named} of the inputs gives the target away."
+        return EvaluationInTraining.failed(text, cause)
     text = f"None of {width} columns gives the target away."
     if test is None or [(len(d), width) for d in sets] != [rows.shape, test[0].shape]:
         return passed(text)
@@ -234,8 +236,8 @@ def _scaling_fault(train: Floats, test: Floats) -> str:
         return "Training and evaluation data were scaled together."
     if full[2] and not full[0] and not in_test:
         return "Only both sets together reach from 0 to 1 in each column."
-    own = in_test and (in_train or not in_both)
-    return "The own statistics of the evaluation data scale it." if own else ""
+    text = "Each column of the evaluation data has mean 0 and deviation 1: its own statistics scale it."
+    return text if in_test and (in_train or not in_both) else ""
 
 
 def _table_of(subject: LoaderSubject, dataset: Any) -> tuple[Floats, Floats] | None:

@@ -31,10 +31,10 @@ class InputScale(Check):
     """Inputs that are not finite, distinct, or scaled as the model expects.
 
     ## How it decides
-    Reads the first batches, also as they enter the model. Fails with NaN, over 20% constant or 50%
-    equal inputs, channels out of place, a range above 200 or below 0.02, a deviation above 3, or
-    centred images that the step normalises again. Undoes the normalisation of a pretrained model
-    (`make_model`, `check.pretrained`): pixels must fill 0..1, on the levels of a byte.
+    Reads the first batches, also as they enter the model. Fails with NaN, 20% constant or 50% equal
+    inputs, channels out of place, a range above 200 or below 0.02, a deviation above 3, or centred
+    images that the step normalises again. If a pretrained model declares mean and deviation,
+    undoing them must give pixels that fill 0..1, on the levels of a byte.
     ## Limits
     A model of torch that scales its inputs expects 0..255: skip this check there.
     """
@@ -54,16 +54,15 @@ class InputScale(Check):
 
 def _judge_finite(subject: LoaderSubject) -> Answer:
     sources, count, bad = list[str](), 0, 0
-    for number, batch in enumerate(subject.batches):
-        for part, array in (("inputs", batch.inputs), ("targets", batch.targets)):
-            if array is None or array.dtype.kind != "f":
-                continue
+    parts = [(n, b, part) for n, b in enumerate(subject.batches) for part in ("inputs", "targets")]
+    for number, batch, part in parts:
+        array = getattr(batch, part)
+        if array is not None and array.dtype.kind == "f":
             missing = ~np.isfinite(np.atleast_1d(array))
             count, bad = count + array.size, bad + int(missing.sum())
-            names = [f"sample {record.index}" for record in batch.records]
-            for row in np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1)).tolist():
-                source = names[row] if row < len(names) else f"batch {number} row {row}"
-                sources.append(f"the {part} of {source}")
+            names = dict(enumerate(f"sample {record.index}" for record in batch.records))
+            rows = np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1)).tolist()
+            sources += [f"the {part} of {names.get(i, f'batch {number} row {i}')}" for i in rows]
     if bad:
         return InputScale.failed(
             f"{bad} of {count:,} values are NaN or infinite, in {', '.join(sources[:3])}.",

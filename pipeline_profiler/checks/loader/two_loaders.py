@@ -52,10 +52,10 @@ class TrainAndEval(Check):
     """Evaluation inputs that are prepared otherwise than for training, or augmented.
 
     ## How it decides
-    Passes 40 files through both transforms, or compares images of both loaders. Fails if types,
-    channels or their order differ, deviations by a factor above 1.5, or means by one deviation of
-    images (0.05 for files). Fails if evaluation samples differ in two draws, with the same labels,
-    or if your code sets the transform of a dataset that both loaders read.
+    Compares 40 files through both transforms, or images of both loaders. Fails if types, channels
+    or their order differ, deviations by a factor of 1.5, or means by one deviation of images (0.05
+    for files). Fails if two draws of evaluation samples differ and their labels do not, or if your
+    code sets the transform of a dataset that both loaders read.
     ## Limits
     Noise to be removed, masked patches and pairs of views may be random on purpose.
     """
