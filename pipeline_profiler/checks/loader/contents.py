@@ -236,8 +236,8 @@ def _scaling_fault(train: Floats, test: Floats) -> str:
         return "Training and evaluation data were scaled together."
     if full[2] and not full[0] and not in_test:
         return "Only both sets together reach from 0 to 1 in each column."
-    text = "Each column of the evaluation data has mean 0 and deviation 1: its own statistics scale it."
-    return text if in_test and (in_train or not in_both) else ""
+    text = "Each column of the evaluation data has mean 0 and deviation 1: its own statistics "
+    return f"{text}scale it." if in_test and (in_train or not in_both) else ""
 
 
 def _table_of(subject: LoaderSubject, dataset: Any) -> tuple[Floats, Floats] | None:

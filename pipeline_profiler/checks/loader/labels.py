@@ -103,9 +103,11 @@ def _judge_variety(subject: LoaderSubject) -> Answer:
     fault = f"All pixels of {count} masks have the value {values[0]}." * (len(values) == 1)
     few = masks[0].dtype.kind == "f" and 1 < len(values) <= MAX_SCALED and values.max() <= 1
     small = few and len(levels) and levels.min() >= 0 and 0 < levels.max() < 128
-    if small and np.abs(levels - levels.round()).max() < 0.25:
-        fault = f"{count} masks hold {len(values)} values in steps of 1/255 up to "
-        fault += f"{levels.max() / 255:.3g}: classes were scaled like pixels by ToTensor."
+    if small and np.abs(levels - levels.round()).max() < 1e-3:
+        return LabelRange.failed(
+            f"{count} masks hold {len(values)} values in steps of 1/255 up to "
+            f"{levels.max() / 255:.3g}: classes were scaled like pixels by ToTensor."
+        )
     return _varied(fault, f"{count} masks hold {len(values)} different values.", count)
 
 
