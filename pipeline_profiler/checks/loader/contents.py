@@ -146,20 +146,20 @@ def _digests(subject: LoaderSubject, train: Any, test: Any) -> Compared:
 
 def _identities(train: Any, test: Any) -> Compared | None:
     """Indices of the same arrays, or files; None where samples have neither."""
-    bases, taken = zip(stored_rows(train), stored_rows(test), strict=True)
-    if taken[0] is None or taken[1] is None:
+    (one, ours), (two, theirs) = stored_rows(train), stored_rows(test)
+    if ours is None or theirs is None:
         return None
-    arrays = [_arrays_of(base) for base in bases]
-    copied = len(arrays[0]) == len(arrays[1]) > 0 and all(map(same_bytes, *arrays))
-    if bases[0] is bases[1] or (copied and type(bases[0]) is type(bases[1])):
-        return "indices of one dataset", {*taken[0]}, {*taken[1]}, 0.0
+    first, second = _arrays_of(one), _arrays_of(two)
+    copied = len(first) == len(second) > 0 and all(map(same_bytes, first, second))
+    if one is two or (copied and type(one) is type(two)):
+        return "indices of one dataset", {*ours}, {*theirs}, 0.0
     named = list[set[Any]]()
-    for base, indices in zip(bases, taken, strict=True):
+    for base, indices in ((one, ours), (two, theirs)):
         files = files_of(base)
         rows = indices if all_rows(base) else range(len(files))
         usable = not all_rows(base) or len(files) == len(base)
         named.append({files[i].resolve() for i in rows} if usable else set())
-    return ("files", *named, 0.0) if all(named) else None
+    return ("files", named[0], named[1], 0.0) if all(named) else None
 
 
 def _arrays_of(dataset: Any) -> list[Any]:
@@ -229,8 +229,9 @@ def _scaling_fault(train: Floats, test: Floats) -> str:
     for rows in parts:  # nine of ten columns have mean 0 and deviation 1, or reach from 0 to 1
         apart = np.min([abs(rows.std(axis=0, ddof=n) - 1) for n in (0, 1)], axis=0)
         scaled = np.maximum(apart, abs(rows.mean(axis=0))) < EXACT
-        standard.append(scaled.mean() >= MOST_COLUMNS)
-        full.append(((rows.min(0) == 0) & (rows.max(0) == 1)).mean() >= MOST_COLUMNS)
+        standard.append(bool(scaled.mean() >= MOST_COLUMNS))
+        reach = (rows.min(axis=0) == 0) & (rows.max(axis=0) == 1)
+        full.append(bool(reach.mean() >= MOST_COLUMNS))
     in_train, in_test, in_both = standard
     if in_both and not in_test and not in_train:
         return "Training and evaluation data were scaled together."
@@ -478,12 +479,12 @@ def _features(subject: LoaderSubject, dataset: Any) -> Table | None:
         tokens = inputs.ndim == 1 and inputs.dtype.kind in "iu"
         shapes.add(1 if tokens else inputs.shape)
         if tokens:
-            values = np.bincount(inputs % MAX_NUMBERS, minlength=MAX_NUMBERS)
+            rows.append(np.bincount(inputs % MAX_NUMBERS, minlength=MAX_NUMBERS).astype(float))
         elif inputs.ndim == 3:
-            values = features_of(inputs)
+            rows.append(features_of(inputs))
         else:
-            values = np.nan_to_num(inputs.reshape(-1)[:: -(-inputs.size // MAX_NUMBERS)])
-        rows.append(values.astype(np.float64))
+            some = inputs.reshape(-1)[:: -(-inputs.size // MAX_NUMBERS)]
+            rows.append(np.nan_to_num(some.astype(float)))
         labels.append(int(label.reshape(-1)[0]))
     classes = len({*labels})
     if len(rows) < MIN_TABLE or not 1 < classes <= min(MAX_CLASSES, len(rows) // 10):
