@@ -224,7 +224,7 @@ DEFECTS = [
     ("labels from 1", {"LOAD011"}, changed(lambda p: setattr(p, "y", p.y + 1), classes=K)),
     ("one label", {"LOAD011"}, changed(lambda p: setattr(p, "y", p.y * 0))),
     ("evaluation not normalised", {"LOAD013"}, with_eval("unit")),
-    ("another mean declared", {"LOAD014"}, simple(
+    ("another mean declared", {"LOAD008"}, simple(
         lambda s: loader(Photos(s)), mean=(0.9,) * 3, deviation=(0.5,) * 3)),
     ("masks not flipped", {"LOAD015"}, simple(lambda s: loader(Masks(s, False)))),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ with a probability of at most 1e-4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cache
@@ -81,7 +81,6 @@ class Check:
     code: ClassVar[str]
     name: ClassVar[str]
     nearness: ClassVar[Nearness] = Nearness.CAUSE
-    entering: ClassVar[bool] = False  # inputs: judged as well where they enter the model
     recorded: ClassVar[bool] = False  # it judges what was recorded and costs nothing: asked first
     torch_only: ClassVar[str] = "it reads modules and gradients of torch"  # why not Keras
     causes: ClassVar[tuple[str, ...]] = ()  # of `failed`, the likeliest first
@@ -115,11 +114,14 @@ class Check:
         )
 
     def ask(self, subject: Any) -> Answer:
-        """Return the answer of run() or run_keras(), with that of what enters the model."""
-        if getattr(subject, "framework", "") == "keras":
-            return self.run_keras(subject)
-        given, view = self.run(subject), subject.at_model if self.entering else None
-        return given if view is None else self._both(given, self.run(view))
+        """Return the answer of run() or run_keras()."""
+        keras = getattr(subject, "framework", "") == "keras"
+        return self.run_keras(subject) if keras else self.run(subject)
+
+    def as_entered(self, subject: Any, given: Answer, judge: Callable[[Any], Answer]) -> Answer:
+        """Return `given`, with what `judge` answers for the inputs as they enter the model."""
+        view = subject.at_model
+        return given if view is None else self._both(given, judge(view))
 
     def _both(self, given: Answer, entered: Answer) -> Answer:
         """Return one answer of two: of what the loader gives, and of what enters the model."""

@@ -30,7 +30,7 @@ STATES = ("failed", "passed", "inconclusive", "not applicable", "skipped")
 LISTED = ("failed", "inconclusive", "passed", "not applicable", "skipped")  # order of every list
 MARKS = {"absent": "not applicable", "skipped": "skipped"}  # evidence of an inconclusive result
 # about the loader for evaluation beside the other
-OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
+OF_TWO = ("LOAD013", "LOAD018", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 
 

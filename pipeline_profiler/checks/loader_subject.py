@@ -30,7 +30,7 @@ from pipeline_profiler.checks.batches import (
     inputs_and_targets,
     same_bytes,
 )
-from pipeline_profiler.checks.check import Answer, Judgement, wrong
+from pipeline_profiler.checks.check import Answer, Judgement
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.user_code import (
     UsersError,
@@ -263,17 +263,17 @@ def probed_loader(loader: Any) -> Any:
 
 
 def decisive(answers: list[Answer]) -> Answer:
-    """Return all failures as one; else the first unclear answer; else the last pass."""
-    known = [a for a in answers if not a.evidence.get("absent")]
-    failed = [a for a in known if a.judgement is Judgement.FAIL]
-    unclear = [a for a in known if a.judgement is Judgement.INCONCLUSIVE]
-    if len(failed) < 2:
-        return (failed + unclear + known[::-1] + answers)[0]
-    return wrong(
-        " ".join(a.sentence for a in failed),
-        [cause for a in failed for cause in a.causes],
-        failed[0].next,
-        **{key: value for a in failed for key, value in a.evidence.items()},
+    """Return the failures as one answer; else those that do not decide; else those that passed."""
+    known = [a for a in answers if not {"absent", "skipped"} & a.evidence.keys()] or answers[:1]
+    for judgement in (Judgement.FAIL, Judgement.INCONCLUSIVE, Judgement.PASS):
+        if found := [a for a in known if a.judgement is judgement]:
+            break
+    return Answer(
+        judgement,
+        " ".join(dict.fromkeys(a.sentence for a in found)),
+        tuple(cause for a in found for cause in a.causes),
+        found[0].next,
+        {key: value for a in found for key, value in a.evidence.items()},
     )
 
 

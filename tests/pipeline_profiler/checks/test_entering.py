@@ -21,7 +21,7 @@ from pipeline_profiler.checks.batches import as_array  # noqa: E402
 from pipeline_profiler.checks.caught_tape import KeptStates, recording_mode  # noqa: E402
 from pipeline_profiler.checks.check import Judgement  # noqa: E402
 from pipeline_profiler.checks.document import parse_checks  # noqa: E402
-from pipeline_profiler.checks.loader import contents  # noqa: E402
+from pipeline_profiler.checks.loader import two_loaders  # noqa: E402
 from pipeline_profiler.checks.loader_subject import LoaderSubject  # noqa: E402
 from pipeline_profiler.checks.training_subject import TrainingSubject  # noqa: E402
 from pipeline_profiler.cli.main import command_line  # noqa: E402
@@ -457,10 +457,10 @@ COPIED = "val_set.dataset = copy.copy(val_set.dataset)\nval_set.dataset.transfor
 def test_one_dataset_has_one_transform(
     text: str, bases: int, found: Judgement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "own_files", lambda: {"/a/train.py": text})
+    monkeypatch.setattr(two_loaders, "own_files", lambda: {"/a/train.py": text})
     data = [ToyImages(64) for _ in range(bases)]
     parts = (Subset(data[0], range(32)), Subset(data[-1], range(32, 64)))
     train, held = (lambda part=part: toy_loader(part) for part in parts)
-    answer = judged("LOAD019", LoaderSubject(train, held)).answer
+    answer = judged("LOAD013", LoaderSubject(train, held)).answer
     assert answer.judgement is found, answer.sentence
     assert answer.evidence.get("place") == ("/a/train.py:2" if found is FAIL else None)

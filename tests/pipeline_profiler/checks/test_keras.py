@@ -304,12 +304,12 @@ PAIRS: dict[str, tuple[str, Any, str]] = {
     ),
     "the same names": ("LOAD018", lambda: (named(["a", "b"]), named(["a", "b"], 1)), "passed"),
     "evaluation augmented": (
-        "LOAD019",
+        "LOAD013",
         lambda: (slices().batch(16), slices(seed=1).map(flipped).batch(16)),
         "failed",
     ),
     "evaluation as it is": (
-        "LOAD019",
+        "LOAD013",
         lambda: (slices().map(flipped).batch(16), other()),
         "passed",
     ),

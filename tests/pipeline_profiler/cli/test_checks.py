@@ -206,6 +206,6 @@ def test_the_numbers_of_a_checkpoint_are_compared(
         declared = tmp_path / f"{code}.json"
         numbers = {"image_mean": [0.5] * 3, "image_std": [deviation] * 3}
         declared.write_text(json.dumps(numbers))
-        argv = ["check", f"{path}:make_loader", "--only", "LOAD014", "--set"]
+        argv = ["check", f"{path}:make_loader", "--only", "LOAD008", "--set"]
         assert command_line([*argv, f"check.pretrained={declared}"]) == code
         assert "preprocessor" not in capsys.readouterr().err
