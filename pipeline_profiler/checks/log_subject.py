@@ -29,7 +29,7 @@ STEPS = ("step", "global_step", "iteration", "iter", "_step", "epoch")
 CLOCKS = ("wall_time", "timestamp", "_timestamp", "time", "_runtime")  # seconds
 FIXED_TYPES = {1: "<d", 5: "<f"}  # of a protocol buffer
 TENSOR_TYPES = {1: "<f", 2: "<d"}
-MOST_ROWS, MOST_BLOCKS = 2_000_000, 300
+MOST_ROWS = 2_000_000
 UNREADABLE = (ValueError, TypeError, AttributeError, struct.error, csv.Error, OSError)
 Values = NDArray[np.float64]
 Point = tuple[str, float, float, float]  # name, step, value, seconds on the clock or NaN
@@ -147,6 +147,10 @@ class LogSubject:
             s for s in self.series
             if s.sign and s.is_own and len(s.values) >= least_rows and np.isfinite(s.values).all()
         ]  # fmt: skip
+
+    def rates(self, least_rows: int) -> list[Series]:
+        """The learning rates with enough rows."""
+        return [s for s in self.series if s.is_rate and len(s.values) >= least_rows]
 
 
 def read_logs(paths: Sequence[str]) -> list[Series]:
