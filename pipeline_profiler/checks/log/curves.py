@@ -214,7 +214,7 @@ def _rises(log: LogSubject) -> str:
         leap = (row, row + width, max(LEAP * error, 0.3 * abs(levels[row])))
         for early, late, least in (rise,) if second_run else (rise, leap):
             steps, up = series.steps[[early, late + width - 1]], levels[late] - levels[early]
-            if up > least + 1e-9 and not _changes(log, *steps, rates=early == row):
+            if up > least + 1e-9 and not _changes(log, *steps, rates=late < len(levels) - 1):
                 return (
                     f"{series.title} rises from {levels[early]:.4g} to {levels[late]:.4g} between "
                     f"steps {steps[0]:g} and {steps[1]:g}, and no logged setting changes there."
@@ -298,10 +298,10 @@ def _freezes(log: LogSubject) -> str:
         values = held.values
         last = int(np.append(-1, np.flatnonzero(values != values[-1]))[-1]) + 1
         rows, rounded = len(values) - last, abs(values[-1] - round(values[-1], 3)) < 1e-9
-        if held.is_held_out and not held.is_accuracy and not rounded:
-            if rows >= max(FROZEN, len(values) / 4):
-                start = f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows"
-                return f"{start}, from step {held.steps[last]:g} on."
+        frozen = rows >= max(FROZEN, len(values) / 4) and not rounded
+        if frozen and held.is_held_out and not held.is_accuracy:
+            start = f"{held.title} repeats {values[-1]:.6g} in its last {rows} rows"
+            return f"{start}, from step {held.steps[last]:g} on."
     return ""
 
 
@@ -349,9 +349,9 @@ def _stands(log: LogSubject) -> str:
     moves = {s.name: _moves(s) for s in plain}
     still = {moves[s.name] for s in losses} == {False}
     for score in plain:
-        if score.is_accuracy and not moves[score.name]:
-            if sentence := _chance(score, losses, still):
-                return sentence
+        stands = score.is_accuracy and not moves[score.name]
+        if stands and (sentence := _chance(score, losses, still)):
+            return sentence
     alone = all(s.is_own or s.sign > 0 for s in log.series)
     if not still or not alone or True in moves.values():
         return ""

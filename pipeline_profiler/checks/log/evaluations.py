@@ -171,7 +171,7 @@ class ChosenBest(Check):
     next_step = "Report the mean of the last evaluations, or choose and report on different data."
 
     def run(self, subject: LogSubject) -> Answer:
-        metrics = [_thinned(s) for s in subject.metrics(LEAST_CHOSEN) if s.is_held_out]
+        metrics = [s for s in subject.metrics(LEAST_CHOSEN) if s.is_held_out]
         if not metrics:
             return unclear(f"No held-out loss or score has {LEAST_CHOSEN} evaluations.")
         for series in metrics:
@@ -206,14 +206,9 @@ class ChosenBest(Check):
         return passed(sentence, **evidence)
 
 
-def _thinned(series: Series) -> Series:
-    rows = np.linspace(0, len(series.steps) - 1, min(MAX_CHOSEN, len(series.steps)))
-    rows = rows.round().astype(int)
-    return Series(series.name, series.steps[rows], series.values[rows], log=series.log)
-
-
 def expected_luck(curve: Values, noise: float) -> float:
     """Mean of (best evaluation - curve there) over noisy copies of a curve."""
+    curve = curve[:: len(curve) // MAX_CHOSEN + 1]
     drawn = np.random.default_rng(0).normal(0, noise, (DRAWS, len(curve)))
     chosen = (curve[None, :] + drawn).argmax(axis=1)
     return float(drawn[np.arange(DRAWS), chosen].mean())

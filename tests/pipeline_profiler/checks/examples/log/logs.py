@@ -47,7 +47,7 @@ def _noisy_curve(noise: float, count: int = 60, bend: float = 8.0) -> LogSubject
 def _with_subset(noise: float) -> LogSubject:
     """Thirty evaluations that rise and then fall; the subset's noise."""
     curve = 0.5 + 0.3 * (1 - np.exp(-AT / 5)) - 0.5 * np.clip(AT - 15, 0, None) / 15
-    part = curve + noise * NOISE[100:140]
+    part = curve + noise * NOISE[400:440]
     return _log(100 * AT, val_acc=curve + 0.002 * NOISE[:40], val_subset_acc=part)
 
 
