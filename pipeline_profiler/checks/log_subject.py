@@ -15,7 +15,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -155,15 +155,10 @@ class LogSubject:
 
 def read_logs(paths: Sequence[str]) -> list[Series]:
     """The metrics of several logs, each with the name of its log; of one log, without."""
-    if len(paths) == 1:
-        return read_log(paths[0])
-    files = {path: Path(os.path.abspath(path)) for path in paths}
-    root = os.path.commonpath([file.parent for file in files.values()])
-    return [
-        replace(series, log=file.relative_to(root).as_posix())
-        for path, file in files.items()
-        for series in read_log(path)
-    ]
+    files = [Path(os.path.abspath(path)) for path in paths]
+    root = os.path.commonpath([file.parent for file in files])
+    names = [file.relative_to(root).as_posix() if len(files) > 1 else "" for file in files]
+    return [s for path, name in zip(paths, names, strict=True) for s in read_log(path, name)]
 
 
 CHECKPOINT = re.compile(
@@ -180,7 +175,7 @@ def checkpoints_beside(paths: Sequence[str]) -> list[Path]:
     return [f for f in found if CHECKPOINT.fullmatch(f.name) and len(paths) == 1]
 
 
-def read_log(path: str) -> list[Series]:
+def read_log(path: str, log: str = "") -> list[Series]:
     """Every metric of a log; ProfileError for a file that holds none."""
     file = Path(path)
     parts = sorted(file.glob("*tfevents*")) if file.is_dir() else [file]
@@ -201,7 +196,7 @@ def read_log(path: str) -> list[Series]:
         raise ProfileError(f"{path} holds no numbers by name: is it a log of metrics?")
     arrays = [(name, *np.array(rows).T) for name, rows in columns.items()]
     return [
-        Series(name, steps, values, seconds if np.isfinite(seconds).all() else None)
+        Series(name, steps, values, seconds if np.isfinite(seconds).all() else None, log)
         for name, steps, values, seconds in arrays
     ]
 

@@ -102,46 +102,6 @@ def _cost(train: Series, beside: Sequence[Series]) -> tuple[str, float] | None:
     ), share
 
 
-class SubsetChoosesOtherwise(Check):
-    """A subset that selects another checkpoint than the whole set.
-
-    ## How it decides
-    Compares a held-out metric of a subset (`val_subset/acc`) with the whole set (`val/acc`) at
-    8 common steps or more. Fails if the selected checkpoint is behind the best by 10% of the gain
-    and three deviations of the noise, on the smoothed curve.
-
-    ## Limits
-    The names must be equal except for a word such as subset, small, mini or quick.
-    """
-
-    code = "LOG009"
-    name = "subset-ranks-differently"
-    causes = (
-        "the subset is too small for the differences between checkpoints",
-        "the subset is not drawn at random (the first files, one class, one source)",
-    )
-    next_step = "Plan a subset for the difference that matters: `audit subset plan RUN --help`."
-
-    def run(self, subject: LogSubject) -> Answer:
-        metrics = [s for s in subject.metrics(LEAST) if s.is_held_out]
-        subsets = [s for s in metrics if s.words & SUBSETS]
-        wholes = [s for s in metrics if not s.words & SUBSETS]
-        for part, whole in _pairs(subsets, wholes):
-            steps, rows, whole_rows = np.intersect1d(part.steps, whole.steps, return_indices=True)
-            if len(steps) < LEAST:
-                continue
-            curve = smoothed(whole.gains[whole_rows], 0.3)
-            chosen, best = int(part.gains[rows].argmax()), int(curve.argmax())
-            behind, gain = curve[best] - curve[chosen], curve[best] - curve.min()
-            sentence = (
-                f"The best of {part.title}, step {steps[chosen]:g}, is {behind:.3g} behind step "
-                f"{steps[best]:g} in {whole.title}, of a gain of {gain:.3g}."
-            )
-            fails = behind > max(MUCH * gain, APART * whole.noise)
-            return self.failed(sentence) if fails else passed(sentence)
-        return absent(f"A subset and the whole set have no {LEAST} held-out rows in common.")
-
-
 DRAWS, MAX_CHOSEN = 400, 1000  # more evaluations are thinned out, and add nothing to the noise
 MAX_LUCK, MAX_TINY = 1 / 3, 20  # of the gain; samples of an evaluation
 LAST_NAME = re.compile("last|latest|final")
@@ -149,16 +109,16 @@ STEP_IN_NAME = re.compile(r"(?:step|epoch|iter|ckpt|point|model|[-_=])[-_=]?(\d+
 
 
 class ChosenBest(Check):
-    """A best evaluation that is better by chance, or whose checkpoint is lost.
+    """A best evaluation by luck, by an unfit subset, or without its checkpoint.
 
     ## How it decides
-    Simulates the run 400 times with its noise. Fails if the choice alone adds a third of the gain
-    of each metric, and noise explains best minus last. Fails if an accuracy only takes multiples of
-    1/n, for n below 20. Fails if all checkpoints beside the log are behind the best by 10% of the
-    gain and 5 deviations, in each metric.
+    Simulates the run 400 times with its noise. Fails if the choice adds a third of the gain of each
+    metric, and noise explains best minus last; if an accuracy only takes multiples of 1/n, n < 20;
+    if all checkpoints beside the log, or the best of a subset (`val_subset/acc` beside `val/acc`),
+    are behind the best by 10% of the gain and the noise.
 
     ## Limits
-    Needs 10 held-out losses or scores, by name. Checkpoints without a step in their names pass.
+    Needs 10 held-out rows, 8 of a subset. Checkpoints without a step in their names pass.
     """
 
     code = "LOG005"
@@ -171,6 +131,10 @@ class ChosenBest(Check):
     next_step = "Report the mean of the last evaluations, or choose and report on different data."
 
     def run(self, subject: LogSubject) -> Answer:
+        if sentence := _unfit_subset([s for s in subject.metrics(LEAST) if s.is_held_out]):
+            causes = ("the subset is too small", "the subset is not drawn at random")
+            advice = "Plan a subset for the difference that matters: `audit subset plan --help`."
+            return wrong(sentence, causes, advice)
         metrics = [s for s in subject.metrics(LEAST_CHOSEN) if s.is_held_out]
         if not metrics:
             return unclear(f"No held-out loss or score has {LEAST_CHOSEN} evaluations.")
@@ -204,6 +168,24 @@ class ChosenBest(Check):
         if all(_is_luck(s, MAX_LUCK * gain[s.name]) for s in gaining):
             return self.failed(sentence, **evidence)
         return passed(sentence, **evidence)
+
+
+def _unfit_subset(metrics: Sequence[Series]) -> str:
+    """Which checkpoint a subset selects, if it is behind the best of the whole set; "" else."""
+    subsets = [s for s in metrics if s.words & SUBSETS]
+    for part, whole in _pairs(subsets, [s for s in metrics if not s.words & SUBSETS]):
+        steps, rows, whole_rows = np.intersect1d(part.steps, whole.steps, return_indices=True)
+        if len(steps) < LEAST:
+            continue
+        curve = smoothed(whole.gains[whole_rows], 0.3)
+        chosen, best = int(part.gains[rows].argmax()), int(curve.argmax())
+        behind, gain = curve[best] - curve[chosen], curve[best] - curve.min()
+        if behind > max(MUCH * gain, APART * whole.noise):
+            return (
+                f"The best of {part.title}, step {steps[chosen]:g}, is {behind:.3g} behind step "
+                f"{steps[best]:g} in {whole.title}, of a gain of {gain:.3g}."
+            )
+    return ""
 
 
 def expected_luck(curve: Values, noise: float) -> float:
