@@ -28,8 +28,8 @@ class Periodic(Check):
 
     ## How it decides
     Fails if the strongest line of the spectrum exceeds its surroundings (about 40 times) with a
-    chance below one in a million. It must swing by a quarter of the noise, or a fiftieth of the
-    range. Settings, clocks, counts and columns without noise are ignored.
+    chance below one in a million, and it swings by a fiftieth of the range. Settings, clocks,
+    counts and columns without noise are ignored.
 
     ## Limits
     Needs 131 rows at even steps, and nine periods. Schedules with restarts have their own period.
@@ -54,7 +54,7 @@ class Periodic(Check):
             return unclear(f"No metric has {SHORTEST} rows of noisy numbers at even steps.")
         peaks = [(s, spectral_peak(s.values)) for s in judged]
         found = [row for row in peaks if row[1].chance * len(judged) < CHANCE]
-        found = [(s, p) for s, p in found if p.swing > max(p.noise / 4, np.ptp(s.values) / 50)]
+        found = [(s, p) for s, p in found if p.swing > np.ptp(s.values) / 50]
         series, peak = max(found or peaks, key=lambda row: row[1].ratio)
         line = f"its spectrum has a line {peak.ratio:.0f} times its surroundings"
         if not found:
@@ -92,7 +92,6 @@ class Period(NamedTuple):
     ratio: float
     chance: float  # of this height
     swing: float  # from top to bottom
-    noise: float  # the deviation beside it
 
 
 def spectral_peak(values: Values) -> Period:
@@ -120,8 +119,7 @@ def spectral_peak(values: Values) -> Period:
         chance = 1.0  # a steep beginning has all periods
     phase = (np.arange(len(values)) % rows / rows * min(12, max(2, int(rows)))).astype(int)
     folded = np.bincount(phase, plain) / np.bincount(phase)
-    noise = math.sqrt(max(0.0, float(plain.var() - folded.var())))
-    return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)), noise)
+    return Period(rows, float(ratio[best]), chance, float(np.ptp(folded)))
 
 
 def _comb(chances: Values, best: int, share: int) -> float:
