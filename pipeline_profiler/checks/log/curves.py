@@ -205,9 +205,8 @@ def _rises(log: LogSubject) -> str:
         levels = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
         best, error = int(levels.argmin()), 1.25 * series.noise * np.sqrt(2 / width)
         row = int((levels[3 * width :] - levels[2 * width : -width]).argmax()) + 2 * width
-        starts = np.lib.stride_tricks.sliding_window_view(values[row : row + 2 * width], AFTER)
-        again = np.median(starts, axis=1).max() - levels[best]
-        second_run = AT_START < again / max(values[:AFTER].mean() - levels[best], 1e-12) < 1.15
+        top, start = np.sort(values[row : row + 2 * width])[-AFTER], values[:AFTER].mean()
+        second_run = abs(top - start) < 0.15 * (start - levels[best])
         rise = (best, len(levels) - 1, max(SURELY * error, (levels[0] - levels[best]) / 2))
         leap = (row, row + width, max(LEAP * error, 0.3 * abs(levels[row])))
         for early, late, least in (rise,) if second_run else (rise, leap):
@@ -356,14 +355,13 @@ def _stands(log: LogSubject) -> str:
     loss = max(losses, key=lambda s: not s.is_held_out)
     level, gap = float(np.median(loss.values)), float(np.median(np.diff(loss.steps)))
     skill = max((_level(s) for s in plain if s.sign > 0), default=np.nan)
-    if loss.steps[0] > MAX_START * max(gap, 1) or skill > SKILLED:
-        return ""  # from a checkpoint
-    if _changes(log, *loss.steps[[0, -1]]):
+    from_checkpoint = loss.steps[0] > MAX_START * max(gap, 1) or skill > SKILLED
+    if from_checkpoint or _changes(log, *loss.steps[[0, -1]]):
         return ""
     start = f"{loss.title} never falls: it is {level:.4g} in {len(loss.values)} rows"
-    near = next((k for k in CLASSES if abs(level / np.log(k) - 1) < 0.015), 0)
-    if near:
-        return f"{start}, as by chance among {near} classes."
+    for classes in CLASSES:
+        if abs(level / np.log(classes) - 1) < 0.015:
+            return f"{start}, as by chance among {classes} classes."
     dense = (gap <= 10 and len(loss.steps) >= DENSE_ROWS) or skill < 1e-3
     return f"{start}, from its first step on." if dense and level > TUNED else ""
 
