@@ -219,7 +219,7 @@ def _rises(log: LogSubject) -> str:
     return ""
 
 
-def _changes(log: LogSubject, start: float, end: float, rates: bool = False) -> bool:
+def _changes(log: LogSubject, start: float, end: float, *, rates: bool = False) -> bool:
     """Whether a phase, or a weight of the loss, differs between two steps, or a rate rises."""
     for series in log.series:
         first, last = np.interp([start, end], series.steps, series.values)
