@@ -8,15 +8,7 @@ import pytest
 
 from pipeline_profiler.checks.chance import FAR, entropy_score, neighbour_score, order_score
 from pipeline_profiler.checks.log.curves import CHANCE, spectral_peak
-from pipeline_profiler.checks.log.evaluations import expected_luck
-from pipeline_profiler.checks.log_subject import (
-    Series,
-    error_of_mean,
-    noise_of,
-    read_log,
-    read_logs,
-    smoothed,
-)
+from pipeline_profiler.checks.log_subject import Series, error_of_mean, read_log, read_logs
 from pipeline_profiler.cli.main import command_line
 from pipeline_profiler.profiling.record.errors import ProfileError
 
@@ -116,20 +108,6 @@ def test_the_command_names_a_folder_that_keeps_the_last_checkpoint_alone(
     assert f"no checkpoint is of it {named}" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "best.pt").touch()
     assert command_line(["check", log, "--only", "LOG005"]) == 0
-
-
-@pytest.mark.parametrize(("count", "expected"), [(10, 1.539), (100, 2.508)])
-def test_the_luck_of_equal_evaluations_is_the_expected_maximum(count: int, expected: float) -> None:
-    """Expected largest of N normal numbers (Harter, 1961)."""
-    assert expected_luck(np.zeros(count), 1.0) == pytest.approx(expected, abs=0.08)
-
-
-def test_noise_is_measured_beside_a_slope_and_an_outlier() -> None:
-    values = 0.3 * np.arange(400.0) + np.random.default_rng(0).normal(0, 2.0, 400)
-    values[100] = 1e6
-    assert noise_of(values) == pytest.approx(2.0, rel=0.15)
-    line = smoothed(np.arange(50.0), 0.5)
-    assert np.abs(line - np.arange(50)).max() < 1e-6  # a line is its own smooth curve
 
 
 @pytest.mark.parametrize(
