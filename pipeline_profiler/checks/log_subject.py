@@ -108,11 +108,6 @@ class Series:
         """Whether it is measured on data that are not trained on."""
         return any(word.startswith(HELD_OUT) for word in self.words)
 
-    @property
-    def is_own(self) -> bool:
-        """Whether it is none of an adversary or of RL, and no reference."""
-        return not self.words & OTHER_GOALS
-
     @cached_property
     def gains(self) -> Values:
         """The values, so that higher is better."""
@@ -145,7 +140,8 @@ class LogSubject:
         """The losses and scores that a training should improve, with enough rows of numbers."""
         return [
             s for s in self.series
-            if s.sign and s.is_own and len(s.values) >= least_rows and np.isfinite(s.values).all()
+            if s.sign and not s.words & OTHER_GOALS
+            and len(s.values) >= least_rows and np.isfinite(s.values).all()
         ]  # fmt: skip
 
     def rates(self, least_rows: int) -> list[Series]:

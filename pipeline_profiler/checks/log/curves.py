@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline_profiler.checks.check import Answer, Check, passed, unclear, wrong
 from pipeline_profiler.checks.log_subject import (
+    OTHER_GOALS,
     LogSubject,
     Series,
     Values,
@@ -349,7 +350,7 @@ def _stands(log: LogSubject) -> str:
         stands = score.is_accuracy and not moves[score.name]
         if stands and (sentence := _chance(score, losses, still)):
             return sentence
-    alone = all(s.is_own or s.sign > 0 for s in log.series)
+    alone = not any(s.words & OTHER_GOALS and s.sign <= 0 for s in log.series)
     if not still or not alone or True in moves.values():
         return ""
     loss = max(losses, key=lambda s: not s.is_held_out)

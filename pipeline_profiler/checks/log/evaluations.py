@@ -58,13 +58,31 @@ class Evaluations(Check):
                 causes = ("evaluation by the clock", "several runs in one file", "lost rows")
                 return wrong(sentence, causes, "Evaluate every n steps, not every n minutes.")
         trained = [s for s in metrics if s.seconds is not None and not s.is_held_out and s.sign]
-        for train in sorted(trained, key=lambda s: -len(s.steps))[:1]:
-            if cost := _cost(train, subject.series):
-                sentence, share = cost
-                return self.failed(sentence) if share >= DEAR else passed(sentence)
         if not metrics:
             return unclear(f"No metric has {LEAST} rows.")
-        return passed(f"{len(metrics)} metrics come at even steps; no clock gives their cost.")
+        even = passed(f"{len(metrics)} metrics come at even steps; no clock gives their cost.")
+        longest = sorted(trained, key=lambda s: len(s.steps))[-1:]
+        return next((self._cost(train, subject.series) or even for train in longest), even)
+
+    def _cost(self, train: Series, beside: Sequence[Series]) -> Answer | None:
+        """Return the share of a run that its evaluations take, by the gaps of a training metric."""
+        held_out = [s.steps for s in beside if s.is_held_out and s.log == train.log]
+        steps, at = train.steps, np.unique(np.concatenate([[], *held_out]))
+        moved, took = np.diff(steps), np.diff(np.asarray(train.seconds))
+        # an evaluation at a row's own step may be logged before or after it: look at both gaps
+        inside = np.searchsorted(at, steps[1:], "right") - np.searchsorted(at, steps[:-1], "left")
+        sound = (moved > 0) & (took >= 0)
+        without, within = sound & (inside == 0), sound & (inside > 0)
+        if without.sum() < LEAST or len(at) < 3 or not within.any():
+            return None
+        pace = float(np.median(took[without] / moved[without]))
+        extra = np.clip(took - pace * moved, 0, None)[within].sum()
+        share, each = extra / max(took[sound].sum(), 1e-12), extra / len(at)
+        sentence = (
+            f"{len(at)} evaluations take {share:.0%} of the run ({each:.3g} s each, as "
+            f"much as {each / max(pace, 1e-12):.3g} steps)."
+        )
+        return self.failed(sentence) if share >= DEAR else passed(sentence)
 
 
 def _uneven(series: Series) -> str:
@@ -78,28 +96,6 @@ def _uneven(series: Series) -> str:
         f"{middle:g} (least {gaps.min():g}, largest {gaps.max():g})"
         + (f"; the times are even, {clock:.4g} s apart." if odd_times <= MAX_ODD else ".")
     )
-
-
-def _cost(train: Series, beside: Sequence[Series]) -> tuple[str, float] | None:
-    """Return a sentence and the share of a run that its evaluations take, by gaps of the clock."""
-    order = np.argsort(train.steps, kind="stable")
-    steps, clock = train.steps[order], np.asarray(train.seconds)[order]
-    held_out = [s.steps for s in beside if s.is_held_out and s.log == train.log]
-    at = np.unique(np.concatenate([[], *held_out]))
-    moved, took = np.diff(steps), np.diff(clock)
-    # an evaluation at a row's own step may be logged before or after it: look at both gaps
-    inside = np.searchsorted(at, steps[1:], "right") - np.searchsorted(at, steps[:-1], "left")
-    sound = (moved > 0) & (took >= 0)
-    without, within = sound & (inside == 0), sound & (inside > 0)
-    if without.sum() < LEAST or len(at) < 3 or not within.any():
-        return None
-    pace = float(np.median(took[without] / moved[without]))
-    extra = np.clip(took - pace * moved, 0, None)[within].sum()
-    share, each = extra / max(took[sound].sum(), 1e-12), extra / len(at)
-    return (
-        f"{len(at)} evaluations take {share:.0%} of the run ({each:.3g} s each, as "
-        f"much as {each / max(pace, 1e-12):.3g} steps)."
-    ), share
 
 
 DRAWS, MAX_CHOSEN = 400, 1000  # more evaluations are thinned out, and add nothing to the noise
