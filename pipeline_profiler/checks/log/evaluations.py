@@ -278,7 +278,6 @@ class Overfitted(Check):
                 if held.sign < 0 and any(_improves(s, held) for s in scores):
                     return unclear(f"{fall} A score beside it still improves.")
                 return self.failed(fall)
-        for train, held in pairs:
             ends = [float(np.median(s.values[-LEAST // 2 :])) for s in (train, held)]
             if held.is_accuracy and ends[1] - ends[0] > MAX_AHEAD * (100 if max(ends) > 1.5 else 1):
                 sentence = f"{held.title} ends at {ends[1]:.4g}, {train.title} at {ends[0]:.4g}."
@@ -303,7 +302,7 @@ def _memorised(series: Series, beside: list[Series]) -> str:
     pairs = [(values[row - 6 : row - 1], values[row + 1 : row + 6]) for row in inner]
     gains = np.array([np.median(after) - np.median(before) for before, after in pairs])
     error, whole = series.noise, float(np.median(values[-5:]) - np.median(pairs[0][0]))
-    if np.median(gains) < 2 * error or gains.sum() < max(2 * SURELY * error, 0.75 * whole):
+    if np.median(gains) < 2 * error or gains.sum() <= max(2 * SURELY * error, 0.75 * whole):
         return ""
     start = f"{series.title} gains {gains.sum():.3g} at the starts of {len(gains)} epochs"
     return f"{start}, and {whole - gains.sum():.3g} within them: it memorises samples."

@@ -140,6 +140,7 @@ EXAMPLES: Rows = [
     ("LOG011", TWIN, "ahead by dropout", lambda: _log(AT, train_acc=RISE, val_acc=RISE + 0.04)),
     ("LOG011", TWIN, "rounding of a constant", lambda: _log(acc=ROWS, val_acc=1 - 1e-16 * ROWS)),
     ("LOG011", FAULT, "falls at the starts of epochs", lambda: _by_epoch(0.5, 0.0)),
+    ("LOG011", TWIN, "a constant by epoch", lambda: _log(loss=0 * ROWS + 4.85, epoch=ROWS // 100)),
     ("LOG011", TWIN, "falls within the epochs", lambda: _by_epoch(0.0, 0.5)),
     ("LOG012", FAULT, "no number", lambda: _log(loss=np.where(ROWS < 400, FALL, np.nan))),
     ("LOG012", FAULT, "rises at the end", lambda: _log(loss=FALL + np.clip(ROWS - 450, 0, 4))),
