@@ -265,13 +265,11 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
 
 def _refuse_unfit(path: Path, name: str) -> None:
     """Refuse a script or a training by its text before it runs."""
-    if name:
-        refuse_training(path, name, TRAINING_PARTS)
-        return
-    there = mentioned(path, OFFERED)
-    _refuse_incomplete(there, str(path))
-    if "make_training" in there:
-        refuse_training(path, "make_training", TRAINING_PARTS)
+    there = [name] if name else mentioned(path, OFFERED)
+    if not name:
+        _refuse_incomplete(there, str(path))
+    if name or "make_training" in there:
+        refuse_training(path, name or "make_training", TRAINING_PARTS)
         return
     for maker in MAKERS:
         refuse_empty(path, maker, f"the {maker.removeprefix('make_')}")

@@ -47,33 +47,23 @@ def target(text: str, makes: str) -> Callable[..., Any]:
     """Return the function of `FILE.py:FUNCTION`, its folder on sys.path; `makes`: its result."""
     file, _, name = text.rpartition(":")
     refuse_empty(Path(file), name, makes)
-    return _load(text)
+    function = offered(file, name)
+    if function is None:
+        raise ProfileError(f"{file} has no function {name}.")
+    return function
 
 
-def _load(text: str) -> Callable[..., Any]:
-    file, colon, name = text.rpartition(":")
+def offered(file: str, name: str) -> Callable[..., Any] | None:
+    """Return a function of the user's file; None where the file has none of that name."""
     path = Path(file)
-    if "\0" in file or not colon or not path.is_file() or path.suffix != ".py":
+    if "\0" in file or not path.is_file() or path.suffix != ".py":
+        text = f"{file}:{name}".lstrip(":")
         raise ProfileError(f"'{text}' is not FILE.py:FUNCTION of an existing file.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     function = getattr(_import_file(path), name, None)
-    if not callable(function):
-        raise ProfileError(f"{path} has no function {name}.")
-    return function  # type: ignore[no-any-return]
-
-
-def offered(file: str, name: str) -> Callable[..., Any] | None:
-    """A function of the user's file; None where the file has none of that name."""
-    try:
-        return _load(f"{file}:{name}")
-    except UserCodeError:
-        raise
-    except ProfileError as error:
-        if "has no function" in str(error):
-            return None
-        raise
+    return function if callable(function) else None
 
 
 def _import_file(path: Path) -> ModuleType:
