@@ -156,10 +156,9 @@ class NothingLearned(Check):
     """A run that diverges, loses its state, or learns nothing.
 
     ## How it decides
-    Fails if a training loss is NaN, ends half of its gain above its best, steps up by 30% for 6
-    rows at equal settings, or loses 30% of its gain at a resume. Fails if no loss falls from ln(k)
-    or from above 1.5, an accuracy stands at 1/k, or a held-out metric repeats one number. Fails for
-    a rate that is negative, starts again, or is below 1/100,000 of its peak while no loss falls.
+    Fails if a training loss is NaN, ends half of its gain above its best, or loses 30% at a resume
+    or step at equal settings; if no loss falls from ln(k) or from 1.5, an accuracy stands at 1/k, a
+    held-out metric repeats a number; if a rate is negative, restarts, or 1e-5 of its peak.
 
     ## Limits
     Losses of GANs and RL, and references such as `best_acc`, are not judged. Needs 10 rows.

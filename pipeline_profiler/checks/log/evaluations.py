@@ -37,13 +37,11 @@ class Evaluations(Check):
     """Evaluations at uneven steps, or that take more time than the training.
 
     ## How it decides
-    Fails if a quarter of the distances between steps differ from their median by 10%, and do not
-    only grow. Compares the time between training rows with and without an evaluation in between;
-    fails if evaluations take half of the run.
+    Fails if a quarter of the distances between steps differ from their median by 10%, or if
+    evaluations take half of the run: the time of training rows with and without one in between.
 
     ## Limits
-    Needs 8 rows; the cost needs a clock (`wall_time`, `timestamp`, event files) and three
-    evaluations. Other work there (checkpoints, logged images) counts too.
+    Needs 8 rows, a clock, and 3 evaluations. Other work (checkpoints, images) counts too.
     """
 
     code = "LOG010"
@@ -245,10 +243,9 @@ class Overfitted(Check):
     """A held-out metric that gets worse while the training improves.
 
     ## How it decides
-    Pairs metrics by name (`train/loss`, `val_loss`). Fails if the held-out curve ends below its
-    best by half of its gain and 5 deviations of its noise, the training gains 5 of its own, and no
-    held-out score improves. Fails if a held-out accuracy ends 0.15 above that of the training, or a
-    training metric gains at the starts of epochs only.
+    Fails if a held-out curve ends below its best by half of its gain and 5 deviations of the noise,
+    that of the training (`train/loss`, `val_loss`) gains 5, and no held-out score improves; if a
+    held-out accuracy ends 0.15 above the training; if a training gains at starts of epochs only.
 
     ## Limits
     Needs 8 evaluations. A wide but constant gap passes.
