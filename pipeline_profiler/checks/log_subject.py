@@ -138,15 +138,13 @@ class LogSubject:
 
     def metrics(self, least_rows: int) -> list[Series]:
         """The losses and scores that a training should improve, with enough rows of numbers."""
-        return [
-            s for s in self.series
-            if s.sign and not s.words & OTHER_GOALS
-            and len(s.values) >= least_rows and np.isfinite(s.values).all()
-        ]  # fmt: skip
+        found = [s for s in self.series if s.sign and not s.words & OTHER_GOALS]
+        return [s for s in found if len(s.values) >= least_rows and np.isfinite(s.values).all()]
 
     def rates(self, least_rows: int) -> list[Series]:
-        """The learning rates with enough rows."""
-        return [s for s in self.series if s.is_rate and len(s.values) >= least_rows]
+        """The learning rates with enough rows of numbers."""
+        found = [s for s in self.series if s.is_rate and len(s.values) >= least_rows]
+        return [s for s in found if np.isfinite(s.values).all()]
 
 
 def read_logs(paths: Sequence[str]) -> list[Series]:
