@@ -15,7 +15,6 @@ from pipeline_profiler.checks.log_subject import (
     Series,
     Values,
     off_pace,
-    smoothed,
 )
 
 LEAST, LEAST_CHOSEN = 8, 10  # evaluations
@@ -171,13 +170,11 @@ def _unfit_subset(metrics: Sequence[Series]) -> str:
         steps, rows, whole_rows = np.intersect1d(part.steps, whole.steps, return_indices=True)
         if len(steps) < LEAST:
             continue
-        curve = smoothed(whole.gains[whole_rows], 0.3)
-        chosen, best = int(part.gains[rows].argmax()), int(curve.argmax())
-        behind, gain = curve[best] - curve[chosen], curve[best] - curve.min()
-        if behind > max(MUCH * gain, APART * whole.noise):
+        chosen = int(part.gains[rows].argmax())
+        if behind := _behind(whole, [whole_rows[chosen]]):
             return (
                 f"The best of {part.title}, step {steps[chosen]:g}, is {behind:.3g} behind step "
-                f"{steps[best]:g} in {whole.title}, of a gain of {gain:.3g}."
+                f"{whole.steps[whole.curve.argmax()]:g} in {whole.title}."
             )
     return ""
 
@@ -214,20 +211,23 @@ def _is_luck(series: Series, bound: float) -> bool:
 
 def _is_lost(series: Series, files: Sequence[Path]) -> bool:
     """Whether no checkpoint is of an evaluation that is as good as the best, by their names."""
-    steps, values, curve, rows = series.steps, series.gains, series.curve, set[int]()
+    steps, count, rows = series.steps, len(series.steps), set[int]()
     for name in (file.stem.lower() for file in files):
         numbers = [int(number) for number in STEP_IN_NAME.findall(name)]
-        own = {n - first for n in numbers for first in (0, 1)} & set(range(len(values)))  # epochs
+        own = {n - first for n in numbers for first in (0, 1)} & set(range(count))  # epochs
         own |= {int(np.abs(steps - n).argmin()) for n in numbers if n <= steps[-1]}
-        own |= {len(values) - 1} if LAST_NAME.search(name) else set()
+        own |= {count - 1} if LAST_NAME.search(name) else set()
         if "best" in name or not own:
             return False
         rows |= own
-    best = int(values.argmax())
-    behind = (
-        values[best] - expected_luck(curve, series.noise) - np.maximum(values, curve)[[*rows]].max()
-    )
-    return bool(behind > max(SURELY * (values - curve).std(), MUCH * abs(curve[best] - values[0])))
+    return _behind(series, [*rows]) > 0
+
+
+def _behind(series: Series, rows: Sequence[int]) -> float:
+    """How far the best of some rows is behind the best, beyond the noise and 10% of the range."""
+    behind = series.curve.max() - np.maximum(series.gains, series.curve)[rows].max()
+    least = max(SURELY * series.noise, MUCH * np.ptp(series.curve))
+    return float(behind) if behind > least else 0.0
 
 
 MIN_EPOCH = 20  # rows
