@@ -143,15 +143,15 @@ def planted(rng: np.random.Generator) -> Iterator[tuple[str, str, Columns]]:
     hard = (steps % EPOCH) < 3
     yield "one hard shard", "LOG001", log(fall + noise + 0.8 * hard)
     late = np.clip(steps - 900, 0, None)
-    yield "leaves for good", "LOG002", log(fall + noise + 0.01 * late)
+    yield "leaves for good", "LOG012", log(fall + noise + 0.01 * late)
     broken = fall + noise
     broken[700:] = np.nan
-    yield "no number from 700 on", "LOG002", log(broken)
+    yield "no number from 700 on", "LOG012", log(broken)
     gaps = np.cumsum(np.round(100 + 30 * rng.normal(size=40)).clip(10))
     by_clock = {
         "val_accuracy": 0.9 - 0.5 * np.exp(-np.arange(40) / 15) + 0.01 * rng.normal(size=40)
     }
-    yield "evaluated by the clock", "LOG003", _beside(rng, gaps, by_clock)
+    yield "evaluated by the clock", "LOG010", _beside(rng, gaps, by_clock)
 
 
 def _curve(
@@ -278,23 +278,23 @@ def stands_still(rng: np.random.Generator) -> Iterator[tuple[str, str, Columns]]
     again = np.r_[steps[:400], steps[300:500]]
     yield (
         "repeats, from the start",
-        "LOG002",
+        "LOG012",
         {"step": again, "loss": np.r_[loss[:400], _curve(rng, 200)]},
     )
     spike = _curve(rng)[300:500] + 0.8 * np.exp(-np.arange(200) / 20)
-    yield "repeats, optimizer lost", "LOG002", {"step": again, "loss": np.r_[loss[:400], spike]}
+    yield "repeats, optimizer lost", "LOG012", {"step": again, "loss": np.r_[loss[:400], spike]}
     anew = {"step": np.r_[steps[:400], steps[:200]], "loss": np.r_[loss[:400], spike]}
-    yield "counter lost", "LOG002", anew
-    yield "schedule lost", "LOG002", log(loss, lr=np.r_[_cosine(count)[:240], _cosine(360)])
+    yield "counter lost", "LOG012", anew
+    yield "schedule lost", "LOG012", log(loss, lr=np.r_[_cosine(count)[:240], _cosine(360)])
     up = {"step": np.r_[steps[:400], steps[:200]], "lr": np.r_[_cosine(count)[:400], _cosine(200)]}
-    yield "counter and schedule", "LOG002", up | {"loss": np.r_[loss[:400], loss[400:]]}
+    yield "counter and schedule", "LOG012", up | {"loss": np.r_[loss[:400], loss[400:]]}
     from_epoch = {"step": np.r_[steps[:400], steps[:200]], "epoch": np.floor(steps / 40),
                   "loss": np.r_[loss[:400], _curve(rng, 200)]}  # fmt: skip
-    yield "epoch goes on", "LOG002", from_epoch
+    yield "epoch goes on", "LOG012", from_epoch
     score_back = np.r_[gain, gain[:10]]
     yield (
         "score",
-        "LOG002",
+        "LOG012",
         {"step": np.r_[epochs, epochs[20:]], "val_acc": score_back + 0.003 * rng.normal(size=40)},
     )
     fallen = gain - 0.02 * np.clip(epochs - 15, 0, None) + 0.005 * few

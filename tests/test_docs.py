@@ -86,13 +86,6 @@ def test_the_table_of_checks() -> None:
     assert lines[2].startswith(f"| {first.code} | {first.name} | {first.severity} | ")
 
 
-def test_what_stands_between_marks_is_written_again() -> None:
-    rewritten = make_checks.rewritten
-    assert rewritten("a<b>old<c>d", "<b>", "new", "<c>") == "a<b>new<c>d"
-    assert rewritten("a<b>old", "<b>", "new") == "a<b>new"
-    assert rewritten("without marks", "<b>", "new", "<c>") == "without marks"
-
-
 def test_the_map_and_the_table_of_modules_are_current() -> None:
     for path, text in (
         imported(ROOT / "docs" / "make_modules.py", "make_modules").documents().items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -56,7 +55,6 @@ TARGET_HELP = (
 )
 IMAGES_HELP = "write images of real batches as they enter the model, with labels"
 OUTPUT_HELP = "write the results as JSON (checks/1), or as a page (X.html, X.md)"
-LOADER_OPTIONS = ("eval", "evaluation", "split")
 
 
 def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -89,22 +87,10 @@ def add_checks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--json", action="store_true", help="one JSON document on stdout")
     group.add_argument("--diff", action="store_true", help="print short fixes as a patch")
     record_command(p)
-    p.set_defaults(command=_aside(check_command), takes_script=True)
+    p.set_defaults(command=check_command, takes_script=True)
     page = commands.add_parser("explain", help="what a check does, why it matters, what to do")
     page.add_argument("code", metavar="CODE", help="such as LOAD001; LOAD, TRAIN or LOG lists them")
     page.set_defaults(command=explain_command, json=False)
-
-
-def _aside(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The command with stdout kept for its result: what the user's code prints goes to stderr."""
-
-    @functools.wraps(command)
-    def run(args: argparse.Namespace) -> int:
-        with contextlib.ExitStack() as args.aside:
-            args.aside.enter_context(_prints_aside())
-            return command(args)
-
-    return run
 
 
 @contextlib.contextmanager
@@ -125,7 +111,13 @@ def _prints_aside() -> Iterator[None]:
 
 
 def check_command(args: argparse.Namespace) -> int:
-    """Check the target by its kind."""
+    """Check the target by its kind; what the user's code prints goes to stderr."""
+    with contextlib.ExitStack() as args.aside:
+        args.aside.enter_context(_prints_aside())
+        return _check_target(args)
+
+
+def _check_target(args: argparse.Namespace) -> int:
     if args.script is not None:
         if args.target:
             raise ProfileError("Give a target, or a script after `--`, not both.")
@@ -155,7 +147,7 @@ def _is_log(target: str) -> bool:
 
 def _is_loader(args: argparse.Namespace, file: str, name: str) -> bool:
     """Return whether a function or file makes a loader, no training; ProfileError if unclear."""
-    if any(getattr(args, option) for option in LOADER_OPTIONS):
+    if args.eval or args.evaluation or args.split:
         return True
     if name:
         try:
@@ -265,23 +257,19 @@ def _check_training(args: argparse.Namespace, file: str, name: str) -> int:
         say(note)
     if args.images or args.output:
         make_loader = functions.get("make_loader", lambda: subject.settings.loader)
-        split, entered = (
-            functions.get("split_batch"),
-            _entered_by(functions, args.settings.check.seed, {}),
-        )
+        entered = _entered_by(functions, args.settings.check.seed, {})
+        split = functions.get("split_batch")
         report.grid = model_grid(LoaderSubject(make_loader, split=split, entered=entered))
     return _finish(report, args, args.target[0])
 
 
 def _refuse_unfit(path: Path, name: str) -> None:
     """Refuse a script or a training by its text before it runs."""
-    if name:
-        refuse_training(path, name, TRAINING_PARTS)
-        return
-    there = mentioned(path, OFFERED)
-    _refuse_incomplete(there, str(path))
-    if "make_training" in there:
-        refuse_training(path, "make_training", TRAINING_PARTS)
+    there = [name] if name else mentioned(path, OFFERED)
+    if not name:
+        _refuse_incomplete(there, str(path))
+    if name or "make_training" in there:
+        refuse_training(path, name or "make_training", TRAINING_PARTS)
         return
     for maker in MAKERS:
         refuse_empty(path, maker, f"the {maker.removeprefix('make_')}")
@@ -323,12 +311,9 @@ def _choose_threads() -> None:
 
 def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:
     """The functions of a file by the names that are known; one named is make_training."""
-    found: dict[str, Callable[..., Any]] = {}
+    found = {known: function for known in OFFERED if (function := offered(file, known))}
     if name:
         found["make_training"] = target(f"{file}:{name}", TRAINING_PARTS)
-    for known in OFFERED:
-        if known not in found and (function := offered(file, known)) is not None:
-            found[known] = function
     return found
 
 
@@ -351,7 +336,7 @@ def explain_command(args: argparse.Namespace) -> int:
 
 def _check_shared(args: argparse.Namespace, specs: Sequence[str | None]) -> None:
     check_amount("--seconds", args.seconds)
-    if getattr(args, "images", None):
+    if args.images:
         check_output(args.images)
     if args.output:
         check_output(args.output, [f for s in specs if (f := spec_file(s))])
@@ -395,26 +380,23 @@ def _finish(report: CheckReport, args: argparse.Namespace, name: str) -> ExitCod
     if args.output:
         blob = document.checks_file(report, name, args.output).encode()
         say(f"saved: {write_report(blob, args.output)}")
-    if getattr(args, "images", None):
+    if args.images:
         if report.grid is None:
             say("No images are written: the inputs are not images, or Pillow is not installed.")
         else:
             say(f"images: {write_report(report.grid, args.images)}")
     # of a log, the row has what its best checkpoint came to
     evidence = (result.answer.evidence for result in report.results)
-    best = next((told for told in evidence if {"metric", "best"} <= told.keys()), None)
-    metric = (
-        ("failed checks", len(report.failed)) if best is None else (best["metric"], best["best"])
-    )
+    failed: Mapping[str, Any] = {"metric": "failed checks", "best": len(report.failed)}
+    best = next((row for row in evidence if {"metric", "best"} <= row.keys()), failed)
     args.outcome = RunOutcome(
         document.overall_state(document.counts_of(report)),
         len(report.results),
-        metric[0],
-        float(metric[1]),
+        best["metric"],
+        float(best["best"]),
         args.output or "",
     )
-    if "aside" in args:
-        args.aside.close()
+    args.aside.close()
     text = document.checks_text(report, name, args.full)
     if args.diff and not args.json:
         say(text)

@@ -47,33 +47,23 @@ def target(text: str, makes: str) -> Callable[..., Any]:
     """Return the function of `FILE.py:FUNCTION`, its folder on sys.path; `makes`: its result."""
     file, _, name = text.rpartition(":")
     refuse_empty(Path(file), name, makes)
-    return _load(text)
+    function = offered(file, name)
+    if function is None:
+        raise ProfileError(f"{file} has no function {name}.")
+    return function
 
 
-def _load(text: str) -> Callable[..., Any]:
-    file, colon, name = text.rpartition(":")
+def offered(file: str, name: str) -> Callable[..., Any] | None:
+    """Return a function of the user's file; None where the file has none of that name."""
     path = Path(file)
-    if "\0" in file or not colon or not path.is_file() or path.suffix != ".py":
+    if "\0" in file or not path.is_file() or path.suffix != ".py":
+        text = f"{file}:{name}".lstrip(":")
         raise ProfileError(f"'{text}' is not FILE.py:FUNCTION of an existing file.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     function = getattr(_import_file(path), name, None)
-    if not callable(function):
-        raise ProfileError(f"{path} has no function {name}.")
-    return function  # type: ignore[no-any-return]
-
-
-def offered(file: str, name: str) -> Callable[..., Any] | None:
-    """A function of the user's file; None where the file has none of that name."""
-    try:
-        return _load(f"{file}:{name}")
-    except UserCodeError:
-        raise
-    except ProfileError as error:
-        if "has no function" in str(error):
-            return None
-        raise
+    return function if callable(function) else None
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -170,21 +160,17 @@ def _functions_of(path: Path) -> _Functions:
     """Return the functions of a file by name; a name that is bound to anything else is left out."""
     try:
         with warnings.catch_warnings(action="ignore"):  # the import says them
-            module = ast.parse(path.read_bytes())
+            nodes = list(ast.walk(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return {}
+    others = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    others |= {n.name for n in nodes if isinstance(n, ast.AsyncFunctionDef | ast.ClassDef)}
+    others |= {(n.asname or n.name).partition(".")[0] for n in nodes if isinstance(n, ast.alias)}
     functions: dict[str, list[ast.FunctionDef]] = {}
-    others = {n for node in ast.walk(module) if isinstance(node, ast.Global) for n in node.names}
-    for node, _ in _own_nodes(module):
-        if isinstance(node, ast.FunctionDef):
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and node.name not in others:
             functions.setdefault(node.name, []).append(node)
-        elif isinstance(node, ast.AsyncFunctionDef | ast.ClassDef):
-            others.add(node.name)
-        elif isinstance(node, ast.alias):
-            others.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            others.add(node.id)
-    return {name: found for name, found in functions.items() if name not in others}
+    return functions
 
 
 def _own_nodes(scope: ast.AST, in_loop: bool = False) -> Iterator[tuple[ast.AST, bool]]:
@@ -199,21 +185,15 @@ def _own_nodes(scope: ast.AST, in_loop: bool = False) -> Iterator[tuple[ast.AST,
 
 
 def _returns_nothing(function: ast.FunctionDef) -> bool:
-    """Say whether None, a truth value or a number is all that comes back."""
-    nodes = [node for node, _ in _own_nodes(function)]
+    """Return whether None, a truth value or a number is all that comes back."""
+    nodes, first = [node for node, _ in _own_nodes(function)], function.body[-1]
     if function.decorator_list or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in nodes):
         return False
-    if isinstance(function.body[-1], ast.Raise):  # what it raises is the user's own sentence
-        return False
-    if len(function.body) == 1 and isinstance(function.body[0], ast.Return):  # it runs nothing
-        return False
+    if isinstance(first, ast.Raise) or (len(function.body) == 1 and isinstance(first, ast.Return)):
+        return False  # the user's own sentence; it runs nothing
+    values = [node.value for node in nodes if isinstance(node, ast.Return) and node.value]
     empty = (type(None), bool, int, float)
-    return all(
-        node.value is None
-        or (isinstance(node.value, ast.Constant) and isinstance(node.value.value, empty))
-        for node in nodes
-        if isinstance(node, ast.Return)
-    )
+    return all(isinstance(getattr(value, "value", value), empty) for value in values)
 
 
 def _why_training(function: ast.FunctionDef, functions: _Functions) -> str | None:
@@ -234,37 +214,25 @@ def _why_training(function: ast.FunctionDef, functions: _Functions) -> str | Non
 
 
 def _returns_parts(function: ast.FunctionDef) -> bool:
+    """Return whether an expression that comes back holds the parts of a training."""
     nodes = [node for node, _ in _own_nodes(function)]
-    assigned: dict[str, list[ast.expr]] = {}
-    for node in nodes:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                assigned.setdefault(_last_word(target), []).append(node.value)
-    returned = [node.value for node in nodes if isinstance(node, ast.Return) and node.value]
-    return any(_shows_parts(value, assigned) for value in returned)
+    values = [node.value for node in nodes if isinstance(node, ast.Return) and node.value]
+    names = {n.id for value in values for n in ast.walk(value) if isinstance(n, ast.Name)}
+    given = [node for node in nodes if isinstance(node, ast.Assign)]
+    values += [node.value for node in given if names & set(map(_last_word, node.targets))]
+    return any(_shows_parts(part) for value in values for part in ast.walk(value))
 
 
-def _shows_parts(value: ast.expr, assigned: Mapping[str, Sequence[ast.expr]]) -> bool:
-    """Say whether an expression is seen to hold the parts of a training."""
-    match value:
-        case ast.Dict():
-            keys = [getattr(key, "value", "model") for key in value.keys]
-            return "model" in keys
-        case ast.Tuple() | ast.List():
-            return len(value.elts) >= PARTS
-        case ast.Call():
-            known = [word.arg or "model" for word in value.keywords]
-            made = _last_word(value.func)
-            return (made == "dict" or made[:1].isupper()) and (
-                "model" in known or len(value.args) >= PARTS
-            )
-        case ast.BinOp():
-            return any(_shows_parts(side, assigned) for side in (value.left, value.right))
-        case ast.IfExp():
-            return any(_shows_parts(side, assigned) for side in (value.body, value.orelse))
-        case ast.Name():
-            return any(_shows_parts(given, {}) for given in assigned.get(value.id, ()))
-    return False
+def _shows_parts(value: ast.AST) -> bool:
+    if isinstance(value, ast.Dict):
+        return "model" in [getattr(key, "value", "model") for key in value.keys]
+    if isinstance(value, ast.Tuple | ast.List):
+        return len(value.elts) >= PARTS
+    if not isinstance(value, ast.Call):
+        return False
+    maker, named = _last_word(value.func), [word.arg or "model" for word in value.keywords]
+    holds = maker == "dict" or maker[:1].isupper()
+    return holds and ("model" in named or len(value.args) >= PARTS)
 
 
 def _calls_of(
@@ -283,7 +251,7 @@ def _calls_of(
 
 
 def _trains(call: ast.Call, in_loop: bool) -> bool:
-    """Say whether a call is of a training loop, or of a trainer that has one."""
+    """Return whether a call is of a training loop, or of a trainer that has one."""
     if not isinstance(call.func, ast.Attribute):
         return False
     verb, whose = call.func.attr, _last_word(call.func.value).lower()
@@ -296,11 +264,6 @@ def _trains(call: ast.Call, in_loop: bool) -> bool:
 
 def _last_word(node: ast.expr) -> str:
     """Return `fit` of `a.fit`, and of `a.fit(...)`."""
-    match node:
-        case ast.Call():
-            return _last_word(node.func)
-        case ast.Attribute():
-            return node.attr
-        case ast.Name():
-            return node.id
-    return ""
+    while isinstance(node, ast.Call):
+        node = node.func
+    return getattr(node, "attr", getattr(node, "id", ""))

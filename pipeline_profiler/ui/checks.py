@@ -60,10 +60,9 @@ def _loaded(path: Path, changed: int) -> SavedChecks:
 
 def answers_frame(made: SavedChecks) -> pl.DataFrame:
     """Return `verdict, code, name, sentence, next`, failed ones first."""
-    rows = [(a.verdict, a.code, a.name, a.sentence, a.next) for a in made.answers]
     names = ("verdict", "code", "name", "sentence", "next")
-    shown = [[escape_controls(text) for text in row] for row in rows]
-    return pl.DataFrame(shown, schema=dict.fromkeys(names, pl.String), orient="row")
+    columns = {n: [escape_controls(getattr(a, n)) for a in made.answers] for n in names}
+    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
 
 
 def _failed(answer: SavedAnswer) -> None:
