@@ -397,6 +397,11 @@ class Caught(Hooks):
                     training.facts.answers = training.watch.finish(training.model)
             self.on_end(max(reversed(self.trainings), key=lambda training: training.rank))
 
+    def end_at_exit(self) -> None:
+        """End the run where the script ended by itself, if it used a loader or a model."""
+        if self.record.facts.steps or self.record.loaders or self.record.first:
+            self.end()
+
     def _close(self) -> None:
         """Write down what is counted over a training, and add it to `trainings`."""
         self._count_pending()

@@ -39,17 +39,17 @@ def record_functions(subject: Any) -> LoopFacts:
         caught.hook(sys.modules["torch"])
         try:
             with contextlib.suppress(UsersError, EndedError):
-                _run(subject, caught.facts)
+                _run(subject, caught.record.facts)
                 caught.end()
         finally:
             caught.unhook()
             caught.mode.__exit__(None, None, None)
     if not _sets_mode(subject):  # a loop around it may put the frozen part into eval mode
-        caught.facts.answers.pop("TRAIN046", None)
-    return caught.facts
+        caught.record.facts.answers.pop("TRAIN046", None)
+    return caught.record.facts
 
 
-def _stop(caught: Caught) -> None:
+def _stop(training: Any) -> None:
     raise EndedError
 
 
