@@ -106,27 +106,23 @@ SEED = "torch.manual_seed(0)\n"
 
 
 @pytest.mark.parametrize(
-    ("late", "said"),
+    ("late", "start"),
     [
         ("", "Your script sets no seed with torch.manual_seed: "),
         (SEED, "Your script draws random numbers before it sets a seed (at train.py:"),
     ],
-    ids=["no seed", "seeded late"],
 )
 def test_a_script_without_a_seed_is_no_deterministic_one(
-    folder: Path, late: str, said: str
+    folder: Path, late: str, start: str
 ) -> None:
     text = SCRIPT.replace(SEED, "").replace("model = nn.S", f"{late}model = nn.S")
-    text = text.replace('wandb.log({"right": right})', 'print("accuracy", right / 128)')
     code, out, err = run(folder, text, "--only", "LOAD006,TRAIN008")
     assert code == 0, out + err
     for check in json.loads(out)["checks"]:
         assert check["verdict"] == "inconclusive", check
-        assert check["sentence"].startswith(said)
-    assert said in err
-    before, _, after = err.partition("not a document")
-    assert "Figures that your code prints come from shortened runs" in before
-    assert "accuracy" in after
+        assert check["sentence"].startswith(start)
+    assert start in err
+    assert "Figures that your code prints come from shortened runs" in err
 
 
 LOOP = "LOAD002,LOAD006,TRAIN001,TRAIN006,TRAIN008,TRAIN009,TRAIN010,TRAIN014,TRAIN016,TRAIN020"
@@ -138,20 +134,18 @@ def test_a_healthy_script_passes_and_nothing_on_disk_changes(folder: Path) -> No
     code, out, err = run(folder, SCRIPT, "--only", LOOP)
     assert code == 0, out + err
     found = json.loads(out)
-    told = {check["code"]: check["verdict"] for check in found["checks"]}
-    assert told.pop("TRAIN024") == "skipped"
-    assert set(told.values()) == {"passed"}, found["checks"]
+    checks = {check["code"]: check for check in found["checks"]}
+    evaluation = checks.pop("TRAIN024")
+    assert evaluation["verdict"] == "skipped"
+    assert {check["verdict"] for check in checks.values()} == {"passed"}, found["checks"]
     assert not found["unreached"]
     assert state(folder) == before
     assert "not a document" in err
     if sys.platform == "linux":
         for change in ("- precious.txt", "+ by_program.txt", "- output/of_last_week.pt"):
             assert change in err
-    (check,) = (check for check in found["checks"] if check["code"] == "TRAIN024")
-    said = "Your evaluation was not called: add evaluate(model, loader)"
-    assert check["sentence"].startswith(said)
     line = 1 + SCRIPT.partition("right = sum(")[0].count("\n")
-    assert check["place"] == f"train.py:{line}"
+    assert evaluation["place"] == f"train.py:{line}"
 
 
 PREFIX = """model.load_state_dict(
@@ -179,32 +173,21 @@ DEFECTS = {
     "epoch not told": (*SAMPLER, "TRAIN038"),
 }  # fmt: skip
 
-MARKED = {
-    "TRAIN009": "model(x)", "TRAIN039": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-    "TRAIN010": "F.cross_entropy(output, y)", "TRAIN016": "loss.backward()",
-    "TRAIN043": "model.state_dict()", "TRAIN044": "plateau.step(100 * right / 128)",
-    "LOAD002": "DataLoader(data, 32, sampler=sampler, shuffle=False)",
-}  # fmt: skip
+MARKED = [
+    *[("TRAIN009", "model(x)"), ("TRAIN016", "loss.backward()")],
+    *[("TRAIN010", "F.cross_entropy(output, y)"), ("TRAIN043", "model.state_dict()")],
+]
 
 
 @pytest.mark.parametrize(
     "planted",
     [
-        (
-            "train() once",
-            "clipped late",
-            "softmax twice",
-            "no shuffle",
-            "weights live",
-            "not frozen",
-        ),
+        ("train() once", "clipped late", "softmax twice", "no shuffle", "weights live",
+         "not frozen"),
         ("eval() never", "gradients kept", "epoch not told", "plateau turned", "not loaded"),
     ],
-    ids=lambda names: names[0],
-)
-def test_defects_of_the_loop_are_named_with_their_lines(
-    folder: Path, planted: tuple[str, ...]
-) -> None:
+)  # fmt: skip
+def test_defects_of_the_loop_are_named_with_lines(folder: Path, planted: tuple[str, ...]) -> None:
     text, codes = SCRIPT, [DEFECTS[name][2] for name in planted]
     for old, new, _ in (DEFECTS[name] for name in planted):
         assert old in text
@@ -216,13 +199,11 @@ def test_defects_of_the_loop_are_named_with_their_lines(
     found = json.loads(out)
     assert sorted(found["failed"]) == sorted(codes), found["checks"]
     assert all(check["place"].startswith("train.py:") for check in found["checks"])
-    lines = text.splitlines()
     for check in found["checks"]:
-        if check["code"] in MARKED:
+        if expression := dict(MARKED).get(check["code"]):
             at = check["location"]
-            line = lines[at["lineno"] - 1]
-            assert at["path"] == "train.py"
-            assert line[at["col_offset"] : at["end_col_offset"]] == MARKED[check["code"]], check
+            line = text.splitlines()[at["lineno"] - 1]
+            assert line[at["col_offset"] : at["end_col_offset"]] == expression, check
 
 
 FIXED = ("train() once", "gradients kept", "softmax twice", "no shuffle", "weights live")
@@ -245,76 +226,6 @@ def test_a_script_passes_once_the_printed_diff_is_applied(folder: Path) -> None:
     assert json.loads(out)["summary"]["failed"] == 0
 
 
-MODE = (
-    "for epoch in range(args.epochs):\n    model.train()\n",
-    "for epoch in range(args.epochs):\n",
-)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("DataLoader(data, 32,", "DataLoader(data, 2,"),
-        ("    with torch.no_grad():\n", "    if True:\n"),
-        ("for x, y in val)", "for x, y in train)"),
-    ],
-    ids=["more batches than are kept", "with gradients", "of the training data"],
-)
-def test_a_loop_that_never_returns_to_train_fails_however_it_evaluates(
-    folder: Path, change: tuple[str, str]
-) -> None:
-    assert MODE[0] in SCRIPT
-    assert change[0] in SCRIPT
-    text = SCRIPT.replace(*MODE).replace(*change)
-    _, out, err = run(folder, text, "--only", "TRAIN009")
-    assert json.loads(out)["failed"] == ["TRAIN009"], out + err
-
-
-AVERAGE = """        optimizer.step()
-        with torch.no_grad():
-            for kept, now in zip(average.parameters(), model.parameters()):
-                kept.lerp_(now, 1 - DECAY)
-"""
-
-
-SCALED = (("loss.backward()", "scaler.scale(100 * loss).backward()"),
-          ("optimizer.step()", "scaler.step(optimizer)\n        scaler.update()"),
-          ("momentum=0.9", "momentum=0.9, fused=True"), SAMPLER,
-          ("# EPOCH", "sampler.set_epoch(epoch)"))  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("decay", "begun", "scale", "told"),
-    [
-        (0.9999, "", 1.0, {"TRAIN047": "failed"}),
-        (0.9, "", 2.0**127, {"TRAIN047": "passed"}),
-        (
-            0.9999,
-            ".apply(drawn_anew)",
-            1.0,
-            {"TRAIN047": "not applicable", "TRAIN009": "inconclusive"},
-        ),
-    ],
-)
-def test_an_average_that_is_evaluated_and_a_scaled_fused_step_with_its_epochs_told(
-    folder: Path, decay: float, begun: str, scale: float, told: dict[str, str]
-) -> None:
-    text = SCRIPT.replace("        optimizer.step()\n", AVERAGE.replace("DECAY", str(decay)))
-    text = text.replace("StepLR(optimizer, 7, 0.1)", "CosineAnnealingLR(optimizer, 9)")
-    text = text.replace("model.eval()", "average.eval()").replace("int((model(", "int((average(")
-    drawn = "lambda part: getattr(part, 'reset_parameters', int)()"  # another model of its form
-    made = f"import copy\ndrawn_anew = {drawn}\naverage = copy.deepcopy(model){begun}\n"
-    made += f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})\noptimizer = "
-    text = text.replace("optimizer = ", made, 1)
-    for old, new in SCALED:
-        text = text.replace(old, new)
-    told = {"TRAIN009": "passed", "TRAIN038": "passed"} | told
-    _, out, err = run(folder, text, "--only", ",".join(told))
-    found = json.loads(out)
-    assert {check["code"]: check["verdict"] for check in found["checks"]} == told, out + err
-    assert bool(found["unreached"]) == bool(begun)
-
-
 def test_a_run_that_ends_inside_an_evaluation_trains_in_the_checks(folder: Path) -> None:
     """The evaluation is slow, and runs without gradients: the time is over inside of it."""
     slow = "    with torch.no_grad():\n        for _ in range(10**9):\n            model(inputs)\n"
@@ -335,25 +246,18 @@ for x, y in train:
     first.step()
     nn.utils.clip_grad_norm_(teacher.parameters(), 1.0)
 model = nn.Sequential("""
-LABELS = (
-    "F.cross_entropy(output, y)",
-    "F.cross_entropy(output, (y[torch.arange(len(y))] + 1) % 4)",
-)
 
 
 def test_the_second_training_is_judged_and_facts_of_the_first_are_named(folder: Path) -> None:
-    taught = "        optimizer.zero_grad()\n        with torch.no_grad(): teacher(x)\n"
-    text = SCRIPT.replace("        optimizer.zero_grad()\n", taught)
-    text = text.replace("model = nn.Sequential(", TEACHER).replace(*LABELS)
-    _, out, err = run(folder, text, "--only", "TRAIN006,TRAIN009,TRAIN016,TRAIN020,TRAIN039")
+    text = SCRIPT.replace("model = nn.Sequential(", TEACHER)
+    _, out, err = run(folder, text, "--only", "TRAIN006,TRAIN009,TRAIN039")
     found = json.loads(out)
-    told = {check["code"]: check for check in found["checks"]}
+    checks = {check["code"]: check for check in found["checks"]}
     late = 1 + text.partition("nn.utils.clip_grad_norm_(teacher")[0].count("\n")
-    assert told.pop("TRAIN039")["place"] == f"train.py:{late}", out + err
-    assert {check["verdict"] for check in told.values()} == {"passed"}, found["checks"]
+    assert checks.pop("TRAIN039")["place"] == f"train.py:{late}", out + err
+    assert {check["verdict"] for check in checks.values()} == {"passed"}, found["checks"]
     line = 1 + text.partition("output = model(x)")[0].count("\n")
     assert found["ended"] == f"Judged: training 2 of 2, train.py:{line}."
-    assert not found["unreached"]
 
 
 INSIDE = """
@@ -394,8 +298,7 @@ for number in range(1000):
 def test_a_loss_inside_the_model_and_batches_without_a_loader(folder: Path) -> None:
     code, out, err = run(folder, INSIDE, "--only", "TRAIN001,TRAIN003,TRAIN009,TRAIN010,TRAIN022")
     found = json.loads(out)
-    told = {check["code"]: check["verdict"] for check in found["checks"]}
-    assert set(told.values()) == {"passed"}, found["checks"]
+    assert {check["verdict"] for check in found["checks"]} == {"passed"}, found["checks"]
     assert code == 0
     assert "no DataLoader" in err
 
@@ -426,42 +329,6 @@ def test_a_fit_of_keras_is_caught(folder: Path) -> None:
     assert not (folder / "best.keras").exists()
 
 
-PICTURES = """
-import numpy as np
-import keras
-import tensorflow as tf
-
-keras.utils.set_random_seed(0)
-rng = np.random.default_rng(0)
-labels = rng.integers(0, 2, 256)
-pixels = rng.integers(0, 100, (256, 8, 8, 3)) + 150 * (np.arange(8) // 4 == labels[:, None])[
-    :, None, :, None]
-train = tf.data.Dataset.from_tensor_slices((pixels.astype("float32"), labels))
-train = train.shuffle(256).batch(32).map(
-    lambda x, y: (tf.image.random_flip_up_down(x), y), num_parallel_calls=2)
-model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(),
-                          keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
-model.compile("adam", keras.losses.BinaryCrossentropy(from_logits=True))
-model.fit(train, epochs=500, validation_data=train)
-"""
-
-
-@needs_keras
-def test_keras_scales_in_the_model_and_has_one_output_for_two_classes(folder: Path) -> None:
-    options = ("--only", "LOAD002,LOAD006,LOAD008,TRAIN001,TRAIN010,TRAIN020")
-    code, out, err = run(folder, PICTURES, *options)
-    assert code == 0, out + err
-    verdicts = {check["code"]: check["verdict"] for check in json.loads(out)["checks"]}
-    assert verdicts["LOAD008"] == verdicts["LOAD006"] == "inconclusive"
-    assert (
-        verdicts["LOAD002"]
-        == verdicts["TRAIN001"]
-        == verdicts["TRAIN010"]
-        == verdicts["TRAIN020"]
-        == "passed"
-    )
-
-
 def test_a_script_that_trains_nothing_is_a_sentence(folder: Path) -> None:
     code, out, err = run(folder, "import sys\nsys.exit(3)", json_wanted=False)
     assert (code, out) == (2, "")
@@ -482,14 +349,13 @@ from pipeline_profiler.checks.held_by_hooks import hold
 hold(sys.argv[1] + "/held/scratch")
 open("new.txt", "w").write("new")
 assert open("new.txt").read() == "new" and os.path.exists("new.txt")
-with open("kept.txt", "a") as file:
+with open("own.txt", "a") as file:
     file.write(" and more")
-assert pathlib.Path("kept.txt").read_text() == "kept and more"
 os.makedirs("made/deep")
 pathlib.Path("made/deep/x").write_text("x")
 os.remove("new.txt"); assert not os.path.exists("new.txt")
-os.remove("gone.txt"); shutil.rmtree("folder"); os.rename("kept.txt", "moved.txt")
-assert open("moved.txt").read() == "kept and more"
+os.remove("gone.txt"); shutil.rmtree("folder"); os.rename("own.txt", "moved.txt")
+assert open("moved.txt").read() == "own and more"
 subprocess.run(["true", "by a program"])
 """
 
@@ -497,13 +363,12 @@ subprocess.run(["true", "by a program"])
 def test_hooks_of_python_hold_back_what_python_writes(tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "folder").mkdir(parents=True)
-    for name in ("kept", "gone", "folder/inside"):
-        (work / f"{name}.txt").write_text("kept")
+    for name in ("own", "gone", "folder/inside"):
+        (work / f"{name}.txt").write_text("own")
     before = state(work)
     subprocess.run([sys.executable, "-c", HELD, str(tmp_path)], cwd=work, check=True,
                    env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert state(work) == before
     assert not (work / "made").exists()
     log = (tmp_path / "held" / "scratch.log").read_text().splitlines()
-    assert f"- {work}/gone.txt" in log
-    assert "! true by a program" in log
+    assert {f"- {work}/gone.txt", "! true by a program"} <= {*log}
