@@ -76,9 +76,9 @@ def hook_torch(torch: Any) -> None:
 
     reach, began = REACH_SHARE * order.seconds, time.monotonic()
 
-    def end(training: Any) -> None:
+    def end(caught: Caught) -> None:
         spent = min(time.monotonic() - began, time.process_time())
-        leave(order, examine_torch(training, order, spent))
+        leave(order, examine_torch(caught, order, spent))
 
     caught = Caught(Patience(reach, PATIENT * reach), end)
     caught.hook(torch)
@@ -103,16 +103,17 @@ def read_order() -> CheckOrder | None:
     return CheckOrder(**{**words, "only": tuple(words["only"]), "skip": tuple(words["skip"])})
 
 
-def examine_torch(training: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
-    """Run the checks of loader and training on a recorded training."""
+def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
+    """Run the checks of loader and training on the trainings that were recorded."""
     from pipeline_profiler.checks.loader_subject import LoaderSubject
     from pipeline_profiler.checks.training_subject import TrainingSubject
 
     def subject_of(t: Any) -> TrainingSubject:
         return TrainingSubject(
-            t.training, order.seed, unseeded=t.unseeded, caught=not t.loaded, facts=t.facts
+            t.training, order.seed, unseeded=caught.unseeded, caught=not t.loaded, facts=t.facts
         )
 
+    training = caught.record
     facts, train, evaluated = training.facts, *map(training.loader_of, ("train", "eval"))
     subjects: dict[str, Any] = {"TRAIN": subject_of(training)}
     if train is not None:
@@ -123,13 +124,13 @@ def examine_torch(training: Any, order: CheckOrder, spent: float) -> dict[str, A
             seed=order.seed,
             entered=training.entered,
             evaluations=sum((s.kind == "eval") + s.late for s in training.loaders.values()),
-            unseeded=training.unseeded,
+            unseeded=caught.unseeded,
         )
     facts.places |= {
         "loader": train.place if train else "",
         "eval_loader": evaluated.place if evaluated else "",
     }
-    trainings = [t for t in training.trainings if t.steps] or [training]
+    trainings = [t for t in caught.trainings if t.steps] or [training]
     others = [(subject_of(t), t.facts.places) for t in trainings if t is not training]
     number, place = trainings.index(training) + 1, short_place(facts.places.get("model", ""))
     ended = f"Judged: training {number} of {len(trainings)}, {place}." if others else ""
@@ -145,18 +146,18 @@ def examine_torch(training: Any, order: CheckOrder, spent: float) -> dict[str, A
 
 def _missing(training: Any, train: Any, evaluated: Any) -> list[str]:
     """Return what could not be recorded, each with the lines that would give it."""
-    lines = {
-        f"model and loss: {training.why}. Two lines give them, `def make_model(): return ...` "
-        "and `def make_loss(): return ...`, in a file with make_loader and make_optimizer": (
-            training.why and not training.steps
-        ),
-        "the loader: the batches come from no DataLoader. `def make_loader(): return ...` "
-        "gives it to check": train is None and training.steps,
-        "the loader for evaluation: it is no DataLoader": (
-            train is not None and evaluated is None and training.facts.evaluations
-        ),
-    }
-    return [line for line, applies in lines.items() if applies]
+    found = []
+    if training.why and not training.steps:
+        found.append(
+            f"model and loss: {training.why}. Two lines give them, `def make_model(): return ...` "
+            "and `def make_loss(): return ...`, in a file with make_loader and make_optimizer"
+        )
+    if train is None and training.steps:
+        text = "the loader: the batches come from no DataLoader. `def make_loader(): return ...`"
+        found.append(f"{text} gives it to check")
+    if train is not None and evaluated is None and training.facts.evaluations:
+        found.append("the loader for evaluation: it is no DataLoader")
+    return found
 
 
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:

@@ -52,10 +52,7 @@ ADDS = re.compile(  # what a line appends to or adds to
 MAX_HELD_BYTES, MAX_RAW_BATCHES = 2 * 10**9, 4
 
 NO_SEED = "Your script sets no seed with {}: two runs of it differ."
-SEEDED_LATE = (
-    "Your script draws random numbers before it sets a seed (at {}): what they decide differs "
-    "between two runs."
-)
+SEEDED_LATE = "Your script draws random numbers before it sets a seed (at {}): two runs differ."
 
 
 @dataclass
@@ -107,15 +104,6 @@ class SeenLoader:
         return loader
 
 
-class CaughtBatches(batches.FewBatches):
-    """Batches as they entered the model, with what a check asks of the loader they came from."""
-
-    def __init__(self, rows: list[Any], loader: Any) -> None:
-        super().__init__(rows)
-        self.sampler = getattr(loader, "sampler", None)
-        self.batch_size = getattr(loader, "batch_size", None)
-
-
 @dataclass
 class SteppedOptimizer:
     """An optimizer that made a step, and its gradients at each backward() since that step."""
@@ -134,7 +122,6 @@ class Recorded:
     steps: list[CaughtStep] = field(default_factory=list)
     judged: list[Any] = field(default_factory=list)  # what entered the model in an evaluation
     why: str = ""  # a step could not be read
-    unseeded: str = ""  # a sentence: numbers are drawn without a seed
     loaded: bool = False  # a state was loaded into some module
     optimizer: Any = None
     schedule: Any = None
@@ -159,7 +146,6 @@ class Recorded:
     watch: LoopWatch = field(default_factory=LoopWatch)
     idle: Patience | None = None  # with what follows the training, once it was seen
     rank: tuple[bool, ...] = ()  # the last training of the highest rank is judged
-    trainings: list[Recorded] = field(default_factory=list)  # that were seen, or ended
 
     @property
     def model(self) -> Any:
@@ -196,6 +182,9 @@ class Recorded:
         # the parameters of then: a head may be another one by now
         memo = {id(a): b for a, b in zip(parameters, model.parameters(), strict=True)}
         optimizer, schedule = deep_copied(self.start, memo)
+        loader = batches.FewBatches((s.inputs, s.targets) for s in self.steps)
+        for name in ("sampler", "batch_size"):  # what a check asks of the script's loader
+            vars(loader)[name] = getattr(train and train.loader, name, None)
         if self.facts.scheduled == "by hand":  # a warm-up starts at 0
             rate = optimizer.param_groups[0]["lr"]
             for group in optimizer.param_groups:
@@ -204,9 +193,7 @@ class Recorded:
             schedule = ByEpoch(schedule, self.epoch_steps)
         return Training(
             model=caught_tape.output_model(model, step),
-            loader=CaughtBatches(
-                [(s.inputs, s.targets) for s in self.steps], train and train.loader
-            ),
+            loader=loader,
             loss=deep_copied(step.loss) if hasattr(step.loss, "parameters") else step.loss,
             optimizer=optimizer,
             schedule=schedule,
@@ -214,12 +201,6 @@ class Recorded:
             loop=self.facts,
             clip=self.clip,
         )
-
-    def run_steps(self) -> int:
-        """Return the steps of the whole run by the schedule; 0 where they are unknown."""
-        count = getattr(self.schedule, "total_steps", None) or getattr(self.schedule, "T_max", 0)
-        by_epoch = self.facts.scheduled in ("epoch", "evaluation")
-        return int(count or 0) * (self.epoch_steps if by_epoch else 1)
 
     def unheld(self, filled: set[int]) -> tuple[str, str] | None:
         """Return (type, line) of a module behind the model whose parameters no optimizer holds."""
@@ -247,15 +228,14 @@ class Recorded:
         if first is None or shapes[0] != shapes[1]:
             return False
         if self.facts.average is None:
-            start, now, other = (
-                torch.cat([p.detach().double().cpu().flatten() for p in m.parameters()])
-                for m in (first, live, module)
-            )
-            way, theirs = now - start, other - start
-            follows = float(way @ theirs)
-            if follows < 0.5 * float(way.norm() * theirs.norm()):  # another model of its form
+            products = torch.zeros(3, dtype=torch.double)
+            for parts in zip(*(m.parameters() for m in (first, live, module)), strict=True):
+                start, now, other = (p.detach().double().cpu() for p in parts)
+                way, theirs = (now - start).flatten(), (other - start).flatten()
+                products += torch.stack([way @ theirs, way @ way, theirs @ theirs])
+            follows, length, length_of_other = products.tolist()
+            if follows < 0.5 * math.sqrt(length * length_of_other):  # another model of its form
                 return False
-            length = float(way @ way)
             self.facts.average = self.facts.steps, follows / length if length else 1.0
         return True
 
@@ -315,10 +295,10 @@ class Hooks:
 
 @dataclass
 class Caught(Hooks):
-    """Records the trainings of a script; `on_end` gets the training to judge, and ends the run."""
+    """Records the trainings of a script; `on_end` ends the run, with the one to judge as record."""
 
     patience: Patience
-    on_end: Callable[[Recorded], None]
+    on_end: Callable[[Caught], None]
     text: Callable[[], str] = lambda: ranks.script_text()  # of the program
     once: bool = False  # no other training follows
     record: Recorded = field(default_factory=Recorded)
@@ -332,7 +312,7 @@ class Caught(Hooks):
     held_bytes: int = 0
     random: Any = None  # state of torch's generator, before the script drew from it
     seed_place: str = ""  # of the last seed
-    unseeded: str = ""
+    unseeded: str = ""  # a sentence: numbers are drawn without a seed
     schedules: list[Any] = field(default_factory=list)
     states: caught_tape.KeptStates = field(default_factory=caught_tape.KeptStates)
     evaluations: reported.Evaluations = field(default_factory=reported.Evaluations)
@@ -392,10 +372,10 @@ class Caught(Hooks):
         # the limit may be reached inside an evaluation, where the script wants no gradients
         with torch.inference_mode(False), torch.enable_grad():
             for training in self.trainings:
-                training.unseeded, training.trainings = self.unseeded, self.trainings
                 if training.steps:
                     training.facts.answers = training.watch.finish(training.model)
-            self.on_end(max(reversed(self.trainings), key=lambda training: training.rank))
+            self.record = max(reversed(self.trainings), key=lambda training: training.rank)
+            self.on_end(self)
 
     def end_at_exit(self) -> None:
         """End the run where the script ended by itself, if it used a loader or a model."""
@@ -413,8 +393,11 @@ class Caught(Hooks):
         live = self.states.live()
         facts.weights_kept = self.states.taken, len(live)
         facts.places |= {"kept": live[0]} if live else {}
-        facts.run_steps, facts.unheld = record.run_steps(), record.unheld(self.filled)
+        facts.unheld = record.unheld(self.filled)
         facts.epoch_steps = record.epoch_steps if train else 0
+        count = getattr(record.schedule, "total_steps", 0) or getattr(record.schedule, "T_max", 0)
+        by_epoch = facts.scheduled in ("epoch", "evaluation")
+        facts.run_steps = int(count or 0) * (record.epoch_steps if by_epoch else 1)
         facts.best_reversed = reported.reversed_best(ranks.own_files())
         facts.ranks = self.ranks.facts if ranks.speaks_of_ranks(self.text()) else None
         complete = not self.patience.over and len(record.steps) >= MIN_BATCHES
@@ -436,18 +419,13 @@ class Caught(Hooks):
     def _begin(self) -> None:
         """Record another training from its first step on."""
         last, model, current = self.trainings[-1], self.called, self.current
-        loaders = {
-            key: replace(
-                seen,
-                kind="train" if seen is current else "",
-                iterations=int(seen is current),
-            )
-            for key, seen in self.record.loaders.items()
-        }
+        loaders = {key: replace(s, kind="", iterations=0) for key, s in self.record.loaders.items()}
+        if current is not None:
+            self.current = loaders[id(current.loader)]
+            self.current.kind, self.current.iterations = "train", 1
         places = {name: last.facts.places.get(name, "") for name in ("schedule", "loaded")}
         facts = LoopFacts(loaded=last.facts.loaded, places=places)
         self.record = record = Recorded(facts, loaders, first=self.record.first)
-        self.current = current and loaders[id(current.loader)]
         self.states.taken, self.states.unread = 0, {}
         earlier = [t for t in self.trainings if t.steps and t.model is model]
         if earlier:
@@ -645,29 +623,26 @@ class Caught(Hooks):
 
     def _evaluated(self, made: ForwardPass) -> None:
         """Note a forward pass without a step: of an evaluation, where it is of the model."""
-        record, seen = self.record, self.current
-        facts, beside = record.facts, seen is not None and seen.kind != "train"
+        record, facts, seen = self.record, self.record.facts, self.current
+        held_out = None if seen is None or seen.kind == "train" else seen
         out, made.out = made.out, None
-        if seen is not None and beside:
-            seen.late |= not seen.kind and record.idle is not None
-            if seen.kind != "eval":  # loaders stand in the order of their first use for this
-                seen.kind = "eval"
-                record.loaders[id(seen.loader)] = record.loaders.pop(id(seen.loader))
-        copied = record.steps and beside and made.module is not record.model
-        if not record.steps or (
-            made.module is not record.model and not (copied and record.is_average(made.module))
-        ):
-            if record.steps and not beside and made.trains and record.is_teacher(made.module):
+        if held_out is not None and held_out.kind != "eval":
+            held_out.late |= record.idle is not None
+            held_out.kind = "eval"  # loaders stand in the order of their first use for this
+            record.loaders[id(held_out.loader)] = record.loaders.pop(id(held_out.loader))
+        own = made.module is record.model
+        if not own and not (record.steps and held_out and record.is_average(made.module)):
+            if record.steps and not held_out and made.trains and record.is_teacher(made.module):
                 facts.teacher = facts.teacher or (made.trains, made.place)
-            self.evaluations.again += 2 * (seen is not None and seen.kind == "eval")
+            self.evaluations.again += 2 * (held_out is not None)
             self.evaluations.batch = None
             return
         facts.evaluations += 1
-        record.ended_passes += beside or _pass_of(seen) == record.last_pass
+        record.ended_passes += bool(held_out) or _pass_of(seen) == record.last_pass
         facts.places.setdefault("evaluation", made.place)
         record.watch.evaluated(made, *record.first[id(record.model)][:2])
-        if seen is not None and beside:
-            self._note_loader(seen)
+        if held_out is not None:
+            self._note_loader(held_out)
             if record.idle is None or facts.evaluations == 1:  # dropout may stay on at the end
                 facts.evaluated_in_train_mode = facts.evaluated_in_train_mode or made.trains
             if len(record.judged) < MOST_BATCHES and self._fits(made.args, made.kwargs):
@@ -783,8 +758,9 @@ class Caught(Hooks):
         if record.optimizer is not None:
             return
         record.optimizer = optimizer
-        own = [s for s in self.schedules if _optimizer_of(s) is optimizer]
-        record.schedule = own[-1] if own else None
+        for schedule in self.schedules:  # accelerate wraps an optimizer
+            if optimizer in (schedule.optimizer, getattr(schedule.optimizer, "optimizer", None)):
+                record.schedule = schedule
         loaded, rate = self.loaded_rates.get(id(optimizer)), optimizer.param_groups[0]["lr"]
         if record.schedule is None and loaded and float(rate) == loaded[1]:
             facts.loaded_rate = loaded
@@ -837,11 +813,11 @@ class Caught(Hooks):
         self.record.facts.places["schedule"] = user_place()
 
     def _load_rate(self, plain: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        before = [float(group["lr"]) for group in optimizer.param_groups]
+        before = float(optimizer.param_groups[0]["lr"])
         result = plain(optimizer, *args, **kwargs)
-        after = [float(group["lr"]) for group in optimizer.param_groups]
-        if before and not 0.5 < after[0] / max(before[0], 1e-30) < 2:
-            self.loaded_rates[id(optimizer)] = before[0], after[0], user_place()
+        after = float(optimizer.param_groups[0]["lr"])
+        if not 0.5 < after / max(before, 1e-30) < 2:
+            self.loaded_rates[id(optimizer)] = before, after, user_place()
         return result
 
     def _load(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -852,13 +828,15 @@ class Caught(Hooks):
         self.filled |= {id(part) for part in module.modules()}
         own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
         missing = [name for name in getattr(result, "missing_keys", ()) if name in own]
-        shapes = {
-            tail: given[name].shape
+        shapes = {  # with another prefix, such as `module.`, or with none
+            tail: getattr(given[name], "shape", None)
             for name in getattr(result, "unexpected_keys", ())
-            for tail in _tails(name)
-            if hasattr(given[name], "shape")
+            for tail in (name, name.split(".", 1)[-1])
         }
-        renamed = sum(own[n].shape in map(shapes.get, _tails(n)) for n in missing)
+        renamed = sum(
+            own[name].shape in (shapes.get(name), shapes.get(name.split(".", 1)[-1]))
+            for name in missing
+        )
         found, before = (len(own) - len(missing), len(own), renamed), facts.loaded
         if own and (before is None or found[0] * before[1] < before[0] * found[1]):
             facts.loaded = found
@@ -874,9 +852,7 @@ class Caught(Hooks):
         return state
 
     def _plateau(self, plain: Any, schedule: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
-        value, facts = math.nan, self.record.facts
-        with contextlib.suppress(TypeError, ValueError):
-            value = float(metrics)
+        value, facts = float(metrics), self.record.facts
         passes = self.evaluations.passes
         rates = [rate for p in passes for _, rate in reported.formulas_of("accuracy", p, None)]
         if rates and facts.plateau is None:
@@ -914,12 +890,6 @@ class ByEpoch:
             self.schedule.step()
 
 
-def _optimizer_of(schedule: Any) -> Any:
-    """Return the optimizer of torch that a schedule moves, out of accelerate's wrapper."""
-    own = getattr(schedule, "optimizer", None)
-    return getattr(own, "optimizer", own)
-
-
 def _parameters(optimizer: Any) -> list[Any]:
     groups = () if optimizer is None else optimizer.param_groups
     return [p for group in groups for p in group["params"]]
@@ -927,11 +897,6 @@ def _parameters(optimizer: Any) -> list[Any]:
 
 def _pass_of(seen: SeenLoader | None) -> tuple[int, int]:
     return (0, 0) if seen is None else (id(seen.loader), seen.iterations)
-
-
-def _tails(name: str) -> tuple[str, ...]:
-    """Return a name, and the name without its first part, such as `module.`."""
-    return (name, name.split(".", 1)[1]) if "." in name else (name,)
 
 
 def _as_last(batch: Any, seen: SeenLoader) -> Any:

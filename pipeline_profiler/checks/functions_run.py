@@ -49,7 +49,7 @@ def record_functions(subject: Any) -> LoopFacts:
     return caught.record.facts
 
 
-def _stop(training: Any) -> None:
+def _stop(caught: Caught) -> None:
     raise EndedError
 
 

@@ -145,7 +145,7 @@ for epoch in range(30):
 
 
 def test_the_steps_of_a_check_clip_as_the_script_does(tmp_path: Path) -> None:
-    training = recorded(SCRIPT + CLIPPED, tmp_path).training()
+    training = recorded(SCRIPT + CLIPPED, tmp_path).record.training()
     before = [p.detach().clone() for p in training.model.parameters()]
     subject = TrainingSubject(lambda: training)
     subject.step(training, subject.batches[0])
@@ -163,7 +163,7 @@ with torch.no_grad():
 evaluate(first)
 """
     variables = dict[str, Any]()
-    seen = recorded(SCRIPT + text, tmp_path, variables).loader_of("eval")
+    seen = recorded(SCRIPT + text, tmp_path, variables).record.loader_of("eval")
     assert seen is not None
     assert seen.loader is variables["own"]
 
@@ -183,9 +183,9 @@ for epoch in range(30):
     evaluate(second)
 """
     variables = dict[str, Any]()
-    made = recorded(SCRIPT + text, tmp_path, variables)
-    assert made.model is variables["second"]
-    assert [bool(training.steps) for training in made.trainings] == [True, True]
+    caught = recorded(SCRIPT + text, tmp_path, variables)
+    assert caught.record.model is variables["second"]
+    assert [bool(training.steps) for training in caught.trainings] == [True, True]
 
 
 OUTSIDE = """
@@ -202,10 +202,10 @@ with socket.socket() as local:
 
 def test_after_a_training_epochs_are_short_and_commands_are_refused(tmp_path: Path) -> None:
     before, variables = signal.getsignal(signal.SIGALRM), dict[str, Any]()
-    made = recorded(SCRIPT + OUTSIDE, tmp_path, variables)
+    caught = recorded(SCRIPT + OUTSIDE, tmp_path, variables)
     assert variables["refused"] == [True, True]
-    assert len(made.trainings) == 1
-    assert made.facts.epochs == 6
+    assert len(caught.trainings) == 1
+    assert caught.record.facts.epochs == 6
     assert variables["steps"] < 6 * 24 + 100
     recorded(SCRIPT.replace("first = net()", f"{OUTSIDE}first = net()"), tmp_path, variables)
     assert variables["refused"] == [False]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_profiler.checks.caught_torch import Caught, Recorded
+from pipeline_profiler.checks.caught_torch import Caught
 from pipeline_profiler.checks.check import Answer
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience
@@ -71,29 +71,27 @@ class EndedError(BaseException):
     """The end of a script."""
 
 
-def recorded(text: str, folder: Path, variables: dict[str, object] | None = None) -> Recorded:
-    """Return the judged training of a script that runs in this process, with its variables."""
-    found: list[Recorded] = []
+def recorded(text: str, folder: Path, variables: dict[str, object] | None = None) -> Caught:
+    """Return what was recorded of a script that runs in this process, with its variables."""
 
-    def end(training: Recorded) -> None:
-        found.append(training)
+    def end(caught: Caught) -> None:
         raise EndedError
 
     file, variables = folder / "train.py", {} if variables is None else variables
     file.write_text(text)
-    hooks = Caught(Patience(60.0, 120.0), end)
+    caught = Caught(Patience(60.0, 120.0), end)
     with torch.random.fork_rng():
-        hooks.hook(torch)
+        caught.hook(torch)
         try:
             variables["__name__"] = "script"
             exec(compile(text, str(file), "exec"), variables)
-            hooks.end()
+            caught.end()
         except EndedError:
             pass
         finally:
-            hooks.unhook()
-            hooks.mode.__exit__(None, None, None)
-    return found[0]
+            caught.unhook()
+            caught.mode.__exit__(None, None, None)
+    return caught
 
 
 def script(changes: Mapping[str, str]) -> str:
@@ -111,11 +109,11 @@ def script(changes: Mapping[str, str]) -> str:
 
 def answer(code: str, text: str, folder: Path) -> Answer:
     """Return the answer of a check; of several trainings a failure counts."""
-    made = recorded(text, folder)
-    trainings = [made, *(t for t in made.trainings if t is not made and t.steps)]
+    caught = recorded(text, folder)
+    others = [t for t in caught.trainings if t.steps and t is not caught.record]
     answers = [
         judged(code, TrainingSubject(t.training, caught=not t.loaded, facts=t.facts)).answer
-        for t in trainings
+        for t in (caught.record, *others)
     ]
     return next((a for a in answers if a.judgement == "failed"), answers[0])
 
