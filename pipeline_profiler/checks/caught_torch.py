@@ -135,7 +135,7 @@ class Recorded:
     event: str = ""  # the last one: 'backward' or 'step'
     last_pass: tuple[int, int] = (0, 0)  # over a loader, at the optimizer's last step
     version: int | None = None  # of the weights at the last backward()
-    counter: tuple[int, int, int] | None = None  # of the schedule: value, epoch, evaluations
+    counters: list[tuple[int, int, int]] = field(default_factory=list)  # see note_schedule()
     modes: dict[str, bool] = field(default_factory=dict)  # of modules, in the first training step
     trains: bool = False  # a step was made in train mode
     trained: list[Any] = field(default_factory=list)  # (parameter, whether it is trained)
@@ -251,20 +251,20 @@ class Recorded:
             left = tuple(n for n, trains in self.modes.items() if trains and not modes.get(n, True))
             facts.unmoded = facts.unmoded or left
 
-    def follow_schedule(self) -> None:
-        """Note where the schedule's counter moves: between steps, epochs or evaluations."""
-        facts = self.facts
-        if self.schedule is None:
-            facts.scheduled = "by hand" if len(set(facts.rates)) > 1 else facts.scheduled
-            return
-        now = (int(self.schedule.last_epoch), facts.epochs, facts.evaluations)
-        before, self.counter = self.counter, now
-        if before is None or now[0] == before[0]:
-            return
-        if now[1:] == before[1:]:
-            facts.scheduled = "step"
-        elif not facts.scheduled:
-            facts.scheduled = "epoch" if now[1] != before[1] else "evaluation"
+    def note_schedule(self) -> None:
+        """Note where the schedule's counter moves, and the steps of the whole run by it."""
+        facts, schedule = self.facts, self.schedule
+        units = [
+            "step" if a[1:] == b[1:] else "epoch" if a[1] != b[1] else "evaluation"
+            for a, b in itertools.pairwise(self.counters)
+            if a[0] != b[0]
+        ]
+        if schedule is None and len(set(facts.rates)) > 1:
+            units = ["by hand"]
+        facts.scheduled = "step" if "step" in units else next(iter(units), "")
+        count = getattr(schedule, "total_steps", 0) or getattr(schedule, "T_max", 0)
+        by_epoch = facts.scheduled in ("epoch", "evaluation")
+        facts.run_steps = int(count or 0) * (self.epoch_steps if by_epoch else 1)
 
 
 class Hooks:
@@ -395,9 +395,7 @@ class Caught(Hooks):
         facts.places |= {"kept": live[0]} if live else {}
         facts.unheld = record.unheld(self.filled)
         facts.epoch_steps = record.epoch_steps if train else 0
-        count = getattr(record.schedule, "total_steps", 0) or getattr(record.schedule, "T_max", 0)
-        by_epoch = facts.scheduled in ("epoch", "evaluation")
-        facts.run_steps = int(count or 0) * (record.epoch_steps if by_epoch else 1)
+        record.note_schedule()
         facts.best_reversed = reported.reversed_best(ranks.own_files())
         facts.ranks = self.ranks.facts if ranks.speaks_of_ranks(self.text()) else None
         complete = not self.patience.over and len(record.steps) >= MIN_BATCHES
@@ -797,7 +795,8 @@ class Caught(Hooks):
         facts.rates.append(float(optimizer.param_groups[0]["lr"]))
         passes = [s.iterations for s in record.loaders.values() if s.kind == "train"]
         facts.epochs = max(passes, default=0)
-        record.follow_schedule()
+        count = int(getattr(record.schedule, "last_epoch", 0))
+        record.counters.append((count, facts.epochs, facts.evaluations))
         evaluated = facts.evaluations or facts.epochs > MAX_EPOCHS  # a teacher is not evaluated
         without = facts.after_evaluation > 1 and facts.steps >= STEPS_WITHOUT_LOADER
         reached = facts.epochs > 1 and evaluated if passes else without

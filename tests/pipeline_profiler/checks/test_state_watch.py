@@ -164,9 +164,9 @@ optimizer = torch.optim.SGD([*model.parameters(), *HELD], lr=0.1)"""
 SCORED = "F.cross_entropy(model(a), b)"
 WORKERS = "16, shuffle=True, num_workers=1, persistent_workers="
 SLOW = EMA | {
-    "STEP": "follow(ema, model, RATE)",
-    "EPOCH": "schedule.step()",
     "SETUP": f"{EMA['SETUP']}\nschedule = CosineAnnealingLR(optimizer, 9)",
+    "STEP": "follow(ema, model, RATE)",
+    EVALUATED: "    schedule.step()\n    evaluate(ema)\n",
 }
 SUMMED = {
     "SETUP": "count = 0",
@@ -176,12 +176,13 @@ SUMMED = {
 }
 APPENDED = {"SETUP": "losses = []", "STEP": "losses.append(loss)"}
 WITH_GRAPHS = {
+    "[128:]), 16": "[128:]), 8",
     PLAIN: """def evaluate(model):
     model.eval()
     total = 0
     for a, b in val: total += F.cross_entropy(model(a), b)
 
-"""
+""",
 }
 SCALER = {
     "SETUP": "scaler = torch.amp.GradScaler('cpu', init_scale=2.0**127)",
