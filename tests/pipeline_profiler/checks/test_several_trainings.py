@@ -81,6 +81,20 @@ for epoch in range(30):
     fit(second, optimizer, 1)
     evaluate(second)
 """
+FROZEN = """
+third = net()
+fit(third, adam(third), 4)
+evaluate(third)
+second = net()
+second[:2].requires_grad_(False)
+optimizer = adam(second)
+for epoch in range(30):
+    if epoch == 8:
+        second[:2].requires_grad_(True)
+        # ADD
+    fit(second, optimizer, 1)
+    evaluate(second)
+"""
 AVERAGED = """
 second = net()
 average = copy.deepcopy(second)
@@ -111,11 +125,7 @@ PAIRS = {  # (code, script, text of the fault, text of its twin)
     "probabilities into kl_div": ("TRAIN010", DISTILLED, "softmax(out", "log_softmax(out"),
     "another prefix": ("TRAIN042", LOADED, "encoder.", "0."),
     "unfrozen outside the optimizer": ("TRAIN006", UNFROZEN, "# ADD", ADDED),
-    "an average without buffers": (
-        "TRAIN025", AVERAGED.replace("NAMES", "parameters()"), "parameters()",
-        "state_dict().values()",
-    ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("code", "text", "fault", "healthy"), PAIRS.values(), ids=PAIRS)

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.optim.swa_utils import AveragedModel, update_bn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 torch.manual_seed(0)
 x, y = torch.randn(192, 3, 8, 8) + 1, torch.arange(192) % 4
@@ -190,6 +190,13 @@ SCALER = {
     "lr=0.1)": "lr=0.1, fused=True)",
     "optimizer.step()": "scaler.step(optimizer)\nscaler.update()",
 }
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+SAMPLER = {"16, shuffle=True)": "16, sampler=DistributedSampler(range(128), 1, 0))"}
+LOAD = {"MODEL": "model.load_state_dict({f'KEY': v for k, v in model.state_dict().items()}, False)"}
+PLATEAU = {
+    "SETUP": "plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, 'MODE')",
+    EVALUATED: "    plateau.step(100 * evaluate(model) / 64)\n",
+}
 
 
 def asked(teacher: str) -> dict[str, str]:
@@ -221,6 +228,16 @@ PAIRS = [  # (code, changes of the fault, changes of its twin)
      changed("DIVIDED", "(loss / 4).backward()", SUMMED)),
     ("TRAIN047", changed("RATE", "1e-4", SLOW), changed("RATE", "0.1", SLOW)),
     ("TRAIN049", NO_GRAD, ATTACK),
+    ("TRAIN009", {EVAL: ""}, {}),
+    ("TRAIN010", {"model(a), b)": "model(a).softmax(1), b)"}, {}),
+    ("TRAIN039", {"STEP": CLIP}, {"optimizer.step()": f"{CLIP}\noptimizer.step()"}),
+    ("TRAIN038", SAMPLER, SAMPLER | {"EPOCH": "train.sampler.set_epoch(epoch)"}),
+    ("TRAIN042", changed("KEY", "module.{k}", LOAD), changed("KEY", "{k}", LOAD)),
+    ("TRAIN043", {EVALUATED: f"{EVALUATED}    best = model.state_dict()\n"},
+     {EVALUATED: f"{EVALUATED}    best = copy.deepcopy(model.state_dict())\n"}),
+    ("TRAIN044", changed("MODE", "min", PLATEAU), changed("MODE", "max", PLATEAU)),
+    ("TRAIN046", {"SETUP": "model[0].require_grad = False"},
+     {"SETUP": "model[0].requires_grad_(False)"}),
     ("TRAIN056", APPENDED, APPENDED | {"STEP": "losses.append(loss.item())"}),
     ("TRAIN056", APPENDED | {"STEP": "losses += [0]\nlosses[0] += loss"},
      APPENDED | {"STEP": "losses = losses[-1:]; losses.append(loss)"}),
