@@ -49,7 +49,7 @@ class CheckOrder:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     seed: int = 0
-    hold: str = ""  # where writes go, if Python's own hooks are to redirect them
+    hold: tuple[str, ...] = ()  # scratch and copied folder, where no overlay holds writes back
     hooks: Mapping[str, str] = field(default_factory=lambda: dict(HOOKS))
 
 

@@ -19,13 +19,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_profiler.checks import caught_run, held_back
+from pipeline_profiler.checks import caught_run, held_back, held_by_copy
 from pipeline_profiler.checks.caught_run import CheckOrder, chosen_checks, read_report
 from pipeline_profiler.checks.runner import PATIENT, CheckReport
 from pipeline_profiler.cli.arguments import split_words
 from pipeline_profiler.cli.output import say
 from pipeline_profiler.profiling.monitor.interpreter import lent_packages
-from pipeline_profiler.profiling.monitor.launch import HOOK, command_of, wait_for
+from pipeline_profiler.profiling.monitor.launch import HOOK, command_of, script_of, wait_for
 from pipeline_profiler.profiling.record.session import ProfileError
 
 START_S = 120.0  # to import, and to read what it reads before its first batch
@@ -66,18 +66,18 @@ def run_script(
     words: Sequence[str], order: CheckOrder, agreed: bool, until: str
 ) -> tuple[int, dict[str, Any] | None]:
     """Run a script with its changes held back; return its exit code and what its process left."""
-    command = command_of(words)
     with tempfile.TemporaryDirectory(prefix="pipeline-profiler-", ignore_cleanup_errors=True) as at:
         with lent_packages() as home:
             order = replace(order, folder=os.path.realpath(at), home=home)
-            code = _run_held(command, order, agreed, until)
+            code = _run_held(words, order, agreed, until)
         told = _answers(Path(at))
         _tell_held(Path(at))
     return code, told
 
 
-def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool, until: str) -> int:
-    """Run it with its changes held back by the system; by hooks of Python's where it cannot."""
+def _run_held(words: Sequence[str], order: CheckOrder, agreed: bool, until: str) -> int:
+    """Run it below overlays that take its changes; in a copy of its folder without them."""
+    command = command_of(words)
     say(
         f"Runs {shlex.join(command)} in {os.getcwd()} {until}. Trackers (wandb, mlflow, "
         "...) are offline; other network access is not blocked."
@@ -89,14 +89,22 @@ def _run_held(command: Sequence[str], order: CheckOrder, agreed: bool, until: st
         code = _run([*around, *command], order)
         if code != held_back.REFUSED:
             return code
-    say(
-        "Only file changes by Python are discarded here. Changes by compiled code and by other "
-        "programs are real."
-    )
-    if not agreed and not _agreed():
-        raise ProfileError("It was not run: --yes runs it although some changes would be real.")
-    hold = f"{order.folder}/scratch-by-hooks"
-    return _run(command, replace(order, hold=hold))
+    here, copy = os.getcwd(), f"{order.folder}/copy"
+    linked = held_by_copy.copy_folder(here, copy)
+    say("It runs in a copy of its folder. Changes of files elsewhere by Python are discarded, too.")
+    risks = held_by_copy.uncovered(Path(here), script_of(words))
+    for text in (*(f"{folder} (large, linked)" for folder in linked), *risks)[:NAMED]:
+        say(f"Changes there may be real: {text}.")
+    if risks and not agreed and not _agreed():
+        raise ProfileError("It was not run: --yes runs it although some changes may be real.")
+    hold = (f"{order.folder}/scratch", copy)
+    inside = [copy + w.removeprefix(here) if _is_below(w, here) else w for w in command[1:]]
+    hooks = {**order.hooks, **held_by_copy.HOOKS}
+    return _run([command[0], *inside], replace(order, hold=hold, hooks=hooks), copy)
+
+
+def _is_below(word: str, folder: str) -> bool:
+    return word.startswith(folder + os.sep) and os.path.isfile(word)
 
 
 def _agreed() -> bool:
@@ -107,10 +115,10 @@ def _agreed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _run(command: Sequence[str], order: CheckOrder) -> int:
+def _run(command: Sequence[str], order: CheckOrder, folder: str | None = None) -> int:
     paths = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
     told = {"PYTHONPATH": paths, caught_run.VARIABLE: json.dumps(asdict(order))}
-    child = subprocess.Popen(command, env={**os.environ, **OFFLINE, **told}, stdout=2)
+    child = subprocess.Popen(command, env={**os.environ, **OFFLINE, **told}, stdout=2, cwd=folder)
     ending = threading.Timer(START_S + PATIENT * order.seconds, child.terminate)
     ending.daemon = True
     ending.start()
@@ -128,13 +136,14 @@ def _answers(folder: Path) -> dict[str, Any] | None:
 
 def _tell_held(folder: Path) -> None:
     """Say what was held back, and what was not."""
-    held, log = folder / "held.back", folder / "scratch-by-hooks.log"
+    held, log, copy = folder / "held.back", folder / "scratch.log", folder / "copy"
     if held.is_file():
         told = json.loads(held.read_text())
         changes, count, left = told["changes"], told["count"], told["not_held"]
     elif log.is_file():
-        lines = list(dict.fromkeys(log.read_text(errors="replace").splitlines()))
+        lines = dict.fromkeys(log.read_text(errors="replace").splitlines())
         changes = [line for line in lines if not line.startswith("!")]
+        changes += held_by_copy.changes_of(os.getcwd(), str(copy))
         count, left = len(changes), [line[2:] for line in lines if line.startswith("!")]
     else:
         return

@@ -96,7 +96,7 @@ def _begin() -> None:
         sys.meta_path.insert(0, _Finder(order.get("hooks", WANTED)))
         if order.get("hold"):  # before the script has a name of what is replaced
             sys.path.append(order["home"])
-            importlib.import_module("pipeline_profiler.checks.held_by_hooks").hold(order["hold"])
+            importlib.import_module("pipeline_profiler.checks.held_by_copy").hold(*order["hold"])
     ours = sys.modules.pop("sitecustomize", None)
     try:
         importlib.import_module("sitecustomize")  # the one that this file hides
