@@ -823,19 +823,13 @@ class Caught(Hooks):
         record, facts = self.record, self.record.facts
         if not record.steps or unwrapped(module) is not unwrapped(record.model):
             record.loaded = True  # else it is put back
-        result, given = plain(module, *args, **kwargs), kwargs.get("state_dict", args and args[0])
+        result = plain(module, *args, **kwargs)
         self.filled |= {id(part) for part in module.modules()}
         own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
         missing = [name for name in getattr(result, "missing_keys", ()) if name in own]
-        shapes = {  # with another prefix, such as `module.`, or with none
-            tail: getattr(given[name], "shape", None)
-            for name in getattr(result, "unexpected_keys", ())
-            for tail in (name, name.split(".", 1)[-1])
-        }
-        renamed = sum(
-            own[name].shape in (shapes.get(name), shapes.get(name.split(".", 1)[-1]))
-            for name in missing
-        )
+        left = getattr(result, "unexpected_keys", ())  # with a prefix such as `module.`, or without
+        tails = {tail for name in left for tail in (name, name.split(".", 1)[-1])}
+        renamed = sum(name in tails or name.split(".", 1)[-1] in tails for name in missing)
         found, before = (len(own) - len(missing), len(own), renamed), facts.loaded
         if own and (before is None or found[0] * before[1] < before[0] * found[1]):
             facts.loaded = found
@@ -844,9 +838,8 @@ class Caught(Hooks):
 
     def _state(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         state, record = plain(module, *args, **kwargs), self.record
-        outer = not args and "destination" not in kwargs and record.facts.steps and record.steps
-        own = outer and is_own_code(sys._getframe(2).f_code.co_filename)
-        if own and unwrapped(module) is unwrapped(record.model):
+        own = record.facts.steps and is_own_code(sys._getframe(2).f_code.co_filename)
+        if own and record.steps and unwrapped(module) is unwrapped(record.model):
             self.states.take(module, state, kwargs.get("prefix", ""), user_place())
         return state
 
