@@ -214,12 +214,10 @@ class Recorded:
 
     def is_teacher(self, module: Any) -> bool:
         """Return whether no optimizer has a parameter of a module, and it copies no trained one."""
-        if self.optimizer is None or module.training is False:
-            return False
         held = set(map(id, _parameters(self.optimizer)))
-        shapes = [p.shape for p in self.model.parameters()]
-        own = list(module.parameters())
-        return not any(id(p) in held for p in own) and [p.shape for p in own] != shapes
+        own, trained = ([p.shape for p in m.parameters()] for m in (module, self.model))
+        apart = held and held.isdisjoint(map(id, module.parameters()))
+        return bool(apart and module.training and own != trained)
 
     def is_average(self, module: Any) -> bool:
         """Return whether a module copies the trained model; note its share of the way."""

@@ -82,30 +82,6 @@ for epoch in range(30):
     evaluate(second)
 """
 FROZEN = """
-third = net()
-fit(third, adam(third), 4)
-evaluate(third)
-second = net()
-second[:2].requires_grad_(False)
-optimizer = adam(second)
-for epoch in range(30):
-    if epoch == 8:
-        second[:2].requires_grad_(True)
-        # ADD
-    fit(second, optimizer, 1)
-    evaluate(second)
-"""
-AVERAGED = """
-second = net()
-average = copy.deepcopy(second)
-def follow():
-    with torch.no_grad():
-        for own, now in zip(*(copied.NAMES for copied in (average, second))):
-            own.copy_(now)
-fit(second, adam(second), 8, after=follow)
-evaluate(average)
-"""
-FROZEN = """
 others = DataLoader(TensorDataset(x[:192] + 1, y[:192]), 8, shuffle=True)
 first.requires_grad_(False)
 first.add_module("head", nn.Linear(3, 3))

@@ -268,7 +268,7 @@ TWINS = [
     ("TRAIN009", asked("copy.deepcopy(model)")),
     ("TRAIN009", SCALER),
     ("TRAIN016", changed("DIVIDED", f"{SCORED[:-1]}, reduction='sum').backward()", SUMMED)),
-    ("TRAIN047", SLOW | {"SETUP": SLOW["SETUP"].replace("copy.deepcopy(model)", "net()")}),
+    ("TRAIN047", changed("copy.deepcopy(model)", "net()", changed("RATE", "1e-4", SLOW))),
     ("TRAIN009", {EVAL: f"{EVAL}    model[1].train()\n"}),
 ]  # fmt: skip
 
