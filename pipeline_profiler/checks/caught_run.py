@@ -25,7 +25,6 @@ from pipeline_profiler.checks.runner import (
     run_checks,
 )
 from pipeline_profiler.checks.user_code import Patience, explain_error, short_place
-from pipeline_profiler.profiling.record.errors import ProfileError
 from preflight.check_contract import named_checks
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"  # as for `watch`: one hook reads both orders
@@ -53,19 +52,18 @@ class CheckOrder:
     hooks: Mapping[str, str] = field(default_factory=lambda: dict(HOOKS))
 
 
-def chosen_checks(order: CheckOrder, families: Sequence[str] = ("LOAD", "TRAIN")) -> list[Check]:
-    """Return the selected checks of these families; ProfileError for an unknown word."""
-    found: list[Check] = []
-    for family in families:
-        own = all_checks(family).values()
-        others = all_checks("TRAIN" if family == "LOAD" else "LOAD").values()
-        only, skip = (  # what names no check is refused
-            [w for w in words if named_checks(own, w) or not named_checks(others, w)]
-            for words in (order.only, order.skip)
-        )
-        if only or not order.only:
-            found += select_checks(family, only, skip)
-    return found
+def chosen_checks(order: CheckOrder) -> list[Check]:
+    """Return the selected checks of loader and training; ProfileError for an unknown word."""
+    checks = [*all_checks("LOAD").values(), *all_checks("TRAIN").values()]
+    only, skip = (
+        {
+            check.code
+            for word in words
+            for check in named_checks(checks, word) or select_checks("LOAD", [word])
+        }
+        for words in (order.only, order.skip)
+    )
+    return [c for c in checks if c.code not in skip and (not only or c.code in only)]
 
 
 def hook_torch(torch: Any) -> None:
@@ -126,10 +124,8 @@ def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any
             evaluations=sum((s.kind == "eval") + s.late for s in training.loaders.values()),
             unseeded=caught.unseeded,
         )
-    facts.places |= {
-        "loader": train.place if train else "",
-        "eval_loader": evaluated.place if evaluated else "",
-    }
+    for name, seen in (("loader", train), ("eval_loader", evaluated)):
+        facts.places[name] = "" if seen is None else seen.place
     trainings = [t for t in caught.trainings if t.steps] or [training]
     others = [(subject_of(t), t.facts.places) for t in trainings if t is not training]
     number, place = trainings.index(training) + 1, short_place(facts.places.get("model", ""))
@@ -193,10 +189,7 @@ def _run_families(
     left = max(order.seconds / 3, order.seconds - spent)
     sys.stderr.write("\n")
     for family, share in (("LOAD", LOADER_SHARE), ("TRAIN", 1.0)):
-        try:
-            checks = chosen_checks(order, (family,))
-        except ProfileError:  # the words were looked at before the script was started
-            continue
+        checks = [check for check in chosen_checks(order) if check.code.startswith(family)]
         if family not in subjects or not checks or merged.interrupted:
             continue
         busy = time.process_time()
