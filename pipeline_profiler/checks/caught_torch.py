@@ -333,7 +333,7 @@ class Caught(Hooks):
             lambda *args: self.record.watch.note_norm(*args),
         )
         self.mode.__enter__()
-        table = [
+        table: list[tuple[Any, str, Callable[..., Any]]] = [
             (torch, "manual_seed", self._seed),
             (torch.random, "manual_seed", self._seed),
             (loader, "__init__", self._make_loader),
@@ -352,8 +352,8 @@ class Caught(Hooks):
         ]
         clips = itertools.product((nn.utils.clip_grad, nn.utils), ("norm", "value"))
         table += [(owner, f"clip_grad_{name}_", self._clip) for owner, name in clips]
-        for row in table:
-            self.wrap(*row)
+        for owner, name, handler in table:
+            self.wrap(owner, name, handler)
         self.ranks.hook(self, torch)
         self.undo.append(optimizer.register_optimizer_step_pre_hook(self._before_step).remove)
         self.undo.append(optimizer.register_optimizer_step_post_hook(self._after_step).remove)
