@@ -122,7 +122,7 @@ class Recorded:
     steps: list[CaughtStep] = field(default_factory=list)
     judged: list[Any] = field(default_factory=list)  # what entered the model in an evaluation
     why: str = ""  # a step could not be read
-    loaded: bool = False  # a state was loaded into some module
+    loaded: bool = False  # a state was loaded into some module before its end
     optimizer: Any = None
     schedule: Any = None
     clip: Callable[[Any], Any] | None = None  # of gradients, with the script's own limit
@@ -316,6 +316,7 @@ class Caught(Hooks):
     evaluations: reported.Evaluations = field(default_factory=reported.Evaluations)
     ranks: ranks.RankWatch = field(default_factory=lambda: ranks.RankWatch())
     folds: Folds = field(default_factory=Folds)
+    loaded: bool = False  # a state was loaded into some module
     filled: set[int] = field(default_factory=set)  # modules that a state was loaded into
     loaded_rates: dict[int, Any] = field(default_factory=dict)  # (before, after, line) by optimizer
 
@@ -394,6 +395,7 @@ class Caught(Hooks):
         facts.unheld = record.unheld(self.filled)
         facts.epoch_steps = record.epoch_steps if train else 0
         record.note_schedule()
+        record.loaded = self.loaded
         facts.best_reversed = reported.reversed_best(ranks.own_files())
         facts.ranks = self.ranks.facts if ranks.speaks_of_ranks(self.text()) else None
         complete = not self.patience.over and len(record.steps) >= MIN_BATCHES
@@ -426,7 +428,7 @@ class Caught(Hooks):
         earlier = [t for t in self.trainings if t.steps and t.model is model]
         if earlier:
             record.first = record.first | {id(model): _start_of(model)}
-            record.loaded, trained = True, earlier[-1].loader_of("train")
+            self.loaded, trained = True, earlier[-1].loader_of("train")
             if trained and current and trained.loader is current.loader:
                 record.watch = earlier[-1].watch  # norms that were frozen keep to their own data
 
@@ -820,7 +822,7 @@ class Caught(Hooks):
     def _load(self, plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         record, facts = self.record, self.record.facts
         if not record.steps or unwrapped(module) is not unwrapped(record.model):
-            record.loaded = True  # else it is put back
+            self.loaded = True  # else it is put back
         result = plain(module, *args, **kwargs)
         self.filled |= {id(part) for part in module.modules()}
         own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
