@@ -724,8 +724,14 @@ class Caught(Hooks):
         facts.places.setdefault("loss", losses[-1] if losses else tape.loss or user_place())
         raw, self.raw_batch = self.raw_batch, None
         if not record.steps:
+            wanted, self.evaluations.target_path = batches.main_tensor(targets), None
+            shape = getattr(wanted, "shape", None)
             with contextlib.suppress(RuntimeError, TypeError):  # sparse tensors, for example
-                self.evaluations.target_path = _path_of(batches.main_tensor(targets), raw)
+                parts = [
+                    (path, part.to(wanted)) for path, part in leaves(raw) if part.shape == shape
+                ]
+                found = [path for path, part in parts if torch.equal(part, wanted)]
+                self.evaluations.target_path = found[0] if len(found) == 1 else None
         call, at = replace(step.call, out=None, args=(), kwargs={}), _pass_of(self.current)
         step = replace(step, inputs=inputs, targets=targets, call=call, given=raw, at=at)
         record.steps.append(step)
@@ -899,15 +905,6 @@ def _as_last(batch: Any, seen: SeenLoader) -> Any:
     rest, size = found[0] % found[2], found[2]
     whole = all(tensor.shape[:1] == (size,) for tensor in parts)
     return batches.cut_batch(batch, size, slice(rest)) if rest and whole else batch
-
-
-def _path_of(wanted: Any, batch: Any) -> tuple[Any, ...] | None:
-    """Return the only position in a batch of a tensor like this one; None if there are several."""
-    if wanted is None:
-        return None
-    parts = [(path, part) for path, part in leaves(batch) if part.shape == wanted.shape]
-    found = [path for path, part in parts if bool((part.to(wanted) == wanted).all())]
-    return found[0] if len(found) == 1 else None
 
 
 def _version(optimizer: Any) -> int | None:
