@@ -829,13 +829,19 @@ class Caught(Hooks):
         record, facts = self.record, self.record.facts
         if not record.steps or unwrapped(module) is not unwrapped(record.model):
             self.loaded = True  # else it is put back
-        result = plain(module, *args, **kwargs)
+        result, state = plain(module, *args, **kwargs), kwargs.get("state_dict", args and args[0])
         self.filled |= {id(part) for part in module.modules()}
         own = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
         missing = [name for name in getattr(result, "missing_keys", ()) if name in own]
-        left = getattr(result, "unexpected_keys", ())  # with a prefix such as `module.`, or without
-        tails = {tail for name in left for tail in (name, name.split(".", 1)[-1])}
-        renamed = sum(name in tails or name.split(".", 1)[-1] in tails for name in missing)
+        tails = {  # with another prefix, such as `module.`, or with none
+            (tail, getattr(state[name], "shape", None))
+            for name in getattr(result, "unexpected_keys", ())
+            for tail in (name, name.split(".", 1)[-1])
+        }
+        renamed = sum(
+            bool({(name, own[name].shape), (name.split(".", 1)[-1], own[name].shape)} & tails)
+            for name in missing
+        )
         found, before = (len(own) - len(missing), len(own), renamed), facts.loaded
         if own and (before is None or found[0] * before[1] < before[0] * found[1]):
             facts.loaded = found
