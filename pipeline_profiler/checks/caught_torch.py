@@ -840,7 +840,7 @@ class Caught(Hooks):
         }
         renamed = sum(
             bool({(name, own[name].shape), (name.split(".", 1)[-1], own[name].shape)} & tails)
-            for name in missing
+            for name in (missing if tails else ())
         )
         found, before = (len(own) - len(missing), len(own), renamed), facts.loaded
         if own and (before is None or found[0] * before[1] < before[0] * found[1]):
