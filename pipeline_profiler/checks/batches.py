@@ -6,6 +6,7 @@ its keys. The user's `split(batch)` takes precedence.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from pipeline_profiler.checks.user_code import UsersError, users_code
 Array = NDArray[Any]
 TARGET_KEYS = ("labels", "label", "targets", "target", "y", "mask", "masks", "class", "answer")
 Split = Callable[[Any], Any]
+MIN_PADDED_ROWS, MIN_PADDED = 4, 0.25  # rows that end in padding, share of all rows
 
 
 def inputs_and_targets(batch: Any, split: Split | None = None) -> tuple[Any, Any]:
@@ -52,7 +54,7 @@ def as_array(value: Any) -> Array | None:
         return None  # a sparse tensor
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = value.float() if str(value.dtype) in ("torch.bfloat16",) else value
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     if hasattr(value, "numpy") and callable(value.numpy):
         value = value.numpy()
     if isinstance(value, list | tuple) and value and not np.isscalar(value[0]):
@@ -70,16 +72,11 @@ def arrays_in(value: Any, depth: int = 4) -> Iterator[Array]:
     if isinstance(value, list | tuple) and depth:
         for part in value:
             yield from arrays_in(part, depth - 1)
-        return
-    if hasattr(value, "convert") and hasattr(value, "size"):  # a PIL image
+    elif hasattr(value, "convert") and hasattr(value, "size"):  # a PIL image
         yield np.array(value)
-        return
-    try:
-        array = as_array(value)
-    except (TypeError, ValueError, RuntimeError):
-        array = None
-    if array is not None:
-        yield array
+    else:
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            yield from (a for a in [as_array(value)] if a is not None)
 
 
 def digest_of(value: Any) -> str:
@@ -181,17 +178,12 @@ def links_examples(inputs: Any) -> bool:
     return False
 
 
-LEAST_ROWS, LEAST_SHARE = 4, 0.25
-
-
 def padding_of(rows: Any) -> tuple[int, Any] | None:
     """(value, places) of what fills the ends of rows and is nowhere else."""
-    ends = rows[:, -1]
-    for value in ends.unique().tolist():
+    for value in rows[:, -1].unique().tolist():
         places = rows == value
         trailing = places.flip(1).cumprod(1).flip(1).bool()
-        long = int((trailing.sum(1) > 1).sum())
-        many = long >= max(LEAST_ROWS, LEAST_SHARE * len(rows))
+        many = int((trailing.sum(1) > 1).sum()) >= max(MIN_PADDED_ROWS, MIN_PADDED * len(rows))
         if many and torch.equal(places, trailing) and not bool(places.all()):
             return int(value), places
     return None

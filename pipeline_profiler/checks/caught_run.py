@@ -1,4 +1,4 @@
-"""Inside the process of a script: waits for its training, asks the checks, leaves the answers."""
+"""Inside the process of a script: waits for its training, runs the checks, leaves the answers."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ HOOKS = {
     "keras.src.models.model": "pipeline_profiler.checks.caught_run:hook_keras",
 }
 OF_EACH = ("TRAIN006", "TRAIN009", "TRAIN016", "TRAIN024", "TRAIN025", "TRAIN046")  # exact, cheap
-REACH = 0.35  # of the budget, to reach the second epoch in
-LOADER = 0.35  # of what is left, for the checks of the loader
-# of a fit all places are one line
-KERAS_PLACES = ("loader", "eval_loader", "model", "evaluation", "loss")
+REACH_SHARE = 0.35  # of the budget, to reach the second epoch
+LOADER_SHARE = 0.35  # of what is left, for the checks of the loader
+KERAS_PLACES = ("loader", "eval_loader", "model", "evaluation", "loss")  # one line: that of fit
 
 
 @dataclass(frozen=True)
 class CheckOrder:
-    """What the process is told. `only`, `skip`: words as typed; folder: for the answers."""
+    """What to check. `only`, `skip`: words as typed; folder: for the answers."""
 
     folder: str
     home: str
@@ -53,29 +52,27 @@ class CheckOrder:
     hooks: Mapping[str, str] = field(default_factory=lambda: dict(HOOKS))
 
 
-def chosen_checks(order: CheckOrder, families: Sequence[str] = ("LOAD", "TRAIN")) -> list[Check]:
-    """The checks of these families that were asked for; ProfileError for an unknown word."""
-    found: list[Check] = []
-    for family in families:
-        mine = all_checks(family).values()
-        others = all_checks({"LOAD": "TRAIN"}.get(family, "LOAD")).values()
-        only, skip = (  # what names no check is refused
-            [w for w in words if named_checks(mine, w) or not named_checks(others, w)]
-            for words in (order.only, order.skip)
-        )
-        if only or not order.only:
-            found += select_checks(family, only, skip)
-    return found
+def chosen_checks(order: CheckOrder) -> list[Check]:
+    """Return the selected checks of loader and training; ProfileError for an unknown word."""
+    checks = [*all_checks("LOAD").values(), *all_checks("TRAIN").values()]
+    only, skip = (
+        {
+            check.code
+            for word in words
+            for check in named_checks(checks, word) or select_checks("LOAD", [word])
+        }
+        for words in (order.only, order.skip)
+    )
+    return [c for c in checks if c.code not in skip and (not only or c.code in only)]
 
 
 def hook_torch(torch: Any) -> None:
-    """Catch what the script does with torch."""
-    order = read_order()
-    if order is None:
+    """Record what the script does with torch."""
+    if (order := read_order()) is None:
         return
     from pipeline_profiler.checks.caught_torch import Caught
 
-    reach, began = REACH * order.seconds, time.monotonic()
+    reach, began = REACH_SHARE * order.seconds, time.monotonic()
 
     def end(caught: Caught) -> None:
         spent = min(time.monotonic() - began, time.process_time())
@@ -83,13 +80,12 @@ def hook_torch(torch: Any) -> None:
 
     caught = Caught(Patience(reach, PATIENT * reach), end)
     caught.hook(torch)
-    atexit.register(_at_end, caught)
+    atexit.register(caught.end_at_exit)
 
 
 def hook_keras(module: Any) -> None:
-    """Catch the first `fit` of a model of Keras."""
-    order = read_order()
-    if order is None:
+    """Record the first `fit` of a model of Keras."""
+    if (order := read_order()) is None:
         return
     from pipeline_profiler.checks.caught_keras import catch_fit
 
@@ -97,173 +93,164 @@ def hook_keras(module: Any) -> None:
 
 
 def read_order() -> CheckOrder | None:
-    """The order, for the process that trains: no worker, and of several ranks the first."""
+    """Return the order, for the process that trains: no worker, of several ranks the first."""
     first = os.environ.get("RANK", "0") == "0"
     if multiprocessing.parent_process() is not None or not first:
         return None
-    told = json.loads(os.environ[VARIABLE])
-    return CheckOrder(**{**told, "only": tuple(told["only"]), "skip": tuple(told["skip"])})
-
-
-def _at_end(caught: Any) -> None:
-    if caught.facts.steps or caught.loaders or caught.first:
-        caught.end()
+    words = json.loads(os.environ[VARIABLE])
+    return CheckOrder(**{**words, "only": tuple(words["only"]), "skip": tuple(words["skip"])})
 
 
 def examine_torch(caught: Any, order: CheckOrder, spent: float) -> dict[str, Any]:
-    """Ask the checks of loader and training about what was caught."""
+    """Run the checks of loader and training on the trainings that were recorded."""
     from pipeline_profiler.checks.loader_subject import LoaderSubject
     from pipeline_profiler.checks.training_subject import TrainingSubject
 
-    def subject_of(training: Any) -> TrainingSubject:
-        make, loaded = training.training, training.loaded
+    def subject_of(t: Any) -> TrainingSubject:
         return TrainingSubject(
-            make, order.seed, unseeded=caught.unseeded, caught=not loaded, facts=training.facts
+            t.training, order.seed, unseeded=caught.unseeded, caught=not t.loaded, facts=t.facts
         )
 
-    train, evaluated = caught.loader_of("train"), caught.loader_of("eval")
-    subjects: dict[str, Any] = {"TRAIN": subject_of(caught)}
+    training = caught.record
+    facts, train, evaluated = training.facts, *map(training.loader_of, ("train", "eval"))
+    subjects: dict[str, Any] = {"TRAIN": subject_of(training)}
     if train is not None:
-        again = evaluated.again if evaluated is not None else None
-        declares = caught.pretrained if caught.loaded else None
         subjects["LOAD"] = LoaderSubject(
-            train.again, again, make_model=declares, seed=order.seed, entered=caught.entered,
-            evaluations=sum((seen.kind == "eval") + seen.late for seen in caught.loaders.values()),
+            train.again,
+            None if evaluated is None else evaluated.again,
+            make_model=(lambda: training.model) if training.loaded else None,
+            seed=order.seed,
+            entered=training.entered,
+            evaluations=sum((s.kind == "eval") + s.late for s in training.loaders.values()),
             unseeded=caught.unseeded,
-        )  # fmt: skip
-    facts = caught.facts
-    facts.places |= {"loader": train.place if train else "",
-                     "eval_loader": evaluated.place if evaluated else ""}  # fmt: skip
-    missing = list(_given_by(caught, train, evaluated))
-    rows = [(None, inputs, targets) for _, inputs, targets in caught.entered()[0]]
-    shown = LoaderSubject(list, entered=lambda: (rows, []))
-    trainings = [training for training in caught.trainings if training.steps] or [caught]
-    others = [(subject_of(t), t.facts.places) for t in trainings if t is not caught]
-    number, place = trainings.index(caught) + 1, short_place(facts.places.get("model", ""))
-    subjects["others"] = others
-    subjects["judged"] = f"Judged: training {number} of {len(trainings)}, {place}." * bool(others)
-    return _asked(subjects, order, spent, shown) | {
-        "places": facts.places, "unreached": facts.unreached(), "missing": missing,
-    }  # fmt: skip
+        )
+    for name, seen in (("loader", train), ("eval_loader", evaluated)):
+        facts.places[name] = "" if seen is None else seen.place
+    trainings = [t for t in caught.trainings if t.steps] or [training]
+    others = [(subject_of(t), t.facts.places) for t in trainings if t is not training]
+    number, place = trainings.index(training) + 1, short_place(facts.places.get("model", ""))
+    ended = f"Judged: training {number} of {len(trainings)}, {place}." if others else ""
+    report = _run_families(subjects, order, spent, ended)
+    _add_failures(report, others, order.seed)
+    rows = [(None, inputs, targets) for _, inputs, targets in training.entered()[0]]
+    return _form(report, subjects["TRAIN"], LoaderSubject(list, entered=lambda: (rows, []))) | {
+        "places": facts.places,
+        "unreached": facts.unreached(),
+        "missing": _missing(training, train, evaluated),
+    }
 
 
-def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:
-    """What could not be caught, each with the lines that would give it."""
+def _missing(training: Any, train: Any, evaluated: Any) -> list[str]:
+    """Return what could not be recorded, each with the lines that would give it."""
     found = []
-    if caught.why and not caught.steps:
+    if training.why and not training.steps:
         found.append(
-            f"model and loss: {caught.why}. Two lines give them, `def make_model(): return ...` "
+            f"model and loss: {training.why}. Two lines give them, `def make_model(): return ...` "
             "and `def make_loss(): return ...`, in a file with make_loader and make_optimizer"
         )
-    if train is None and caught.steps:
-        found.append(
-            "the loader: the batches come from no DataLoader. `def make_loader(): return ...` "
-            "gives it to check"
-        )
-    if train is not None and evaluated is None and caught.facts.evaluations:
+    if train is None and training.steps:
+        text = "the loader: the batches come from no DataLoader. `def make_loader(): return ...`"
+        found.append(f"{text} gives it to check")
+    if train is not None and evaluated is None and training.facts.evaluations:
         found.append("the loader for evaluation: it is no DataLoader")
     return found
 
 
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
-    """Ask the checks about a caught `fit`."""
+    """Run the checks on a recorded `fit`."""
     from pipeline_profiler.checks.caught_keras import SCALES, CaughtKeras
     from pipeline_profiler.checks.loader_subject import LoaderSubject
 
     kinds = [type(layer).__name__ for layer in caught.model._flatten_layers()]
-    subjects: dict[str, Any] = {
-        "LOAD": LoaderSubject(
-            caught.loader,
-            caught.eval_loader,
-            seed=order.seed,
-            made_anew=False,
-            scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
-            entered=caught.entered,
-            unseeded=caught.unseeded,
-        ),
-        "TRAIN": CaughtKeras(caught.training, order.seed, unseeded=caught.unseeded),
-    }
+    loader = LoaderSubject(
+        caught.loader,
+        caught.eval_loader,
+        seed=order.seed,
+        made_anew=False,
+        scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
+        entered=caught.entered,
+        unseeded=caught.unseeded,
+    )
+    training = CaughtKeras(caught.training, order.seed, unseeded=caught.unseeded)
+    report = _run_families({"LOAD": loader, "TRAIN": training}, order)
     unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
-    return _asked(subjects, order, 0.0, subjects["LOAD"]) | {
+    return _form(report, training, loader) | {
         "places": dict.fromkeys(KERAS_PLACES, caught.place),
         "unreached": [*unreached, "a later fit, if there is one"],
         "missing": [],
-    }  # fmt: skip
+    }
 
 
-def _asked(
-    subjects: Mapping[str, Any], order: CheckOrder, spent: float, shown: Any
-) -> dict[str, Any]:
-    """Return the results of both families; the inputs of `shown` are drawn as a grid."""
-    from pipeline_profiler.checks.loader_subject import model_grid
-    from pipeline_profiler.profiling.record.errors import ProfileError
-
-    merged, progress = CheckReport(ended=subjects.get("judged", "")), ProgressLine()
+def _run_families(
+    subjects: Mapping[str, Any], order: CheckOrder, spent: float = 0.0, ended: str = ""
+) -> CheckReport:
+    """Return the results of the checks of both families."""
+    merged, progress = CheckReport(ended=ended), ProgressLine()
     left = max(order.seconds / 3, order.seconds - spent)
     sys.stderr.write("\n")
-    for family in ("LOAD", "TRAIN"):
-        try:
-            checks = chosen_checks(order, (family,))
-        except ProfileError:  # the words were looked at before the script was started
+    for family, share in (("LOAD", LOADER_SHARE), ("TRAIN", 1.0)):
+        checks = [check for check in chosen_checks(order) if check.code.startswith(family)]
+        if family not in subjects or not checks or merged.interrupted:
             continue
-        if family not in subjects or not checks:
-            continue
-        budget = left * (LOADER if family == "LOAD" else 1.0)
         busy = time.process_time()
-        report = run_checks(checks, subjects[family], budget, order.seed, progress=progress)
+        report = run_checks(checks, subjects[family], left * share, order.seed, progress)
         merged.results += report.results
         merged.ended = " ".join(filter(None, (merged.ended, report.ended)))
-        merged.interrupted = merged.interrupted or report.interrupted
-        merged.seconds += report.seconds
+        merged.interrupted, merged.seconds = report.interrupted, merged.seconds + report.seconds
         left = max(left / 3, left - min(report.seconds, time.process_time() - busy))
-        if merged.interrupted:
-            break
-    for subject, places in subjects.get("others", ()):
-        for number, found in enumerate(merged.results):
-            asked = found.check.recorded or found.check.code in OF_EACH
-            if not asked or found.answer.judgement is Judgement.FAIL:
+    progress.clear()
+    return merged
+
+
+def _add_failures(report: CheckReport, others: Sequence[tuple[Any, Any]], seed: int) -> None:
+    """Replace results that did not fail by failures of other trainings of the script."""
+    for subject, places in others:
+        for number, result in enumerate(report.results):
+            cheap = result.check.recorded or result.check.code in OF_EACH
+            if not cheap or result.answer.judgement is Judgement.FAIL:
                 continue
-            other = run_check(found.check, subject, order.seed)
+            other = run_check(result.check, subject, seed)
             if other.answer.judgement is Judgement.FAIL:
                 place = place_of(other, CheckReport(places=places))
                 evidence = {**other.answer.evidence, "place": place}
                 answer = replace(other.answer, evidence=evidence)
-                merged.results[number] = replace(other, answer=answer)
-    progress.clear()
-    merged.grid = model_grid(shown)
-    notes = list(getattr(subjects.get("TRAIN"), "notes", []))
+                report.results[number] = replace(other, answer=answer)
+
+
+def _form(report: CheckReport, training: Any, shown: Any) -> dict[str, Any]:
+    """Return a report as JSON can hold it; the inputs of `shown` are drawn as a grid."""
+    from pipeline_profiler.checks.loader_subject import model_grid
+
     error = getattr(sys, "last_value", None)
-    explained = explain_error("Your script", error) if isinstance(error, BaseException) else ""
-    return {**report_form(merged), "notes": notes, "error": explained}
-
-
-def report_form(report: CheckReport) -> dict[str, Any]:
-    """A report as JSON can hold it."""
     return {
         "results": [
             (r.check.code, plain_value(vars(r.answer)), r.seconds, r.broken, r.users)
             for r in report.results
         ],
-        "ended": report.ended, "interrupted": report.interrupted, "seconds": report.seconds,
-        "grid": base64.b64encode(report.grid or b"").decode(),
-    }  # fmt: skip
+        "ended": report.ended,
+        "interrupted": report.interrupted,
+        "seconds": report.seconds,
+        "grid": base64.b64encode(model_grid(shown) or b"").decode(),
+        "notes": list(training.notes),
+        "error": explain_error("Your script", error) if isinstance(error, BaseException) else "",
+    }
 
 
-def read_report(told: Mapping[str, Any]) -> CheckReport:
-    """The report that a process left."""
+def read_report(form: Mapping[str, Any]) -> CheckReport:
+    """Return the report that a process left."""
     known = {**all_checks("LOAD"), **all_checks("TRAIN")}
     results = []
-    for code, answer, *rest in told["results"]:
+    for code, answer, *rest in form["results"]:
         answer |= {"judgement": Judgement(answer["judgement"]), "causes": tuple(answer["causes"])}
         results.append(CheckResult(known[code], Answer(**answer), *rest))
-    grid = base64.b64decode(told["grid"]) or None
-    return CheckReport(results, told["ended"], told["interrupted"], told["seconds"], grid=grid)
+    grid = base64.b64decode(form["grid"]) or None
+    return CheckReport(results, form["ended"], form["interrupted"], form["seconds"], grid=grid)
 
 
-def leave(order: CheckOrder, told: Mapping[str, Any]) -> None:
+def leave(order: CheckOrder, answers: Mapping[str, Any]) -> None:
     """Write the answers and end the process: nothing of the script runs after this."""
     path = Path(order.folder, f"{os.getpid()}.part")
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(answers))
     path.rename(path.with_suffix(".json"))
     for child in multiprocessing.active_children():
         child.kill()

@@ -10,7 +10,7 @@ import itertools
 import sys
 from typing import Any
 
-from pipeline_profiler.checks.caught_torch import Caught
+from pipeline_profiler.checks.caught_torch import Caught, Recorded
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
 from pipeline_profiler.checks.ranks import as_rank, read_anew, source_of, speaks_of_ranks
@@ -25,8 +25,8 @@ class EndedError(BaseException):
     """The hooks recorded enough. No Exception, so that code of the user lets it through."""
 
 
-def record_functions(subject: Any) -> Caught:
-    """Return the hooks after a loop over the functions of a TrainingSubject."""
+def record_functions(subject: Any) -> Recorded:
+    """Return what the hooks recorded of a loop over the functions of a TrainingSubject."""
     functions = list(subject.functions.values()) or [subject.make]
     text = source_of(functions)
     caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop, text=lambda: text, once=True)
@@ -38,7 +38,7 @@ def record_functions(subject: Any) -> Caught:
         try:
             training = subject.fresh()
             with contextlib.suppress(UsersError, EndedError):
-                _run(subject, training, caught.facts)
+                _run(subject, training, caught.record.facts)
                 caught.end()
         finally:
             caught.unhook()
@@ -48,8 +48,8 @@ def record_functions(subject: Any) -> Caught:
             if training.train_step is not None:
                 subject.own_step(training, subject.given_batches[0])
     if not training.model.training:  # a loop around train_step may freeze parts by eval()
-        caught.facts.answers.pop("TRAIN046", None)
-    return caught
+        caught.record.facts.answers.pop("TRAIN046", None)
+    return caught.record
 
 
 def _stop(caught: Caught) -> None:

@@ -48,7 +48,7 @@ from pipeline_profiler.checks.user_training import (
 )
 
 if TYPE_CHECKING:
-    from pipeline_profiler.checks.caught_torch import Caught
+    from pipeline_profiler.checks.caught_torch import Recorded
 
 OTHER_SEEDS = 11, 12
 RANDOM_WEIGHTS = 8  # trainings with other weights
@@ -212,8 +212,8 @@ class TrainingSubject(ExaminedTraining):
         return _as_numbers(self.small[2], "The target")
 
     @cached_property
-    def recorded(self) -> Caught:
-        """The hooks of a script after a loop over train_step and evaluate."""
+    def recorded(self) -> Recorded:
+        """What the hooks of a script record of a loop over train_step and evaluate."""
         from pipeline_profiler.checks.functions_run import record_functions
 
         return record_functions(self)

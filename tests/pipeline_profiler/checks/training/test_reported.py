@@ -80,7 +80,7 @@ def caught(text: str, folder: Path) -> Any:
         finally:
             found.unhook()
             found.mode.__exit__(None, None, None)
-    return found
+    return found.record
 
 
 def answer(folder: Path, evaluate: str, report: str, *changes: tuple[str, str]) -> Any:
