@@ -12,9 +12,8 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.runner import CheckReport, CheckResult
@@ -23,8 +22,8 @@ from pipeline_profiler.checks.user_source import Fix, Site, fix_of, site_of, uni
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
-T = TypeVar("T")
 WIDTH = 100
+MOST_VALUE = 300  # characters of evidence in the app
 PNG = b"\x89PNG\r\n\x1a\n"
 STATES = ("failed", "passed", "inconclusive", "not applicable", "skipped")
 LISTED = ("failed", "inconclusive", "passed", "not applicable", "skipped")  # order of every list
@@ -32,6 +31,18 @@ MARKS = {"absent": "not applicable", "skipped": "skipped"}  # evidence of an inc
 # about the loader for evaluation beside the other
 OF_TWO = ("LOAD013", "LOAD018", "LOAD019", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
+ABOUT = {  # what a failed check is about, for the line of the user's file
+    "model": (2, 4, 5, 11, 22, 25, 45, 46),
+    "loss": (1, 10, 20, 21, 41),
+    "optimizer": (3, 6, 15),
+    "schedule": (14,),
+    "evaluate": (24,),
+    "evaluation": (24,),
+}
+# what is read of a document and of its checks, with the types
+DOCUMENT: Mapping[str, Any] = {"subject": "", "ended": "", "failed": [], "checks": []}
+TEXTS = ("code", "name", "verdict", "sentence", "next")
+ENTRY: Mapping[str, Any] = dict.fromkeys(TEXTS, "") | {"causes": [], "evidence": {}}
 
 
 def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
@@ -67,17 +78,6 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
         "evidence": {k: plain_value(v) for k, v in answer.evidence.items() if k != "place"},
         "seconds": round(result.seconds, 3),
     }
-
-
-# what a failed check is about, for the line of the user's file
-ABOUT = {
-    "model": (2, 4, 5, 11, 22, 25, 45, 46),
-    "loss": (1, 10, 20, 21, 41),
-    "optimizer": (3, 6, 15),
-    "schedule": (14,),
-    "evaluate": (24,),
-    "evaluation": (24,),
-}
 
 
 def place_of(result: CheckResult, report: CheckReport) -> str:
@@ -148,10 +148,8 @@ def checks_file(report: CheckReport, subject: str, path: str) -> str:
 
 def state_of(result: CheckResult) -> str:
     """Return the state of a check: one of `STATES`."""
-    judgement, evidence = result.answer.judgement, result.answer.evidence
-    if judgement is not Judgement.INCONCLUSIVE:
-        return str(judgement)
-    return next((state for mark, state in MARKS.items() if evidence.get(mark)), str(judgement))
+    marks = (state for mark, state in MARKS.items() if result.answer.evidence.get(mark))
+    return next(marks, str(result.answer.judgement))
 
 
 def count_states(states: Sequence[str]) -> dict[str, int]:
@@ -207,17 +205,16 @@ def _lines(report: CheckReport, full: bool) -> Iterator[str]:
 
 def _of_state(state: str, report: CheckReport, full: bool) -> Iterator[str]:
     """Yield a line for the checks of a state with equal sentences; `full`: the whole sentence."""
-    results = [result for result in report.results if state_of(result) == state]
-    if results:
-        yield state.capitalize()
-    for sentence in dict.fromkeys(result.answer.sentence for result in results):
-        same = [result for result in results if result.answer.sentence == sentence]
-        names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
+    by_sentence: dict[str, list[CheckResult]] = {}
+    for result in report.results:
+        if state_of(result) == state:
+            by_sentence.setdefault(result.answer.sentence, []).append(result)
+    yield from [state.capitalize()] if by_sentence else ()
+    for sentence, results in by_sentence.items():
+        names = ", ".join(f"{r.check.code} {r.check.name}" for r in results)
         yield from _wrapped(f"  {names}: {sentence}", 4, None if full else 1)
-        if full and same[0].answer.next:
-            yield from _wrapped(f"    {same[0].answer.next}", 4)
-    if results:
-        yield ""
+        yield from _wrapped(f"    {results[0].answer.next}", 4) if full else ()
+    yield from [""] if by_sentence else ()
 
 
 def _wrapped(text: str, indent: int, most: int | None = None) -> list[str]:
@@ -225,39 +222,8 @@ def _wrapped(text: str, indent: int, most: int | None = None) -> list[str]:
     return textwrap.wrap(text, WIDTH, replace_whitespace=False, **layout)
 
 
-MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300
-
-
-@dataclass(frozen=True)
-class SavedAnswer:
-    """The answer of a check; `numbers`: its evidence as texts, by name."""
-
-    code: str
-    name: str
-    verdict: str
-    sentence: str
-    causes: tuple[str, ...]
-    next: str
-    numbers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class SavedChecks:
-    """A document: failed answers first, in the order of their causes."""
-
-    subject: str
-    answers: tuple[SavedAnswer, ...]
-    ended: str
-    grid: bytes | None  # a PNG
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of checks in each state."""
-        return count_states([answer.verdict for answer in self.answers])
-
-
-def parse_checks(blob: bytes, where: str) -> SavedChecks:
-    """The document in these bytes; ProfileError in a sentence for anything else."""
+def parse_checks(blob: bytes, where: str) -> dict[str, Any]:
+    """Return what the app shows of a document, failed checks first; ProfileError if it is none."""
     try:
         document = parse_document(blob, where)
     except ProfileError:
@@ -267,35 +233,26 @@ def parse_checks(blob: bytes, where: str) -> SavedChecks:
             f"{where} is no document checks/1: write one with `pipeline-profiler check ... -o "
             "x.json`."
         )
-    entries = [e for e in _typed(document.get("checks"), list) if isinstance(e, dict)]
-    failed = list(map(str, _typed(document.get("failed"), list)))
-    order = {code: number for number, code in enumerate(failed)}
-    answers = [_answer(entry) for entry in entries[:MOST_CHECKS]]
-    answers.sort(key=lambda a: (LISTED.index(a.verdict), order.get(a.code, len(order)), a.code))
-    subject, ended = _text(document.get("subject")), _text(document.get("ended"))
-    return SavedChecks(subject, tuple(answers), ended, _png(document.get("grid")))
+    made, grid = _read(DOCUMENT, document), b""
+    checks = [_read(ENTRY, entry) for entry in made["checks"] if isinstance(entry, dict)]
+    for entry in checks:
+        entry["verdict"] = entry["verdict"] if entry["verdict"] in STATES else "inconclusive"
+        entry["causes"] = list(map(str, entry["causes"]))
+        entry["evidence"] = [(k, _number_text(v)) for k, v in entry["evidence"].items()]
+    failed = [*map(str, made["failed"]), *sorted(entry["code"] for entry in checks)]
+    checks.sort(key=lambda c: (LISTED.index(c["verdict"]), failed.index(c["code"])))
+    with contextlib.suppress(ValueError, TypeError):
+        grid = base64.b64decode(document.get("grid", ""), validate=True)
+    counts = count_states([entry["verdict"] for entry in checks])
+    return made | {"checks": checks, "summary": counts, "grid": grid.startswith(PNG) and grid}
 
 
-def _answer(entry: Mapping[str, Any]) -> SavedAnswer:
-    state, evidence = entry.get("verdict"), _typed(entry.get("evidence"), dict)
-    return SavedAnswer(
-        _text(entry.get("code")),
-        _text(entry.get("name")),
-        state if state in STATES else "inconclusive",
-        _text(entry.get("sentence")),
-        tuple(map(_text, _typed(entry.get("causes"), list)[:20])),
-        _text(entry.get("next")),
-        tuple((str(k)[:80], _number_text(v)) for k, v in list(evidence.items())[:60]),
-    )
-
-
-def _typed(value: Any, kind: type[T]) -> T:
-    """Return a value of this type, or an empty one instead."""
-    return value if isinstance(value, kind) else kind()
-
-
-def _text(value: Any) -> str:
-    return _typed(value, str)[:MOST_TEXT]
+def _read(types: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of these types; an empty value instead of another type."""
+    return {
+        name: values[name] if isinstance(values.get(name), type(empty)) else empty
+        for name, empty in types.items()
+    }
 
 
 def _number_text(value: Any) -> str:
@@ -303,10 +260,3 @@ def _number_text(value: Any) -> str:
         return f"{value:.6g}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
-
-
-def _png(value: Any) -> bytes | None:
-    with contextlib.suppress(ValueError):
-        blob = base64.b64decode(_typed(value, str), validate=True)
-        return blob if blob.startswith(PNG) else None
-    return None
