@@ -1,13 +1,12 @@
 """The document `checks/1` of a run of checks: written, printed, and read for the app.
 
-Format: docs/check.md. A saved document is not trusted: values of another type are left out or shown
-as text, and an image must be a PNG.
+Format: docs/check.md. A saved document is not trusted: values are shown as text, and an image must
+be a PNG.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import math
 import textwrap
@@ -39,10 +38,7 @@ ABOUT = {  # what a failed check is about, for the line of the user's file
     "evaluate": (24,),
     "evaluation": (24,),
 }
-# what is read of a document and of its checks, with the types
-DOCUMENT: Mapping[str, Any] = {"subject": "", "ended": "", "failed": [], "checks": []}
-TEXTS = ("code", "name", "verdict", "sentence", "next")
-ENTRY: Mapping[str, Any] = dict.fromkeys(TEXTS, "") | {"causes": [], "evidence": {}}
+TEXTS = ("code", "name", "verdict", "sentence", "next")  # of a check, in the app
 
 
 def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
@@ -120,9 +116,8 @@ def plain_value(value: Any) -> Any:
 
 def checks_json(report: CheckReport, subject: str, with_grid: bool = False) -> str:
     """The document as text; with the grid of what the model gets, for the app."""
-    document = checks_document(report, subject)
-    if with_grid and report.grid is not None:
-        document["grid"] = base64.b64encode(report.grid).decode()
+    grid = base64.b64encode(report.grid).decode() if with_grid and report.grid else None
+    document = checks_document(report, subject) | ({"grid": grid} if grid else {})
     return json.dumps(document, indent=1, allow_nan=False)
 
 
@@ -226,37 +221,36 @@ def parse_checks(blob: bytes, where: str) -> dict[str, Any]:
     """Return what the app shows of a document, failed checks first; ProfileError if it is none."""
     try:
         document = parse_document(blob, where)
-    except ProfileError:
-        raise ProfileError(f"{where} is no readable document of checks.") from None
-    if document.get("schema") != "checks/1":
-        raise ProfileError(
-            f"{where} is no document checks/1: write one with `pipeline-profiler check ... -o "
-            "x.json`."
-        )
-    made, grid = _read(DOCUMENT, document), b""
-    checks = [_read(ENTRY, entry) for entry in made["checks"] if isinstance(entry, dict)]
-    for entry in checks:
-        entry["verdict"] = entry["verdict"] if entry["verdict"] in STATES else "inconclusive"
-        entry["causes"] = list(map(str, entry["causes"]))
-        entry["evidence"] = [(k, _number_text(v)) for k, v in entry["evidence"].items()]
-    failed = [*map(str, made["failed"]), *sorted(entry["code"] for entry in checks)]
-    checks.sort(key=lambda c: (LISTED.index(c["verdict"]), failed.index(c["code"])))
-    with contextlib.suppress(ValueError, TypeError):
+        failed, checks = list(map(str, document["failed"])), list(map(_shown, document["checks"]))
         grid = base64.b64decode(document.get("grid", ""), validate=True)
+        subject, ended, schema = (str(document[key]) for key in ("subject", "ended", "schema"))
+    except (ProfileError, KeyError, ValueError, TypeError, AttributeError):
+        schema = ""
+    if schema != "checks/1":
+        raise ProfileError(
+            f"{where} is no readable document checks/1: write one with `pipeline-profiler check "
+            "... -o x.json`."
+        )
+    failed += sorted(entry["code"] for entry in checks)
+    checks.sort(key=lambda c: (LISTED.index(c["verdict"]), failed.index(c["code"])))
     counts = count_states([entry["verdict"] for entry in checks])
-    return made | {"checks": checks, "summary": counts, "grid": grid.startswith(PNG) and grid}
-
-
-def _read(types: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of these types; an empty value instead of another type."""
+    picture = grid if grid.startswith(PNG) else None
     return {
-        name: values[name] if isinstance(values.get(name), type(empty)) else empty
-        for name, empty in types.items()
+        "subject": subject,
+        "ended": ended,
+        "checks": checks,
+        "summary": counts,
+        "grid": picture,
     }
 
 
-def _number_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
+def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the app shows of a check, as texts."""
+    shown: dict[str, Any] = {name: str(entry[name]) for name in TEXTS}
+    if shown["verdict"] not in STATES:
+        raise ValueError
+    values = {
+        k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in entry["evidence"].items()
+    }
+    shown["evidence"] = [(name, textwrap.shorten(v, MOST_VALUE)) for name, v in values.items()]
+    return shown | {"causes": list(map(str, entry["causes"]))}

@@ -136,12 +136,11 @@ def _detach(site: Site) -> Fix:
         value = value.args[0]
     elif isinstance(statement, ast.Assign) and isinstance(value, ast.BinOp):
         value = value.right
-    names = "|".join(n.id for n in ast.walk(value) if isinstance(n, ast.Name)) if value else ""
+    code = site.code(value) if isinstance(value, ast.Name | ast.BinOp) else ""
+    names = "|".join(re.findall(r"\b[A-Za-z_]\w*", code))
     scalar = re.search(rf"\b({names})\)?\.backward\(|backward\(({names})\b", "".join(site.lines))
-    if not names or not scalar or not isinstance(value, ast.Name | ast.BinOp):
-        return {}
-    code = site.code(value)
-    return site.replace(value, f"{code}.detach()" if code == names else f"({code}).detach()")
+    detached = f"{code}.detach()" if code == names else f"({code}).detach()"
+    return site.replace(value, detached) if code and scalar else {}
 
 
 def _set_argument(site: Site, name: str, value: str) -> Fix:
