@@ -33,33 +33,24 @@ class CaughtError(Exception):
     """What the loop does cannot be given to the checks; the text says why."""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(int):
     """A tensor at one time: its number on the tape."""
-
-    number: int
 
 
 class Call(NamedTuple):
     """A call of torch: its tensors as nodes, and the nodes that it takes and makes."""
 
+    name: str
     function: Callable[..., Any]
     args: Any
     kwargs: Any
     taken: tuple[int, ...]
     made: tuple[int, ...]
 
-    @property
-    def name(self) -> str:
-        """Of the function."""
-        return str(getattr(self.function, "__name__", ""))
-
     def run(self, values: Mapping[int, Any], resize: Callable[[Any], Any]) -> dict[int, Any]:
         """Return what the call makes of other values of its nodes."""
-        tree = torch.utils._pytree
-        args, kwargs = tree.tree_map_only(
-            Node, lambda n: values[n.number], (self.args, self.kwargs)
-        )
+        given = (self.args, self.kwargs)
+        args, kwargs = torch.utils._pytree.tree_map_only(Node, values.__getitem__, given)
         if self.name in SIZED:
             args = (args[0], *resize(args[1:]))
         # other outputs may lie in memory in another order, in which a view has no form
@@ -138,16 +129,17 @@ class Tape:
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         if not in_place and all(id(tensor) in given for tensor in found):
             return  # `.to` of what is there already
-        tree, taken = torch.utils._pytree, list[int]()
+        taken = list[Node]()
 
         def node_of(tensor: Any) -> Node:
-            taken.append(self.node(tensor).number)
-            return Node(taken[-1])
+            taken.append(self.node(tensor))
+            return taken[-1]
 
-        given = tree.tree_map_only(torch.Tensor, node_of, (tuple(args), dict(kwargs or {})))
+        known = (tuple(args), dict(kwargs))
+        nodes = torch.utils._pytree.tree_map_only(torch.Tensor, node_of, known)
         made = tuple(map(self._add, found))
         self.made_by.update(dict.fromkeys(made, len(self.calls)))
-        self.calls.append(Call(function, *given, tuple(taken), made))
+        self.calls.append(Call(name, function, *nodes, tuple(taken), made))
 
     def needed(self, result: int, stop: frozenset[int]) -> tuple[list[int], set[int]]:
         """(calls, leaves) that a node is made of, without going beyond the nodes of `stop`."""
@@ -241,10 +233,7 @@ def recording_mode(
 
 @dataclass(eq=False)
 class Replayed:
-    """The user's loss as it was called: outputs and targets instead of the recorded ones.
-
-    held: other tensors by node; targets: nodes; size: of the recorded batch.
-    """
+    """The user's loss as it was called; held: other tensors by node; size: of the batch."""
 
     calls: Sequence[Call]
     result: int
@@ -252,11 +241,6 @@ class Replayed:
     outputs: Outputs
     targets: Sequence[int]
     size: int
-
-    def __post_init__(self) -> None:
-        self.__name__ = next(
-            (c.name for c in reversed(self.calls) if c.name in LOSSES), "your loss"
-        )
 
     def __deepcopy__(self, memo: Any) -> Replayed:
         return self
@@ -327,11 +311,15 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     head, outs = _activation(tape, numbers, outs)
     size = batch_size(_tensors([call.args, call.kwargs]))
     targets, held = _targets(tape, roots | made, size)
-    own = [m for m in modules if m.start >= call.end and _is_loss(m, tape, result, outs, targets)]
     replayed = Replayed([tape.calls[n] for n in numbers], result, held, outs, targets, size)
+    given = [*(node for _, node in outs), *targets]
+    own = [  # a module that was called with just the output and the targets
+        m.module for m in modules
+        if m.made == result and not m.kwargs and [tape.now.get(id(v)) for v in m.args] == given
+    ]  # fmt: skip
     values = [tape.tensors[node] for node in targets]
     target = values[0] if len(values) == 1 else tuple(values) or None
-    loss_of, path = own[-1].module if own else replayed, outs[0][0] if len(outs) == 1 else ()
+    loss_of, path = own[-1] if own else replayed, outs[0][0] if len(outs) == 1 else ()
     inputs = entering(call.args, call.kwargs and _named(call))
     step = CaughtStep(call, inputs, target, loss_of, path, head)
     return _without_labels(step, tape, targets) if inside else step
@@ -354,12 +342,6 @@ def _plain(out: Any) -> Any:
         return dict(out)
     known = isinstance(out, torch.Tensor | list | tuple) or not hasattr(out, "__dict__")
     return out if known else dict(vars(out))
-
-
-def _is_loss(m: ModelCall, tape: Tape, result: int, outs: Any, targets: Sequence[int]) -> bool:
-    """Whether a module was called with just the output and the targets, and gave the loss."""
-    given = [tape.now.get(id(value)) for value in m.args]
-    return m.made == result and not m.kwargs and len(outs) == 1 and given == [outs[0][1], *targets]
 
 
 def _made_targets(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
