@@ -312,16 +312,15 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
     size = batch_size(_tensors([call.args, call.kwargs]))
     targets, held = _targets(tape, roots | made, size)
     replayed = Replayed([tape.calls[n] for n in numbers], result, held, outs, targets, size)
-    given = [*(node for _, node in outs), *targets]
+    path, given = outs[0][0] if len(outs) == 1 else (), [outs[0][1], *targets]
     own = [  # a module that was called with just the output and the targets
-        m.module for m in modules
+        m.module for m in modules if len(outs) == 1
         if m.made == result and not m.kwargs and [tape.now.get(id(v)) for v in m.args] == given
     ]  # fmt: skip
     values = [tape.tensors[node] for node in targets]
     target = values[0] if len(values) == 1 else tuple(values) or None
-    loss_of, path = own[-1] if own else replayed, outs[0][0] if len(outs) == 1 else ()
     inputs = entering(call.args, call.kwargs and _named(call))
-    step = CaughtStep(call, inputs, target, loss_of, path, head)
+    step = CaughtStep(call, inputs, target, own[-1] if own else replayed, path, head)
     return _without_labels(step, tape, targets) if inside else step
 
 
@@ -439,5 +438,6 @@ def _labels_for(step: CaughtStep, inputs: Mapping[str, Any]) -> dict[str, Any]:
     ((name, labels),) = step.labels.items()
     sizes = inputs[step.like].shape[:2] if step.like else (batch_size(_tensors(inputs)),)
     for axis, size in enumerate(sizes):
-        labels = labels.index_select(axis, torch.arange(size) % labels.shape[axis])
+        places = torch.arange(size, device=labels.device) % labels.shape[axis]
+        labels = labels.index_select(axis, places)
     return {name: labels}

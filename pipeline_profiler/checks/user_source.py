@@ -166,9 +166,8 @@ def _set_mode(site: Site, mode: str) -> Fix:
     parts = [other for other in others if not re.search(rf"def .*\b{other}\b", text)]
     known = re.search(rf"\b{name}\.(parameters|train|eval)\(|def \w+\(.*\b{name}\b", text)
     if mode == "train" and loops and known and not parts:  # no part stays in eval mode
-        outer = isinstance(site.around(line)[-1], ast.FunctionDef | ast.ClassDef)
-        once = len(loops) == 1 and (not outer or "val" in site.code(loops[0]))
-        line = loops[0].body[0].lineno if once else loops[0].lineno
+        inner = len(loops) > 1 or isinstance(site.around(line)[-1], ast.FunctionDef | ast.ClassDef)
+        line = loops[0].lineno if inner else loops[0].body[0].lineno
     elif mode == "eval" and known and re.search(rf"\n[ \t]+({name}|\w+)\.train\(", text):
         drawn = {*re.findall(r"\w+", site.code(loops[0].target))} if loops else set()
         line = loops[0].lineno if drawn & {*re.findall(r"\w+", inputs)} else line
