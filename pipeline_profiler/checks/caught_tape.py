@@ -135,11 +135,11 @@ class Tape:
             taken.append(self.node(tensor))
             return taken[-1]
 
-        known = (tuple(args), dict(kwargs))
-        nodes = torch.utils._pytree.tree_map_only(torch.Tensor, node_of, known)
+        tree_map = torch.utils._pytree.tree_map_only
+        args, kwargs = tree_map(torch.Tensor, node_of, (tuple(args), dict(kwargs)))
         made = tuple(map(self._add, found))
         self.made_by.update(dict.fromkeys(made, len(self.calls)))
-        self.calls.append(Call(name, function, *nodes, tuple(taken), made))
+        self.calls.append(Call(name, function, args, kwargs, tuple(taken), made))
 
     def needed(self, result: int, stop: frozenset[int]) -> tuple[list[int], set[int]]:
         """(calls, leaves) that a node is made of, without going beyond the nodes of `stop`."""
@@ -297,7 +297,7 @@ def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtS
         raise CaughtError(f"the loss is made by {len(models)} calls of models ({names})")
     call = models[0]
     # a scalar among the outputs is the loss that the model computes itself
-    outs = [(path, node) for path, node in call.outs if tape.tensors[node].ndim]
+    outs: Outputs = [(path, node) for path, node in call.outs if tape.tensors[node].ndim]
     stop, made = frozenset(node for _, node in outs), frozenset[int]()
     numbers, roots = tape.needed(result, stop)
     inside = min(numbers, default=call.end) < call.end

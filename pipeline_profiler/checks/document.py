@@ -12,6 +12,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from pipeline_profiler.checks.check import Judgement
@@ -121,24 +122,22 @@ def checks_json(report: CheckReport, subject: str, with_grid: bool = False) -> s
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-ENTERS = "Images as they enter the model, with labels"
-HTML = """<!doctype html>
-<meta charset="utf-8"><meta name="generator" content="pipeline-profiler"><title>Checks</title>
-<pre>{}</pre>{}
-"""
+HEADS = {  # of pages; HTML in Markdown is HTML
+    ".html": '<!doctype html>\n<meta charset="utf-8"><meta name="generator" '
+    'content="pipeline-profiler"><title>Checks</title>',
+    ".md": "<!-- pipeline-profiler report -->",
+}
 
 
 def checks_file(report: CheckReport, subject: str, path: str) -> str:
     """Return the content of a file: HTML or Markdown by its suffix, else the JSON document."""
-    if not path.endswith((".html", ".md")):
+    head = HEADS.get(Path(path).suffix)
+    if head is None:
         return f"{checks_json(report, subject, with_grid=True)}\n"
-    text = checks_text(report, subject, full=True)
     url = f"data:image/png;base64,{base64.b64encode(report.grid or b'').decode()}"
-    if path.endswith(".html"):
-        image = f'<h2>{ENTERS}</h2><img alt="" src="{url}">' if report.grid else ""
-        return HTML.format(escape(text), image)
-    image = f"\n![{ENTERS}]({url})\n" if report.grid else ""
-    return f"<!-- pipeline-profiler report -->\n\n{textwrap.indent(text, '    ')}\n{image}"
+    image = f'<h2>Images as they enter the model, with labels</h2><img alt="" src="{url}">'
+    text = escape(checks_text(report, subject, full=True))
+    return f"{head}\n<pre>{text}</pre>{image * bool(report.grid)}\n"
 
 
 def state_of(result: CheckResult) -> str:

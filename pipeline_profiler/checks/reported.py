@@ -241,9 +241,10 @@ def _of_labels(metric: str, current: Pass) -> Rows:
     if found[0] is None:
         return []
     # rows of tokens may have other lengths in a batch
-    whole, classes, target = (
+    columns: list[Any] = [
         torch.cat([part.reshape(-1) for part in parts]) for parts in (found, predicted, wanted)
-    )
+    ]
+    whole, classes, target = columns
     if len(whole.unique()) < 2:
         return []  # the model has learned nothing yet: all formulas agree
     batches = list(zip(found, wanted, strict=True))

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,58 +66,63 @@ def fixed(folder: Path, text: str, code: str, part: str, says: tuple[str, str]) 
     return (folder / "train.py").read_bytes().decode()
 
 
+def after_step(line: str) -> dict[str, str]:
+    """A change of the script: a line after the optimizer's step."""
+    return {"        optimizer.step()": f"        optimizer.step()\n        {line}"}
+
+
+def with_test(end: str = "") -> dict[str, str]:
+    """A change of the script: a function that evaluates."""
+    text = "def test(net):\n    net.eval()\n    for x in val:\n        out = net(x)\n"
+    return {"train = ": f"{text}{end}train = "}
+
+
+LOOP, BACKWARD, FIRST, HELD = (
+    "    for x, y",
+    "loss.backward()",
+    "DataLoader(data",
+    "model(batch[0])",
+)
+SOFT, STATE = "F.softmax(model(x), dim=1)", "model.state_dict()"
+CLONED = f"{{key: value.clone() for key, value in {STATE}.items()}}"
 # name: (code, what the check points at, sentence and next step, changes of the script, what the fix
 # replaces and by what; None: the fix is in doubt and not printed)
-FIXES = {
-    "no zero_grad": ("TRAIN016", "loss.backward()", CLEAR, {},
+FIXES: dict[str, Any] = {
+    "no zero_grad": ("TRAIN016", BACKWARD, CLEAR, {},
         ("step()\n", "step()\n        optimizer.zero_grad()\n")),
-    "with a scaler": ("TRAIN016", "loss.backward()", CLEAR,
+    "with a scaler": ("TRAIN016", BACKWARD, CLEAR,
         {"optimizer.step()": "scaler.step(optimizer)  # scaled"},
         ("# scaled\n", "# scaled\n        optimizer.zero_grad()\n")),
-    "no train()": ("TRAIN009", "model(x)", TRAIN, {},
-        ("    for x, y", "    model.train()\n    for x, y")),
-    "no eval()": ("TRAIN009", "model(batch[0])", EVAL,
-        {"    for x, y": "    model.train()\n    for x, y"},
+    "no train()": ("TRAIN009", "model(x)", TRAIN, {}, (LOOP, f"    model.train()\n{LOOP}")),
+    "no eval()": ("TRAIN009", HELD, EVAL, {LOOP: f"    model.train()\n{LOOP}"},
         ("        for batch", "        model.eval()\n        for batch")),
-    "softmax of a function": ("TRAIN010", "criterion(F.softmax(model(x), dim=1), y)", TWICE,
-        {"model(x), y": "F.softmax(model(x), dim=1), y"},
-        ("F.softmax(model(x), dim=1)", "model(x)")),
+    "softmax of a function": ("TRAIN010", f"criterion({SOFT}, y)", TWICE,
+        {"model(x), y": f"{SOFT}, y"}, (SOFT, "model(x)")),
     "softmax of a method": ("TRAIN010", "criterion(out, y)", TWICE,
-        {"loss = criterion(model(x), y)": "out = model(x).softmax(-1)\n"
-        "        loss = criterion(out, y)"},
+        {"loss = criterion(model(x), y)": "out = model(x).softmax(-1); loss = criterion(out, y)"},
         (".softmax(-1)", "")),
     "softmax as a layer": ("TRAIN010", "criterion(model(x), y)", TWICE,
         {"nn.ReLU()": "nn.ReLU(), nn.Softmax(dim=1)"}, (", nn.Softmax(dim=1)", ", nn.Identity()")),
-    "no shuffle": ("LOAD002", "DataLoader(data, 32)", SHUFFLE, {},
-        ("data, 32", "data, 32, shuffle=True")),
-    "shuffle=False": ("LOAD002", "DataLoader(data", SHUFFLE,
+    "no shuffle": ("LOAD002", FIRST, SHUFFLE, {}, ("data, 32", "data, 32, shuffle=True")),
+    "shuffle=False": ("LOAD002", FIRST, SHUFFLE,
         {"data, 32": "data, batch_size=32, shuffle=False, num_workers=2"},
         ("shuffle=False", "shuffle=True")),
     "plateau": ("TRAIN044", "right =", ("", "Make the schedule with mode='max'."), {},
         ("Plateau(optimizer)", "Plateau(optimizer, mode='max')")),
-    "no no_grad": ("TRAIN049", "net(x)", PLAIN,
-        {"train = ": "def test(net):\n    net.eval()\n    for x in val:\n        out = net(x)\n"
-        "train = "},
+    "no no_grad": ("TRAIN049", "net(x)", PLAIN, with_test(),
         ("def test(", "@torch.no_grad()\ndef test(")),
     "graphs in a list": ("TRAIN056", "losses.append(loss)", PLAIN,
-        {"        optimizer.step()": "        optimizer.step()\n        losses.append(loss)"},
-        ("(loss)\n", "(loss.detach())\n")),
+        after_step("losses.append(loss)"), ("(loss)\n", "(loss.detach())\n")),
     "graphs in a sum": ("TRAIN056", "total += loss * len(y)", PLAIN,
-        {"        optimizer.step()": "        optimizer.step()\n        total += loss * len(y)"},
-        ("loss * len(y)", "(loss * len(y)).detach()")),
-    "state": ("TRAIN043", "model.state_dict()", PLAIN, {},
-        ("model.state_dict()", "{key: value.clone() for key, value in"
-        " model.state_dict().items()}")),
-    "a sampler shuffles": ("LOAD002", "DataLoader(data", SHUFFLE,
-        {"data, 32": "data, 32, sampler=order"}, None),
-    "shuffle by an option": ("LOAD002", "DataLoader(data", SHUFFLE,
+        after_step("total += loss * len(y)"), ("loss * len(y)", "(loss * len(y)).detach()")),
+    "state": ("TRAIN043", STATE, PLAIN, {}, (STATE, CLONED)),
+    "a sampler shuffles": ("LOAD002", FIRST, SHUFFLE, {"data, 32": "data, sampler=order"}, None),
+    "shuffle by an option": ("LOAD002", FIRST, SHUFFLE,
         {"data, 32": "data, 32, shuffle=args.shuffle"}, None),
     "a frozen part stays in eval mode": ("TRAIN009", "model(x)", TRAIN,
-        {"for epoch in range(9):\n": "for epoch in range(9):\n    model[0].eval()\n"
-        "    model.backbone.eval()\n"},
-        None),
-    "eval() without train() in the loop": ("TRAIN009", "model(batch[0])", EVAL, {}, None),
-    "statements that share a line": ("TRAIN016", "loss.backward()", CLEAR,
+        {LOOP: f"    model[0].eval()\n    model.backbone.eval()\n{LOOP}"}, None),
+    "eval() without train() in the loop": ("TRAIN009", HELD, EVAL, {}, None),
+    "statements that share a line": ("TRAIN016", BACKWARD, CLEAR,
         {"        optimizer.step()": "        optimizer.step(); n += 1"}, None),
     "softmax of attention": ("TRAIN010", "criterion(model(x), y)", TWICE,
         {"train = ": "def forward(self, q, k):\n    shares = torch.softmax(q @ k, -1)\ntrain = "},
@@ -124,12 +130,9 @@ FIXES = {
     "windows line ends": ("TRAIN009", "model(x)", TRAIN, {"import torch\n": "import torch\r\n"},
         None),
     "a function that trains too": ("TRAIN049", "net(x)", PLAIN,
-        {"train = ": "def test(net):\n    net.eval()\n    for x in val:\n        out = net(x)\n"
-        "        if train: out.backward()\ntrain = "},
-        None),
+        with_test("        if train: out.backward()\n"), None),
     "pairs in a list": ("TRAIN056", "losses.append((epoch, loss))", PLAIN,
-        {"        optimizer.step()": "        optimizer.step()\n"
-        "        losses.append((epoch, loss))"}, None),
+        after_step("losses.append((epoch, loss))"), None),
 }  # fmt: skip
 
 
