@@ -345,18 +345,15 @@ def _plain(out: Any) -> Any:
 
 def _made_targets(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
     """Return the nodes of whole numbers that the loss takes: `labels - 1`, `labels[rows]`."""
-    made, used, drawn = set[int](), set[int](), set[int]()  # drawn: of no tensor, such as arange
+    made, used = set[int](), set[int]()
     for call in (tape.calls[number] for number in numbers):
         parts = [tape.tensors[node] for node in (*call.taken, *call.made)]
         whole = not any(t.is_floating_point() or t.dtype == torch.bool for t in parts)
         alike = len(call.made) == 1 and any(t.shape == parts[-1].shape for t in parts[:-1])
-        known = all(node in made | drawn or node not in tape.made_by for node in call.taken)
-        if not call.taken:
-            drawn.update(call.made)
-        elif whole and alike and known and parts[-1].ndim:
-            made.update(call.made)
-        else:
-            used.update(call.taken)
+        known = all(node in made or node not in tape.made_by for node in call.taken)
+        counted = whole and alike and known and parts[-1].ndim
+        made.update(call.made if counted else ())
+        used.update(() if counted else call.taken)
     return frozenset(made & used)
 
 

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,6 @@ def state_of(result: CheckResult) -> str:
     return next(marks, str(result.answer.judgement))
 
 
-def count_states(states: Sequence[str]) -> dict[str, int]:
-    """Return the number of checks in each of `STATES`."""
-    return {state: states.count(state) for state in STATES}
-
-
 def counts_text(counts: Mapping[str, int]) -> str:
     """Return `1 failed, 40 passed, ...`, as every face prints it."""
     return ", ".join(f"{n} {state}" for state, n in counts.items())
@@ -163,7 +158,8 @@ def overall_state(counts: Mapping[str, int]) -> str:
 
 def counts_of(report: CheckReport) -> dict[str, int]:
     """Return the number of checks of a run in each state."""
-    return count_states([state_of(result) for result in report.results])
+    states = [state_of(result) for result in report.results]
+    return {state: states.count(state) for state in STATES}
 
 
 def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
@@ -232,7 +228,8 @@ def parse_checks(blob: bytes, where: str) -> dict[str, Any]:
         )
     failed += sorted(entry["code"] for entry in checks)
     checks.sort(key=lambda c: (LISTED.index(c["verdict"]), failed.index(c["code"])))
-    counts = count_states([entry["verdict"] for entry in checks])
+    states = [entry["verdict"] for entry in checks]
+    counts = {state: states.count(state) for state in STATES}
     picture = grid if grid.startswith(PNG) else None
     return {
         "subject": subject,

@@ -154,6 +154,7 @@ def ended_after(seconds: float) -> Iterator[None]:
 
     def end(number: int, frame: FrameType | None) -> None:
         if patience.over:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # once: what ends then may take its time
             raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, end)
