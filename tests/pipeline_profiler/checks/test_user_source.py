@@ -54,12 +54,12 @@ def site(folder: Path, text: str, part: str) -> Site:
     return found
 
 
-def fixed(folder: Path, text: str, code: str, part: str, says: tuple[str, str]) -> str:
+def fixed(folder: Path, text: str, code: str, part: str, texts: tuple[str, str]) -> str:
     """Return the text of a script after the fix of a check, applied by git."""
     at = site(folder, text, part)
     (found,) = re.findall(r"\w+\.step\(.*\)", text)
     step = site_of(place(folder / "train.py", found))
-    answer = Answer(Judgement.FAIL, says[0], (), says[1])
+    answer = Answer(Judgement.FAIL, texts[0], (), texts[1])
     diff = unified_diff([fix_of(code, answer, at, step)])
     if diff:
         subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=folder, check=True)

@@ -99,10 +99,10 @@ def test_what_the_users_code_prints_is_no_part_of_the_document(
         "    return [(np.random.rand(16, 3, 8, 8), np.arange(16) % 4)]\n"
     )
     assert command_line(["check", f"{path}:make_loader", "--json", "--only", "LOAD008"]) == 0
-    said = capfd.readouterr()
-    assert json.loads(said.out)["checks"][0]["place"] == "talkative_loader.py:3"
-    assert "at import" in said.err
-    assert "by a program" in said.err
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["checks"][0]["place"] == "talkative_loader.py:3"
+    assert "at import" in printed.err
+    assert "by a program" in printed.err
 
 
 def test_explain_prints_the_page_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
