@@ -1,7 +1,7 @@
 """Record the torch calls between a model's output and backward() as `loss(outputs, targets)`.
 
 The recorded calls run again with other outputs and targets, so a squeeze or a sum of losses is part
-of the loss. If the model computes its loss itself, the input of the loss function counts as output.
+of the loss. Outputs that a model returns beside its own loss are outputs like any other.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pipeline_profiler.checks.batches import TARGET_KEYS, batch_size
+from pipeline_profiler.checks.batches import TARGET_KEYS, batch_size, entering
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.user_code import user_place
 from pipeline_profiler.checks.wrong_arguments import RULES
@@ -23,34 +23,39 @@ LOSSES = (
     *("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "poisson_nll_loss"),
 )
-SHAPED = ("view", "reshape", "flatten", "contiguous", "float", "to", "squeeze", "__getitem__")
 SCALED = ("div", "mul", "truediv", "rmul", "imul", "itruediv")
 ACTIVATIONS = ("softmax", "log_softmax", "sigmoid")
 SIZED = ("view", "reshape", "expand")  # take sizes, so a batch that is cut needs others
+Outputs = Sequence[tuple[tuple[Any, ...], int]]  # (path in an output, node)
 
 
 class CaughtError(Exception):
     """What the loop does cannot be given to the checks; the text says why."""
 
 
-class Node(NamedTuple):
+class Node(int):
     """A tensor at one time: its number on the tape."""
-
-    number: int
 
 
 class Call(NamedTuple):
-    """A call of torch, its tensors as nodes; `made` are the nodes of its result, by place."""
+    """A call of torch: its tensors as nodes, and the nodes that it takes and makes."""
 
+    name: str
     function: Callable[..., Any]
     args: Any
     kwargs: Any
-    made: tuple[tuple[tuple[Any, ...], int], ...]
+    taken: tuple[int, ...]
+    made: tuple[int, ...]
 
-    @property
-    def name(self) -> str:
-        """Of the function."""
-        return str(getattr(self.function, "__name__", ""))
+    def run(self, values: Mapping[int, Any], resize: Callable[[Any], Any]) -> dict[int, Any]:
+        """Return what the call makes of other values of its nodes."""
+        given = (self.args, self.kwargs)
+        args, kwargs = torch.utils._pytree.tree_map_only(Node, values.__getitem__, given)
+        if self.name in SIZED:
+            args = (args[0], *resize(args[1:]))
+        # other outputs may lie in memory in another order, in which a view has no form
+        function = torch.Tensor.reshape if self.name == "view" else self.function
+        return dict(zip(self.made, _tensors(function(*args, **kwargs)), strict=True))
 
 
 @dataclass
@@ -65,19 +70,16 @@ class ModelCall:
     out: Any = None
     place: str = ""
     made: int = -1  # the node of its result, at the time
-    outs: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)  # and of its parts
+    outs: Outputs = ()  # and of its parts
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """(path, tensor) of everything nested."""
     if isinstance(value, torch.Tensor):
         yield path, value
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
+    elif isinstance(value, Mapping | list | tuple):
+        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from leaves(part, (*path, key))
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value):
-            yield from leaves(part, (*path, number))
 
 
 def at(value: Any, path: Sequence[Any]) -> Any:
@@ -87,15 +89,8 @@ def at(value: Any, path: Sequence[Any]) -> Any:
     return value
 
 
-def _replaced(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Node | torch.Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        parts = [_replaced(part, change) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    if type(value) is dict:
-        return {key: _replaced(part, change) for key, part in value.items()}
-    return value
+def _tensors(value: Any) -> list[Any]:
+    return [part for _, part in leaves(value)]
 
 
 @dataclass
@@ -111,62 +106,60 @@ class Tape:
 
     def node(self, tensor: Any) -> Node:
         """The node of a tensor as it is now; a new leaf where it was not seen."""
-        if id(tensor) not in self.now:
-            self._add(tensor)
-        return Node(self.now[id(tensor)])
+        return Node(self.now[id(tensor)] if id(tensor) in self.now else self._add(tensor))
 
     def _add(self, tensor: Any) -> int:
         self.tensors.append(tensor)
         self.now[id(tensor)] = len(self.tensors) - 1
         return len(self.tensors) - 1
 
-    def outputs(self, value: Any) -> list[tuple[tuple[Any, ...], int]]:
+    def outputs(self, value: Any) -> Outputs:
         """(path, node) of the tensors of an output that were seen, as they are now."""
         found = [(path, self.now.get(id(tensor))) for path, tensor in leaves(_plain(value))]
         return [(path, node) for path, node in found if node is not None]
 
     def record(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Write a call down, where it makes tensors."""
-        found = list(leaves(result))
+        found = _tensors(result)
         if not found or len(self.calls) > MOST_CALLS:
             return
         name = str(getattr(function, "__name__", ""))
         self.loss = user_place() if name in LOSSES else self.loss
         in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
-        given = {id(tensor) for _, tensor in leaves((args, list((kwargs or {}).values())))}
-        if not in_place and all(id(tensor) in given for _, tensor in found):
+        given = {id(tensor) for tensor in _tensors((args, kwargs))}
+        if not in_place and all(id(tensor) in given for tensor in found):
             return  # `.to` of what is there already
-        taken, named = _replaced((tuple(args), dict(kwargs or {})), self.node)
-        made = tuple((path, self._add(tensor)) for path, tensor in found)
-        self.made_by.update({node: len(self.calls) for _, node in made})
-        self.calls.append(Call(function, taken, named, made))
+        taken = list[Node]()
+
+        def node_of(tensor: Any) -> Node:
+            taken.append(self.node(tensor))
+            return taken[-1]
+
+        tree_map = torch.utils._pytree.tree_map_only
+        args, kwargs = tree_map(torch.Tensor, node_of, (tuple(args), dict(kwargs)))
+        made = tuple(map(self._add, found))
+        self.made_by.update(dict.fromkeys(made, len(self.calls)))
+        self.calls.append(Call(name, function, args, kwargs, tuple(taken), made))
 
     def needed(self, result: int, stop: frozenset[int]) -> tuple[list[int], set[int]]:
         """(calls, leaves) that a node is made of, without going beyond the nodes of `stop`."""
-        calls, roots, waiting, seen = set[int](), set[int](), [result], set[int]()
+        calls, roots, waiting, seen = set[int](), set[int](), [result], set(stop)
         while waiting:
             node = waiting.pop()
-            if node in seen or node in stop:
-                continue
-            seen.add(node)
-            number = self.made_by.get(node)
-            if number is None:
+            if node not in seen and node not in self.made_by:
                 roots.add(node)
-            elif number not in calls:
-                calls.add(number)
-                _replaced((self.calls[number].args, self.calls[number].kwargs), _into(waiting))
+            elif node not in seen and self.made_by[node] not in calls:
+                calls.add(self.made_by[node])
+                waiting += self.calls[self.made_by[node]].taken
+            seen.add(node)
         return sorted(calls), roots
-
-
-def _into(waiting: list[int]) -> Callable[[Any], Any]:
-    return lambda node: waiting.append(node.number) if isinstance(node, Node) else node
 
 
 class KeptStates:
     """States that a script took from its model: read (copied, saved) by now, let go, or still held.
 
     A state is known by the tensor of its first trained weight. unread: (weak reference to it, the
-    weight, place) by identity; any function of torch that is called on the tensor reads it.
+    weight, line) by identity; any function of torch that is called on the tensor reads it.
     """
 
     def __init__(self) -> None:
@@ -174,42 +167,38 @@ class KeptStates:
         self.taken = 0
 
     def take(self, module: Any, state: Mapping[str, Any], prefix: str, place: str) -> None:
-        """A state was asked for."""
-        for name, weight in module.named_parameters():
-            tensor = state.get(prefix + name)
+        """Note that the script reads a state."""
+        rows = ((state.get(prefix + name), w) for name, w in module.named_parameters())
+        for tensor, weight in rows:
             if weight.requires_grad and tensor is not None and tensor is not weight:
                 self.taken += 1
                 self.unread[id(tensor)] = weakref.ref(tensor), weight, place
                 return
 
     def live(self) -> list[str]:
-        """Places of states that are held, unread, and share their memory with the weights."""
-        rows = list(self.unread.values())
-        held = [
-            (tensor, weight, place) for ref, weight, place in rows if (tensor := ref()) is not None
-        ]
-        return [place for tensor, weight, place in held if tensor.data_ptr() == weight.data_ptr()]
+        """Lines of states that are held, unread, and share their memory with the weights."""
+        rows = [(ref(), weight.data_ptr(), place) for ref, weight, place in self.unread.values()]
+        return [place for t, address, place in rows if t is not None and t.data_ptr() == address]
 
 
 def graphs_behind(value: Any) -> tuple[int, float]:
     """(marked graphs that a value keeps, MB of tensors that these hold)."""
     recent = value[-MOST_HELD:] if isinstance(value, list) else value
-    tensors = [t for _, t in leaves([recent, getattr(value, "__dict__", {})])]
-    waiting, nodes, marks = [tensor.grad_fn for tensor in tensors], set[Any](), 0
-    sizes, weights = {t.data_ptr(): t.nbytes for t in tensors if t.grad_fn}, set[int]()
+    tensors = _tensors([recent, getattr(value, "__dict__", {})])
+    waiting, nodes, weights = [t.grad_fn for t in tensors], set[Any](), set[int]()
+    sizes = {t.data_ptr(): t.nbytes for t in tensors if t.grad_fn}
     while waiting:
         if (node := waiting.pop()) is None or node in nodes:
             continue
         nodes.add(node)
-        marks += MARK in node.metadata
         waiting += [following for following, _ in node.next_functions]
         weights |= {node.variable.data_ptr()} if hasattr(node, "variable") else set()
-        for name in dir(node):
-            with contextlib.suppress(RuntimeError):  # freed by backward()
-                value = getattr(node, name) if name.startswith("_saved_") else None
-                if isinstance(value, torch.Tensor):
-                    sizes[value.data_ptr()] = value.nbytes
-    return marks, (NODE_BYTES * len(nodes) + sum(sizes[a] for a in sizes.keys() - weights)) / 1e6
+        for name in (name for name in dir(node) if name.startswith("_saved_")):
+            with contextlib.suppress(RuntimeError, AttributeError):  # freed, or no tensor
+                saved = getattr(node, name)
+                sizes[saved.data_ptr()] = saved.nbytes
+    held = NODE_BYTES * len(nodes) + sum(sizes[a] for a in sizes.keys() - weights)
+    return sum(MARK in node.metadata for node in nodes), held / 1e6
 
 
 def recording_mode(
@@ -227,31 +216,31 @@ def recording_mode(
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if note_norm is not None and func is batch_norm and kwargs["training"]:
-                note_norm(*args, kwargs["weight"], kwargs["bias"])
-            result = func(*args, **(kwargs or {}))
+            named = kwargs or {}
+            if note_norm is not None and func is batch_norm and named["training"]:
+                note_norm(*args, named["weight"], named["bias"])
+            result = func(*args, **named)
             if states is not None and states.unread and args:
                 states.unread.pop(id(args[0]), None)
             if on_loss is not None and getattr(func, "__name__", "") in {*LOSSES, *RULES}:
-                on_loss(func, args, kwargs or {}, result)
-            tape = tape_of()
-            if tape is not None:
-                tape.record(func, args, kwargs, result)
+                on_loss(func, args, named, result)
+            if (tape := tape_of()) is not None:
+                tape.record(func, args, named, result)
             return result
 
     return Recording()
 
 
+@dataclass(eq=False)
 class Replayed:
-    """The user's loss as it was called: outputs and targets at the places of the recorded ones."""
+    """The user's loss as it was called; held: other tensors by node; size: of the batch."""
 
-    def __init__(
-        self, calls: Sequence[Call], result: int, held: Mapping[int, Any],
-        outputs: Sequence[tuple[tuple[Any, ...], int]], targets: Sequence[int], size: int,
-    ) -> None:  # fmt: skip
-        self.calls, self.result, self.held = calls, result, held
-        self.outputs, self.targets, self.size = outputs, targets, size
-        self.__name__ = next((c.name for c in reversed(calls) if c.name in LOSSES), "your loss")
+    calls: Sequence[Call]
+    result: int
+    held: Mapping[int, Any]
+    outputs: Outputs
+    targets: Sequence[int]
+    size: int
 
     def __deepcopy__(self, memo: Any) -> Replayed:
         return self
@@ -259,25 +248,12 @@ class Replayed:
     def __call__(self, outputs: Any, targets: Any) -> Any:
         """Return the loss."""
         single = isinstance(outputs, torch.Tensor)
-        values = dict(self.held)
-        values |= {node: outputs if single else at(outputs, p) for p, node in self.outputs}
-        values |= dict(
-            zip(self.targets, targets if len(self.targets) > 1 else (targets,), strict=False)
-        )
-        size = batch_size(next(values[node] for _, node in self.outputs))
-
-        def value_of(node: Any) -> Any:
-            return values[node.number]
-
+        given = targets if len(self.targets) > 1 else (targets,)
+        values = {**self.held, **dict(zip(self.targets, given, strict=False))}
+        values |= {node: outputs if single else at(outputs, path) for path, node in self.outputs}
+        size = batch_size(values[self.outputs[0][1]])
         for call in self.calls:
-            args, kwargs = _replaced((call.args, call.kwargs), value_of)
-            if call.name in SIZED and size != self.size:
-                args = (args[0], *self._fitting(args[1:], size))
-            # other outputs may lie in memory in another order, in which a view has no form
-            result = (torch.Tensor.reshape if call.name == "view" else call.function)(
-                *args, **kwargs
-            )
-            values.update({node: at(result, path) for path, node in call.made})
+            values |= call.run(values, lambda sizes: self._fitting(sizes, size))
         return values[self.result]
 
     def _fitting(self, sizes: Any, size: int) -> Any:
@@ -291,82 +267,72 @@ class Replayed:
 
 @dataclass
 class CaughtStep:
-    """One step: what enters the model, what the loss compares with, and how both are called."""
+    """One step: what enters the model, what the loss compares with, and how both are called.
+
+    path: of the output that the loss takes. head: what the script calls on it before the loss.
+    labels: the argument with the targets, where the model computes its loss itself; names: the
+    other arguments; like: one of these with the shape of the labels.
+    """
 
     call: ModelCall
     inputs: Any
     targets: Any
     loss: Any
-    path: tuple[Any, ...]  # of the output that the loss takes
-    inside: LossInside | None = None
-    head: Call | None = None  # what the script calls on the output before the loss
+    path: tuple[Any, ...]
+    head: Call | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    like: str = ""
     given: Any = None  # the batch as its loader gave it
     at: tuple[int, int] = (0, 0)  # the pass over a loader
 
 
-class LossInside(NamedTuple):
-    """A loss that the model computes: its number among the losses, and the calls before it.
-
-    labels: the argument with the targets; names: other arguments; places: those with rows as long.
-    """
-
-    number: int
-    back: int
-    labels: Mapping[str, Any]
-    names: tuple[str, ...]
-    places: str = ""
-
-
 def step_of_tape(tape: Tape, loss: Any, modules: Sequence[ModelCall]) -> CaughtStep:
     """Return the step that ends in `loss`, with other `modules` called; or raise CaughtError."""
-    if id(loss) not in tape.now:
-        raise CaughtError("backward() starts from a value that the model's forward did not make")
-    (result, _), calls = _unscaled(tape, tape.now[id(loss)]), tape.calls
+    result, _ = _unscaled(tape, tape.now.get(id(loss), -1))
     used, _ = tape.needed(result, frozenset())
     models = [m for m in tape.models if any(m.start <= number < m.end for number in used)]
     if len(models) != 1:
         names = ", ".join(dict.fromkeys(type(m.module).__name__ for m in models)) or "no module"
         raise CaughtError(f"the loss is made by {len(models)} calls of models ({names})")
     call = models[0]
-    size = batch_size([tensor for _, tensor in leaves([call.args, call.kwargs])])
-    if tape.made_by.get(result, -1) < call.end:
-        return _inside(tape, call, result, used, size)
-    outs = call.outs
-    stop = frozenset(node for _, node in outs)
-    labels = _counted(tape, tape.needed(result, stop)[0])
-    numbers, roots = tape.needed(result, stop | labels)
-    if min(numbers, default=call.end) < call.end:
-        raise CaughtError("the loss takes more of the model than its output")
-    taken = set[int]()
-    _replaced([(calls[n].args, calls[n].kwargs) for n in numbers], lambda n: taken.add(n.number))
+    # a scalar among the outputs is the loss that the model computes itself
+    outs: Outputs = [(path, node) for path, node in call.outs if tape.tensors[node].ndim]
+    stop, made = frozenset(node for _, node in outs), frozenset[int]()
+    numbers, roots = tape.needed(result, stop)
+    inside = min(numbers, default=call.end) < call.end
+    if not inside:
+        made = _made_targets(tape, numbers)
+        numbers, roots = tape.needed(result, stop | made)
+    taken = {node for number in numbers for node in tape.calls[number].taken}
     outs = [(path, node) for path, node in outs if node in taken]
-    if len(outs) == 1 and not tape.tensors[outs[0][1]].ndim:  # the model's own loss, scaled
-        return _inside(tape, call, outs[0][1], used, size)
     if not outs:
         raise CaughtError("the loss does not come from what the model returns")
     head, outs = _activation(tape, numbers, outs)
-    targets, held = _targets(tape, roots | labels, size)
-    own = [m for m in modules if m.start >= call.end and _is_loss(m, tape, result, outs, targets)]
-    replayed = Replayed([calls[n] for n in numbers], result, held, outs, targets, size)
+    size = batch_size(_tensors([call.args, call.kwargs]))
+    targets, held = _targets(tape, roots | made, size)
+    replayed = Replayed([tape.calls[n] for n in numbers], result, held, outs, targets, size)
+    path, given = outs[0][0] if len(outs) == 1 else (), [outs[0][1], *targets]
+    own = [  # a module that was called with just the output and the targets
+        m.module for m in modules if len(outs) == 1
+        if m.made == result and not m.kwargs and [tape.now.get(id(v)) for v in m.args] == given
+    ]  # fmt: skip
     values = [tape.tensors[node] for node in targets]
     target = values[0] if len(values) == 1 else tuple(values) or None
-    loss_of, place = own[-1].module if own else replayed, outs[0][0] if len(outs) == 1 else ()
-    return CaughtStep(call, _inputs(call), target, loss_of, place, head=head)
+    inputs = entering(call.args, call.kwargs and _named(call))
+    step = CaughtStep(call, inputs, target, own[-1] if own else replayed, path, head)
+    return _without_labels(step, tape, targets) if inside else step
 
 
-def _activation(tape: Tape, numbers: list[int], outs: Any) -> tuple[Call | None, Any]:
+def _activation(tape: Tape, numbers: list[int], outs: Outputs) -> tuple[Call | None, Outputs]:
     """A softmax on the output before the loss, which is the model's; and the output after it."""
     nodes = {node for _, node in outs}
-    using = []
-    for number in numbers:
-        taken: list[int] = []
-        _replaced((tape.calls[number].args, tape.calls[number].kwargs), _into(taken))
-        using += [number] * bool(nodes & set(taken))
-    if len(outs) != 1 or len(using) != 1 or tape.calls[using[0]].name not in ACTIVATIONS:
+    using = [number for number in numbers if not nodes.isdisjoint(tape.calls[number].taken)]
+    call = tape.calls[using[0]]
+    if len(outs) != 1 or len(using) != 1 or call.name not in ACTIVATIONS:
         return None, outs
     numbers.remove(using[0])
-    call = tape.calls[using[0]]
-    return call, [(outs[0][0], call.made[0][1])]
+    return call, [(outs[0][0], call.made[0])]
 
 
 def _plain(out: Any) -> Any:
@@ -377,43 +343,25 @@ def _plain(out: Any) -> Any:
     return out if known else dict(vars(out))
 
 
-def _is_loss(m: ModelCall, tape: Tape, result: int, outs: Any, targets: Sequence[int]) -> bool:
-    """Whether a module was called with just the output and the targets, and gave the loss."""
-    given = [tape.now.get(id(value)) for value in m.args]
-    return m.made == result and not m.kwargs and len(outs) == 1 and given == [outs[0][1], *targets]
-
-
-def _counted(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
+def _made_targets(tape: Tape, numbers: Sequence[int]) -> frozenset[int]:
     """Return the nodes of whole numbers that the loss takes: `labels - 1`, `labels[rows]`."""
-    made, used, drawn = set[int](), set[int](), set[int]()  # drawn: of no tensor, such as arange
-    for number in numbers:
-        call, given = tape.calls[number], list[int]()
-        _replaced((call.args, call.kwargs), _into(given))
-        result = [node for _, node in call.made]
-        parts = [tape.tensors[node] for node in (*given, *result)]
+    made, used = set[int](), set[int]()
+    for call in (tape.calls[number] for number in numbers):
+        parts = [tape.tensors[node] for node in (*call.taken, *call.made)]
         whole = not any(t.is_floating_point() or t.dtype == torch.bool for t in parts)
-        alike = len(result) == 1 and any(t.shape == parts[-1].shape for t in parts[:-1])
-        known = all(node in made | drawn or node not in tape.made_by for node in given)
-        if not given:
-            drawn.update(result)
-        elif whole and alike and known and parts[-1].ndim:
-            made.add(result[0])
-        else:
-            used.update(given)
+        alike = len(call.made) == 1 and any(t.shape == parts[-1].shape for t in parts[:-1])
+        known = all(node in made or node not in tape.made_by for node in call.taken)
+        counted = whole and alike and known and parts[-1].ndim
+        made.update(call.made if counted else ())
+        used.update(() if counted else call.taken)
     return frozenset(made & used)
 
 
 def _targets(tape: Tape, roots: set[int], size: int) -> tuple[list[int], dict[int, Any]]:
-    """(nodes with a row for each example, everything else that is held)."""
-    rows, held = [], {}
-    for node in sorted(roots):
-        tensor = tape.tensors[node]
-        own = isinstance(tensor, torch.nn.Parameter) or not tensor.ndim or len(tensor) != size
-        if own or tensor.requires_grad:
-            held[node] = tensor.detach()
-        else:
-            rows.append(node)
-    return rows, held
+    """(nodes with a row for each sample, everything else that is held)."""
+    tensors = {node: tape.tensors[node] for node in sorted(roots)}
+    rows = [n for n, t in tensors.items() if t.shape[:1] == (size,) and not t.requires_grad]
+    return rows, {node: t.detach() for node, t in tensors.items() if node not in rows}
 
 
 def _unscaled(tape: Tape, node: int) -> tuple[int, float]:
@@ -424,7 +372,7 @@ def _unscaled(tape: Tape, node: int) -> tuple[int, float]:
         name, by = call.name.strip("_"), call.args[-1] if len(call.args) == 2 else None
         if name not in SCALED or not isinstance(by, int | float) or by == 0:
             break
-        node, factor = call.args[0].number, factor * by if "mul" in name else factor / by
+        node, factor = call.taken[0], factor * by if "mul" in name else factor / by
     return node, factor
 
 
@@ -436,14 +384,8 @@ def mean_factor(tape: Tape, loss: Any) -> float:
     return factor if reduced == "mean" else 0.0
 
 
-def _inputs(call: ModelCall) -> Any:
-    """The arguments as the subject gives them to a model: one, a tuple, or by name."""
-    if not call.kwargs:
-        return call.args[0] if len(call.args) == 1 else call.args
-    return _named(call)
-
-
 def _named(call: ModelCall) -> dict[str, Any]:
+    """Return the arguments of a model by name."""
     try:
         bound = inspect.signature(call.module.forward).bind(*call.args, **call.kwargs).arguments
     except (TypeError, ValueError):
@@ -452,53 +394,22 @@ def _named(call: ModelCall) -> dict[str, Any]:
     return {**bound, **{k: v for part in rest for k, v in part.items()}}
 
 
-def _inside(tape: Tape, call: ModelCall, result: int, used: Sequence[int], size: int) -> CaughtStep:
-    """The step of a model that is given its targets and returns its loss."""
-    made = [number for number in used if tape.calls[number].name in LOSSES]
-    labels = {
-        name: value
-        for name, value in _named(call).items()
-        if isinstance(value, torch.Tensor) and id(value) in tape.now
-        and (name.lower() in TARGET_KEYS or name.lower() in ("labels", "targets"))
-    }  # fmt: skip
-    if len(made) != 1 or len(labels) != 1:
+def _without_labels(step: CaughtStep, tape: Tape, targets: Sequence[int]) -> CaughtStep:
+    """Return the step of a model that is given its targets and returns its loss."""
+    inputs = _named(step.call)
+    known = [n for n, v in inputs.items() if tape.now.get(id(v)) in targets]
+    if len(targets) != 1 or len(known) != 1 or known[0].lower() not in TARGET_KEYS:
         raise CaughtError("the model computes its loss itself, in a way that is not known")
-    before, back = _whole_output(tape, tape.calls[made[0]].args[0].number, size)
-    nodes = {tape.now[id(value)] for value in labels.values()}
-    numbers, roots = tape.needed(result, frozenset({before}))
-    targets, held = _targets(tape, roots, size)
-    if set(targets) != nodes:
-        raise CaughtError("the model's loss takes more than its labels")
-    (name, value), *_ = labels.items()
-    order = [n for n, c in enumerate(tape.calls) if c.name in LOSSES and call.start <= n < call.end]
-    calls = [tape.calls[n] for n in numbers]
-    replayed = Replayed(calls, result, held, [((), before)], targets, size)
-    inputs = {key: part for key, part in _named(call).items() if key != name}
-    labelled = {name: value.detach().clone()}
-    alike = (n for n, p in inputs.items() if getattr(p, "shape", ())[:2] == value.shape[:2])
-    places = next(alike, "") if value.ndim == 2 else ""
-    inside = LossInside(order.index(made[0]), back, labelled, tuple(inputs), places)
-    if len(inputs) == 1:
-        (inputs,) = inputs.values()
-    return CaughtStep(call, inputs, value, replayed, (), inside)
-
-
-def _whole_output(tape: Tape, node: int, size: int) -> tuple[int, int]:
-    """The last node with a row for each example from which only its form changed, and how far."""
-    best, back = (node, 0), 0
-    while (number := tape.made_by.get(node)) is not None and tape.calls[number].name in SHAPED:
-        first = tape.calls[number].args[0]
-        if not isinstance(first, Node):
-            break
-        node, back = first.number, back + 1
-        if tape.tensors[node].ndim and len(tape.tensors[node]) == size:
-            best = (node, back)
-    return best
+    labels = inputs.pop(known[0]).detach().clone()
+    alike = (n for n, v in inputs.items() if getattr(v, "shape", ())[:2] == labels.shape)
+    given = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+    names, like = tuple(inputs), next(alike, "") if labels.ndim == 2 else ""
+    return replace(step, inputs=given, labels={known[0]: labels}, names=names, like=like)
 
 
 def output_model(model: Any, step: CaughtStep) -> Any:
     """The model as one that returns what the loss takes; itself where it does so already."""
-    if step.inside is None and not step.path and step.head is None:
+    if not step.labels and not step.path and step.head is None:
         return model
 
     class Output(torch.nn.Module):
@@ -507,31 +418,23 @@ def output_model(model: Any, step: CaughtStep) -> Any:
             self.model = model
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            if step.inside is None:
-                out = at(_plain(self.model(*args, **kwargs)), step.path)
-                if step.head is None:
-                    return out
-                given, named = _replaced((step.head.args, step.head.kwargs), lambda node: out)
-                return step.head.function(*given, **named)
-            named = dict(zip(step.inside.names, args, strict=False))
-            return _grabbed(self.model, step.inside, named | kwargs)
+            if step.labels:  # their values do not matter to the output
+                named = dict(zip(step.names, args, strict=False)) | kwargs
+                args, kwargs = (), named | _labels_for(step, named)
+            out = at(_plain(self.model(*args, **kwargs)), step.path)
+            if step.head is None:
+                return out
+            made = step.head.run(dict.fromkeys(step.head.taken, out), lambda sizes: sizes)
+            return made[step.head.made[0]]
 
     return Output()
 
 
-def _grabbed(model: Any, inside: LossInside, inputs: dict[str, Any]) -> Any:
-    """What enters the loss that the model computes; the labels do not matter to it."""
-    size = batch_size([tensor for _, tensor in leaves(inputs)])
-    ((name, labels),) = inside.labels.items()
-    labels = labels[torch.arange(size, device=labels.device) % len(labels)]
-    if inside.places in inputs:  # rows are as long as the longest of their batch
-        length = inputs[inside.places].shape[1]
-        labels = labels[:, torch.arange(length, device=labels.device) % labels.shape[1]]
-    tape = Tape()
-    with recording_mode(lambda: tape):
-        model(**inputs, **{name: labels})
-    made = [call for call in tape.calls if call.name in LOSSES]
-    node = made[inside.number].args[0].number
-    for _ in range(inside.back):
-        node = tape.calls[tape.made_by[node]].args[0].number
-    return tape.tensors[node]
+def _labels_for(step: CaughtStep, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return labels of the size of other inputs, from those of the step."""
+    ((name, labels),) = step.labels.items()
+    sizes = inputs[step.like].shape[:2] if step.like else (batch_size(_tensors(inputs)),)
+    for axis, size in enumerate(sizes):
+        places = torch.arange(size, device=labels.device) % labels.shape[axis]
+        labels = labels.index_select(axis, places)
+    return {name: labels}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -57,22 +57,16 @@ def passed(sentence: str, /, **evidence: Any) -> Answer:
 
 def unclear(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
     """The evidence does not decide."""
-    return Answer(Judgement.INCONCLUSIVE, sentence, next=next_step, evidence=evidence)
+    return Answer(Judgement.INCONCLUSIVE, sentence, (), next_step, evidence)
 
 
-def absent(sentence: str, next_step: str = "", /, **evidence: Any) -> Answer:
-    """What the check is about is not there: no schedule, no masks, one process."""
-    return unclear(sentence, next_step, absent=True, **evidence)
+absent = partial(unclear, absent=True)  # there is nothing of the kind: no schedule, no masks
+skipped = partial(unclear, skipped=True)  # an input or an option is missing; `next_step` names it
 
 
 def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: Any) -> Answer:
     """Something is wrong; `causes` from the likeliest on."""
     return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
-
-
-def skipped(sentence: str, next_step: str, /, **evidence: Any) -> Answer:
-    """An input or an option is missing; `next_step` names it."""
-    return unclear(sentence, next_step, skipped=True, **evidence)
 
 
 class Check:
@@ -125,17 +119,14 @@ class Check:
 
     def _both(self, given: Answer, entered: Answer) -> Answer:
         """Return one answer of two: of what the loader gives, and of what enters the model."""
-        bad = given.judgement is Judgement.FAIL
-        sentence = f"As it enters the model: {entered.sentence}"
-        if entered.judgement is Judgement.INCONCLUSIVE:
-            sentence = (
-                f"{given.sentence} What enters the model is something else: {entered.sentence}"
-            )
-            return unclear(sentence, given.next, **given.evidence) if bad else given
-        repaired = bad and entered.judgement is Judgement.PASS
-        if not repaired and given.sentence != entered.sentence:
-            sentence = f"{sentence} The loader: {given.sentence}"
-        return replace(entered, sentence=sentence, evidence={**entered.evidence, "at_model": True})
+        bad, judgement = given.judgement is Judgement.FAIL, entered.judgement
+        if judgement is Judgement.INCONCLUSIVE:
+            text = f"{given.sentence} What enters the model is something else: {entered.sentence}"
+            return unclear(text, given.next, **given.evidence) if bad else given
+        text, repaired = f"As it enters the model: {entered.sentence}", judgement is Judgement.PASS
+        if not (bad and repaired) and given.sentence != entered.sentence:
+            text = f"{text} The loader: {given.sentence}"
+        return replace(entered, sentence=text, evidence={**entered.evidence, "at_model": True})
 
 
 @cache
@@ -148,16 +139,15 @@ def all_checks(family: str) -> Mapping[str, Check]:
 def select_checks(family: str, only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Check]:
     """The checks named by code, prefix of a code, or name; ProfileError for an unknown word."""
     checks = all_checks(family)
-    chosen = {c.code for word in only for c in _named(family, word)} or set(checks)
-    left_out = {c.code for word in skip for c in _named(family, word)}
-    return [check for code, check in checks.items() if code in chosen - left_out]
 
+    def codes(words: Sequence[str]) -> set[str]:
+        found = {word: named_checks(checks.values(), word) for word in words}
+        for word in (word for word, hits in found.items() if not hits):
+            raise ProfileError(
+                f"No check of {family} is called '{word}': `pipeline-profiler explain {family}` "
+                "lists codes and names."
+            )
+        return {check.code for hits in found.values() for check in hits}
 
-def _named(family: str, word: str) -> list[Check]:
-    hits = named_checks(all_checks(family).values(), word)
-    if not hits:
-        raise ProfileError(
-            f"No check of {family} is called '{word}': `pipeline-profiler explain {family}` "
-            "lists codes and names."
-        )
-    return hits
+    chosen = (codes(only) or set(checks)) - codes(skip)
+    return [check for code, check in checks.items() if code in chosen]

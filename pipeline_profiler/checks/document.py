@@ -1,20 +1,19 @@
 """The document `checks/1` of a run of checks: written, printed, and read for the app.
 
-Format: docs/check.md. A saved document is not trusted: values of another type are left out or shown
-as text, and an image must be a PNG.
+Format: docs/check.md. A saved document is not trusted: values are shown as text, and an image must
+be a PNG.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.runner import CheckReport, CheckResult
@@ -23,8 +22,8 @@ from pipeline_profiler.checks.user_source import Fix, Site, fix_of, site_of, uni
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import parse_document
 
-T = TypeVar("T")
 WIDTH = 100
+MOST_VALUE = 300  # characters of evidence in the app
 PNG = b"\x89PNG\r\n\x1a\n"
 STATES = ("failed", "passed", "inconclusive", "not applicable", "skipped")
 LISTED = ("failed", "inconclusive", "passed", "not applicable", "skipped")  # order of every list
@@ -32,6 +31,15 @@ MARKS = {"absent": "not applicable", "skipped": "skipped"}  # evidence of an inc
 # about the loader for evaluation beside the other
 OF_TWO = ("LOAD013", "LOAD018", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
+ABOUT = {  # what a failed check is about, for the line of the user's file
+    "model": (2, 4, 5, 11, 22, 25, 45, 46),
+    "loss": (1, 10, 20, 21, 41),
+    "optimizer": (3, 6, 15),
+    "schedule": (14,),
+    "evaluate": (24,),
+    "evaluation": (24,),
+}
+TEXTS = ("code", "name", "verdict", "sentence", "next")  # of a check, in the app
 
 
 def checks_document(report: CheckReport, subject: str) -> dict[str, Any]:
@@ -67,17 +75,6 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
         "evidence": {k: plain_value(v) for k, v in answer.evidence.items() if k != "place"},
         "seconds": round(result.seconds, 3),
     }
-
-
-# what a failed check is about, for the line of the user's file
-ABOUT = {
-    "model": (2, 4, 5, 11, 22, 25, 45, 46),
-    "loss": (1, 10, 20, 21, 41),
-    "optimizer": (3, 6, 15),
-    "schedule": (14,),
-    "evaluate": (24,),
-    "evaluation": (24,),
-}
 
 
 def place_of(result: CheckResult, report: CheckReport) -> str:
@@ -120,43 +117,33 @@ def plain_value(value: Any) -> Any:
 
 def checks_json(report: CheckReport, subject: str, with_grid: bool = False) -> str:
     """The document as text; with the grid of what the model gets, for the app."""
-    document = checks_document(report, subject)
-    if with_grid and report.grid is not None:
-        document["grid"] = base64.b64encode(report.grid).decode()
+    grid = base64.b64encode(report.grid).decode() if with_grid and report.grid else None
+    document = checks_document(report, subject) | ({"grid": grid} if grid else {})
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-ENTERS = "Images as they enter the model, with labels"
-HTML = """<!doctype html>
-<meta charset="utf-8"><meta name="generator" content="pipeline-profiler"><title>Checks</title>
-<pre>{}</pre>{}
-"""
+HEADS = {  # of pages; HTML in Markdown is HTML
+    ".html": '<!doctype html>\n<meta charset="utf-8"><meta name="generator" '
+    'content="pipeline-profiler"><title>Checks</title>',
+    ".md": "<!-- pipeline-profiler report -->",
+}
 
 
 def checks_file(report: CheckReport, subject: str, path: str) -> str:
     """Return the content of a file: HTML or Markdown by its suffix, else the JSON document."""
-    if not path.endswith((".html", ".md")):
+    head = HEADS.get(Path(path).suffix)
+    if head is None:
         return f"{checks_json(report, subject, with_grid=True)}\n"
-    text = checks_text(report, subject, full=True)
     url = f"data:image/png;base64,{base64.b64encode(report.grid or b'').decode()}"
-    if path.endswith(".html"):
-        image = f'<h2>{ENTERS}</h2><img alt="" src="{url}">' if report.grid else ""
-        return HTML.format(escape(text), image)
-    image = f"\n![{ENTERS}]({url})\n" if report.grid else ""
-    return f"<!-- pipeline-profiler report -->\n\n{textwrap.indent(text, '    ')}\n{image}"
+    image = f'<h2>Images as they enter the model, with labels</h2><img alt="" src="{url}">'
+    text = escape(checks_text(report, subject, full=True))
+    return f"{head}\n<pre>{text}</pre>{image * bool(report.grid)}\n"
 
 
 def state_of(result: CheckResult) -> str:
     """Return the state of a check: one of `STATES`."""
-    judgement, evidence = result.answer.judgement, result.answer.evidence
-    if judgement is not Judgement.INCONCLUSIVE:
-        return str(judgement)
-    return next((state for mark, state in MARKS.items() if evidence.get(mark)), str(judgement))
-
-
-def count_states(states: Sequence[str]) -> dict[str, int]:
-    """Return the number of checks in each of `STATES`."""
-    return {state: states.count(state) for state in STATES}
+    marks = (state for mark, state in MARKS.items() if result.answer.evidence.get(mark))
+    return next(marks, str(result.answer.judgement))
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -171,7 +158,8 @@ def overall_state(counts: Mapping[str, int]) -> str:
 
 def counts_of(report: CheckReport) -> dict[str, int]:
     """Return the number of checks of a run in each state."""
-    return count_states([state_of(result) for result in report.results])
+    states = [state_of(result) for result in report.results]
+    return {state: states.count(state) for state in STATES}
 
 
 def checks_text(report: CheckReport, subject: str, full: bool = False) -> str:
@@ -207,17 +195,16 @@ def _lines(report: CheckReport, full: bool) -> Iterator[str]:
 
 def _of_state(state: str, report: CheckReport, full: bool) -> Iterator[str]:
     """Yield a line for the checks of a state with equal sentences; `full`: the whole sentence."""
-    results = [result for result in report.results if state_of(result) == state]
-    if results:
-        yield state.capitalize()
-    for sentence in dict.fromkeys(result.answer.sentence for result in results):
-        same = [result for result in results if result.answer.sentence == sentence]
-        names = ", ".join(f"{r.check.code} {r.check.name}" for r in same)
+    by_sentence: dict[str, list[CheckResult]] = {}
+    for result in report.results:
+        if state_of(result) == state:
+            by_sentence.setdefault(result.answer.sentence, []).append(result)
+    yield from [state.capitalize()] if by_sentence else ()
+    for sentence, results in by_sentence.items():
+        names = ", ".join(f"{r.check.code} {r.check.name}" for r in results)
         yield from _wrapped(f"  {names}: {sentence}", 4, None if full else 1)
-        if full and same[0].answer.next:
-            yield from _wrapped(f"    {same[0].answer.next}", 4)
-    if results:
-        yield ""
+        yield from _wrapped(f"    {results[0].answer.next}", 4) if full else ()
+    yield from [""] if by_sentence else ()
 
 
 def _wrapped(text: str, indent: int, most: int | None = None) -> list[str]:
@@ -225,88 +212,41 @@ def _wrapped(text: str, indent: int, most: int | None = None) -> list[str]:
     return textwrap.wrap(text, WIDTH, replace_whitespace=False, **layout)
 
 
-MOST_CHECKS, MOST_TEXT, MOST_VALUE = 500, 4000, 300
-
-
-@dataclass(frozen=True)
-class SavedAnswer:
-    """The answer of a check; `numbers`: its evidence as texts, by name."""
-
-    code: str
-    name: str
-    verdict: str
-    sentence: str
-    causes: tuple[str, ...]
-    next: str
-    numbers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class SavedChecks:
-    """A document: failed answers first, in the order of their causes."""
-
-    subject: str
-    answers: tuple[SavedAnswer, ...]
-    ended: str
-    grid: bytes | None  # a PNG
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of checks in each state."""
-        return count_states([answer.verdict for answer in self.answers])
-
-
-def parse_checks(blob: bytes, where: str) -> SavedChecks:
-    """The document in these bytes; ProfileError in a sentence for anything else."""
+def parse_checks(blob: bytes, where: str) -> dict[str, Any]:
+    """Return what the app shows of a document, failed checks first; ProfileError if it is none."""
     try:
         document = parse_document(blob, where)
-    except ProfileError:
-        raise ProfileError(f"{where} is no readable document of checks.") from None
-    if document.get("schema") != "checks/1":
+        failed, checks = list(map(str, document["failed"])), list(map(_shown, document["checks"]))
+        grid = base64.b64decode(document.get("grid", ""), validate=True)
+        subject, ended, schema = (str(document[key]) for key in ("subject", "ended", "schema"))
+    except (ProfileError, KeyError, ValueError, TypeError, AttributeError):
+        schema = ""
+    if schema != "checks/1":
         raise ProfileError(
-            f"{where} is no document checks/1: write one with `pipeline-profiler check ... -o "
-            "x.json`."
+            f"{where} is no readable document checks/1: write one with `pipeline-profiler check "
+            "... -o x.json`."
         )
-    entries = [e for e in _typed(document.get("checks"), list) if isinstance(e, dict)]
-    failed = list(map(str, _typed(document.get("failed"), list)))
-    order = {code: number for number, code in enumerate(failed)}
-    answers = [_answer(entry) for entry in entries[:MOST_CHECKS]]
-    answers.sort(key=lambda a: (LISTED.index(a.verdict), order.get(a.code, len(order)), a.code))
-    subject, ended = _text(document.get("subject")), _text(document.get("ended"))
-    return SavedChecks(subject, tuple(answers), ended, _png(document.get("grid")))
+    failed += sorted(entry["code"] for entry in checks)
+    checks.sort(key=lambda c: (LISTED.index(c["verdict"]), failed.index(c["code"])))
+    states = [entry["verdict"] for entry in checks]
+    counts = {state: states.count(state) for state in STATES}
+    picture = grid if grid.startswith(PNG) else None
+    return {
+        "subject": subject,
+        "ended": ended,
+        "checks": checks,
+        "summary": counts,
+        "grid": picture,
+    }
 
 
-def _answer(entry: Mapping[str, Any]) -> SavedAnswer:
-    state, evidence = entry.get("verdict"), _typed(entry.get("evidence"), dict)
-    return SavedAnswer(
-        _text(entry.get("code")),
-        _text(entry.get("name")),
-        state if state in STATES else "inconclusive",
-        _text(entry.get("sentence")),
-        tuple(map(_text, _typed(entry.get("causes"), list)[:20])),
-        _text(entry.get("next")),
-        tuple((str(k)[:80], _number_text(v)) for k, v in list(evidence.items())[:60]),
-    )
-
-
-def _typed(value: Any, kind: type[T]) -> T:
-    """Return a value of this type, or an empty one instead."""
-    return value if isinstance(value, kind) else kind()
-
-
-def _text(value: Any) -> str:
-    return _typed(value, str)[:MOST_TEXT]
-
-
-def _number_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
-
-
-def _png(value: Any) -> bytes | None:
-    with contextlib.suppress(ValueError):
-        blob = base64.b64decode(_typed(value, str), validate=True)
-        return blob if blob.startswith(PNG) else None
-    return None
+def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the app shows of a check, as texts."""
+    shown: dict[str, Any] = {name: str(entry[name]) for name in TEXTS}
+    if shown["verdict"] not in STATES:
+        raise ValueError
+    values = {
+        k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in entry["evidence"].items()
+    }
+    shown["evidence"] = [(name, textwrap.shorten(v, MOST_VALUE)) for name, v in values.items()]
+    return shown | {"causes": list(map(str, entry["causes"]))}

@@ -35,8 +35,11 @@ LABEL = 40  # characters before a number
 PRINTED, PRINTED_LOSS, UNNAMED = 7e-4, 3e-3, 2.6e-4  # largest relative rounding of a fault
 NEAR, MATERIAL = 1e-5, 0.01  # relative
 LAST, ADDED, RIGHT = "only the last batch", "the values of batches, not divided by their number", ""
-IGNORED = "padded or ignored positions count as samples"
 TRAINING = "of the training loader, not of held-out samples"
+LARGER = re.compile(r"acc|f1|auc|iou|dice|precision|recall|top.?1", re.IGNORECASE)
+SMALLER = re.compile(r"loss|err|rmse|mae|mse|perplexity|ppl", re.IGNORECASE)
+COMPARED = re.compile(r"([^<>=]+) ([<>])=? ([^<>=]+)")
+Rows = list[tuple[str, float]]  # (RIGHT or what is wrong with the formula, value)
 
 
 class Number(NamedTuple):
@@ -60,24 +63,21 @@ class Number(NamedTuple):
 class Pass:
     """A pass over a loader without gradients.
 
-    means: of each batch by (metric, flaw). labels: (scores of class 1 or None, predicted classes,
-    targets) of each batch, a row for each sample.
+    means: (mean, number of values) of each batch by (metric, flaw). labels: (scores of class 1 or
+    None, predicted classes, targets) of each batch, a row for each sample.
     """
 
     seen: Any
     iteration: int
     sizes: list[int] = field(default_factory=list)
-    counts: list[tuple[int, int]] = field(default_factory=list)  # targets, and those that count
-    means: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    means: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
     labels: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    ignores: bool = False  # some targets, such as padding
 
-    @property
-    def ignores(self) -> bool:
-        """Whether some targets are ignored, such as padding."""
-        return any(counted < given for given, counted in self.counts)
-
-    def _note(self, metric: str, flaw: str, values: Any) -> None:
-        self.means.setdefault((metric, flaw), []).append(float(values.float().mean()))
+    def note(self, metric: str, flaw: str, values: Any) -> None:
+        """Note the values of the samples of a batch."""
+        row = float(values.float().mean()), values.numel()
+        self.means.setdefault((metric, flaw), []).append(row)
 
 
 @dataclass
@@ -97,8 +97,8 @@ class Evaluations:
     def next_batch(self, batch: Any) -> None:
         """Begin a batch of a loader; the losses so far are of the batch before it."""
         for summed, value in self.losses if self.taken else ():
-            current = self.passes[-1]
-            current._note("loss", RIGHT, value / (current.sizes[-1] if summed else 1))
+            current, size = self.passes[-1], self.passes[-1].sizes[-1]
+            current.note("loss", RIGHT, (value / (size if summed else 1)).expand(size))
         self.batch, self.losses, self.taken = batch, [], False
 
     def add(self, seen: Any, out: Any) -> None:
@@ -117,34 +117,34 @@ class Evaluations:
         last.sizes.append(batch_size(inputs))
         self.batch, self.taken = None, True
         scores, wanted = main_tensor(out), main_tensor(targets)
-        if (task := read_task(scores, wanted)).kind == "unknown":
-            return
-        scores, wanted = scores.detach().float(), wanted.detach().to(scores.device)
+        if (task := read_task(scores, wanted)).kind != "unknown":
+            scores, wanted = scores.detach().float(), wanted.detach().to(scores.device)
+            self._compare(last, task, scores, wanted)
+
+    def _compare(self, current: Pass, task: Any, scores: Any, wanted: Any) -> None:
+        """Note metrics of a batch by right and by wrong formulas."""
+        size, of_one = len(wanted), None
         if task.kind == "classes":
             counted = (wanted >= 0) & (wanted < task.classes)  # others are ignored by the loss
-            last.counts.append((counted.numel(), int(counted.sum())))
-            right = scores.argmax(task.axis) == wanted
-            last._note("accuracy", RIGHT, right[counted])
-            if last.ignores:
-                last._note("accuracy", IGNORED, right)
+            predicted, wrong = scores.argmax(task.axis), scores.softmax(0).argmax(task.axis)
+            flaw = "a softmax over the batch axis"
+            if task.classes == 2 and task.axis == 1:
+                of_one = scores[:, 1] - scores[:, 0]
+        else:
+            scores, wanted = scores.reshape(-1), wanted.reshape(-1)
+            current.note("MAE", RIGHT, (scores - wanted).abs())
+            current.note("MSE", RIGHT, (scores - wanted) ** 2)
+            if task.kind == "regression":
                 return
-            if task.axis == 1:
-                of_one = scores[:, 1] - scores[:, 0] if task.classes == 2 else None
-                predicted = scores.argmax(1).reshape(len(wanted), -1)
-                last.labels.append((of_one, predicted, wanted.reshape(len(wanted), -1)))
-            over_batch = scores.softmax(0).argmax(task.axis)
-            last._note("accuracy", "a softmax over the batch axis", over_batch == wanted)
-            return
-        size, scores, wanted = len(wanted), scores.reshape(-1), wanted.reshape(-1)
-        last._note("MAE", RIGHT, (scores - wanted).abs())
-        last._note("MSE", RIGHT, (scores - wanted) ** 2)
-        if task.kind == "binary":
-            predicted = scores > 0.5 * (not self.by_logits)
-            last._note("accuracy", RIGHT, predicted == wanted)
-            rows = predicted.reshape(size, -1), wanted.reshape(size, -1)
-            last.labels.append((scores, *rows))
-        if task.kind == "binary" and self.by_logits:
-            last._note("accuracy", "a threshold of 0.5 on logits", (scores > 0.5) == wanted)
+            predicted, wrong = scores > 0.5 * (not self.by_logits), scores > 0.5
+            flaw, of_one, counted = "a threshold of 0.5 on logits", scores, wanted >= 0
+        right = predicted == wanted
+        current.note("accuracy", RIGHT, right[counted])
+        current.note("accuracy", "padded or ignored positions count as samples", right)
+        current.note("accuracy", flaw, (wrong == wanted)[counted])
+        current.ignores |= not bool(counted.all())
+        if not current.ignores and (task.axis == 1 or task.kind == "binary"):
+            current.labels.append((of_one, *(x.reshape(size, -1) for x in (predicted, wanted))))
 
     def loss(self, name: str, kwargs: Any, value: Any) -> None:
         """Note the result of a loss function of torch."""
@@ -195,7 +195,7 @@ def _variables() -> Iterator[tuple[str, float]]:
         frame = frame.f_back
 
 
-def _compared(metric: str, number: Number, rows: list[tuple[str, float]]) -> Reported | None:
+def _compared(metric: str, number: Number, rows: Rows) -> Reported | None:
     """The number beside the right value; None if it equals no known value."""
     named, held_out = METRICS.search(number.label), HELD_OUT.search(number.label) is not None
     if named is None or named.lastgroup != metric or OTHER.search(number.label):
@@ -212,20 +212,19 @@ def _compared(metric: str, number: Number, rows: list[tuple[str, float]]) -> Rep
     return label, metric, number.value, (right or [number.value])[0], equal[0], number.place
 
 
-def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float]]:
+def formulas_of(metric: str, current: Pass, train: Any) -> Rows:
     """(RIGHT or a wrong formula, value) of what a script may report as a metric of a pass."""
-    if metric == "RMSE":
-        return _roots(current, formulas_of("MSE", current, train))
     rows = _of_labels(metric, current) if metric in ("AUC", "F1", "IoU") else []
     for (kind, flaw), each in current.means.items():
-        if kind != metric or len(each) != len(current.sizes):
+        if kind != ("MSE" if metric == "RMSE" else metric) or len(each) != len(current.sizes):
             continue
-        if current.ignores and metric == "accuracy":
-            weights = [given if flaw else counted for given, counted in current.counts]
-            rows.append((flaw, float(np.average(each, weights=weights))))
-            continue
-        whole = float(np.average(each, weights=current.sizes))
-        rows += [(flaw, whole)] if flaw else _combined(current, metric, each, whole, train)
+        means, counts = zip(*each, strict=True)
+        whole = float(np.average(means, weights=counts))
+        plain = flaw or (current.ignores and metric == "accuracy")
+        rows += [(flaw, whole)] if plain else _combined(current, metric, means, whole, train)
+        if metric == "RMSE":
+            rows = [(formula, math.sqrt(value)) for formula, value in rows if value >= 0]
+            rows.append(("the mean of the roots of batches", float(np.mean(np.sqrt(means)))))
     right = [value for formula, value in rows if formula == RIGHT]
     if current.seen is train:
         return [(TRAINING, value) for value in right] if len(current.sizes) > 1 else []
@@ -233,46 +232,49 @@ def formulas_of(metric: str, current: Pass, train: Any) -> list[tuple[str, float
     return [(RIGHT, value) for value in right] + far
 
 
-def _of_labels(metric: str, current: Pass) -> list[tuple[str, float]]:
+def _of_labels(metric: str, current: Pass) -> Rows:
     """Values of a metric of all predictions, of the predicted classes, and its mean of batches."""
-    batches = current.labels
-    if len(batches) != len(current.sizes) or (metric == "AUC" and batches[0][0] is None):
+    if len(current.labels) != len(current.sizes):
         return []
-    columns = list(zip(*batches, strict=True))  # rows of tokens may have other lengths in a batch
-    whole: list[Any] = [
-        column[0] if column[0] is None else torch.cat([part.reshape(-1) for part in column])
-        for column in columns
+    scores, predicted, wanted = zip(*current.labels, strict=True)
+    found = scores if metric == "AUC" else predicted
+    if found[0] is None:
+        return []
+    # rows of tokens may have other lengths in a batch
+    columns: list[Any] = [
+        torch.cat([part.reshape(-1) for part in parts]) for parts in (found, predicted, wanted)
     ]
-    if metric != "AUC" and len(whole[1].unique()) < 2:
+    whole, classes, target = columns
+    if len(whole.unique()) < 2:
         return []  # the model has learned nothing yet: all formulas agree
+    batches = list(zip(found, wanted, strict=True))
+    groups = [(RIGHT, [(whole, target)]), ("the mean of batches", batches)]
     if metric == "AUC":
-        rows = [(RIGHT, _auc(whole[0], whole[2]))]
-        rows += [("the area for predicted classes instead of scores", _auc(whole[1], whole[2]))]
-        rows += [("the mean of batches", float(np.mean([_auc(s, w) for s, _, w in batches])))]
-    else:
-        size = max(2, *(int(part.max()) + 1 for part in whole[1:]))
-        rows = [(RIGHT, value) for value in _overlap(metric, whole[1], whole[2], size)]
-        samples = [pair for _, p, w in batches for pair in zip(p, w, strict=True)]
-        parts = [(RIGHT, samples)] if len(whole[1]) > len(samples) else []  # each image by itself
-        for flaw, pairs in (*parts, ("the mean of batches", [(p, w) for _, p, w in batches])):
-            means = np.mean([_overlap(metric, p, w, size) for p, w in pairs], axis=0)
-            rows += [(flaw, value) for value in means.tolist()]
+        flaw = "the area for predicted classes instead of scores"
+        groups.append((flaw, [(classes, target)]))
+    elif len(whole) > sum(current.sizes):  # each image by itself
+        groups.append((RIGHT, [row for p, w in batches for row in zip(p, w, strict=True)]))
+    size = max(2, int(classes.max()) + 1, int(target.max()) + 1)
+    rows = [
+        (flaw, float(value)) for flaw, pairs in groups
+        for value in np.mean([_overlap(metric, p, w, size) for p, w in pairs], axis=0)
+    ]  # fmt: skip
     return [(formula, value) for formula, value in rows if math.isfinite(value)]
 
 
 def _auc(scores: Any, wanted: Any) -> float:
     """The area under the ROC curve, by ranks; NaN where one class is absent."""
-    _, place, count = torch.unique(scores.reshape(-1), return_inverse=True, return_counts=True)
-    ranks, positive = (count.cumsum(0) - (count - 1) / 2)[place], wanted.reshape(-1) > 0.5
-    ones = int(positive.sum())
-    zeros = len(positive) - ones
-    if not ones or not zeros:
-        return math.nan
-    return (float(ranks[positive].sum()) - ones * (ones + 1) / 2) / (ones * zeros)
+    _, at, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    positive = wanted > 0.5
+    ones, zeros = int(positive.sum()), int((~positive).sum())
+    ranks = float((count.cumsum(0) - (count - 1) / 2)[at][positive].sum())
+    return (ranks - ones * (ones + 1) / 2) / (ones * zeros) if ones and zeros else math.nan
 
 
 def _overlap(metric: str, predicted: Any, wanted: Any, size: int) -> tuple[float, ...]:
     """F1 or IoU of class 1 of two, its mean over classes and present classes, and by counts."""
+    if metric == "AUC":
+        return (_auc(predicted.reshape(-1), wanted.reshape(-1)),)
     predicted, wanted = predicted.reshape(-1).long(), wanted.reshape(-1).long()
     count = torch.bincount(wanted, minlength=size)
     both = torch.bincount(predicted, minlength=size) + count
@@ -282,19 +284,7 @@ def _overlap(metric: str, predicted: Any, wanted: Any, size: int) -> tuple[float
     return float(each[1]) if size == 2 else math.nan, *map(float, means)
 
 
-def _roots(current: Pass, squares: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Roots of the combinations of squared errors, and the mean of the roots of batches."""
-    rows = [(formula, math.sqrt(value)) for formula, value in squares]
-    each = current.means.get(("MSE", RIGHT), [])
-    mean = float(np.mean(np.sqrt(each))) if len(each) == len(current.sizes) else math.nan
-    right = [value for formula, value in rows if formula == RIGHT]
-    far = right and all(abs(mean - r) > MATERIAL * r for r in right)
-    return [*rows, ("the mean of the roots of batches", mean)] if far else rows
-
-
-def _combined(
-    current: Pass, metric: str, each: list[float], whole: float, train: Any
-) -> list[tuple[str, float]]:
+def _combined(current: Pass, metric: str, each: Sequence[float], whole: float, train: Any) -> Rows:
     """Right and wrong combinations of the means of batches, in this pass or in a longer pass."""
     batches, count, last, means = len(each), sum(current.sizes), current.sizes[-1], sum(each)
     given, length, size, held = extent(current.seen.loader) or (count, batches, last, count)
@@ -330,40 +320,26 @@ def extent(loader: Any) -> tuple[int, int, int, int] | None:
     return (length * size if loader.drop_last else given), length, size, held
 
 
-LARGER = re.compile(r"acc|f1|auc|iou|dice|precision|recall|top.?1", re.IGNORECASE)
-SMALLER = re.compile(r"loss|err|rmse|mae|mse|perplexity|ppl", re.IGNORECASE)
-
-
 def reversed_best(files: Mapping[str, str]) -> tuple[str, str] | None:
     """The condition and line of `if acc < best_acc: best_acc = acc`, which keeps the worst."""
     for path, text in files.items():
         with contextlib.suppress(SyntaxError, ValueError):
             for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.If) and _keeps_worst(node):
+                if isinstance(node, ast.If) and any(_keeps_worst(node, part) for part in node.body):
                     at = node.test
                     columns = f"{at.col_offset}-{at.end_lineno}:{at.end_col_offset}"
                     return ast.unparse(at), f"{path}:{at.lineno}:{columns}"
     return None
 
 
-def _keeps_worst(node: ast.If) -> bool:
-    """Whether a condition keeps the smaller of two scores, or the larger of two losses."""
-    test = node.test
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+def _keeps_worst(node: ast.If, part: ast.stmt) -> bool:
+    """Whether a statement of a condition keeps the smaller score, or the larger loss."""
+    found = COMPARED.fullmatch(ast.unparse(node.test))
+    if found is None or not isinstance(part, ast.Assign):
         return False
-    left, right = ast.unparse(test.left), ast.unparse(test.comparators[0])
-    less = isinstance(test.ops[0], ast.Lt | ast.LtE)
-    if not less and not isinstance(test.ops[0], ast.Gt | ast.GtE):
-        return False
-    value, best = (left, right) if "best" in right.lower() else (right, left)
-    smaller = less if best == right else not less
-    kept = any(
-        isinstance(part, ast.Assign) and ast.unparse(part.value) == value
-        and best in map(ast.unparse, part.targets)
-        for part in node.body
-    )  # fmt: skip
+    best, value = ast.unparse(part.targets[0]), ast.unparse(part.value)
+    smaller = {(value, best): "<", (best, value): ">"}.get((found[1], found[3])) == found[2]
     names = f"{value} {best}"
-    known = bool(LARGER.search(names)), bool(SMALLER.search(names))
-    return (
-        kept and "best" in best.lower() and known == ((True, False) if smaller else (False, True))
-    )
+    score, loss = bool(LARGER.search(names)), bool(SMALLER.search(names))
+    known = {found[1], found[3]} == {value, best} and "best" in best.lower()
+    return known and (score, loss) == (smaller, not smaller)

@@ -17,7 +17,6 @@ from typing import Any
 from pipeline_profiler.checks.check import Answer, Check, Judgement, unclear
 from pipeline_profiler.checks.user_code import Patience, UsersError, kept_state, seed_everything
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.profiling.record.stages import Counters, difference
 
 LEAST_LIMIT_S = 30.0
 PATIENT = 3.0  # times as long on the clock, where others have the cores
@@ -25,7 +24,7 @@ PATIENT = 3.0  # times as long on the clock, where others have the cores
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The answer of a check, and its time; `broken` is the traceback of an error of the check."""
+    """The answer of a check, and its time; `broken`: the traceback of an error of the check."""
 
     check: Check
     answer: Answer
@@ -118,7 +117,7 @@ def run_checks(
 
 def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -> CheckResult:
     """One check, its errors turned into answers; `limit_s` 0 sets no limit."""
-    start, broken, users = time.monotonic(), "", False
+    start, broken = time.monotonic(), ""
     try:
         with kept_state(), warnings.catch_warnings(), ended_after(limit_s):
             warnings.simplefilter("ignore")  # of the user's libraries: they have seen them
@@ -130,41 +129,36 @@ def run_check(check: Check, subject: Any, seed: int = 0, limit_s: float = 0.0) -
             "Run it alone with --only and a larger --seconds.",
         )
     except UsersError as error:
-        users = True
         answer = unclear(str(error), "Fix this error first: the check could not run.")
+        return CheckResult(check, answer, time.monotonic() - start, users=True)
     except ProfileError as error:
         answer = unclear(str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the other checks run
         broken = "".join(traceback.format_exception(error))
-        said = " ".join(str(error).split())[:200]
-        answer = unclear(f"The check itself broke ({type(error).__name__}: {said}): report this.")
-    return CheckResult(check, answer, time.monotonic() - start, broken, users)
+        text = " ".join(str(error).split())[:200]
+        answer = unclear(f"The check itself broke ({type(error).__name__}: {text}): report this.")
+    return CheckResult(check, answer, time.monotonic() - start, broken)
 
 
 @contextlib.contextmanager
 def ended_after(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError inside after `seconds`; in the main thread of Unix only, else no limit.
+    """Raise TimeoutError inside after `seconds` of work, or three times as long on the clock.
 
-    The limit is three times as long where other processes have the cores.
+    In the main thread of Unix only, else there is no limit.
     """
     main = threading.current_thread() is threading.main_thread()
     if seconds <= 0 or not main or not hasattr(signal, "setitimer"):
         yield
         return
-    start, used, counters = time.monotonic(), time.process_time(), Counters()
-    waited = counters.queued_ns()
+    patience = Patience(seconds, PATIENT * seconds)
 
     def end(number: int, frame: FrameType | None) -> None:
-        busy = time.process_time() - used
-        starved = difference(counters.queued_ns(), waited) > seconds / 2 * 1e9
-        patient = starved or 0.1 * seconds < busy < seconds / 2
-        if patient and time.monotonic() - start < PATIENT * seconds:
-            signal.setitimer(signal.ITIMER_REAL, seconds / 2)
-            return
-        raise TimeoutError
+        if patience.over:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # once: what ends then may take its time
+            raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds / 4)
     try:
         yield
     finally:

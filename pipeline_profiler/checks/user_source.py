@@ -100,35 +100,22 @@ def unified_diff(fixes: Iterable[Fix]) -> str:
 
 def fix_of(code: str, answer: Answer, site: Site, step: Site | None) -> Fix:
     """Return the fix of a failed check; `step`: where the optimizer makes its step."""
+    here = site.code(site.at)
     if argument := ARGUMENT.search(answer.next):
         return _set_argument(site, *argument.groups())
     if code == "TRAIN009":
         return _set_mode(site, "eval" if "eval()" in answer.next else "train")
     if code == "TRAIN010" and answer.sentence.startswith(("Outputs are prob", "Outputs went")):
         return _take_scores(site, "sigmoid" if "sigmoid" in answer.sentence else "softmax")
-    if code == "TRAIN016" and (gathered := re.search(r"/ (\d+)\)", answer.next)):
-        return _divide(site, gathered[1])
-    if code == "TRAIN016" and step and "lost" not in answer.evidence:
+    clears = "zero_grad()" in answer.next and "lost" not in answer.evidence
+    if code == "TRAIN016" and step and clears:
         clear = re.sub(r"^scaler\.step\((.+)\)$|\.step\(\)$", r"\1.zero_grad()", step.code(step.at))
         return step.insert(clear, step.at.lineno, after=True) if "zero_grad()" in clear else {}
-    if code == "TRAIN043" and (here := site.code(site.at)).endswith(".state_dict()"):
+    if code == "TRAIN043" and here.endswith(".state_dict()"):
         return site.replace(site.at, f"{{key: value.clone() for key, value in {here}.items()}}")
-    others = {"TRAIN049": _without_graph, "TRAIN056": _detach}
-    if code == "LOAD001":
-        return _seed_workers(site, answer.sentence)
-    return others[code](site) if code in others else {}
-
-
-def _divide(site: Site, count: str) -> Fix:
-    """Divide the loss by the only number that the loop counts to: `count`, or a variable."""
-    loop = next((n for n in site.around(site.at.lineno) if isinstance(n, ast.For)), site.at)
-    inside = [n for n in site.nodes if loop.lineno <= n.lineno <= loop.end_lineno]
-    counts = {site.code(n.right) for n in inside if isinstance(getattr(n, "op", None), ast.Mod)}
-    number = ",".join(counts)
-    loss = re.fullmatch(r"(?:(\w+\.scale)\()?(\w+)\)?\.backward\(\)", site.code(site.at))
-    if not loss or not re.fullmatch(rf"{count}|[A-Za-z_][\w.]*", number):
-        return {}
-    return site.replace(site.at, f"{loss[1] or ''}({loss[2]} / {number}).backward()")
+    if code == "TRAIN049":
+        return _without_graph(site)
+    return _detach(site) if code == "TRAIN056" else {}
 
 
 def _without_graph(site: Site) -> Fix:
@@ -149,24 +136,11 @@ def _detach(site: Site) -> Fix:
         value = value.args[0]
     elif isinstance(statement, ast.Assign) and isinstance(value, ast.BinOp):
         value = value.right
-    names = "|".join(n.id for n in ast.walk(value) if isinstance(n, ast.Name)) if value else ""
+    code = site.code(value) if isinstance(value, ast.Name | ast.BinOp) else ""
+    names = "|".join(re.findall(r"\b[A-Za-z_]\w*", code))
     scalar = re.search(rf"\b({names})\)?\.backward\(|backward\(({names})\b", "".join(site.lines))
-    if not names or not scalar or not isinstance(value, ast.Name | ast.BinOp):
-        return {}
-    code = site.code(value)
-    return site.replace(value, f"{code}.detach()" if code == names else f"({code}).detach()")
-
-
-def _seed_workers(site: Site, sentence: str) -> Fix:
-    """Seed numpy or random from torch in the worker_init_fn of the file."""
-    words = [word for call in site.calls("DataLoader") for word in call.keywords]
-    names = {site.code(word.value) for word in words if word.arg == "worker_init_fn"}
-    made = [n for n in site.nodes if isinstance(n, ast.FunctionDef) and {n.name} == names]
-    seeds = [c for c in site.calls("seed") for n in made if n.lineno <= c.lineno <= n.end_lineno]
-    streams = set(re.findall(r"(\S+) (?:is in|starts|ends)", sentence))
-    same = {site.code(c.func).replace("np.", "numpy.").removesuffix(".seed") for c in seeds}
-    sure = len(seeds) == 1 and same == streams and "in each" not in sentence
-    return site.replace(seeds[0].args[0], "torch.initial_seed() % 2**32") if sure else {}
+    detached = f"{code}.detach()" if code == names else f"({code}).detach()"
+    return site.replace(value, detached) if code and scalar else {}
 
 
 def _set_argument(site: Site, name: str, value: str) -> Fix:
@@ -192,9 +166,8 @@ def _set_mode(site: Site, mode: str) -> Fix:
     parts = [other for other in others if not re.search(rf"def .*\b{other}\b", text)]
     known = re.search(rf"\b{name}\.(parameters|train|eval)\(|def \w+\(.*\b{name}\b", text)
     if mode == "train" and loops and known and not parts:  # no part stays in eval mode
-        outer = isinstance(site.around(line)[-1], ast.FunctionDef | ast.ClassDef)
-        once = len(loops) == 1 and (not outer or "val" in site.code(loops[0]))
-        line = loops[0].body[0].lineno if once else loops[0].lineno
+        inner = len(loops) > 1 or isinstance(site.around(line)[-1], ast.FunctionDef | ast.ClassDef)
+        line = loops[0].lineno if inner else loops[0].body[0].lineno
     elif mode == "eval" and known and re.search(rf"\n[ \t]+({name}|\w+)\.train\(", text):
         drawn = {*re.findall(r"\w+", site.code(loops[0].target))} if loops else set()
         line = loops[0].lineno if drawn & {*re.findall(r"\w+", inputs)} else line

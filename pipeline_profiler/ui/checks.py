@@ -7,13 +7,12 @@ images as the model gets them. Every text is shown as text.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import streamlit as st
 
 from pipeline_profiler.checks.document import (
-    SavedAnswer,
-    SavedChecks,
     counts_text,
     overall_state,
     parse_checks,
@@ -38,39 +37,39 @@ def page() -> None:
         return
     name = choose_of_link("Document", "checks", list(known))
     made = _loaded(known[name], known[name].stat().st_mtime_ns)
-    counts = made.counts
-    head = f"{overall_state(counts)}: {made.subject} ({counts_text(counts)})"
+    counts = made["summary"]
+    head = f"{overall_state(counts)}: {made['subject']} ({counts_text(counts)})"
     write_text(head, strong=True)
-    write_text(made.ended)
-    if made.answers:
+    write_text(made["ended"])
+    if made["checks"]:
         st.dataframe(answers_frame(made), hide_index=True, width="stretch")
-    for answer in made.answers:
-        if answer.verdict == "failed":
-            _failed(answer)
-    if made.grid is not None:
+    for entry in made["checks"]:
+        if entry["verdict"] == "failed":
+            _failed(entry)
+    if made["grid"]:
         st.header("Images as the model gets them")
-        st.image(made.grid)
+        st.image(made["grid"])
 
 
 @st.cache_resource(max_entries=4)
-def _loaded(path: Path, changed: int) -> SavedChecks:
+def _loaded(path: Path, changed: int) -> dict[str, Any]:
     with path.open("rb") as file:
         return parse_checks(file.read(MOST_BYTES + 1), path.name)
 
 
-def answers_frame(made: SavedChecks) -> pl.DataFrame:
+def answers_frame(made: dict[str, Any]) -> pl.DataFrame:
     """Return `verdict, code, name, sentence, next`, failed ones first."""
     names = ("verdict", "code", "name", "sentence", "next")
-    columns = {n: [escape_controls(getattr(a, n)) for a in made.answers] for n in names}
-    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
+    shown = [[escape_controls(entry[name]) for name in names] for entry in made["checks"]]
+    return pl.DataFrame(shown, schema=dict.fromkeys(names, pl.String), orient="row")
 
 
-def _failed(answer: SavedAnswer) -> None:
+def _failed(entry: dict[str, Any]) -> None:
     with st.container(border=True):
-        write_text(f"failed: {answer.code} {answer.name}", strong=True)
-        if answer.numbers:
-            write_pairs("number", answer.numbers)
-        write_text(answer.sentence)
-        if answer.causes:
-            write_text(f"Likely: {'; '.join(answer.causes)}.")
-        write_text(f"Next: {answer.next}" if answer.next else "")
+        write_text(f"failed: {entry['code']} {entry['name']}", strong=True)
+        if entry["evidence"]:
+            write_pairs("number", entry["evidence"])
+        write_text(entry["sentence"])
+        if entry["causes"]:
+            write_text(f"Likely: {'; '.join(entry['causes'])}.")
+        write_text(f"Next: {entry['next']}" if entry["next"] else "")

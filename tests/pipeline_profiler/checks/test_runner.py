@@ -13,7 +13,6 @@ from pipeline_profiler.checks.document import checks_document, checks_json, chec
 from pipeline_profiler.checks.runner import run_check, run_checks
 from pipeline_profiler.checks.user_code import Patience, UsersError, call_with, users_code
 from pipeline_profiler.profiling.record.errors import ProfileError
-from pipeline_profiler.profiling.record.stages import Counters
 
 
 class Subject:
@@ -69,26 +68,6 @@ def test_a_call_that_hangs_is_ended() -> None:
     assert "hangs or is slow" in result.answer.sentence
 
 
-def test_a_call_that_other_programs_leave_no_core_is_not_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks: list[int] = []
-
-    def queued(counters: Counters) -> int:
-        looks.append(time.monotonic_ns())
-        return looks[-1]
-
-    def wait() -> Any:
-        while len(looks) < 3:  # at its start, and when two alarms came
-            time.sleep(0.01)
-        return passed("Ended by itself.")
-
-    monkeypatch.setattr(Counters, "queued_ns", queued)
-    monkeypatch.setattr("pipeline_profiler.checks.runner.PATIENT", 1e6)
-    result = run_check(made("TRAIN908", wait), Subject(), limit_s=0.2)
-    assert result.answer.sentence == "Ended by itself."
-
-
 def test_generators_are_put_back() -> None:
     def draw() -> Any:
         random.seed(1)
@@ -100,41 +79,31 @@ def test_generators_are_put_back() -> None:
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_the_document_is_strict_json_with_causes_before_symptoms() -> None:
-    report = run_checks([LATE, GOOD, BAD], Subject(), 10)
-    document = json.loads(checks_json(report, "train.py"))
-    assert document == checks_document(report, "train.py")
-    assert document["schema"] == "checks/1"
-    assert list(document["summary"].values()) == [2, 1, 0, 0, 0]
-    assert document["failed"] == ["TRAIN902", "TRAIN900"]
-    assert [c["code"] for c in document["checks"]] == ["TRAIN901", "TRAIN902", "TRAIN900"]
-    assert [c["evidence"] for c in document["checks"]] == [{"count": 3}, {"nan": "nan"}, {}]
-
-
 def test_a_failure_stands_first_with_its_line_and_the_rest_is_counted() -> None:
     doubt = made("TRAIN003", lambda: unclear("Nobody knows."))
-    report = run_checks([GOOD, BAD, doubt], Subject(), 9)
+    report = run_checks([LATE, GOOD, BAD, doubt], Subject(), 9)
     report.unreached = ("a second epoch",)
     report.places = {"optimizer": "/src/train.py:7:4-7:20"}
     lines = checks_text(report, "train.py").splitlines()
     assert lines[:2] == ["Checks of training train.py", ""]
-    assert lines[2].startswith("TRAIN902 train902: ")
-    assert lines[3:] == [
-        "  Likely cause: this.",
-        "  Next: Do that.",
-        "",
+    assert lines[2].startswith("TRAIN902 train902: ")  # causes before symptoms
+    assert lines[3:5] == ["  Likely cause: this.", "  Next: Do that."]
+    assert lines[10:] == [
         "Not reached by the script: a second epoch.",
         "Inconclusive",
         "  TRAIN003 train003: Nobody knows.",
         "",
-        "1 failed, 1 passed, 1 inconclusive, 0 not applicable, 0 skipped (--full lists all checks)",
+        "2 failed, 1 passed, 1 inconclusive, 0 not applicable, 0 skipped (--full lists all checks)",
     ]
-    document = checks_document(report, "train.py")
-    assert [check["place"] for check in document["checks"]] == ["train.py:7", "", ""]
-    assert [check["location"] for check in document["checks"]] == [None] * 3  # no such file
-    assert document["unreached"] == ["a second epoch"]
-    healthy = checks_text(run_checks([GOOD] * 30, Subject(), 9), "train.py")
-    assert len(healthy.splitlines()) <= 8
+    document = json.loads(checks_json(report, "train.py"))
+    assert document == checks_document(report, "train.py")
+    assert list(document["summary"].values()) == [2, 1, 1, 0, 0]
+    assert document["failed"] == ["TRAIN902", "TRAIN900"]
+    by_code = {check["code"]: check for check in document["checks"]}
+    assert by_code["TRAIN901"]["evidence"] == {"count": 3}
+    assert by_code["TRAIN902"]["evidence"] == {"nan": "nan"}
+    assert by_code["TRAIN003"]["place"] == "train.py:7"
+    assert {check["location"] for check in document["checks"]} == {None}  # no such file
 
 
 def test_checks_are_chosen_by_code_prefix_or_name() -> None:
@@ -145,17 +114,9 @@ def test_checks_are_chosen_by_code_prefix_or_name() -> None:
         select_checks("LOAD", ["x"])
 
 
-@pytest.mark.parametrize(
-    ("message", "fix"),
-    [
-        ("Torch not compiled with CUDA enabled", "torch.cuda.is_available"),
-        ("CUDA out of memory. Tried to allocate 9 GiB", "smaller batch"),
-        ("Target 7 is out of bounds.", "K is the number"),
-    ],
-)
-def test_known_errors_come_with_their_fix(message: str, fix: str) -> None:
-    with pytest.raises(UsersError, match=fix), users_code("make_model()"):
-        raise RuntimeError(message)
+def test_known_errors_come_with_their_fix() -> None:
+    with pytest.raises(UsersError, match="smaller batch"), users_code("make_model()"):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
 
 
 def test_a_factory_gets_what_it_asks_for_by_name() -> None:
@@ -173,10 +134,8 @@ def test_a_factory_gets_what_it_asks_for_by_name() -> None:
     [
         (60, 30, False, 140),  # time that others use is no work
         (200, 20, False, 100),
-        (3, 0.5, False, 99.5),
         (301, 0, True, -1),
         (0, 200, False, 100),  # threads that share the work are not counted twice
-        (101, 101, True, -1),
     ],
 )
 def test_work_ends_it_and_the_rest_is_at_the_speed_there_was(
