@@ -7,7 +7,7 @@ with a probability of at most 1e-4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cache
@@ -26,6 +26,9 @@ class Judgement(StrEnum):
     PASS = "passed"
     FAIL = "failed"
     INCONCLUSIVE = "inconclusive"
+
+
+WEIGHT = (Judgement.FAIL, Judgement.PASS, Judgement.INCONCLUSIVE)
 
 
 class Nearness(IntEnum):
@@ -73,6 +76,36 @@ def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: A
 def skipped(sentence: str, next_step: str, /, **evidence: Any) -> Answer:
     """An input or an option is missing; `next_step` names it."""
     return unclear(sentence, next_step, skipped=True, **evidence)
+
+
+def fault(sentence: str, cause: str, next_step: str, place: str = "", /, **evidence: Any) -> Answer:
+    """Something is wrong, for one likely cause; `place`: the line, where it is known."""
+    return wrong(sentence, [cause], next_step, **({"place": place} if place else {}), **evidence)
+
+
+def first_fault(
+    rows: Iterable[tuple[Any, str, str, str]], place: str = "", /, **evidence: Any
+) -> Answer | None:
+    """Return a fault for the first row (found, sentence, cause, next step) that is found."""
+    found = next((row for row in rows if row[0]), None)
+    return fault(*found[1:], place, **evidence) if found else None
+
+
+def judged_by(subject: Any, *judges: Callable[[Any], Answer | None]) -> Answer:
+    """Return the failed, else passed answers of all judges as one; else one inconclusive."""
+    answers, errors = list[Answer](), list[ProfileError]()
+    for judge in judges:
+        try:
+            answers += filter(None, [judge(subject)])
+        except ProfileError as error:  # of the user's code, which not every judge needs
+            errors.append(error)
+    if not answers:
+        raise errors[0]
+    kind = next(kind for kind in WEIGHT if any(a.judgement is kind for a in answers))
+    equal = [answer for answer in answers if answer.judgement is kind]
+    if kind is Judgement.INCONCLUSIVE:
+        return min(equal, key=lambda answer: "absent" in answer.evidence)
+    return replace(equal[0], sentence=" ".join(answer.sentence for answer in equal))
 
 
 class Check:

@@ -110,17 +110,17 @@ for epoch in range(30):
 """.replace("for epoch", "head = torch.optim.SGD(first.head.parameters(), 0.1)\nfor epoch")
 FAULTS = {
     "frozen statistics of an earlier training": ("TRAIN046", FROZEN),
-    "probabilities into kl_div": ("TRAIN010", DISTILLED.replace("SOFTMAX", "softmax")),
+    "probabilities into kl_div": ("TRAIN020", DISTILLED.replace("SOFTMAX", "softmax")),
     "another prefix": ("TRAIN042", LOADED.replace("PREFIX", "encoder.")),
-    "unfrozen outside the optimizer": ("TRAIN006", UNFROZEN),
+    "unfrozen outside the optimizer": ("TRAIN005", UNFROZEN),
     "an average without buffers": ("TRAIN025", AVERAGED.replace("NAMES", "parameters()")),
 }
 TWINS = {
     "frozen and in eval mode": ("TRAIN046", FROZEN.replace("# MODE", "first[1].eval()")),
-    "log-probabilities into kl_div": ("TRAIN010", DISTILLED.replace("SOFTMAX", "log_softmax")),
+    "log-probabilities into kl_div": ("TRAIN020", DISTILLED.replace("SOFTMAX", "log_softmax")),
     "the same prefix": ("TRAIN042", LOADED.replace("PREFIX", "0.")),
     "added to the optimizer": (
-        "TRAIN006",
+        "TRAIN005",
         UNFROZEN.replace("# ADD", "optimizer.add_param_group({'params': second[:2].parameters()})"),
     ),
     "an average with buffers": (

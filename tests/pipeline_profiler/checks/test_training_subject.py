@@ -324,7 +324,7 @@ def test_parameters_of_the_loss_are_trained_too(
     learned: bool, drawn: bool, judgement: Judgement
 ) -> None:
     subject = TrainingSubject(lambda: proxied(learned, drawn))
-    answer = judged("TRAIN006", subject).answer
+    answer = judged("TRAIN005", subject).answer
     assert answer.judgement is judgement, answer.sentence
     assert judged("TRAIN020", subject).answer.judgement is Judgement.INCONCLUSIVE
 
@@ -439,7 +439,7 @@ def test_a_schedule_of_epochs_does_not_end_the_trainings_of_the_checks(
     assert subject.counts_batches is counts
 
 
-@pytest.mark.parametrize("code", ["TRAIN010", "TRAIN041"])
+@pytest.mark.parametrize("code", ["TRAIN020", "TRAIN041"])
 def test_a_loss_of_probabilities_is_given_nothing_else(code: str) -> None:
     made = single_output(torch.nn.Sigmoid())  # BCELoss raises for numbers beyond 0 and 1
     assert not judged(code, TrainingSubject(lambda: made)).users
