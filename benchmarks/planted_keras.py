@@ -158,7 +158,7 @@ DEFECTS = [
      lambda s: training(s, Always(layers.Dropout(0.4), True))),
     ("keras: everything frozen", {"TRAIN005"}, lambda s: frozen(s, None)),
     ("keras: the head frozen", {"TRAIN005"}, lambda s: frozen(s, "head")),
-    ("keras: softmax over the batch", {"TRAIN004", "TRAIN011"}, over_batch),
+    ("keras: softmax over the batch", {"TRAIN004"}, over_batch),
     ("keras: stop_gradient", {"TRAIN005"}, lambda s: training(s, Unused(True), logits_loss())),
     ("keras: targets not standardised", {"TRAIN001"}, lambda s: numbers(s, 400.0)),
     ("keras: ReLU after the last layer", {"TRAIN003", "TRAIN005", "TRAIN004"},

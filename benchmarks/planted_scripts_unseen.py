@@ -567,7 +567,7 @@ DEFECTS = [
     ("tags: evaluated in train mode", {"TRAIN009", "TRAIN024"}, lambda s: tags(s, True)),
     ("tags: gradients clipped away", {"TRAIN003", "TRAIN015"},
      lambda s: tags(s, most=1e-9)),
-    ("pooled over the batch", {"TRAIN004", "TRAIN011"}, lambda s: pooled(s, 0)),
+    ("pooled over the batch", {"TRAIN004"}, lambda s: pooled(s, 0)),
     ("the logarithm of a negative output", {"TRAIN001"},
      lambda s: amounts(s, True)),
     ("a taught head outside the optimizer", {"TRAIN005"}, lambda s: taught(s, True)),

@@ -83,31 +83,6 @@ def fault(sentence: str, cause: str, next_step: str, place: str = "", /, **evide
     return wrong(sentence, [cause], next_step, **({"place": place} if place else {}), **evidence)
 
 
-def first_fault(
-    rows: Iterable[tuple[Any, str, str, str]], place: str = "", /, **evidence: Any
-) -> Answer | None:
-    """Return a fault for the first row (found, sentence, cause, next step) that is found."""
-    found = next((row for row in rows if row[0]), None)
-    return fault(*found[1:], place, **evidence) if found else None
-
-
-def judged_by(subject: Any, *judges: Callable[[Any], Answer | None]) -> Answer:
-    """Return the failed, else passed answers of all judges as one; else one inconclusive."""
-    answers, errors = list[Answer](), list[ProfileError]()
-    for judge in judges:
-        try:
-            answers += filter(None, [judge(subject)])
-        except ProfileError as error:  # of the user's code, which not every judge needs
-            errors.append(error)
-    if not answers:
-        raise errors[0]
-    kind = next(kind for kind in WEIGHT if any(a.judgement is kind for a in answers))
-    equal = [answer for answer in answers if answer.judgement is kind]
-    if kind is Judgement.INCONCLUSIVE:
-        return min(equal, key=lambda answer: "absent" in answer.evidence)
-    return replace(equal[0], sentence=" ".join(answer.sentence for answer in equal))
-
-
 class Check:
     """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
 
@@ -136,6 +111,31 @@ class Check:
     def failed(cls, sentence: str, /, *causes: str, **evidence: Any) -> Answer:
         """Return a failure with the next step of the check, and its causes where none are given."""
         return wrong(sentence, causes or cls.causes, cls.next_step, **evidence)
+
+    @staticmethod
+    def first_fault(
+        rows: Iterable[tuple[Any, str, str, str]], place: str = "", /, **evidence: Any
+    ) -> Answer | None:
+        """Return a fault for the first row (found, sentence, cause, next step) that is found."""
+        found = next((row for row in rows if row[0]), None)
+        return fault(*found[1:], place, **evidence) if found else None
+
+    @staticmethod
+    def judged_by(subject: Any, *judges: Callable[[Any], Answer | None]) -> Answer:
+        """Return the failed, else passed answers of all judges as one; else one inconclusive."""
+        answers, errors = list[Answer](), list[ProfileError]()
+        for judge in judges:
+            try:
+                answers += filter(None, [judge(subject)])
+            except ProfileError as error:  # of the user's code, which not every judge needs
+                errors.append(error)
+        if not answers:
+            raise errors[0]
+        kind = next(kind for kind in WEIGHT if any(a.judgement is kind for a in answers))
+        equal = [answer for answer in answers if answer.judgement is kind]
+        if kind is Judgement.INCONCLUSIVE:
+            return min(equal, key=lambda answer: "absent" in answer.evidence)
+        return replace(equal[0], sentence=" ".join(answer.sentence for answer in equal))
 
     def without_seed(self, subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
         """The answer for a script without a seed, else None; `equal`: what agrees with one."""

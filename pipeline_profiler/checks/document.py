@@ -71,7 +71,7 @@ def _entry(result: CheckResult, report: CheckReport) -> dict[str, Any]:
 
 # what a failed check is about, for the line of the user's file
 ABOUT = {
-    "model": (4, 5, 11, 25, 46),
+    "model": (4, 5, 25, 46),
     "loss": (1, 20, 21, 41),
     "optimizer": (3, 15),
     "schedule": (14,),

@@ -10,17 +10,7 @@ import numpy as np
 from pipeline_profiler.checks.batches import as_array, main_tensor, padding_of
 from pipeline_profiler.checks.caught_tape import leaves, recording_mode
 from pipeline_profiler.checks.chance import FAR
-from pipeline_profiler.checks.check import (
-    Answer,
-    Check,
-    Nearness,
-    absent,
-    fault,
-    first_fault,
-    judged_by,
-    passed,
-    unclear,
-)
+from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loss_alone import Task, couples_samples
@@ -171,7 +161,7 @@ class LossFits(Check):
     def run(self, subject: Examined) -> Answer:
         if isinstance(subject, TrainingSubject) and (answer := _judge_boxes(subject)) is not None:
             return answer
-        return judged_by(subject, _judge_form, _judge_optimum)
+        return self.judged_by(subject, _judge_form, _judge_optimum)
 
 
 def _judge_form(subject: Examined) -> Answer | None:
@@ -217,7 +207,7 @@ def _judge_form(subject: Examined) -> Answer | None:
          f"are {form}.", "log_softmax is missing before NLLLoss", logits),
     )  # fmt: skip
     known = None if loss == "unknown" else passed(f"The loss is {loss}, and outputs are {form}.")
-    return first_fault(rows) or known
+    return Check.first_fault(rows) or known
 
 
 def _wrong_divergence(subject: TrainingSubject) -> str:

@@ -17,15 +17,7 @@ from pipeline_profiler.checks.batches import (
     padding_of,
 )
 from pipeline_profiler.checks.caught_tape import leaves
-from pipeline_profiler.checks.check import (
-    Answer,
-    Check,
-    absent,
-    fault,
-    judged_by,
-    passed,
-    unclear,
-)
+from pipeline_profiler.checks.check import Answer, Check, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.loop_facts import idle_flags
@@ -35,16 +27,17 @@ from pipeline_profiler.checks.user_code import UsersError, seed_everything
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
 MAX_CHANGE = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5
-PREDICTED, MAX_OFFSET, MIN_POSITIONS = 0.9, 3, 8
+PREDICTED, MAX_OFFSET, MIN_POSITIONS, MIN_SAMPLES = 0.9, 3, 8, 3
 
 
 class OwnInput(Check):
     """Outputs that ignore their input, or depend on other samples or later tokens.
 
     ## How it decides
-    Fails if outputs of all samples agree to 1e-6, at the start and after 12 steps. Fails if no
-    exchange of tokens, or any exchange of other samples or later tokens, moves an output by a
-    thousandth of their deviation. Fails if positions predict their own token, or one two ahead.
+    Fails if outputs of all samples agree to 1e-6 at the start and after 12 steps, or if exchanged
+    tokens change none. Fails if an output moves by a thousandth of the deviation with the other
+    samples, with later tokens, for a sample alone, or by `reference(model, sample)`. Fails if
+    positions predict their own token, or one two or three ahead.
 
     ## Limits
     Nodes of a graph, and a first axis that may be time, are not compared.
@@ -55,7 +48,7 @@ class OwnInput(Check):
     torch_only = ""
 
     def run(self, subject: Examined) -> Answer:
-        return judged_by(subject, _judge_mixed, _judge_ignored, _judge_future)
+        return self.judged_by(subject, _judge_mixed, _judge_ignored, _judge_future)
 
 
 def _judge_ignored(subject: Examined) -> Answer:
@@ -126,48 +119,70 @@ def _spread(outputs: Array) -> float:
     return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
 
 
-def _difference(rows: Array, whole: Array) -> float:
-    """Return the largest difference, in deviations of the whole."""
-    return float(np.abs(rows - whole).max() / (whole.std(ddof=1) + 1e-12))
-
-
-def _not_comparable(subject: Examined, inputs: Any, least: int) -> Answer | None:
-    """Return why samples cannot be compared along the first axis; None if they can."""
-    if links_examples(inputs):
-        return absent("The examples are nodes of a graph: by design their outputs are linked.")
-    made, count = subject.settings, batch_size(inputs)
-    own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
-    parts = made.model.modules() if own else ()
-    time = (isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
-    if count < least or any(time) or not batch_first(subject):
-        return unclear(f"The first axis of {count} is not the batch alone, too short, or time.")
-    return None
-
-
 def _judge_mixed(subject: Examined) -> Answer:
-    """Fail outputs of a sample that move when the other samples of its batch are replaced."""
+    """Fail outputs of a sample that depend on the batch in which it comes."""
     inputs, training = subject.batches[0][1], subject.fresh()
     count = batch_size(inputs)
-    if (answer := _not_comparable(subject, inputs, least=3)) is not None:
+    if (answer := _not_comparable(subject, inputs, count)) is not None:
         return answer
 
     def output(places: list[int]) -> Any:
         seed_everything(subject.seed)  # a model that samples draws the same numbers each time
         return subject.outputs(training, cut_batch(inputs, count, places))
 
-    whole, moved = output([*range(count)]), 0.0
+    whole, moved, alone, simple = output([*range(count)]), 0.0, 0.0, 0.0
+    draws = not np.allclose(subject.outputs(training, inputs), whole, atol=1e-5)
     for sample in {0, count // 2, count - 1}:
+        row = whole[sample : sample + 1]
         for order in ([*range(count)][::-1], [int(sample == 0)] * count):
             order[sample] = sample
-            found = _filled(output(order)[sample], whole[sample])
-            moved = max(moved, float(abs(found - whole[sample]).max()))
-    share = moved / (float(whole.std(ddof=1)) + 1e-12)
-    text = f"The output of a sample moves by {share:.2g} of the deviation of outputs with other"
-    if share <= MAX_CHANGE:
-        return passed(f"{text} samples of the batch.")
-    cause = "a view, softmax, mean, recurrence or attention over the batch (batch_first)"
+            moved = max(moved, _moved(_filled(output(order)[sample], row[0]), row[0], whole))
+        try:
+            found = row if draws else _filled(output([sample]), row)
+        except UsersError as error:
+            cause, action = "squeeze() without an axis", "Run the model on one sample."
+            return fault(f"A single sample cannot be predicted: {error}", cause, action)
+        if found.shape != row.shape:
+            text = f"A single sample gives outputs of shape {found.shape}, and in a batch"
+            cause, action = "squeeze() without an axis", "Name the axis of squeeze()."
+            return fault(f"{text} {row.shape}.", cause, action)
+        alone = max(alone, _moved(found, row, whole))
+        if training.reference is not None:
+            example = cut_batch(inputs, count, [sample])[0]
+            given = np.asarray(as_array(training.reference(training.model, example)))
+            simple = max(simple, _moved(given.reshape(row.shape), row, whole))
+    rows = (
+        (moved, f"The output of a sample moves by {moved:.2g} of the deviation of outputs with "
+         "other samples of the batch", "a view, softmax, mean, recurrence or attention over the "
+         "batch (batch_first)"),
+        (alone, f"The output of a sample alone differs by {alone:.2g} of the deviation of outputs",
+         "a reduction, softmax or norm over the batch"),
+        (simple, f"reference() differs by {simple:.2g} of the deviation of outputs",
+         "the vectorised code computes something else"),
+    )  # fmt: skip
     action = "Follow the shapes in forward(); use permute, and name the axis of reductions."
-    return fault(f"{text} samples of the batch, in eval mode.", cause, action)
+    failed = [(f"{text}, in eval mode.", cause) for x, text, cause in rows if x > MAX_CHANGE]
+    if failed:
+        return fault(*failed[0], action)
+    return passed(f"{rows[0][1]}, and by {alone:.2g} alone.")
+
+
+def _moved(found: Array, row: Array, whole: Array) -> float:
+    """Return the largest difference, in deviations of the whole."""
+    return float(np.abs(found - row).max() / (whole.std(ddof=1) + 1e-12))
+
+
+def _not_comparable(subject: Examined, inputs: Any, count: int) -> Answer | None:
+    """Return why samples cannot be compared along the first axis; None if they can."""
+    if links_examples(inputs):
+        return absent("The examples are nodes of a graph: by design their outputs are linked.")
+    made = subject.settings
+    own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
+    parts = made.model.modules() if own else ()
+    time = (isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
+    if count < MIN_SAMPLES or any(time) or not batch_first(subject):
+        return unclear(f"The first axis of {count} is not the batch alone, too short, or time.")
+    return None
 
 
 def _filled(row: Array, whole: Array) -> Array:
@@ -249,64 +264,6 @@ def _predicted_offsets(subject: TrainingSubject, tokens: Any) -> dict[int, float
         if int(counted.sum()) >= MIN_POSITIONS:
             found[k] = float(equal[counted].float().mean())
     return found
-
-
-EXAMPLES = 4
-
-
-class OneByOne(Check):
-    """Outputs of a batch that differ from outputs of its samples one by one.
-
-    ## How it decides
-    In eval mode, compares the first four samples as a batch and one by one, and with
-    `reference(model, sample)` if your file has it. Fails if outputs differ by more than a
-    thousandth of their deviation, or a single sample raises an error.
-
-    ## Limits
-    Models that need whole batches (contrastive) are correct: skip this check there.
-    """
-
-    code = "TRAIN011"
-    name = "batch-unlike-single"
-    torch_only = ""
-    causes = ("squeeze() without an axis", "a reduction, softmax or norm over the batch")
-    next_step = "Run the model on one example and follow the shapes."
-
-    def run(self, subject: Examined) -> Answer:
-        inputs, training = subject.batches[0][1], subject.fresh()
-        size = batch_size(inputs)
-        count = min(EXAMPLES, size)
-        if (answer := _not_comparable(subject, inputs, least=2)) is not None:
-            return answer
-        chosen = cut_batch(inputs, size, slice(count))
-        whole, again = (subject.outputs(training, chosen) for _ in range(2))
-        if again.shape == whole.shape and not np.allclose(again, whole, atol=1e-5):
-            return unclear(
-                "The model draws random numbers in eval mode, so samples cannot be compared.",
-                "Right for a model that samples; else look for dropout that is always on.",
-            )
-        try:
-            singles = [cut_batch(inputs, size, slice(i, i + 1)) for i in range(count)]
-            rows = [subject.outputs(training, single) for single in singles]
-        except UsersError as error:
-            return self.failed(f"A single example cannot be predicted: {error}")
-        rows = [_filled(row, whole[i : i + 1]) for i, row in enumerate(rows)]
-        shapes = {row.shape for row in rows}
-        if shapes != {(1, *whole.shape[1:])}:
-            text = f"Single samples give outputs of shape {shapes.pop()}"
-            return self.failed(f"{text}, the batch gives {whole.shape}.")
-        apart = _difference(np.concatenate(rows), whole)
-        if apart > MAX_CHANGE:
-            text = f"Outputs one by one differ from the batch by {apart:.1%} of their deviation"
-            return self.failed(f"{text}, in eval mode.")
-        text = f"Outputs one by one agree with those of the batch to {apart:.0e} of their deviation"
-        if training.reference is None:
-            return passed(f"{text}.")
-        given: Any = [as_array(training.reference(training.model, inputs[i])) for i in range(count)]
-        off = _difference(np.stack([np.reshape(r, whole.shape[1:]) for r in given]), whole)
-        if off > MAX_CHANGE:
-            return self.failed(f"reference() differs by {off:.1%} of the outputs' deviation.")
-        return passed(f"{text}, and with reference() to {off:.0e}.")
 
 
 class NotFrozen(Check):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import math
 import re
@@ -18,21 +19,11 @@ from pipeline_profiler.checks.batches import (
     inputs_and_targets,
 )
 from pipeline_profiler.checks.caught_tape import Tape, recording_mode
-from pipeline_profiler.checks.check import (
-    Answer,
-    Check,
-    fault,
-    first_fault,
-    judged_by,
-    passed,
-    skipped,
-    unclear,
-)
+from pipeline_profiler.checks.check import Answer, Check, fault, passed, skipped, unclear
 from pipeline_profiler.checks.keras_subject import KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.loop_facts import LoopFacts
-from pipeline_profiler.checks.ranks import source_of
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
@@ -84,7 +75,7 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
     left, awake = loop.unmoded, loop.evaluated_in_train_mode
     own = [function for function in (made.train_step, made.evaluate) if function is not None]
     if left and made.evaluate is not None:  # a loop that is not run may call train()
-        text = source_of(own)
+        text = _text_of_files(*own)
         if (
             made.train_step is None
             or re.search(r"^[^#\n]*\.train\(", text, re.MULTILINE)
@@ -111,13 +102,21 @@ def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
          "Call model.eval() once, where it is made.", teacher_place),
     )  # fmt: skip
     for *fact, place in rows:
-        if found := first_fault([fact], place):
+        if found := Check.first_fault([fact], place):
             return found
     if loop.steps and not loop.modes:
         return passed("The model has no module that behaves differently by mode.")
     if not loop.evaluations or not loop.after_evaluation:
         return unclear("The run did not reach a training step after an evaluation.")
     return passed(f"{loop.modes} modules train before and after the first evaluation, not in it.")
+
+
+def _text_of_files(*functions: Any) -> str:
+    """Return the text of the files that define these functions; '' if it cannot be read."""
+    with contextlib.suppress(OSError, TypeError):
+        modules = {inspect.getmodule(inspect.unwrap(function)) for function in functions}
+        return "\n".join(inspect.getsource(module) for module in modules if module)
+    return ""
 
 
 def _dropout_in_eval_mode(subject: TrainingSubject) -> str:
@@ -209,7 +208,7 @@ class Evaluation(Check):
             samples = _judge_samples(subject)
         if samples is None or samples.judgement == "passed" != metric.judgement:
             return metric
-        return judged_by(subject, lambda _: metric, lambda _: samples)
+        return self.judged_by(subject, lambda _: metric, lambda _: samples)
 
 
 def _judge_samples(subject: TrainingSubject) -> Answer | None:

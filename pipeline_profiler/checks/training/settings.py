@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import batch_size, main_tensor
-from pipeline_profiler.checks.check import (
-    Answer,
-    Check,
-    absent,
-    fault,
-    first_fault,
-    judged_by,
-    passed,
-    unclear,
-)
+from pipeline_profiler.checks.check import Answer, Check, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import lr_scheduler, nn, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
@@ -60,7 +51,7 @@ class TrainedParameters(Check):
         judges = [_judge_gradients]
         if isinstance(subject, TrainingSubject):
             judges = [_judge_optimizer, _judge_repeated, _judge_gradients]
-        answer = judged_by(subject, *judges)
+        answer = self.judged_by(subject, *judges)
         frozen = None if answer.judgement == "failed" else _judge_frozen(subject)
         return frozen or answer
 
@@ -97,7 +88,7 @@ def _judge_optimizer(subject: TrainingSubject) -> Answer | None:
         (len(set(held)) < len(held), f"{len(held) - len(set(held))} parameters are in the "
          "optimizer twice.", "overlapping modules were given to the optimizer", REMAKE),
     )  # fmt: skip
-    return first_fault(rows, about="optimizer")
+    return Check.first_fault(rows, about="optimizer")
 
 
 REMAKE = "Make the optimizer from the parameters of the finished model."
@@ -105,23 +96,18 @@ REMAKE = "Make the optimizer from the parameters of the finished model."
 
 def _unregistered(model: Any, held: list[int]) -> tuple[list[str], list[str]]:
     """Return modules and tensors to be trained that parameters() or the optimizer leaves out."""
-    known, hidden, loose = {id(m) for m in model.modules()}, [], []
-    attributes = [
-        (f"{name}.{key}" if name else key, value)
-        for name, module in model.named_modules()
-        for key, value in vars(module).items()
-        if key not in ("_modules", "_parameters", "_buffers")
-    ]
-    for name, value in attributes:
-        if isinstance(value, torch.Tensor):
-            if value.requires_grad and value.is_leaf and id(value) not in held:
-                loose.append(name)
-            continue
-        parts = list(value.values()) if isinstance(value, dict) else value
-        for number, part in enumerate(parts if isinstance(parts, list | tuple) else []):
-            unknown = isinstance(part, torch.nn.Module) and id(part) not in known
-            if unknown and any(p.requires_grad for p in part.parameters()):
-                hidden.append(f"{name}[{number}]")
+    known, hidden, loose = {id(m) for m in model.modules()}, list[str](), list[str]()
+    for owner, module in model.named_modules():
+        for key, value in vars(module).items():
+            name = f"{owner}.{key}".lstrip(".")
+            if isinstance(value, torch.Tensor):
+                given = not value.requires_grad or not value.is_leaf or id(value) in held
+                loose += [] if given else [name]
+            parts = list(value.values()) if isinstance(value, dict) else value
+            for number, part in enumerate(parts if isinstance(parts, list | tuple) else []):
+                unknown = isinstance(part, nn.Module) and id(part) not in known
+                if unknown and any(p.requires_grad for p in part.parameters()):
+                    hidden.append(f"{name}[{number}]")
     return hidden, loose
 
 
@@ -303,7 +289,7 @@ def _judge_unit(schedule: Any, loop: LoopFacts) -> Answer | None:
          f"and is stepped once an epoch of {batches} batches.",
          "step() stands in the loop over epochs", "Call step() after each batch."),
     )  # fmt: skip
-    return first_fault(rows, place)
+    return Check.first_fault(rows, place)
 
 
 def _unused_name(loop: LoopFacts, place: str) -> str:
@@ -357,7 +343,7 @@ def _judge_rates(
          "step() gets the same epoch each time, or a wrapper does not reach the schedule",
          "Call step() without an argument, and print the learning rate."),
     )  # fmt: skip
-    if found := first_fault(rows):
+    if found := Check.first_fault(rows):
         return found
     if gone < min(101, len(rates)):
         text = f"{gone_text}: right for a schedule of epochs, wrong for a schedule of batches."
@@ -377,7 +363,7 @@ def _holds_rates(schedule: Any, rates: list[float]) -> bool:
     return 0 < base <= MAX_RATE_FACTOR and math.isclose(max(rates), base * base, rel_tol=0.01)
 
 
-MIN_SAMPLES, ENOUGH_SAMPLES, MAX_WEIGHT, MAX_EPS = 4, 16, 0.5, 0.1
+MIN_SAMPLES, ENOUGH_SAMPLES, MAX_WEIGHT = 4, 16, 0.5
 GHOSTS = ("virtual_batch_size", "ghost_batch_size", "nominal_batch_size")
 RANKS = ("num_replicas", "world_size", "num_shards")
 
@@ -387,12 +373,9 @@ class BatchStatistics(Check):
 
     ## How it decides
     Fails below 4 samples per batch (inconclusive below 16), with a weight of the new batch of 0 or
-    above 0.5 (momentum in torch, 1 - momentum in Keras), eps above 0.1, or a ghost batch
-    (`virtual_batch_size`) that does not divide the batch. Fails if trained weights, also of an
-    average (EMA, SWA), are evaluated with running statistics of the start.
-
-    ## Limits
-    Inconclusive for several ranks, which only the sampler shows, without synchronised norms.
+    above 0.5 (momentum in torch, 1 - momentum in Keras), or with a ghost batch that does not divide
+    the batch. Fails if trained weights, also of an average (EMA, SWA), are evaluated with running
+    statistics of the start. Inconclusive for several ranks without synchronised norms.
     """
 
     code = "TRAIN025"
@@ -400,53 +383,50 @@ class BatchStatistics(Check):
     torch_only = ""
 
     def run(self, subject: Examined) -> Answer:
-        norms = _norms_of(subject)
+        model, batches = subject.settings.model, subject.batches
+        if isinstance(subject, TrainingSubject):
+            batches = subject.whole_batches
+            norms = {name: (norm.momentum, norm) for name, norm in batch_norms(model).items()}
+        else:
+            layers = [x for x in model._flatten_layers() if "BatchNorm" in type(x).__name__]
+            norms = {layer.name: (1 - layer.momentum, layer) for layer in layers}
         if not norms:
             return passed("The model has no batch norm.")
-        if found := getattr(subject, "watched", {}).get(self.code):
-            answer: Answer = found
-            return answer
-        is_torch = isinstance(subject, TrainingSubject)
-        batches = subject.whole_batches if is_torch else subject.batches
-        modules = [*batch_norms(subject.settings.model).values()] if is_torch else []
+        watched: Answer | None = getattr(subject, "watched", {}).get(self.code)
         size = median_high(batch_size(batch[1]) for batch in batches)
-        # the sub-batch that a ghost batch norm says it takes; 0 without one
-        ghost = max((int(getattr(m, n, 0) or 0) for m in modules for n in GHOSTS), default=0)
-        sampler, part = getattr(subject.settings.loader, "sampler", None), ghost or size
+        sampler = getattr(subject.settings.loader, "sampler", None)
         ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
-        all_samples, trains = part * ranks, any(trains for *_, trains in norms)
-        split = ranks > 1 and not all("Sync" in type(m).__name__ for m in modules)
-        action = "Set momentum=0.1 (Keras: 0.99), eps=1e-5, and batches of 32; or use group norm."
-        name, weight = next((row[:2] for row in norms if not 0 < row[1] <= MAX_WEIGHT), ("", 0))
-        wide, eps = next(((n, e) for n, _, e, _ in norms if e > MAX_EPS), ("", 0))
-        rows = (
-            (name, f"The newest batch has the weight {weight:g} in the statistics of {name}.",
-             "the convention of another framework (there 1 - momentum)", action),
-            (wide, f"The eps of {wide} is {eps:g}, larger than 0.1.", "eps and momentum exchanged",
-             action),
-            (ghost and (ghost >= size or size % ghost), f"The ghost batch is {ghost}, no proper "
-             f"part of {size} samples of a device.", "ghost batch and device batch exchanged",
-             action),
-            (all_samples < MIN_SAMPLES and trains and not split, "Batch norm estimates its "
-             f"statistics from {all_samples} samples.", "batches too small for batch norm", action),
-        )  # fmt: skip
-        if failure := first_fault(rows):
-            return failure
-        if split:
-            text = f"Each of {ranks} ranks has its own statistics, from {part} samples."
-            return unclear(text, "Average them before each checkpoint, or use SyncBatchNorm.")
-        if all_samples < ENOUGH_SAMPLES:
-            return unclear(f"Batch norm has {all_samples} samples a batch; about 64 are wanted.")
-        return passed(f"{len(norms)} batch norms have {all_samples} samples a batch.")
+        return watched or _judge_norms(norms, size, ranks)
 
 
-def _norms_of(subject: Examined) -> list[tuple[str, float, float, bool]]:
-    """Return the batch norms: name, weight of the newest batch, eps, whether it trains."""
-    model = subject.settings.model
-    if isinstance(subject, TrainingSubject):
-        return [
-            (name, MAX_WEIGHT if m.momentum is None else m.momentum, m.eps, m.training)
-            for name, m in batch_norms(model).items()
-        ]
-    layers = [x for x in model._flatten_layers() if "BatchNorm" in type(x).__name__]
-    return [(x.name, 1 - x.momentum, x.epsilon, x.trainable) for x in layers]
+def _judge_norms(norms: dict[str, tuple[float | None, Any]], size: int, ranks: int) -> Answer:
+    """Judge norms, (weight of the newest batch, layer) by name, for batches of `size` samples."""
+    layers = [layer for _, layer in norms.values()]
+    # the sub-batch that a ghost batch norm says it takes; 0 without one
+    ghost = max(int(getattr(layer, name, 0) or 0) for layer in layers for name in GHOSTS)
+    name, weight = next(
+        ((name, w) for name, (w, _) in norms.items() if w is not None and not 0 < w <= MAX_WEIGHT),
+        ("", 0),
+    )
+    each, trains = (
+        ghost or size,
+        any(getattr(x, "training", getattr(x, "trainable", True)) for x in layers),
+    )
+    split = ranks > 1 and not all("Sync" in type(layer).__name__ for layer in layers)
+    action = "Set momentum=0.1 (Keras: 0.99), and take batches of 32; or use group norm."
+    rows = (
+        (name, f"The newest batch has the weight {weight:g} in the statistics of {name}.",
+         "the convention of another framework (there 1 - momentum)", action),
+        (ghost and (ghost >= size or size % ghost), f"The ghost batch is {ghost}, no proper part "
+         f"of {size} samples of a device.", "ghost batch and device batch exchanged", action),
+        (each * ranks < MIN_SAMPLES and trains and not split, "Batch norm estimates its statistics "
+         f"from {each * ranks} samples.", "batches too small for batch norm", action),
+    )  # fmt: skip
+    if failure := Check.first_fault(rows):
+        return failure
+    if split:
+        text = f"Each of {ranks} ranks has its own statistics, from {each} samples."
+        return unclear(text, "Average them before each checkpoint, or use SyncBatchNorm.")
+    if each * ranks < ENOUGH_SAMPLES:
+        return unclear(f"Batch norm has {each * ranks} samples a batch; about 64 are wanted.")
+    return passed(f"{len(norms)} batch norms have {each * ranks} samples a batch.")
