@@ -100,9 +100,8 @@ def judge_loading(facts: LoopFacts) -> Answer:
     """Checkpoint weights that were not loaded because the names differ.
 
     ## How it decides
-    Reads the keys that `load_state_dict(..., strict=False)` matches. Fails if it matches none of
-    the model's weights, or if half of them have another prefix in the checkpoint. A new head
-    without weights passes. Weights that your code copies itself are not seen. Exact.
+    Fails if `load_state_dict(..., strict=False)` matches none of the model's weights, or if half of
+    them have another prefix in the checkpoint. A new head passes. Exact.
     """
     if facts.loaded is None:
         return absent("No state was loaded into a module.")
@@ -229,10 +228,8 @@ def judge_arguments(facts: LoopFacts) -> Answer:
     ## How it decides
     Fails if kl_div or ctc_loss gets no log-probabilities, or ctc_loss a target of blanks. Fails if
     a target is 0 that must be 1 or -1, or lies outside 0..1, or if distributions do not sum to 1.
-    Fails if the positive of a triplet is the anchor, or if a mask hides all tokens. Exact.
-
-    ## Limits
-    Needs `check -- train.py`. Losses with reduction="none" are not judged, as a mask may follow.
+    Fails if the positive of a triplet is the anchor, or if a mask hides all tokens. Exact. Losses
+    with reduction="none" are not judged, as a mask may follow.
     """
     if facts.argument is not None:
         sentence, place = facts.argument
@@ -248,9 +245,8 @@ def judge_folds(facts: LoopFacts) -> Answer:
     """An evaluation of samples that the model was trained on before.
 
     ## How it decides
-    Compares 40 samples of each evaluation with the loaders that trained the model since its weights
-    were last set. Fails if an earlier loader holds half of the samples, and the current loader
-    none. Samples that are augmented at random are not recognised. Exact.
+    Compares 40 samples with the loaders that trained the model since its weights were last set.
+    Fails if an earlier loader holds half of them, and the current loader none. Exact.
     """
     if facts.folded:
         text = "The samples of this evaluation trained the same weights before, in another fold."
@@ -271,10 +267,8 @@ def judge_rank_seeds(facts: LoopFacts) -> Answer:
     ## How it decides
     Fails if the step calls the module inside DistributedDataParallel. Fails if gradients are
     averaged by hand, each rank draws its weights, and none are broadcast. Fails if the first step
-    draws random numbers, and no seed depends on the rank (in its line or function). Exact.
-
-    ## Limits
-    Not applicable if the program names no ranks, or if a library launches and seeds them.
+    draws random numbers, and no seed depends on the rank (in its line or function). Not applicable
+    if the program names no ranks, or if a library launches and seeds them.
     """
     if (ranks := facts.ranks) is None:
         return absent(SINGLE)
@@ -303,8 +297,7 @@ def judge_rank_writes(facts: LoopFacts) -> Answer:
 
     ## How it decides
     Reads the files that your code opens for writing or passes to torch.save. Fails if neither the
-    line, nor a condition around it, nor a caller names a rank (or `is_main`, `master`). Files that
-    compiled code opens are not seen.
+    line, nor a condition around it, nor a caller names a rank (or `is_main`, `master`).
     """
     if facts.ranks is None:
         return absent(SINGLE)

@@ -31,16 +31,13 @@ PREDICTED, MAX_OFFSET, MIN_POSITIONS, MIN_SAMPLES = 0.9, 3, 8, 3
 
 
 class OwnInput(Check):
-    """Outputs that ignore their input, or depend on other samples or later tokens.
+    """Outputs that ignore their input, or use other samples or later tokens.
 
     ## How it decides
-    Fails if outputs of all samples agree to 1e-6 at the start and after 12 steps, or if exchanged
-    tokens change none. Fails if an output moves by a thousandth of the deviation with the other
-    samples, with later tokens, for a sample alone, or by `reference(model, sample)`. Fails if
-    positions predict their own token, or one two or three ahead.
-
-    ## Limits
-    Nodes of a graph, and a first axis that may be time, are not compared.
+    Fails if outputs of all samples agree to 1e-6, or if exchanged tokens change none. Fails if one
+    moves by a thousandth of their deviation with other samples, with later tokens, for a sample
+    alone, or by `reference(model, sample)`. Fails if positions predict their own token, or one two
+    ahead. Nodes of a graph, and a first axis that may be time, are not compared.
     """
 
     code = "TRAIN004"
@@ -119,10 +116,18 @@ def _spread(outputs: Array) -> float:
     return float(np.abs(numbers - numbers[:1]).mean() / (np.abs(numbers).mean() + 1e-30))
 
 
+WAYS = (  # in which a sample is given, and why its output may move
+    ("with other samples of the batch, in eval mode",
+     "a view, softmax, mean, recurrence or attention over the batch (batch_first)"),
+    ("for the sample alone, in eval mode", "a reduction, softmax or norm over the batch"),
+    ("by reference()", "the vectorised code computes something else"),
+)  # fmt: skip
+
+
 def _judge_mixed(subject: Examined) -> Answer:
     """Fail outputs of a sample that depend on the batch in which it comes."""
     inputs, training = subject.batches[0][1], subject.fresh()
-    count = batch_size(inputs)
+    count, moved = batch_size(inputs), [0.0, 0.0, 0.0]
     if (answer := _not_comparable(subject, inputs, count)) is not None:
         return answer
 
@@ -130,46 +135,33 @@ def _judge_mixed(subject: Examined) -> Answer:
         seed_everything(subject.seed)  # a model that samples draws the same numbers each time
         return subject.outputs(training, cut_batch(inputs, count, places))
 
-    whole, moved, alone, simple = output([*range(count)]), 0.0, 0.0, 0.0
+    whole, cause = output([*range(count)]), "squeeze() without an axis"
     draws = not np.allclose(subject.outputs(training, inputs), whole, atol=1e-5)
+    action = "Follow the shapes in forward(); use permute, and name the axis of reductions."
     for sample in {0, count // 2, count - 1}:
-        row = whole[sample : sample + 1]
-        for order in ([*range(count)][::-1], [int(sample == 0)] * count):
-            order[sample] = sample
-            moved = max(moved, _moved(_filled(output(order)[sample], row[0]), row[0], whole))
+        row, others = whole[sample : sample + 1], [*range(count)][::-1]
+        repeated = [int(sample == 0)] * count
+        others[sample] = repeated[sample] = sample
+        found = [(0, output(order)[sample : sample + 1]) for order in (others, repeated)]
         try:
-            found = row if draws else _filled(output([sample]), row)
+            found += [] if draws else [(1, output([sample]))]
         except UsersError as error:
-            cause, action = "squeeze() without an axis", "Run the model on one sample."
             return fault(f"A single sample cannot be predicted: {error}", cause, action)
-        if found.shape != row.shape:
-            text = f"A single sample gives outputs of shape {found.shape}, and in a batch"
-            cause, action = "squeeze() without an axis", "Name the axis of squeeze()."
-            return fault(f"{text} {row.shape}.", cause, action)
-        alone = max(alone, _moved(found, row, whole))
         if training.reference is not None:
             example = cut_batch(inputs, count, [sample])[0]
             given = np.asarray(as_array(training.reference(training.model, example)))
-            simple = max(simple, _moved(given.reshape(row.shape), row, whole))
-    rows = (
-        (moved, f"The output of a sample moves by {moved:.2g} of the deviation of outputs with "
-         "other samples of the batch", "a view, softmax, mean, recurrence or attention over the "
-         "batch (batch_first)"),
-        (alone, f"The output of a sample alone differs by {alone:.2g} of the deviation of outputs",
-         "a reduction, softmax or norm over the batch"),
-        (simple, f"reference() differs by {simple:.2g} of the deviation of outputs",
-         "the vectorised code computes something else"),
-    )  # fmt: skip
-    action = "Follow the shapes in forward(); use permute, and name the axis of reductions."
-    failed = [(f"{text}, in eval mode.", cause) for x, text, cause in rows if x > MAX_CHANGE]
-    if failed:
-        return fault(*failed[0], action)
-    return passed(f"{rows[0][1]}, and by {alone:.2g} alone.")
-
-
-def _moved(found: Array, row: Array, whole: Array) -> float:
-    """Return the largest difference, in deviations of the whole."""
-    return float(np.abs(found - row).max() / (whole.std(ddof=1) + 1e-12))
+            found.append((2, given.reshape(row.shape)))
+        for way, part in found:
+            if (filled := _filled(part, row)).shape != row.shape:
+                text = f"A single sample gives outputs of shape {part.shape}, and in a batch"
+                return fault(f"{text} {row.shape}.", cause, action)
+            share = float(abs(filled - row).max() / (whole.std(ddof=1) + 1e-12))
+            moved[way] = max(moved[way], share)
+    way = next((way for way in range(3) if moved[way] > MAX_CHANGE), None)
+    if way is None:
+        return passed(f"The output of a sample is that of its batch (to {max(moved):.0e}).")
+    text = f"The output of a sample moves by {moved[way]:.2g} of the deviation of outputs"
+    return fault(f"{text} {WAYS[way][0]}.", WAYS[way][1], action)
 
 
 def _not_comparable(subject: Examined, inputs: Any, count: int) -> Answer | None:
@@ -270,13 +262,10 @@ class NotFrozen(Check):
     """Frozen parts that change in training, or flags that freeze nothing.
 
     ## How it decides
-    Fails if a trainable parameter, or a module with one, has an attribute that is False and
-    resembles `requires_grad`, such as `require_grad`. Fails if a step moves a frozen parameter, or
-    statistics of a batch norm that no gradient reaches. Norms that start at 0 and 1 pass. Exact.
-
-    ## Limits
-    Only attributes that are set before the first step. Statistics that are adapted on purpose fail.
-    In a file, only a train_step that calls train() shows moving statistics.
+    Fails if a trainable parameter or module has an attribute that is False and resembles
+    `requires_grad`, such as `require_grad`. Fails if a step moves a frozen parameter, or statistics
+    of a batch norm that no gradient reaches (norms at 0 and 1 pass). A file needs a train_step that
+    calls train(). Statistics that are adapted on purpose fail.
     """
 
     code = "TRAIN046"

@@ -39,10 +39,7 @@ class WrongMode(Check):
     Fails if a model with dropout or batch norm is evaluated in train mode or trained in eval mode,
     or if a module that trained at first does not train later. Fails if a model that no optimizer
     trains is in train mode in a step, or if dropout that is called as a function acts in eval mode.
-    In Keras, fails if predictions change statistics, or differ. Exact.
-
-    ## Limits
-    Frozen submodules are ignored. Dropout in evaluation (Monte Carlo) passes as a module.
+    In Keras, fails if predictions change statistics, or differ. Monte Carlo dropout passes.
     """
 
     code = "TRAIN009"
@@ -188,13 +185,10 @@ class Evaluation(Check):
     """A metric that depends on batch sizes, omits samples, or ignores answers.
 
     ## How it decides
-    Runs evaluate(model, loader) twice, then on other batch sizes: fails if a parameter or buffer
-    changes, or a metric by more than rounding (1e-5). Fails if targets as outputs score no better
-    than in 39 other orders, or if `eval_loader` omits or repeats samples. A script fails if a
-    number equals that of a wrong formula: a wrong count, one batch, a mean of batches.
-
-    ## Limits
-    Needs a script, or `evaluate` in your file that returns numbers. A mean of batch losses passes.
+    Runs evaluate(model, loader) twice, then on other batch sizes: fails if a weight or buffer
+    changes, or a metric by 1e-5. Fails if targets as outputs score no better than in 39 other
+    orders, or if `eval_loader` omits or repeats samples. A script fails if a number equals that of
+    a wrong formula: a wrong count, one batch, a mean of batches. A mean of batch losses passes.
     """
 
     code = "TRAIN024"

@@ -32,12 +32,10 @@ class OverfitsOneBatch(Check):
     """A batch of 16 that the training cannot memorise.
 
     ## How it decides
-    Trains up to 400 steps on 16 samples. Passes if 90% of the way to the lowest loss of free
-    outputs is done, or all predictions are right. Inconclusive if 200 more steps at the last pace
-    suffice, all labels are equal, or the lowest loss is unknown. Else tries Adam at 0.001.
-
-    ## Limits
-    Strong dropout or augmentation in the step slows the training: switch them off for this check.
+    Trains up to 400 steps. Passes if 90% of the way to the lowest loss of free outputs is done, or
+    all predictions are right. Inconclusive if 200 more steps at the last pace suffice, labels are
+    equal, or the lowest loss is unknown. Else tries Adam at 0.001. Strong dropout or augmentation
+    in the step slows the training: switch them off for this check.
     """
 
     code = "TRAIN003"
@@ -283,10 +281,7 @@ class Resume(Check):
     Trains three steps (more with accumulation), saves the state_dict() of model, optimizer,
     schedule and loss, and trains three more; repeats these with new objects that load the file.
     Fails if a loss differs by more than 1e-4, the state does not load, or a loader with
-    state_dict() continues elsewhere. Names learning rates and attributes that differ.
-
-    ## Limits
-    Saves what state_dict() returns, not what your code saves, and in one process.
+    state_dict() continues elsewhere. What your own code saves is not read.
     """
 
     code = "TRAIN032"

@@ -34,13 +34,10 @@ class TrainedParameters(Check):
     """Parameters that are not trained, or not by this optimizer, or twice.
 
     ## How it decides
-    Trains six steps. Fails if a parameter never has a gradient, or a weight only zeros. Fails if
-    the optimizer omits a parameter with a gradient, or one of the loss or of a head that it calls,
-    repeats one, or has those of another model. Fails on modules and tensors that are unregistered,
-    a layer that a container repeats on its own output, and a last layer frozen at random. Exact.
-
-    ## Limits
-    Frozen layers pass if no seed changes them. Two optimizers (GAN) count as one: skip this check.
+    Trains six steps. Fails on parameters without a gradient, or that the optimizer omits, repeats
+    or has from another model; on modules and tensors that are unregistered; on a layer that a
+    container repeats on its own output; and on a last layer frozen at random. Frozen layers pass if
+    no seed changes them. Two optimizers (GAN) count as one: skip this check there.
     """
 
     code = "TRAIN005"

@@ -21,28 +21,6 @@ from tests.pipeline_profiler.checks.toys import (
 )
 
 
-def _saturated() -> Any:
-    """Outputs that start within 0..1, and that larger inputs leave there."""
-    model: Any = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
-    model[-1].weight.data *= 0.1
-    nn.init.constant_(model[-1].bias, 0.5)
-    return toy_regression(mean=2.0, model=model)
-
-
-def turned(inside: bool = True) -> Any:
-    """As many places as examples; the loss exchanges both axes, and the model `inside` as well."""
-    rng = np.random.default_rng(0)
-    rows = ToyRows(rng.normal(0, 1, (256, 16, 3)).astype(np.float32), rng.integers(0, 5, (256, 16)))
-
-    def forward(net: Any, places: Any) -> Any:
-        return net(places.transpose(0, 1) if inside else places)
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        return functional.cross_entropy(outputs.transpose(0, 1).flatten(0, 1), targets.flatten())
-
-    return toy_training(toy_around(forward, nn.Linear(3, 5)), loss, loader=toy_loader(rows))
-
-
 def single_output(last: Any = None, loss: Any = None) -> Any:
     pictures = ToyImages()
     rows = ToyRows(pictures.pixels, (pictures.labels == 3).astype(np.float32)[:, None])
@@ -103,44 +81,20 @@ def _loss(sign: int, shift: int) -> Any:
     return toy_training(loss=lambda o, t: sign * functional.cross_entropy(o, (t + shift) % 4))
 
 
-def _masked() -> Any:
-    def loss(outputs: Any, targets: Any) -> Any:
-        counted = (targets * 7).floor() % 2 == 0  # half of the targets are not seen
-        return ((outputs - targets) ** 2 * counted).sum() / counted.sum().clamp(min=1)
-
-    return toy_regression(loss=loss)
-
-
 def _boxes(corners: bool, wanted: bool) -> Any:
     """A model that gives corners or x, y, width, height, and targets of either form."""
 
-    class Boxes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = toy_net(classes=4)
-
-        def forward(self, pixels: Any) -> Any:
-            x, y, width, height = self.net(pixels).sigmoid().unbind(1)
-            ends = (x + width, y + height) if corners else (width, height)
-            return torch.stack([x, y, *ends], 1)
+    def forward(net: Any, pixels: Any) -> Any:
+        x, y, width, height = net(pixels).sigmoid().unbind(1)
+        ends = (x + width, y + height) if corners else (width, height)
+        return torch.stack([x, y, *ends], 1)
 
     dataset: Any = ToyImages()
     boxes = np.random.default_rng(0).uniform(0.1, 0.5, (256, 4)).astype(np.float32)
     boxes[:, 2:] += boxes[:, :2] * wanted
     rows = ToyRows(dataset.pixels, boxes)
-    return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
-
-
-def _overlap(wanted: bool) -> Any:
-    """Soft dice, which bears any numbers, on the outputs of a sigmoid."""
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        overlap = (2 * (outputs * targets).sum() + 1) / (outputs.sum() + targets.sum() + 1)
-        return 1 - overlap if wanted else overlap
-
-    pictures: Any = ToyImages()
-    rows = ToyRows(pictures.pixels, np.eye(4, dtype=np.float32)[pictures.labels])
-    return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
+    model = toy_around(forward, toy_net(classes=4))
+    return toy_training(model, nn.L1Loss(), loader=toy_loader(rows))
 
 
 def _tagged(padding: int) -> Any:
@@ -175,20 +129,14 @@ EXAMPLES: Rows = [
     ("TRAIN020", FAULT, "sigmoid of pixels", _bounded(mean=80.0)),
     ("TRAIN020", FAULT, "a softmax over one output", single_output),
     ("TRAIN020", FAULT, "2 x sigmoid", lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
-    ("TRAIN020", TWIN, "numbers that start within 0..1", _saturated),
     ("TRAIN020", TWIN, "a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
     ("TRAIN020", TWIN, "a student of logits", lambda: _distilled("log_softmax")),
     ("TRAIN020", TWIN, "log-softmax twice", _ended(nn.LogSoftmax(1), nn.CrossEntropyLoss())),
     ("TRAIN020", TWIN, "sigmoid of shares", _bounded(scale=0.1, mean=0.4)),
     ("TRAIN020", FAULT, "(B, 1) minus (B,)", lambda: toy_regression(**FLAT)),
     ("TRAIN020", FAULT, "the sign turned round", lambda: _loss(-1, 0)),
-    ("TRAIN020", FAULT, "overlap that is to fall", lambda: _overlap(False)),
     ("TRAIN020", FAULT, "shifted by one", lambda: _loss(1, 1)),
     ("TRAIN020", FAULT, "width and height for corners", lambda: _boxes(True, False)),
-    ("TRAIN020", FAULT, "places for examples", lambda: turned(False)),
-    ("TRAIN020", TWIN, "numbers, half of which do not count", _masked),
-    ("TRAIN020", TWIN, "places before examples", turned),
-    ("TRAIN020", TWIN, "overlap that is to rise", lambda: _overlap(True)),
     ("TRAIN020", TWIN, "corners", lambda: _boxes(True, True)),
     ("TRAIN020", TWIN, "width and height", lambda: _boxes(False, False)),
     ("TRAIN041", FAULT, "counts", lambda: _uneven(FEW, lambda n: n / n.sum())),
