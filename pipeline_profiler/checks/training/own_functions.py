@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import itertools
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -294,19 +296,24 @@ def _beside_perfect(
     targets = [inputs_and_targets(batch, training.split_batch)[1] for batch in batches]
     if not all(isinstance(t, torch.Tensor) and t.ndim for t in targets) or not subject.takes_tensor:
         return None
-    sizes = [len(t) for t in targets]
     if len({t.shape[1:] for t in targets}) > 1 or subject.task.kind == "unknown":
         return None
     both, generator = torch.cat(targets), torch.Generator().manual_seed(subject.seed)
     limit = min(SECONDS, subject.time_left() / 3)
-    patience, scores = Patience(limit, limit), list[list[float]]()
-    for number in range(ORDERS + 1):
-        order = torch.randperm(len(both), generator=generator) if number else slice(None)
-        scores.append(_scored(subject, training, batches, torch.split(both[order], sizes)))
-        if not scores[-1] or patience.over or len(scores[-1]) != len(scores[0]):
-            return None
+    patience, scores, model = Patience(limit, limit), list[list[float]](), copy.copy(training.model)
+    with contextlib.suppress(UsersError, RuntimeError):  # the evaluation calls it in another way
+        outputs = _perfect_outputs(subject, both)
+        while len(scores) <= ORDERS and not patience.over:
+            order = torch.randperm(len(both), generator=generator) if scores else slice(None)
+            left = list(torch.split(outputs[order], [len(t) for t in targets]))
+            model.forward = lambda *_, left=left, **__: left.pop(0)
+            scores.append(_numbers(replace(training, model=model), batches))
+            if left or not scores[-1] or len(scores[-1]) != len(scores[0]):
+                return None
     columns = list(zip(*scores, strict=True))
-    if bool((both == both[:1]).all()) or any(reads_answers(c[0], c[1:]) for c in columns):
+    if len(scores) <= ORDERS or bool((both == both[:1]).all()):
+        return None
+    if any(reads_answers(column[0], column[1:]) for column in columns):
         return None
     perfect, *others = columns[0]
     text = f"Perfect answers score {perfect:.4g}, and the same answers in other orders"
@@ -315,36 +322,23 @@ def _beside_perfect(
     return fault(text, cause, SUM)
 
 
+def _perfect_outputs(subject: TrainingSubject, targets: Any) -> Any:
+    """Return outputs that are right for the targets."""
+    kind, classes, axis = subject.task
+    made = targets
+    if kind == "classes":
+        hot = functional.one_hot(targets.clamp(0, classes - 1).long(), classes)
+        made = SURE * hot.movedim(-1, axis)
+    elif kind == "binary":
+        made = SURE * (2 * targets - 1)
+    made = made.to(subject.first_outputs.dtype)
+    made = made.reshape(len(targets), *subject.first_outputs.shape[1:])
+    return made if kind == "regression" else subject.loss_alone.formed(made)
+
+
 def reads_answers(perfect: float, others: tuple[float, ...]) -> bool:
     """Return whether a number is at its best for perfect answers; True if any is not finite."""
     if not all(map(math.isfinite, (perfect, *others))):
         return True
     lower, higher = (sum(sign * (o - perfect) > 0 for o in others) for sign in (-1, 1))
     return min(lower, higher) == 0 and max(lower, higher) > len(others) / 2
-
-
-def _scored(
-    subject: TrainingSubject, training: Training, batches: list[Any], answers: Any
-) -> list[float]:
-    """Return the numbers of evaluate() if the model gives these answers; [] if it cannot."""
-    left = list(answers)
-
-    def answer(_model: Any, _inputs: Any, outputs: Any) -> Any:
-        targets, task = left.pop(0), subject.task
-        if len(outputs) != len(targets):
-            raise UsersError("An output is no answer to a batch.")
-        if task.kind == "classes":
-            inside = targets.clamp(0, outputs.shape[task.axis] - 1).long()
-            hot = functional.one_hot(inside, outputs.shape[task.axis]).movedim(-1, task.axis)
-            return subject.loss_alone.formed(SURE * hot.to(outputs.dtype).reshape(outputs.shape))
-        made = targets.to(outputs.dtype).reshape(outputs.shape)
-        return subject.loss_alone.formed(SURE * (2 * made - 1)) if task.kind == "binary" else made
-
-    hook = training.model.register_forward_hook(answer)
-    try:
-        numbers = _numbers(training, batches)
-    except UsersError:  # the evaluation calls the model in another way
-        return []
-    finally:
-        hook.remove()
-    return [] if left else numbers

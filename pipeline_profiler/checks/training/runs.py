@@ -25,7 +25,7 @@ ENOUGH = 0.9  # of the way from the first loss to the least loss
 LEARNS = 0.5  # of the way to 0, for a loss of unknown least value
 BATCH_SECONDS = 20.0
 
-Learned = tuple[int, float, float | None, float]  # see _learn
+Progress = list[tuple[float, float | None]]  # see _learn
 
 
 class OverfitsOneBatch(Check):
@@ -50,40 +50,39 @@ class OverfitsOneBatch(Check):
         least = 0.0 if alone is None else alone.best_outputs[0]
         least = least if math.isfinite(least) else 0.0
         first = subject.measured(training, subject.small, mode=True)
-        done = _learn(subject, training, first, least)
-        answer, why = _judge_learned(subject, training, done, first, least), ""
-        kind, last = subject.task.kind, first - done[1] * (first - least)
+        progress = _learn(subject, training, first, least)
+        answer, why = _judge_learned(subject, training, progress, first, least), ""
+        kind, share = subject.task.kind, progress[-1][0]
         # of a loss of unknown kind, or a likelihood, the least value is that of noise by heart
         noise = kind == "unknown" or (kind == "regression" and subject.is_likelihood)
         if alone is None:
-            why = "the least value of this loss is unknown" if done[1] > LEARNS else ""
+            why = "the least value of this loss is unknown" if share > LEARNS else ""
         elif subject.loss_alone.bottomless:
             why = "this loss falls without end, so there is no least value"
-        elif noise and last < alone.constant:
+        elif noise and first - share * (first - least) < alone.constant:
             why = "that is better than any constant output, and the share of noise is unknown"
         if why and answer.judgement == "failed":
             answer = unclear(f"{answer.sentence[:-1]}; but {why}.", **answer.evidence)
         return subject.weighed(answer)
 
 
-def _learn(subject: Examined, training: Training, first: float, least: float) -> Learned:
-    """Return steps, share of the way to the least loss, share of hits, and the share halfway."""
-    patience = Patience(BATCH_SECONDS, max(3.0, subject.time_left() / 4))
-    best, number, share, agree, halfway = math.inf, 0, 0.0, None, 0.0
-    for number in range(1, BATCH_STEPS + 1):
-        subject.step(training, subject.small)
-        if number % QUICK_EVERY and number != BATCH_STEPS:
-            continue
+def _learn(subject: Examined, training: Training, first: float, least: float) -> Progress:
+    """Return (share of the way to the least loss, share of hits) after every 20 steps."""
+    patience, progress = Patience(BATCH_SECONDS, max(3.0, subject.time_left() / 4)), Progress()
+    best, share, agree = math.inf, 0.0, None
+    while not patience.over and len(progress) < BATCH_STEPS // QUICK_EVERY:
+        for _ in range(QUICK_EVERY):
+            subject.step(training, subject.small)
         both = [subject.measured(training, subject.small, mode) for mode in (False, True)]
         best = min(best, *(v for v in both if math.isfinite(v)), math.inf)
         if subject.task.kind == "classes":
             agree = max(float(_hits(subject, training, mode)[1].mean()) for mode in (False, True))
         if math.isfinite(best) and math.isfinite(first):
             share = 1.0 if first <= least else (first - best) / (first - least)
-        halfway = share if number <= BATCH_STEPS // 2 else halfway
-        if share >= ENOUGH or agree == 1.0 or patience.over:
+        progress.append((share, agree))
+        if share >= ENOUGH or agree == 1.0:
             break
-    return number, share, agree, halfway
+    return progress
 
 
 def _hits(subject: Examined, training: Training, mode: bool = False) -> tuple[Any, Any]:
@@ -95,9 +94,9 @@ def _hits(subject: Examined, training: Training, mode: bool = False) -> tuple[An
 
 
 def _judge_learned(
-    subject: Examined, training: Training, done: Learned, first: float, least: float
+    subject: Examined, training: Training, progress: Progress, first: float, least: float
 ) -> Answer:
-    steps, share, agree, halfway = done
+    (share, agree), steps = progress[-1], QUICK_EVERY * len(progress)
     text = f"After {steps} steps on 16 examples, {share:.0%} of the way to the least loss is done"
     if agree is not None:
         text += f", and {agree:.0%} of the predictions equal the labels"
@@ -108,6 +107,7 @@ def _judge_learned(
     if steps < BATCH_STEPS:
         alone = "Run it alone: --only TRAIN003 --seconds 600."
         return unclear(f"{text}; the time allowed no more steps.", alone)
+    halfway = progress[len(progress) // 2 - 1][0]
     if 2 * share - halfway >= ENOUGH:  # half as many more would do, at the last half's pace
         return unclear(f"{text}; it is on its way, and needs more steps than these.")
     action = "Fix this first: the results of later checks depend on it."
@@ -116,7 +116,7 @@ def _judge_learned(
         labels, found = (" ".join(map(str, row.flatten()[:SMALL_BATCH])) for row in rows)
         action = f"{action} Labels: {labels}; predictions: {found}."
     other = subject.with_adam()
-    with_adam = 0.0 if other is None else _learn(subject, other, first, least)[1]
+    with_adam = 0.0 if other is None else _learn(subject, other, first, least)[-1][0]
     cause = "a cut graph or a wrong loss (see the checks above), or too little capacity"
     cause = "the learning rate or the optimizer's settings" if with_adam >= ENOUGH else cause
     text += f"; with Adam at 0.001 it is {with_adam:.0%}."

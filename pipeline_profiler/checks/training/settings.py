@@ -53,59 +53,51 @@ class TrainedParameters(Check):
         return frozen or answer
 
 
+REMAKE = "Make the optimizer from the parameters of the finished model."
+
+
 def _judge_optimizer(subject: TrainingSubject) -> Answer | None:
     """Fail parameters that neither the model nor the optimizer registers, or that it repeats."""
-    if subject.loop is not None and subject.loop.unheld is not None:
-        kind, place = subject.loop.unheld
-        text = f"No optimizer holds the parameters of {kind}, which gradients reach in each step."
-        cause = "parameters of a loss or head are not given to the optimizer"
-        return fault(text, cause, "Give its parameters() to the optimizer too.", place)
-    training = subject.settings
+    training, (kind, place) = subject.settings, getattr(subject.loop, "unheld", None) or ("", "")
     held = [id(p) for group in training.optimizer.param_groups for p in group["params"]]
     of_loss = learned_by_loss(training)
     own = {id(p) for p in (*training.model.parameters(), *of_loss.values())}
-    foreign = sum(number not in own for number in held)
-    hidden, loose = _unregistered(training.model, held)
+    foreign, twice = sum(number not in own for number in held), len(held) - len(set(held))
     idle = [name for name, p in of_loss.items() if id(p) not in held]
     first, second = (learned_by_loss(subject.fresh(seed)) if idle else {} for seed in OTHER_SEEDS)
     drawn = [name for name in idle if not torch.equal(first[name], second[name])]
+    hidden = _unregistered(training.model, held)
     rows = (
-        (hidden, f"parameters() leaves out {len(hidden)} modules in a plain list or dict: "
-         f"{', '.join(hidden[:3])}.", "a Python list instead of nn.ModuleList",
-         "Put them in nn.ModuleList or nn.ModuleDict."),
-        (loose, f"parameters() leaves out {', '.join(loose[:3])} with requires_grad: it is never "
-         "trained, moved to a device or saved.",
-         "a plain tensor instead of nn.Parameter",
-         "Make it nn.Parameter, or register_buffer where it is not to be trained."),
-        (drawn, f"The loss has random parameters ({', '.join(drawn[:3])}) in no optimizer.",
+        (kind, f"No optimizer holds the parameters of {kind}, which gradients reach in each step.",
+         "parameters of a loss or head are not given to the optimizer",
+         "Give its parameters() to the optimizer too."),
+        (hidden, f"parameters() leaves out {_few(hidden)}: it is never trained, moved or saved.",
+         "a list instead of nn.ModuleList, or a plain tensor instead of nn.Parameter",
+         "Use nn.ModuleList, nn.ModuleDict and nn.Parameter, or register_buffer for constants."),
+        (drawn, f"The loss has random parameters ({_few(drawn)}) in no optimizer.",
          "the optimizer was made from the model's parameters alone",
          "Give it [*model.parameters(), *loss.parameters()]."),
         (foreign, f"{foreign} parameters of the optimizer are not the model's.",
          "the optimizer was made for another model, or before this model was copied", REMAKE),
-        (len(set(held)) < len(held), f"{len(held) - len(set(held))} parameters are in the "
-         "optimizer twice.", "overlapping modules were given to the optimizer", REMAKE),
+        (twice, f"{twice} parameters are in the optimizer twice.",
+         "overlapping modules were given to the optimizer", REMAKE),
     )  # fmt: skip
-    return Check.first_fault(rows, about="optimizer")
+    return Check.first_fault(rows, place, about="optimizer")
 
 
-REMAKE = "Make the optimizer from the parameters of the finished model."
-
-
-def _unregistered(model: Any, held: list[int]) -> tuple[list[str], list[str]]:
-    """Return modules and tensors to be trained that parameters() or the optimizer leaves out."""
-    known, hidden, loose = {id(m) for m in model.modules()}, list[str](), list[str]()
+def _unregistered(model: Any, held: list[int]) -> list[str]:
+    """Return attributes to be trained that parameters() and the optimizer leave out."""
+    known, found = {id(m) for m in model.modules()}, list[str]()
     for owner, module in model.named_modules():
         for key, value in vars(module).items():
-            name = f"{owner}.{key}".lstrip(".")
-            if isinstance(value, torch.Tensor):
-                given = not value.requires_grad or not value.is_leaf or id(value) in held
-                loose += [] if given else [name]
             parts = list(value.values()) if isinstance(value, dict) else value
-            for number, part in enumerate(parts if isinstance(parts, list | tuple) else []):
-                unknown = isinstance(part, nn.Module) and id(part) not in known
-                if unknown and any(p.requires_grad for p in part.parameters()):
-                    hidden.append(f"{name}[{number}]")
-    return hidden, loose
+            parts = parts if isinstance(parts, list | tuple) else []
+            lost = [part for part in parts if isinstance(part, nn.Module) and id(part) not in known]
+            trains = any(p.requires_grad for part in lost for p in part.parameters())
+            if isinstance(value, torch.Tensor):
+                trains = value.requires_grad and value.is_leaf and id(value) not in held
+            found += [f"{owner}.{key}".lstrip(".")] * trains
+    return found
 
 
 def _judge_gradients(subject: Examined) -> Answer:
