@@ -137,7 +137,8 @@ class Check:
             return min(equal, key=lambda answer: "absent" in answer.evidence)
         return replace(equal[0], sentence=" ".join(answer.sentence for answer in equal))
 
-    def without_seed(self, subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
+    @staticmethod
+    def without_seed(subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
         """The answer for a script without a seed, else None; `equal`: what agrees with one."""
         if not subject.unseeded:
             return None
@@ -167,6 +168,29 @@ class Check:
         if not repaired and given.sentence != entered.sentence:
             sentence = f"{sentence} The loader: {given.sentence}"
         return replace(entered, sentence=sentence, evidence={**entered.evidence, "at_model": True})
+
+
+Judge = Callable[..., Answer]
+
+
+class RowCheck(Check):
+    """A row of a table of checks: a function, whose docstring is the page."""
+
+    def __init__(self, code: str, name: str, judge: Judge, **options: Any) -> None:
+        vars(self).update(code=code, name=name, run=judge, __doc__=judge.__doc__, **options)
+
+
+class Table(list[Check]):
+    """A table of checks that are functions of a subject."""
+
+    def row(self, code: str, name: str, **options: Any) -> Callable[[Judge], Judge]:
+        """Return a decorator that adds a function; options: attributes of a check."""
+
+        def add(judge: Judge) -> Judge:
+            self.append(RowCheck(code, name, judge, **options))
+            return judge
+
+        return add
 
 
 @cache

@@ -7,42 +7,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, absent, fault, passed, skipped, unclear
+from pipeline_profiler.checks.check import Answer, Table, absent, fault, passed, skipped, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
-Judge = Callable[[LoopFacts], Answer]
+ROWS = Table()
 
 
-class _FactCheck(Check):
-    """A row of the table: a code, a name and a function of the facts."""
+def row(code: str, name: str) -> Callable[[Callable[[LoopFacts], Answer]], Any]:
+    """Return a decorator that adds a function of the facts to the table."""
 
-    recorded = True
-    torch_only = "fit of Keras does it by itself"
-
-    def __init__(self, code: str, name: str, judge: Judge) -> None:
-        vars(self).update(code=code, name=name, judge=judge, __doc__=judge.__doc__)
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        if subject.loop is None:
+    def add(judge: Callable[[LoopFacts], Answer]) -> Any:
+        @wraps(judge)
+        def of_subject(subject: TrainingSubject) -> Answer:
+            if subject.loop is not None:
+                return judge(subject.loop)
             return skipped(
                 "Neither a script nor a train_step of yours is given.",
                 "Run `pipeline-profiler check -- train.py`, or add train_step to your file.",
             )
-        answer: Answer = vars(self)["judge"](subject.loop)
-        return answer
 
-
-ROWS: list[_FactCheck] = []
-
-
-def row(code: str, name: str) -> Callable[[Judge], Judge]:
-    """Add a function of the facts to the table."""
-
-    def add(judge: Judge) -> Judge:
-        ROWS.append(_FactCheck(code, name, judge))
-        return judge
+        by_itself = "fit of Keras does it by itself"
+        return ROWS.row(code, name, recorded=True, torch_only=by_itself)(of_subject)
 
     return add
 

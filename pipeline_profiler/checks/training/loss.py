@@ -10,7 +10,16 @@ import numpy as np
 from pipeline_profiler.checks.batches import as_array, main_tensor, padding_of
 from pipeline_profiler.checks.caught_tape import leaves, recording_mode
 from pipeline_profiler.checks.chance import FAR
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, fault, passed, unclear
+from pipeline_profiler.checks.check import (
+    Answer,
+    Check,
+    Nearness,
+    Table,
+    absent,
+    fault,
+    passed,
+    unclear,
+)
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loss_alone import Task, couples_samples
@@ -18,12 +27,14 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import learned_by_loss
 from pipeline_profiler.checks.wrong_arguments import wrong_argument
 
+ROWS = Table()
 SEEDS = 3
 MAX_NATS, MAX_FACTOR = 4.0, 10.0
 MAX_SAVED, OF_KNOWING, COUNTED = 0.6, 1 / 3, 10  # nats; of log K; labels for each class
 
 
-class LossAtStart(Check):
+@ROWS.row("TRAIN001", "loss-at-start", torch_only="", nearness=Nearness.EFFECT)
+def judge_loss_at_start(subject: Examined) -> Answer:
     """A first loss, or a last bias, unlike that of an untrained model.
 
     ## How it decides
@@ -32,22 +43,15 @@ class LossAtStart(Check):
     bias at the base rates saves 0.6 nats and a third of log K. Penalties in the loss shift all
     reference values; pretrained classifiers pass.
     """
-
-    code = "TRAIN001"
-    name = "loss-at-start"
-    torch_only = ""
-    nearness = Nearness.EFFECT
-
-    def run(self, subject: Examined) -> Answer:
-        made = map(subject.fresh, range(SEEDS))
-        losses = [subject.measured(training, subject.batches[0], mode=True) for training in made]
-        if not all(map(math.isfinite, losses)):
-            text = f"The first loss is {sum(losses) / SEEDS}: no number."
-            cause = "NaN in inputs or targets (LOAD008), a logarithm of zero, or a division by zero"
-            action = "Find the first module that gives NaN: "
-            return fault(text, cause, f"{action}torch.autograd.set_detect_anomaly(True).")
-        answer = _judge_start(subject, losses)
-        return answer if answer.judgement == "failed" else _judge_rates(subject) or answer
+    made = map(subject.fresh, range(SEEDS))
+    losses = [subject.measured(training, subject.batches[0], mode=True) for training in made]
+    if not all(map(math.isfinite, losses)):
+        text = f"The first loss is {sum(losses) / SEEDS}: no number."
+        cause = "NaN in inputs or targets (LOAD008), a logarithm of zero, or a division by zero"
+        action = "Find the first module that gives NaN: "
+        return fault(text, cause, f"{action}torch.autograd.set_detect_anomaly(True).")
+    answer = _judge_start(subject, losses)
+    return answer if answer.judgement == "failed" else _judge_rates(subject) or answer
 
 
 def _judge_start(subject: Examined, losses: list[float]) -> Answer:
@@ -131,7 +135,8 @@ IGNORED = 255  # a label of segmentation that losses leave out
 MIN_NO_CORNERS, MIN_BOXES = 0.1, 16
 
 
-class LossFits(Check):
+@ROWS.row("TRAIN020", "loss-misfit", torch_only="")
+def judge_loss(subject: Examined) -> Answer:
     """A loss that fits neither the model's outputs nor the targets.
 
     ## How it decides
@@ -140,15 +145,9 @@ class LossFits(Check):
     correlate by 0.9. Fails on labels from K on, a sigmoid that cannot reach a quarter of targets,
     and corners for width and height. Inconclusive if the loss compares samples (ranking).
     """
-
-    code = "TRAIN020"
-    name = "loss-misfit"
-    torch_only = ""
-
-    def run(self, subject: Examined) -> Answer:
-        if isinstance(subject, TrainingSubject) and (answer := _judge_boxes(subject)) is not None:
-            return answer
-        return self.judged_by(subject, _judge_form, _judge_optimum)
+    if isinstance(subject, TrainingSubject) and (answer := _judge_boxes(subject)) is not None:
+        return answer
+    return Check.judged_by(subject, _judge_form, _judge_optimum)
 
 
 LOGITS_ACTION = "Let the model return logits, and the loss be cross-entropy of logits."
@@ -402,7 +401,8 @@ FITS, MISFIT = 3.0, 30.0  # deviations of chi-squared
 ROUND, MAX_COUNT = 100, 10_000  # smaller counts fit costs that are set by hand
 
 
-class WeightsInverted(Check):
+@ROWS.row("TRAIN041", "weights-inverted", torch_only="")
+def judge_class_weights(subject: Examined) -> Answer:
     """Class weights that grow with the number of samples.
 
     ## How it decides
@@ -411,30 +411,28 @@ class WeightsInverted(Check):
     a power of 0.5 to 1.5 (two classes: 0.75 to 1.25) with a correlation of 0.95. Fails if weights
     are 1 / counts in another order only. Weights by costs may follow the counts by chance.
     """
+    if isinstance(subject, KerasSubject):
+        return _judge_keras_class_weights(subject)
+    if subject.task.kind not in ("classes", "binary") or not subject.takes_tensor:
+        return unclear("The task is none of classes.")
+    if subject.loss_alone.form or _name_loss(subject) not in (LOGITS, BINARY):
+        return unclear("The loss is no cross-entropy of logits by its numbers.")
+    counts = _label_counts(subject)
+    return _judge_weights(counts, _class_weights(subject, counts))
 
-    code = "TRAIN041"
-    name = "weights-inverted"
 
-    def run(self, subject: TrainingSubject) -> Answer:
-        if subject.task.kind not in ("classes", "binary") or not subject.takes_tensor:
-            return unclear("The task is none of classes.")
-        if subject.loss_alone.form or _name_loss(subject) not in (LOGITS, BINARY):
-            return unclear("The loss is no cross-entropy of logits by its numbers.")
-        counts = _label_counts(subject)
-        return _judge_weights(counts, _class_weights(subject, counts))
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        if all(weights is None for weights, _, _ in subject.batches):
-            return absent("No examples and no classes are given weights.")
-        if subject.task.kind not in ("classes", "binary"):
-            return unclear("The task is none of classes.")
-        targets = [np.asarray(main_tensor(targets)) for _, _, targets in subject.batches]
-        rows = np.concatenate([t.reshape(len(t), -1) for t in targets])
-        labels = rows.argmax(1) if rows.shape[1] > 1 else rows[:, 0].astype(int)
-        weights = np.concatenate([w for w, _, _ in subject.batches]).reshape(-1)
-        counts, sums = (np.bincount(labels, w, subject.task.classes) for w in (None, weights))
-        with np.errstate(invalid="ignore"):
-            return _judge_weights(counts, sums / counts)
+def _judge_keras_class_weights(subject: KerasSubject) -> Answer:
+    if all(weights is None for weights, _, _ in subject.batches):
+        return absent("No examples and no classes are given weights.")
+    if subject.task.kind not in ("classes", "binary"):
+        return unclear("The task is none of classes.")
+    targets = [np.asarray(main_tensor(targets)) for _, _, targets in subject.batches]
+    rows = np.concatenate([t.reshape(len(t), -1) for t in targets])
+    labels = rows.argmax(1) if rows.shape[1] > 1 else rows[:, 0].astype(int)
+    weights = np.concatenate([w for w, _, _ in subject.batches]).reshape(-1)
+    counts, sums = (np.bincount(labels, w, subject.task.classes) for w in (None, weights))
+    with np.errstate(invalid="ignore"):
+        return _judge_weights(counts, sums / counts)
 
 
 def _judge_weights(counts: Any, weights: Any) -> Answer:
@@ -501,7 +499,8 @@ def _class_weights(subject: TrainingSubject, counts: Any) -> Any:
     return found
 
 
-class PaddingCounted(Check):
+@ROWS.row("TRAIN021", "padding-counted", torch_only="")
+def judge_padding(subject: Examined) -> Answer:
     """A loss that averages over padding.
 
     ## How it decides
@@ -509,38 +508,30 @@ class PaddingCounted(Check):
     precedes another value. Else padding of the inputs counts where all targets are alike. Fails if
     the loss has a gradient there. Not applicable without padding.
     """
-
-    code = "TRAIN021"
-    name = "padding-counted"
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        targets = as_array(main_tensor(subject.batches[0][2]))
-        if targets is None or targets.ndim != 2 or targets.dtype.kind == "f":
-            return absent("The targets are no rows of whole numbers.")
-        return super().run_keras(subject)
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        inputs, targets = subject.batches[0][1], main_tensor(subject.batches[0][2])
-        if targets is None or targets.ndim != 2 or targets.is_floating_point():
-            return absent("The targets are no rows of whole numbers.")
-        found = padding_of(targets) or _padded_inputs(inputs, targets)
-        if found is None:
-            return absent("No value fills the ends of rows: there is no padding to see.")
-        value, places = found
-        if not subject.takes_tensor or subject.task.kind != "classes":
-            return unclear(f"The value {value} may be padding; the loss takes no single tensor.")
-        outputs = torch.randn_like(subject.first_outputs.float()).requires_grad_()
-        with torch.enable_grad():
-            subject.loss_of(subject.settings, outputs, subject.batches[0][2]).backward()
-        size = outputs.grad.abs().sum(subject.task.axis) if outputs.grad is not None else places * 0
-        counted, padded = ((p > 0).float().mean() for p in (size[places], places))
-        if not counted:
-            return passed(f"Padding ({value}, {padded:.0%} of all positions) does not count.")
-        text = f"The value {value} fills the ends of rows ({padded:.0%} of all positions), and"
-        text += f" {counted:.0%} of these positions count in the loss."
-        cause = "ignore_index is missing, or the mask is not applied, or only to the sum"
-        action = f"Set ignore_index={value}, or mask the loss and divide by the sum of the mask."
-        return fault(text, cause, action)
+    inputs, targets = subject.batches[0][1], main_tensor(subject.batches[0][2])
+    wanted = as_array(targets)
+    if wanted is None or wanted.ndim != 2 or wanted.dtype.kind == "f":
+        return absent("The targets are no rows of whole numbers.")
+    if isinstance(subject, KerasSubject):
+        return unclear("Padded targets of Keras are not supported.")
+    found = padding_of(targets) or _padded_inputs(inputs, targets)
+    if found is None:
+        return absent("No value fills the ends of rows: there is no padding to see.")
+    value, places = found
+    if not subject.takes_tensor or subject.task.kind != "classes":
+        return unclear(f"The value {value} may be padding; the loss takes no single tensor.")
+    outputs = torch.randn_like(subject.first_outputs.float()).requires_grad_()
+    with torch.enable_grad():
+        subject.loss_of(subject.settings, outputs, subject.batches[0][2]).backward()
+    size = outputs.grad.abs().sum(subject.task.axis) if outputs.grad is not None else places * 0
+    counted, padded = ((p > 0).float().mean() for p in (size[places], places))
+    if not counted:
+        return passed(f"Padding ({value}, {padded:.0%} of all positions) does not count.")
+    text = f"The value {value} fills the ends of rows ({padded:.0%} of all positions), and"
+    text += f" {counted:.0%} of these positions count in the loss."
+    cause = "ignore_index is missing, or the mask is not applied, or only to the sum"
+    action = f"Set ignore_index={value}, or mask the loss and divide by the sum of the mask."
+    return fault(text, cause, action)
 
 
 def _padded_inputs(inputs: Any, targets: Any) -> tuple[int, Any] | None:

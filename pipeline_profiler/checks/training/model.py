@@ -17,20 +17,22 @@ from pipeline_profiler.checks.batches import (
     padding_of,
 )
 from pipeline_profiler.checks.caught_tape import leaves
-from pipeline_profiler.checks.check import Answer, Check, absent, fault, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, Table, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.loop_facts import idle_flags
 from pipeline_profiler.checks.training_subject import TrainingSubject, batch_first
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
 
+ROWS = Table()
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
 MAX_CHANGE = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5
 PREDICTED, MAX_OFFSET, MIN_POSITIONS, MIN_SAMPLES = 0.9, 3, 8, 3
 
 
-class OwnInput(Check):
+@ROWS.row("TRAIN004", "input-dependence", torch_only="")
+def judge_dependence(subject: Examined) -> Answer:
     """Outputs that ignore their input, or use other samples or later tokens.
 
     ## How it decides
@@ -39,13 +41,7 @@ class OwnInput(Check):
     alone, or by `reference(model, sample)`. Fails if positions predict their own token, or one two
     ahead. Nodes of a graph, and a first axis that may be time, are not compared.
     """
-
-    code = "TRAIN004"
-    name = "input-dependence"
-    torch_only = ""
-
-    def run(self, subject: Examined) -> Answer:
-        return self.judged_by(subject, _judge_mixed, _judge_ignored, _judge_future)
+    return Check.judged_by(subject, _judge_mixed, _judge_ignored, _judge_future)
 
 
 def _judge_ignored(subject: Examined) -> Answer:
@@ -258,7 +254,8 @@ def _predicted_offsets(subject: TrainingSubject, tokens: Any) -> dict[int, float
     return found
 
 
-class NotFrozen(Check):
+@ROWS.row("TRAIN046", "not-frozen")
+def judge_freezing(subject: TrainingSubject) -> Answer:
     """Frozen parts that change in training, or flags that freeze nothing.
 
     ## How it decides
@@ -267,20 +264,13 @@ class NotFrozen(Check):
     of a batch norm that no gradient reaches (norms at 0 and 1 pass). A file needs a train_step that
     calls train(). Statistics that are adapted on purpose fail.
     """
-
-    code = "TRAIN046"
-    name = "not-frozen"
-    causes = ("a misspelled name", "requires_grad is set on a module instead of its parameters")
-    next_step = "module.requires_grad_(False), before the optimizer is made."
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        made = subject.settings
-        if self.code in subject.watched:
-            return subject.watched[self.code]
-        flags = idle_flags(made.model) if made.loop is None else made.loop.idle_flags
-        if not flags:
-            return passed("No parameter or module has a flag that torch does not read.")
-        return self.failed(
-            f"{len(flags)} flags that are False freeze nothing ({', '.join(flags[:3])}): the "
-            "weights below them are trained."
-        )
+    made = subject.settings
+    if "TRAIN046" in subject.watched:
+        return subject.watched["TRAIN046"]
+    flags = idle_flags(made.model) if made.loop is None else made.loop.idle_flags
+    if not flags:
+        return passed("No parameter or module has a flag that torch does not read.")
+    text = f"{len(flags)} flags that are False freeze nothing ({', '.join(flags[:3])}): the weights"
+    cause = "a misspelled name, or requires_grad is set on a module instead of its parameters"
+    action = "module.requires_grad_(False), before the optimizer is made."
+    return fault(f"{text} below them are trained.", cause, action)

@@ -21,8 +21,8 @@ from pipeline_profiler.checks.batches import (
     inputs_and_targets,
 )
 from pipeline_profiler.checks.caught_tape import Tape, recording_mode
-from pipeline_profiler.checks.check import Answer, Check, fault, passed, skipped, unclear
-from pipeline_profiler.checks.keras_subject import KerasSubject
+from pipeline_profiler.checks.check import Answer, Check, Table, fault, passed, skipped, unclear
+from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.checks.loop_facts import LoopFacts
@@ -31,10 +31,12 @@ from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
 from pipeline_profiler.profiling.record.errors import ProfileError
 
+ROWS = Table()
 INIT = "Define train_step and evaluate in a file: `pipeline-profiler check factories.py`."
 
 
-class WrongMode(Check):
+@ROWS.row("TRAIN009", "wrong-mode", torch_only="")
+def judge_modes(subject: Examined) -> Answer:
     """Training in eval mode, or evaluation in train mode.
 
     ## How it decides
@@ -43,31 +45,29 @@ class WrongMode(Check):
     trains is in train mode in a step, or if dropout that is called as a function acts in eval mode.
     In Keras, fails if predictions change statistics, or differ. Monte Carlo dropout passes.
     """
+    if isinstance(subject, KerasSubject):
+        return _judge_keras_modes(subject)
+    answer = skipped("No train_step and no evaluate of yours was seen.", INIT)
+    if subject.loop is not None:
+        answer = _judge_modes(subject.loop, subject.settings)
+    if answer.judgement == "failed" or not (function := _dropout_in_eval_mode(subject)):
+        return answer
+    text = f"{function} is called as a function and drops in eval mode as well."
+    return fault(text, "no training=self.training", "Pass it, or use nn.Dropout.")
 
-    code = "TRAIN009"
-    name = "wrong-mode"
 
-    def run(self, subject: TrainingSubject) -> Answer:
-        answer = skipped("No train_step and no evaluate of yours was seen.", INIT)
-        if subject.loop is not None:
-            answer = _judge_modes(subject.loop, subject.settings)
-        if answer.judgement == "failed" or not (function := _dropout_in_eval_mode(subject)):
-            return answer
-        text = f"{function} is called as a function and drops in eval mode as well."
-        return fault(text, "no training=self.training", "Pass it, or use nn.Dropout.")
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        training, inputs = subject.fresh(), subject.batches[0][1]
-        before = subject.state(training)
-        first, second = (subject.outputs(training, inputs) for _ in range(2))
-        after = subject.state(training)
-        changed = [path for path, value in before.items() if not np.array_equal(value, after[path])]
-        if not changed and np.allclose(first, second, rtol=1e-4, atol=1e-6):
-            return passed("Predictions repeat and change no statistics: layers follow the mode.")
-        text = f"A prediction changes {changed[0]}" if changed else "Two predictions differ"
-        action = "Call the layer without training=True: Keras passes the mode on."
-        cause = "training=True is fixed in the call of a layer"
-        return fault(f"{text} although training=False.", cause, action)
+def _judge_keras_modes(subject: KerasSubject) -> Answer:
+    training, inputs = subject.fresh(), subject.batches[0][1]
+    before = subject.state(training)
+    first, second = (subject.outputs(training, inputs) for _ in range(2))
+    after = subject.state(training)
+    changed = [path for path, value in before.items() if not np.array_equal(value, after[path])]
+    if not changed and np.allclose(first, second, rtol=1e-4, atol=1e-6):
+        return passed("Predictions repeat and change no statistics: layers follow the mode.")
+    text = f"A prediction changes {changed[0]}" if changed else "Two predictions differ"
+    action = "Call the layer without training=True: Keras passes the mode on."
+    cause = "training=True is fixed in the call of a layer"
+    return fault(f"{text} although training=False.", cause, action)
 
 
 def _judge_modes(loop: LoopFacts, made: Training) -> Answer:
@@ -135,7 +135,10 @@ def _dropout_in_eval_mode(subject: TrainingSubject) -> str:
 MIN_LOST = 3
 
 
-class StaleGradients(Check):
+@ROWS.row(
+    "TRAIN016", "stale-gradients", torch_only="a step of Keras clears its gradients by itself"
+)
+def judge_gradients(subject: TrainingSubject) -> Answer:
     """A step that adds gradients of earlier steps, or loses gradients.
 
     ## How it decides
@@ -143,39 +146,29 @@ class StaleGradients(Check):
     step, of at least three, starts with old gradients. Fails if gradients are cleared without a
     step, or if a step sums gradients of batches for a mean loss. Accumulation passes. Exact.
     """
-
-    code = "TRAIN016"
-    name = "stale-gradients"
-    torch_only = "a step of Keras clears its gradients by itself"
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        made, loop = subject.settings, subject.loop
-        if loop is None or (made.loop is None and made.train_step is None):
-            return skipped("No train_step of yours was seen.", INIT)
-        place, steps, (count, factor) = loop.places.get("backward", ""), loop.steps, loop.summed
-        clear = "Call zero_grad() right after the optimizer's step only."
-        if loop.optimizers == 1 and loop.lost >= max(MIN_LOST, steps - 1):
-            text = (
-                f"In {steps} steps of your loop, gradients were cleared {loop.lost} times unused."
-            )
-            cause = "zero_grad() in every batch, and a step only in every n-th"
-            return fault(text, cause, clear, place, lost=loop.lost)
-        if factor > 0.75 * count > 1:
-            text = (
-                f"A step takes {factor:.3g} times the mean gradient of {count} batches: their sum."
-            )
-            cause = "the loss is not divided by the number of batches that are gathered"
-            return fault(text, cause, f"Call (loss / {count}).backward().", place)
-        if count > 1 and abs(factor - 1) > 0.25:
-            return unclear(f"A step gathers {count} batches, with losses of an unknown scale.")
-        if steps < 4:
-            return unclear(f"Only {steps} steps of your loop were seen.")
-        if loop.kept >= steps - 1:
-            text = f"{loop.kept} of {steps} steps add to old gradients, which are never cleared."
-            return fault(text, "optimizer.zero_grad() is missing", clear, place)
-        if loop.lost:
-            return unclear(f"{loop.lost} gradients were cleared unused: optimizers may take turns.")
-        return passed(f"Gradients are cleared between {steps} steps of your loop.")
+    made, loop = subject.settings, subject.loop
+    if loop is None or (made.loop is None and made.train_step is None):
+        return skipped("No train_step of yours was seen.", INIT)
+    place, steps, (count, factor) = loop.places.get("backward", ""), loop.steps, loop.summed
+    clear = "Call zero_grad() right after the optimizer's step only."
+    if loop.optimizers == 1 and loop.lost >= max(MIN_LOST, steps - 1):
+        text = f"In {steps} steps of your loop, gradients were cleared {loop.lost} times unused."
+        cause = "zero_grad() in every batch, and a step only in every n-th"
+        return fault(text, cause, clear, place, lost=loop.lost)
+    if factor > 0.75 * count > 1:
+        text = f"A step takes {factor:.3g} times the mean gradient of {count} batches: their sum."
+        cause = "the loss is not divided by the number of batches that are gathered"
+        return fault(text, cause, f"Call (loss / {count}).backward().", place)
+    if count > 1 and abs(factor - 1) > 0.25:
+        return unclear(f"A step gathers {count} batches, with losses of an unknown scale.")
+    if steps < 4:
+        return unclear(f"Only {steps} steps of your loop were seen.")
+    if loop.kept >= steps - 1:
+        text = f"{loop.kept} of {steps} steps add to old gradients, which are never cleared."
+        return fault(text, "optimizer.zero_grad() is missing", clear, place)
+    if loop.lost:
+        return unclear(f"{loop.lost} gradients were cleared unused: optimizers may take turns.")
+    return passed(f"Gradients are cleared between {steps} steps of your loop.")
 
 
 MAX_BATCHES, MIN_SPLIT = 8, 4
@@ -183,7 +176,8 @@ ANSWERED, ORDERS, SURE, SECONDS = 2, 39, 10.0, 10.0
 SUM = "Use eval() and no_grad(); sum over all examples, divide once."
 
 
-class Evaluation(Check):
+@ROWS.row("TRAIN024", "evaluation", torch_only="Keras sums its metrics over examples by itself")
+def judge_evaluation(subject: TrainingSubject) -> Answer:
     """A metric that depends on batch sizes, omits samples, or ignores answers.
 
     ## How it decides
@@ -192,19 +186,13 @@ class Evaluation(Check):
     orders, or if `eval_loader` omits or repeats samples. A script fails if a number equals that of
     a wrong formula: a wrong count, one batch, a mean of batches. A mean of batch losses passes.
     """
-
-    code = "TRAIN024"
-    name = "evaluation"
-    torch_only = "Keras sums its metrics over examples by itself"
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        own, samples = subject.settings.evaluate is not None, None
-        metric = _judge_evaluate(subject) if own else _judge_reported(subject)
-        with contextlib.suppress(ProfileError):  # of a sampler that cannot be iterated
-            samples = _judge_samples(subject)
-        if samples is None or samples.judgement == "passed" != metric.judgement:
-            return metric
-        return self.judged_by(subject, lambda _: metric, lambda _: samples)
+    own, samples = subject.settings.evaluate is not None, None
+    metric = _judge_evaluate(subject) if own else _judge_reported(subject)
+    with contextlib.suppress(ProfileError):  # of a sampler that cannot be iterated
+        samples = _judge_samples(subject)
+    if samples is None or samples.judgement == "passed" != metric.judgement:
+        return metric
+    return Check.judged_by(subject, lambda _: metric, lambda _: samples)
 
 
 def _judge_samples(subject: TrainingSubject) -> Answer | None:

@@ -12,13 +12,23 @@ import numpy as np
 
 from pipeline_profiler.checks.batches import digest_of, links_examples, map_nested
 from pipeline_profiler.checks.caught_tape import leaves
-from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, fault, passed, unclear
+from pipeline_profiler.checks.check import (
+    Answer,
+    Check,
+    Nearness,
+    Table,
+    absent,
+    fault,
+    passed,
+    unclear,
+)
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, seed_everything, users_code
 from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
 
+ROWS = Table()
 BATCH_STEPS, QUICK_EVERY = 400, 20
 RAMP = 20  # steps in which the largest rate of a schedule is reached
 ENOUGH = 0.9  # of the way from the first loss to the least loss
@@ -28,7 +38,8 @@ BATCH_SECONDS = 20.0
 Progress = list[tuple[float, float | None]]  # see _learn
 
 
-class OverfitsOneBatch(Check):
+@ROWS.row("TRAIN003", "batch-not-learned", torch_only="", nearness=Nearness.SYMPTOM)
+def judge_one_batch(subject: Examined) -> Answer:
     """A batch of 16 that the training cannot memorise.
 
     ## How it decides
@@ -37,33 +48,26 @@ class OverfitsOneBatch(Check):
     equal, or the lowest loss is unknown. Else tries Adam at 0.001. Strong dropout or augmentation
     in the step slows the training: switch them off for this check.
     """
-
-    code = "TRAIN003"
-    name = "batch-not-learned"
-    torch_only = ""
-    nearness = Nearness.SYMPTOM
-
-    def run(self, subject: Examined) -> Answer:
-        if links_examples(subject.batches[0][1]):
-            return absent("The examples are nodes of a graph, which cannot be cut to a few.")
-        training, alone = subject.held(RAMP), subject.small_alone if subject.takes_tensor else None
-        least = 0.0 if alone is None else alone.best_outputs[0]
-        least = least if math.isfinite(least) else 0.0
-        first = subject.measured(training, subject.small, mode=True)
-        progress = _learn(subject, training, first, least)
-        answer, why = _judge_learned(subject, training, progress, first, least), ""
-        kind, share = subject.task.kind, progress[-1][0]
-        # of a loss of unknown kind, or a likelihood, the least value is that of noise by heart
-        noise = kind == "unknown" or (kind == "regression" and subject.is_likelihood)
-        if alone is None:
-            why = "the least value of this loss is unknown" if share > LEARNS else ""
-        elif subject.loss_alone.bottomless:
-            why = "this loss falls without end, so there is no least value"
-        elif noise and first - share * (first - least) < alone.constant:
-            why = "that is better than any constant output, and the share of noise is unknown"
-        if why and answer.judgement == "failed":
-            answer = unclear(f"{answer.sentence[:-1]}; but {why}.", **answer.evidence)
-        return subject.weighed(answer)
+    if links_examples(subject.batches[0][1]):
+        return absent("The examples are nodes of a graph, which cannot be cut to a few.")
+    training, alone = subject.held(RAMP), subject.small_alone if subject.takes_tensor else None
+    least = 0.0 if alone is None else alone.best_outputs[0]
+    least = least if math.isfinite(least) else 0.0
+    first = subject.measured(training, subject.small, mode=True)
+    progress = _learn(subject, training, first, least)
+    answer, why = _judge_learned(subject, training, progress, first, least), ""
+    kind, share = subject.task.kind, progress[-1][0]
+    # of a loss of unknown kind, or a likelihood, the least value is that of noise by heart
+    noise = kind == "unknown" or (kind == "regression" and subject.is_likelihood)
+    if alone is None:
+        why = "the least value of this loss is unknown" if share > LEARNS else ""
+    elif subject.loss_alone.bottomless:
+        why = "this loss falls without end, so there is no least value"
+    elif noise and first - share * (first - least) < alone.constant:
+        why = "that is better than any constant output, and the share of noise is unknown"
+    if why and answer.judgement == "failed":
+        answer = unclear(f"{answer.sentence[:-1]}; but {why}.", **answer.evidence)
+    return subject.weighed(answer)
 
 
 def _learn(subject: Examined, training: Training, first: float, least: float) -> Progress:
@@ -129,7 +133,8 @@ FASTER = math.sqrt(2)  # a power p makes the slope 2^(p-1) times as steep with e
 T_999 = 3.7  # two-sided 99.9 % with some 20 batches
 
 
-class LossFalls(Check):
+@ROWS.row("TRAIN015", "loss-does-not-fall", torch_only="", nearness=Nearness.SYMPTOM)
+def judge_fall(subject: Examined) -> Answer:
     """A training loss that does not fall, or that has no minimum.
 
     ## How it decides
@@ -137,21 +142,14 @@ class LossFalls(Check):
     if it is not below zero at 99.9%, and less than 1% of the first loss was gained. Fails if the
     loss falls ever faster along the line from the first outputs to the last outputs.
     """
-
-    code = "TRAIN015"
-    name = "loss-does-not-fall"
-    torch_only = ""
-    nearness = Nearness.SYMPTOM
-
-    def run(self, subject: Examined) -> Answer:
-        training, start = subject.fresh(), None
-        if isinstance(subject, TrainingSubject):
-            seed_everything(subject.seed)  # a model may draw numbers
-            start = subject.evaluated(training, subject.batches[0])
-        answer = _judge_fall(subject, training)
-        if answer.judgement == "passed" and isinstance(subject, TrainingSubject):
-            answer = _without_minimum(subject, training, start) or answer
-        return subject.weighed(answer)
+    training, start = subject.fresh(), None
+    if isinstance(subject, TrainingSubject):
+        seed_everything(subject.seed)  # a model may draw numbers
+        start = subject.evaluated(training, subject.batches[0])
+    answer = _judge_fall(subject, training)
+    if answer.judgement == "passed" and isinstance(subject, TrainingSubject):
+        answer = _without_minimum(subject, training, start) or answer
+    return subject.weighed(answer)
 
 
 def _judge_fall(subject: Examined, training: Training) -> Answer:
@@ -226,7 +224,8 @@ SEED_STEPS = 4
 SEED_NEAR = 1e-3  # relative; sums in another order on a GPU stay below
 
 
-class Determinism(Check):
+@ROWS.row("TRAIN008", "not-deterministic", torch_only="", nearness=Nearness.EFFECT)
+def judge_determinism(subject: Examined) -> Answer:
     """A training that differs between runs with the same seeds.
 
     ## How it decides
@@ -234,32 +233,25 @@ class Determinism(Check):
     the first weights differ, or losses differ by more than a thousandth. Inconclusive if the script
     sets no seed, or draws random numbers before it sets one.
     """
-
-    code = "TRAIN008"
-    name = "not-deterministic"
-    torch_only = ""
-    nearness = Nearness.EFFECT
-
-    def run(self, subject: Examined) -> Answer:
-        states, losses = [], []
-        for _ in range(2):
-            training = subject.fresh(subject.seed)
-            states.append(list(subject.state(training).values()))
-            subject.batches  # noqa: B018 - taken before seeding: loading draws numbers
-            seed_everything(subject.seed)
-            losses.append(subject.steps(training, SEED_STEPS))
-        same = all(np.array_equal(a, b) for a, b in zip(*states, strict=True))
-        apart = _apart(*losses)
-        if not same or apart > SEED_NEAR:
-            what = "losses differ" if same else "the first weights differ, and losses"
-            text = f"After the same seed {what} by {apart:.1%} at most."
-            cause = "a generator without a seed, the clock, or an object's address"
-            return fault(text, cause, "Seed every generator; look for default_rng() and time().")
-        text = f"agree {f'to {apart:.0e}' if apart else 'to the last bit'} over {SEED_STEPS} steps"
-        if subject.unseeded:
-            subject.notes.append(subject.unseeded)
-        unseeded = self.without_seed(subject, f"two trainings {text}")
-        return unseeded or passed(f"Two trainings with one seed {text}.")
+    states, losses = [], []
+    for _ in range(2):
+        training = subject.fresh(subject.seed)
+        states.append(list(subject.state(training).values()))
+        subject.batches  # noqa: B018 - taken before seeding: loading draws numbers
+        seed_everything(subject.seed)
+        losses.append(subject.steps(training, SEED_STEPS))
+    same = all(np.array_equal(a, b) for a, b in zip(*states, strict=True))
+    apart = _apart(*losses)
+    if not same or apart > SEED_NEAR:
+        what = "losses differ" if same else "the first weights differ, and losses"
+        text = f"After the same seed {what} by {apart:.1%} at most."
+        cause = "a generator without a seed, the clock, or an object's address"
+        return fault(text, cause, "Seed every generator; look for default_rng() and time().")
+    text = f"agree {f'to {apart:.0e}' if apart else 'to the last bit'} over {SEED_STEPS} steps"
+    if subject.unseeded:
+        subject.notes.append(subject.unseeded)
+    unseeded = Check.without_seed(subject, f"two trainings {text}")
+    return unseeded or passed(f"Two trainings with one seed {text}.")
 
 
 def _apart(ours: list[float], theirs: list[float]) -> float:
@@ -274,7 +266,8 @@ PARTS = ("model", "optimizer", "schedule", "loss")
 MAX_NAMED, MAX_ACCUMULATED = 5, 16  # attributes; steps between two updates
 
 
-class Resume(Check):
+@ROWS.row("TRAIN032", "resume-differs", nearness=Nearness.EFFECT)
+def judge_resume(subject: TrainingSubject) -> Answer:
     """A checkpoint after which the training continues differently.
 
     ## How it decides
@@ -283,44 +276,38 @@ class Resume(Check):
     Fails if a loss differs by more than 1e-4, the state does not load, or a loader with
     state_dict() continues elsewhere. What your own code saves is not read.
     """
-
-    code = "TRAIN032"
-    name = "resume-differs"
-    nearness = Nearness.EFFECT
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        subject.batches  # noqa: B018 - taken before seeding: loading draws numbers
-        training = subject.fresh()
-        head = _train(subject, training, 0, BEFORE - 1)
-        for _ in range(MAX_ACCUMULATED):  # nobody saves half of a gradient
-            before = [p.detach().clone() for p in training.model.parameters()]
-            head += _train(subject, training, len(head), 1)
-            if not all(map(torch.equal, before, training.model.parameters())):
-                break
-        first = len(head)
-        whole = _train(subject, subject.fresh(), 0, first + AFTER)
-        resumed = subject.fresh()
-        action = "Put what differs into a buffer, or into state_dict(); then resume and compare."
-        cause = "an attribute that is no buffer, or state in a closure or a global variable"
-        try:
-            saved = _transfer_state(training, resumed)
-        except UsersError as error:
-            return fault(f"The checkpoint does not load: {error}", cause, action)
-        ours, theirs = _attributes(training), _attributes(resumed)
-        lost = [name for name, digest in ours.items() if digest != theirs.get(name)]
-        tail, again = (_train(subject, made, first, AFTER) for made in (training, resumed))
-        if _apart(head + tail, whole) > RESUME_NEAR:
-            return unclear("Uninterrupted trainings differ too.", "Fix TRAIN008 first.")
-        apart = _apart(tail, again)
-        if apart > RESUME_NEAR:
-            differs = f" What differs: {', '.join(lost[:MAX_NAMED])}." if lost else ""
-            text = f"After loading, the losses of {AFTER} steps differ by {apart:.2g} of their size"
-            return fault(f"{text}.{differs}", cause, action, apart=apart)
-        if not _loader_continues(subject):
-            text = "After load_state_dict() the loader does not continue with the next batch."
-            return fault(text, "the position is not in its state_dict()", action, apart=apart)
-        text = f"After saving and loading {', '.join(saved)}, {AFTER} steps give the same losses"
-        return passed(f"{text}. A loader without state_dict() starts an epoch anew.", apart=apart)
+    subject.batches  # noqa: B018 - taken before seeding: loading draws numbers
+    training = subject.fresh()
+    head = _train(subject, training, 0, BEFORE - 1)
+    for _ in range(MAX_ACCUMULATED):  # nobody saves half of a gradient
+        before = [p.detach().clone() for p in training.model.parameters()]
+        head += _train(subject, training, len(head), 1)
+        if not all(map(torch.equal, before, training.model.parameters())):
+            break
+    first = len(head)
+    whole = _train(subject, subject.fresh(), 0, first + AFTER)
+    resumed = subject.fresh()
+    action = "Put what differs into a buffer, or into state_dict(); then resume and compare."
+    cause = "an attribute that is no buffer, or state in a closure or a global variable"
+    try:
+        saved = _transfer_state(training, resumed)
+    except UsersError as error:
+        return fault(f"The checkpoint does not load: {error}", cause, action)
+    ours, theirs = _attributes(training), _attributes(resumed)
+    lost = [name for name, digest in ours.items() if digest != theirs.get(name)]
+    tail, again = (_train(subject, made, first, AFTER) for made in (training, resumed))
+    if _apart(head + tail, whole) > RESUME_NEAR:
+        return unclear("Uninterrupted trainings differ too.", "Fix TRAIN008 first.")
+    apart = _apart(tail, again)
+    if apart > RESUME_NEAR:
+        differs = f" What differs: {', '.join(lost[:MAX_NAMED])}." if lost else ""
+        text = f"After loading, the losses of {AFTER} steps differ by {apart:.2g} of their size"
+        return fault(f"{text}.{differs}", cause, action, apart=apart)
+    if not _loader_continues(subject):
+        text = "After load_state_dict() the loader does not continue with the next batch."
+        return fault(text, "the position is not in its state_dict()", action, apart=apart)
+    text = f"After saving and loading {', '.join(saved)}, {AFTER} steps give the same losses"
+    return passed(f"{text}. A loader without state_dict() starts an epoch anew.", apart=apart)
 
 
 def _train(subject: TrainingSubject, training: Training, first: int, count: int) -> list[float]:

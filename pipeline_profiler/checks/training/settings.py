@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import batch_size, main_tensor
-from pipeline_profiler.checks.check import Answer, Check, absent, fault, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, Table, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import lr_scheduler, nn, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
@@ -27,10 +27,12 @@ from pipeline_profiler.checks.user_training import (
     step_schedule,
 )
 
+ROWS = Table()
 GRADIENT_STEPS = 6
 
 
-class TrainedParameters(Check):
+@ROWS.row("TRAIN005", "untrained-parameters", torch_only="")
+def judge_parameters(subject: Examined) -> Answer:
     """Parameters that are not trained, or not by this optimizer, or twice.
 
     ## How it decides
@@ -39,18 +41,12 @@ class TrainedParameters(Check):
     container repeats on its own output; and on a last layer frozen at random. Frozen layers pass if
     no seed changes them. Two optimizers (GAN) count as one: skip this check there.
     """
-
-    code = "TRAIN005"
-    name = "untrained-parameters"
-    torch_only = ""
-
-    def run(self, subject: Examined) -> Answer:
-        judges = [_judge_gradients]
-        if isinstance(subject, TrainingSubject):
-            judges = [_judge_optimizer, _judge_repeated, _judge_gradients]
-        answer = self.judged_by(subject, *judges)
-        frozen = None if answer.judgement == "failed" else _judge_frozen(subject)
-        return frozen or answer
+    judges = [_judge_gradients]
+    if isinstance(subject, TrainingSubject):
+        judges = [_judge_optimizer, _judge_repeated, _judge_gradients]
+    answer = Check.judged_by(subject, *judges)
+    frozen = None if answer.judgement == "failed" else _judge_frozen(subject)
+    return frozen or answer
 
 
 REMAKE = "Make the optimizer from the parameters of the finished model."
@@ -208,7 +204,8 @@ LONG = 20  # epochs of a warm-up
 MAX_RATE_FACTOR = 0.1  # a learning rate above it may be what a factor is meant to be
 
 
-class Schedule(Check):
+@ROWS.row("TRAIN014", "schedule", torch_only="")
+def judge_schedule(subject: Examined) -> Answer:
     """A learning rate that is zero, vanishes, or does not follow its schedule.
 
     ## How it decides
@@ -217,41 +214,39 @@ class Schedule(Check):
     epoch). Fails if rate and state never change, if a LambdaLR returns rates, if a script steps the
     schedule in another unit or never, or if a loaded state of the optimizer replaces the rate.
     """
+    if isinstance(subject, KerasSubject):
+        return _judge_keras_schedule(subject)
+    training, loop = subject.fresh(), subject.loop
+    schedule, facts = training.schedule, training.loop or LoopFacts()
+    if loop is not None and loop.loaded_rate is not None:
+        before, after, place = loop.loaded_rate
+        text = f"load_state_dict() of the optimizer turns the rate {before:g} into {after:g}."
+        cause = "the state of an optimizer holds its learning rate"
+        return fault(text, cause, "Set param_groups[0]['lr'] after the load.", place)
+    if schedule is None:  # train_step may hide it
+        own = loop.rates if loop is not None and training.train_step is not None else []
+        own = own if len(set(own)) > 1 else []
+        return _judge_rates(own, within=100) if own else _constant(learning_rate(training))
+    if found := _judge_unit(schedule, facts):
+        return found
+    if "Plateau" in type(schedule).__name__:
+        return unclear("The schedule follows a metric, so it cannot be stepped alone.")
+    if not isinstance(schedule, lr_scheduler.LRScheduler):
+        training = subject.fresh(subject.seed)  # a copy would step what a closure holds
+    rates, stands = _stepped(training)
+    if facts.scheduled == "epoch" and (rises := int(np.argmax(rates))) >= LONG:
+        return unclear(f"The rate is stepped once an epoch, and rises for {rises} epochs.")
+    within = facts.epoch_steps if facts.scheduled == "step" and facts.epochs > 1 else 0
+    return _judge_rates(rates, stands, max(10, within), training.schedule)
 
-    code = "TRAIN014"
-    name = "schedule"
 
-    def run(self, subject: TrainingSubject) -> Answer:
-        training, loop = subject.fresh(), subject.loop
-        schedule, facts = training.schedule, training.loop or LoopFacts()
-        if loop is not None and loop.loaded_rate is not None:
-            before, after, place = loop.loaded_rate
-            text = f"load_state_dict() of the optimizer turns the rate {before:g} into {after:g}."
-            cause = "the state of an optimizer holds its learning rate"
-            return fault(text, cause, "Set param_groups[0]['lr'] after the load.", place)
-        if schedule is None:  # train_step may hide it
-            own = loop.rates if loop is not None and training.train_step is not None else []
-            own = own if len(set(own)) > 1 else []
-            return _judge_rates(own, within=100) if own else _constant(learning_rate(training))
-        if found := _judge_unit(schedule, facts):
-            return found
-        if "Plateau" in type(schedule).__name__:
-            return unclear("The schedule follows a metric, so it cannot be stepped alone.")
-        if not isinstance(schedule, lr_scheduler.LRScheduler):
-            training = subject.fresh(subject.seed)  # a copy would step what a closure holds
-        rates, stands = _stepped(training)
-        if facts.scheduled == "epoch" and (rises := int(np.argmax(rates))) >= LONG:
-            return unclear(f"The rate is stepped once an epoch, and rises for {rises} epochs.")
-        within = facts.epoch_steps if facts.scheduled == "step" and facts.epochs > 1 else 0
-        return _judge_rates(rates, stands, max(10, within), training.schedule)
-
-    def run_keras(self, subject: KerasSubject) -> Answer:
-        training = subject.fresh()
-        rate = getattr(training.optimizer, "_learning_rate", training.optimizer.learning_rate)
-        if not callable(rate):
-            return _constant(float(rate.numpy()))
-        with users_code("The schedule"):
-            return _judge_rates([float(rate(number)) for number in range(STEPS + 1)])
+def _judge_keras_schedule(subject: KerasSubject) -> Answer:
+    training = subject.fresh()
+    rate = getattr(training.optimizer, "_learning_rate", training.optimizer.learning_rate)
+    if not callable(rate):
+        return _constant(float(rate.numpy()))
+    with users_code("The schedule"):
+        return _judge_rates([float(rate(number)) for number in range(STEPS + 1)])
 
 
 def _constant(rate: float) -> Answer:
@@ -357,7 +352,8 @@ GHOSTS = ("virtual_batch_size", "ghost_batch_size", "nominal_batch_size")
 RANKS = ("num_replicas", "world_size", "num_shards")
 
 
-class BatchStatistics(Check):
+@ROWS.row("TRAIN025", "batch-norm-statistics", torch_only="")
+def judge_batch_norms(subject: Examined) -> Answer:
     """Batch norm with too small batches, wrong settings, or old statistics.
 
     ## How it decides
@@ -366,26 +362,20 @@ class BatchStatistics(Check):
     the batch. Fails if trained weights, also of an average (EMA, SWA), are evaluated with running
     statistics of the start. Inconclusive for several ranks without synchronised norms.
     """
-
-    code = "TRAIN025"
-    name = "batch-norm-statistics"
-    torch_only = ""
-
-    def run(self, subject: Examined) -> Answer:
-        model, batches = subject.settings.model, subject.batches
-        if isinstance(subject, TrainingSubject):
-            batches = subject.whole_batches
-            norms = {name: (norm.momentum, norm) for name, norm in batch_norms(model).items()}
-        else:
-            layers = [x for x in model._flatten_layers() if "BatchNorm" in type(x).__name__]
-            norms = {layer.name: (1 - layer.momentum, layer) for layer in layers}
-        if not norms:
-            return passed("The model has no batch norm.")
-        watched: Answer | None = getattr(subject, "watched", {}).get(self.code)
-        size = median_high(batch_size(batch[1]) for batch in batches)
-        sampler = getattr(subject.settings.loader, "sampler", None)
-        ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
-        return watched or _judge_norms(norms, size, ranks)
+    model, batches = subject.settings.model, subject.batches
+    if isinstance(subject, TrainingSubject):
+        batches = subject.whole_batches
+        norms = {name: (norm.momentum, norm) for name, norm in batch_norms(model).items()}
+    else:
+        layers = [x for x in model._flatten_layers() if "BatchNorm" in type(x).__name__]
+        norms = {layer.name: (1 - layer.momentum, layer) for layer in layers}
+    if not norms:
+        return passed("The model has no batch norm.")
+    watched: Answer | None = getattr(subject, "watched", {}).get("TRAIN025")
+    size = median_high(batch_size(batch[1]) for batch in batches)
+    sampler = getattr(subject.settings.loader, "sampler", None)
+    ranks = max(int(getattr(sampler, name, 1) or 1) for name in RANKS)
+    return watched or _judge_norms(norms, size, ranks)
 
 
 def _judge_norms(norms: dict[str, tuple[float | None, Any]], size: int, ranks: int) -> Answer:

@@ -13,7 +13,6 @@ from pipeline_profiler.checks.check import Judgement
 from pipeline_profiler.checks.loader.two_loaders import LabelNumbers
 from pipeline_profiler.checks.training.loss import _ranks
 from pipeline_profiler.checks.training.own_functions import reads_answers
-from pipeline_profiler.checks.training.runs import Resume
 from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import Training
 from tests.pipeline_profiler.checks.conftest import judged
@@ -33,7 +32,7 @@ def test_ranks_and_shares_of_classes_have_their_known_values() -> None:
 
 
 def test_what_a_resumed_run_has_lost_is_named() -> None:
-    planted = dict(all_examples()[Resume.code].planted)
+    planted = dict(all_examples()["TRAIN032"].planted)
     beside = judged("TRAIN032", TrainingSubject(planted["a value beside the state"])).answer
     assert "model.level" in beside.sentence
     schedule = judged("TRAIN032", TrainingSubject(planted["a schedule without state"])).answer
