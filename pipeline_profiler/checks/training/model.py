@@ -38,8 +38,8 @@ def judge_dependence(subject: Examined) -> Answer:
     ## How it decides
     Fails if outputs of all samples agree to 1e-6, or if exchanged tokens change none. Fails if one
     moves by a thousandth of their deviation with other samples, with later tokens, for a sample
-    alone, or by `reference(model, sample)`. Fails if positions predict their own token, or one two
-    ahead. Nodes of a graph, and a first axis that may be time, are not compared.
+    alone, or by `reference(model, sample)`. Fails if positions predict their own token, or a token
+    two or three ahead. Nodes of a graph, and a first axis that may be time, are not compared.
     """
     return Check.judged_by(subject, _judge_mixed, _judge_ignored, _judge_future)
 
@@ -73,12 +73,8 @@ def _judge_ignored(subject: Examined) -> Answer:
 def _token_rows(inputs: Any) -> list[Any]:
     """Return the tensors of rows of four or more tokens, `input_ids` first."""
     found = sorted(leaves(inputs), key=lambda leaf: leaf[0] != ("input_ids",))
-    return [
-        rows
-        for _, rows in found
-        if rows.dtype in (torch.int64, torch.int32) and rows.ndim == 2 and rows.shape[1] > 3
-        and len(rows.unique()) > 2
-    ]  # fmt: skip
+    whole = [rows for _, rows in found if rows.dtype in (torch.int64, torch.int32)]
+    return [r for r in whole if r.ndim == 2 and r.shape[1] > 3 and len(r.unique()) > 2]
 
 
 def _with_tokens(inputs: Any, change: Callable[[Any], Any]) -> Any:
@@ -97,12 +93,10 @@ def _with_tokens(inputs: Any, change: Callable[[Any], Any]) -> Any:
 
 def _exchanged(rows: Any) -> Any:
     """Return tokens, without padding, in another order of the samples."""
-    generator, other, padding = torch.Generator().manual_seed(0), rows.clone(), padding_of(rows)
+    other, padding = rows.clone(), padding_of(rows)
     real = torch.ones_like(rows, dtype=torch.bool) if padding is None else ~padding[1]
-    for column in range(rows.shape[1]):  # columns of a table have numbers of their own
-        tokens = rows[real[:, column], column]
-        order = torch.randperm(len(tokens), generator=generator).to(rows.device)
-        other[real[:, column], column] = tokens[order]
+    for column, used in enumerate(real.T):  # columns of a table have numbers of their own
+        other[used, column] = rows[used, column].roll(int(used.sum()) // 2)
     return other
 
 
@@ -243,9 +237,8 @@ def _predicted_offsets(subject: TrainingSubject, tokens: Any) -> dict[int, float
     wanted, known = pull.argmin(-1), pull.abs().sum(-1) > 0
     if wanted.shape != tokens.shape:
         return {}
-    length, found, filled = tokens.shape[1], {}, torch.ones_like(known)
-    if (padding := padding_of(tokens)) is not None:
-        filled = (tokens != padding[0]).to(known.device)
+    length, found, (padding, *_) = tokens.shape[1], {}, padding_of(tokens) or (None,)
+    filled = torch.ones_like(known) if padding is None else (tokens != padding).to(known.device)
     for k in range(min(MAX_OFFSET, length - 1) + 1):
         counted = known[:, : length - k] & filled[:, k:]
         equal = wanted[:, : length - k] == tokens[:, k:].to(wanted)

@@ -1,6 +1,8 @@
 """The loop of a training: its step, its evaluation, its settings."""
 
 import contextlib
+import itertools
+from dataclasses import replace
 from typing import Any
 
 from pipeline_profiler.checks.check import wrong
@@ -20,33 +22,15 @@ from tests.pipeline_profiler.checks.toys import (
 )
 
 
-def _modes(trained: bool, evaluated: bool) -> Any:
-    """The step calls eval() unless `trained`; the evaluation stays in train mode unless so."""
-
-    def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
-        model.train(trained)
-        return toy_step(model, batch, loss, optimizer)
-
-    def evaluate(model: Any, loader: Any) -> float:
-        model.train(not evaluated)
-        with torch.no_grad():
-            hits = sum(float((model(x).argmax(1) == y).float().mean()) for x, y in loader)
-        model.train()
-        return hits
-
-    return toy_training(train_step=train_step, evaluate=evaluate)
-
-
 def _step(clear: bool, every: int = 1, early: bool = False) -> Any:
-    calls = {"n": 0}
+    steps = itertools.count(1)
 
     def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
         if early:
             optimizer.zero_grad()
         value = loss(model(batch[0]), batch[1]) / every
         value.backward()
-        calls["n"] += 1
-        if calls["n"] % every == 0:
+        if next(steps) % every == 0:
             optimizer.step()
             if clear:
                 optimizer.zero_grad()
@@ -87,16 +71,9 @@ def _optimized(kind: str) -> Any:
 
 
 def _loose() -> Any:
-    class Loose(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = toy_net()
-            self.shift = torch.zeros(4).requires_grad_()
-
-        def forward(self, pixels: Any) -> Any:
-            return self.net(pixels) + self.shift
-
-    return toy_training(Loose())
+    model: Any = toy_net()
+    model.shift = torch.zeros(4).requires_grad_()
+    return toy_training(model)
 
 
 def _lambda(function: Any) -> Any:
@@ -113,18 +90,16 @@ def _restarted(place: int | None) -> Any:
 
 def _hidden(batches: int) -> Any:
     """A schedule in the user's own step, moved on after so many batches."""
-    training, done = toy_training(), [0]
+    training, steps = toy_training(), itertools.count(1)
     schedule = lr_scheduler.StepLR(training.optimizer, 3, gamma=0.1)
 
     def train_step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
         value = toy_step(model, batch, loss, optimizer)
-        done[0] += 1
-        if done[0] % batches == 0:
+        if next(steps) % batches == 0:
             schedule.step()
         return value
 
-    training.train_step = train_step
-    return training
+    return replace(training, train_step=train_step)
 
 
 def _by_unit(unit: str, kind: str, *options: Any) -> Any:
@@ -147,9 +122,12 @@ def _function(follows: bool) -> Any:
 
 
 AT = "train.py:3"
-SAME, BY_RANK, REDUCED = [(AT, False)], [(AT, False), ("train.py:9", True)], ["all_reduce"]
+SAME, BY_RANK = [(AT, False)], [(AT, False), ("train.py:9", True)]
+REDUCED: dict[str, Any] = {"collectives": ["all_reduce"]}
 FACTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("TRAIN005", FAULT, "a loss of its own", {"unheld": ("ArcFace", AT)}),
+    ("TRAIN009", FAULT, "trained in eval mode", {"modes": 2, "asleep": True}),
+    ("TRAIN009", FAULT, "eval() never", {"modes": 1, "evaluated_in_train_mode": ("1",)}),
     ("TRAIN009", FAULT, "trained on in eval mode", {"modes": 2, "unmoded": ("1", "3")}),
     ("TRAIN009", FAULT, "a teacher", {"modes": 1, "teacher": (("1",), AT)}),
     ("TRAIN009", TWIN, "a loop with both", {"modes": 2}),
@@ -181,23 +159,16 @@ FACTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("TRAIN056", FAULT, "losses with their graphs", {"graphs": (5, "losses", 0.1, AT)}),
     ("TRAIN057", FAULT, "no logarithm", {"argument": ("The input has values.", AT)}),
     ("TRAIN058", FAULT, "folds of one model", {"folded": AT}),
-]
-RANKS: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("TRAIN033", FAULT, "one seed and dropout", {"seeded": SAME, "drawn": True}),
-    ("TRAIN033", FAULT, "model.module is called", {"bypassed": AT}),
-    ("TRAIN033", FAULT, "weights by rank", {"collectives": REDUCED, "seeded": BY_RANK}),
-    ("TRAIN033", TWIN, "a seed by rank", {"seeded": BY_RANK, "drawn": True}),
-    ("TRAIN033", TWIN, "averaged by hand", {"collectives": [*REDUCED, "broadcast"]}),
-    ("TRAIN035", FAULT, "each rank saves", {"written": [(AT, "a.pt", False)]}),
-    ("TRAIN035", TWIN, "rank 0 saves", {"written": [(AT, "a.pt", True)]}),
+    ("TRAIN033", FAULT, "one seed and dropout", {"ranks": RankFacts(seeded=SAME, drawn=True)}),
+    ("TRAIN033", FAULT, "model.module is called", {"ranks": RankFacts(bypassed=AT)}),
+    ("TRAIN033", FAULT, "weights by rank", {"ranks": RankFacts(seeded=BY_RANK, **REDUCED)}),
+    ("TRAIN033", TWIN, "a seed by rank", {"ranks": RankFacts(seeded=BY_RANK, drawn=True)}),
+    ("TRAIN035", FAULT, "each rank saves", {"ranks": RankFacts(written=[(AT, "a.pt", False)])}),
+    ("TRAIN035", TWIN, "rank 0 saves", {"ranks": RankFacts(written=[(AT, "a.pt", True)])}),
 ]
 EXAMPLES: Rows = [
     *((row.code, TWIN, "nothing of the kind", loop_seen()) for row in ROWS),
     *((code, kind, name, loop_seen(**facts)) for code, kind, name, facts in FACTS),
-    *((c, kind, name, loop_seen(ranks=RankFacts(**facts))) for c, kind, name, facts in RANKS),
-    ("TRAIN009", FAULT, "evaluated in train mode", lambda: _modes(True, False)),
-    ("TRAIN009", FAULT, "trained in eval mode", lambda: _modes(False, True)),
-    ("TRAIN009", TWIN, "both modes", lambda: _modes(True, True)),
     ("TRAIN009", FAULT, "a function that is always on", lambda: _function(False)),
     ("TRAIN009", TWIN, "a function that follows the mode", lambda: _function(True)),
     ("TRAIN016", FAULT, "no zero_grad", lambda: _step(False)),
