@@ -297,7 +297,8 @@ def _judge_optimum(subject: Examined) -> Answer:
         return fault(text, cause, f"Map the labels to 0..{task.classes - 1}, or add outputs.")
     if low == high:
         return unclear(f"All targets of the first batch are {low}: they are all equal.")
-    least, best = subject.loss_alone.best_outputs
+    alone = subject.loss_alone
+    least, best = alone.best_outputs
     if not math.isfinite(least):
         return unclear("The loss has no gradient with respect to its first argument.")
     share = _agreement(task, best, targets)
@@ -305,12 +306,16 @@ def _judge_optimum(subject: Examined) -> Answer:
     if share >= AGREE:
         return passed(f"{text}.")
     if isinstance(subject, TrainingSubject) and task.kind == "regression":
-        if _compares(subject, share):
+        outputs, made = subject.first_outputs, subject.settings
+        beyond = share * math.sqrt(outputs.numel() - 1) > FAR  # else they are exchanged
+        if couples_samples(  # ranking, survival or contrast
+            lambda free, t: subject.loss_of(made, alone.formed(free), t), outputs, wanted, beyond
+        ):
             return unclear(f"{text}, and it compares samples with each other.")
         rates = _agreement(task, -best, targets)
-        if subject.loss_alone.form == "positive" and rates >= AGREE:
+        if alone.form == "positive" and rates >= AGREE:
             return unclear("The best outputs of the loss fall with the targets, as rates.")
-    text += f" (loss {least:.4g}; outputs of zero have {subject.loss_alone.uniform:.4g})."
+    text += f" (loss {least:.4g}; outputs of zero have {alone.uniform:.4g})."
     cause = "the sign of the loss or its arguments are exchanged, labels are shifted, or the loss "
     cause = _broadcast(best, targets) or f"{cause}uses another axis or few samples"
     return fault(text, cause, "Compute the loss of a perfect and of a wrong answer by hand.")
@@ -342,17 +347,6 @@ def _judge_boxes(subject: TrainingSubject) -> Answer | None:
 
 def _are_corners(boxes: Any) -> Any:
     return (boxes[..., 2:] >= boxes[..., :2]).all(-1)
-
-
-def _compares(subject: TrainingSubject, share: float) -> bool:
-    """Return whether ranking, survival or contrast explains that the best outputs differ."""
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        return subject.loss_of(subject.settings, subject.loss_alone.formed(outputs), targets)
-
-    outputs, targets = subject.first_outputs, subject.batches[0][2]
-    beyond = share * math.sqrt(outputs.numel() - 1) > FAR  # else they are exchanged
-    return couples_samples(loss, outputs, targets, beyond)
 
 
 def _agreement(task: Task, best: Any, wanted: Any) -> float:
