@@ -150,20 +150,16 @@ def _judge_repeated(subject: TrainingSubject) -> Answer | None:
 
 def _feeds_itself(subject: TrainingSubject, training: Training, module: Any) -> bool:
     """Return whether the second call of a module depends on the output of its first call."""
-    calls: list[Any] = []
-
-    def note(_: Any, inputs: Any, output: Any) -> None:
-        calls.append((main_tensor(inputs), main_tensor(output)))
-
-    hook = module.register_forward_hook(note)
+    calls: list[list[Any]] = []
+    note = module.register_forward_hook(lambda _, *parts: calls.append([*map(main_tensor, parts)]))
     try:
         training.model.train()
         subject.forward(training, subject.small[1])
     finally:
-        hook.remove()
-    if len(calls) < 2 or not calls[0][1].requires_grad or not calls[1][0].requires_grad:
+        note.remove()
+    (_, first), (second, _) = [*calls, [None, None], [None, None]][:2]
+    if not all(getattr(tensor, "requires_grad", False) for tensor in (first, second)):
         return False
-    first, second = calls[0][1], calls[1][0]
     return torch.autograd.grad(second.sum(), first, allow_unused=True)[0] is not None
 
 
