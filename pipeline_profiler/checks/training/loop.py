@@ -173,12 +173,12 @@ def judge_average(facts: LoopFacts) -> Answer:
     if not facts.run_steps:
         return unclear(f"{text}: right for a run of far more than {horizon:.0f} steps.")
     left = math.exp(-facts.run_steps / horizon)
-    if left <= MAX_INITIAL_SHARE:
-        return passed(f"{text}; the run has {facts.run_steps}.")
-    text += f": after all {facts.run_steps} steps {left:.0%} of it are initial weights."
-    cause = "the decay is that of a far longer run, and is not warmed up"
-    action = "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps."
-    return fault(text, cause, action, facts.places.get("evaluation", ""))
+    if left > MAX_INITIAL_SHARE:
+        text += f": after all {facts.run_steps} steps {left:.0%} of it are initial weights."
+        cause = "the decay is that of a far longer run, and is not warmed up"
+        action = "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps."
+        return fault(text, cause, action, facts.places.get("evaluation", ""))
+    return passed(f"{text}; the run has {facts.run_steps}.")
 
 
 @row("TRAIN049", "graph-in-evaluation")
