@@ -201,12 +201,12 @@ def _judge_future(subject: Examined) -> Answer | None:
         cause = "labels are not shifted: neither the dataset nor the loss moves them by one"
         action = "Compare outputs[:, :-1] with tokens[:, 1:]."
         return fault(f"{text} a causal model predicts its own input.", cause, action)
-    if moved <= MAX_CHANGE:
-        return passed(f"Outputs do not depend on later tokens (to {moved:.0e}).")
-    text = f"Outputs of the first {tokens.shape[1] // 2} positions move by {moved:.0%} of"
-    cause = "the causal mask is missing or transposed, or a recurrence runs in both directions"
-    action = "Give attention a causal mask."
-    return fault(f"{text} their deviation when later tokens change.", cause, action)
+    if moved > MAX_CHANGE:
+        text = f"Outputs of the first {tokens.shape[1] // 2} positions move by {moved:.0%} of"
+        cause = "the causal mask is missing or transposed, or a recurrence runs in both directions"
+        action = "Give attention a causal mask."
+        return fault(f"{text} their deviation when later tokens change.", cause, action)
+    return passed(f"Outputs do not depend on later tokens (to {moved:.0e}).")
 
 
 def _moved_by_future(subject: TrainingSubject, tokens: Any) -> float | None:
