@@ -285,8 +285,7 @@ def judge_resume(subject: TrainingSubject) -> Answer:
         if not all(map(torch.equal, before, training.model.parameters())):
             break
     first = len(head)
-    whole = _train(subject, subject.fresh(), 0, first + AFTER)
-    resumed = subject.fresh()
+    whole, resumed = _train(subject, subject.fresh(), 0, first + AFTER), subject.fresh()
     action = "Put what differs into a buffer, or into state_dict(); then resume and compare."
     cause = "an attribute that is no buffer, or state in a closure or a global variable"
     try:
@@ -300,9 +299,9 @@ def judge_resume(subject: TrainingSubject) -> Answer:
         return unclear("Uninterrupted trainings differ too.", "Fix TRAIN008 first.")
     apart = _apart(tail, again)
     if apart > RESUME_NEAR:
-        differs = f" What differs: {', '.join(lost[:MAX_NAMED])}." if lost else ""
-        text = f"After loading, the losses of {AFTER} steps differ by {apart:.2g} of their size"
-        return fault(f"{text}.{differs}", cause, action, apart=apart)
+        text = f"After loading, the losses of {AFTER} steps differ by {apart:.2g} of their size."
+        text += f" What differs: {', '.join(lost[:MAX_NAMED])}." * bool(lost)
+        return fault(text, cause, action, apart=apart)
     if not _loader_continues(subject):
         text = "After load_state_dict() the loader does not continue with the next batch."
         return fault(text, "the position is not in its state_dict()", action, apart=apart)

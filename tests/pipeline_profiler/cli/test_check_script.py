@@ -453,12 +453,7 @@ def test_keras_scales_in_the_model_and_has_one_output_for_two_classes(folder: Pa
     assert code == 0, out + err
     verdicts = {check["code"]: check["verdict"] for check in json.loads(out)["checks"]}
     assert verdicts["LOAD008"] == verdicts["LOAD006"] == "inconclusive"
-    assert (
-        verdicts["LOAD002"]
-        == verdicts["TRAIN001"]
-        == verdicts["TRAIN020"]
-        == "passed"
-    )
+    assert verdicts["LOAD002"] == verdicts["TRAIN001"] == verdicts["TRAIN020"] == "passed"
 
 
 def test_a_script_that_trains_nothing_is_a_sentence(folder: Path) -> None:
