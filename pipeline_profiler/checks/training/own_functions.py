@@ -186,7 +186,8 @@ def judge_evaluation(subject: TrainingSubject) -> Answer:
     orders, or if `eval_loader` omits or repeats samples. A script fails if a number equals that of
     a wrong formula: a wrong count, one batch, a mean of batches. A mean of batch losses passes.
     """
-    own, samples = subject.settings.evaluate is not None, None
+    samples: Answer | None = None
+    own = subject.settings.evaluate is not None
     metric = _judge_evaluate(subject) if own else _judge_reported(subject)
     with contextlib.suppress(ProfileError):  # of a sampler that cannot be iterated
         samples = _judge_samples(subject)

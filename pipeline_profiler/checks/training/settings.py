@@ -41,7 +41,7 @@ def judge_parameters(subject: Examined) -> Answer:
     container repeats on its own output; and on a last layer frozen at random. Frozen layers pass if
     no seed changes them. Two optimizers (GAN) count as one: skip this check there.
     """
-    judges = [_judge_gradients]
+    judges: list[Any] = [_judge_gradients]
     if isinstance(subject, TrainingSubject):
         judges = [_judge_optimizer, _judge_repeated, _judge_gradients]
     answer = Check.judged_by(subject, *judges)
