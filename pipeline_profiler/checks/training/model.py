@@ -237,11 +237,8 @@ def _predicted_offsets(subject: TrainingSubject, tokens: Any) -> dict[int, float
     wanted, known = pull.argmin(-1), pull.abs().sum(-1) > 0
     if wanted.shape != tokens.shape:
         return {}
-    length, found, (padding, *_) = (
-        tokens.shape[1],
-        dict[int, float](),
-        padding_of(tokens) or (None,),
-    )
+    length, found = tokens.shape[1], dict[int, float]()
+    padding = (padding_of(tokens) or (None,))[0]
     filled = torch.ones_like(known) if padding is None else (tokens != padding).to(known.device)
     for k in range(min(MAX_OFFSET, length - 1) + 1):
         counted = known[:, : length - k] & filled[:, k:]
