@@ -149,19 +149,19 @@ class Batches(keras.utils.PyDataset):
 
 
 DEFECTS = [
-    ("keras: softmax twice", {"TRAIN010"}, lambda s: training(s, loss=logits_loss())),
-    ("keras: from_logits forgotten", {"TRAIN010"}, lambda s: training(s, cnn(None))),
-    ("keras: sigmoid twice", {"TRAIN010"}, lambda s: binary(s, logits=True)),
+    ("keras: softmax twice", {"TRAIN020"}, lambda s: training(s, loss=logits_loss())),
+    ("keras: from_logits forgotten", {"TRAIN020"}, lambda s: training(s, cnn(None))),
+    ("keras: sigmoid twice", {"TRAIN020"}, lambda s: binary(s, logits=True)),
     ("keras: batch norm with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.BatchNormalization(momentum=0.9), True))),
     ("keras: dropout with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.Dropout(0.4), True))),
-    ("keras: everything frozen", {"TRAIN006"}, lambda s: frozen(s, None)),
-    ("keras: the head frozen", {"TRAIN006"}, lambda s: frozen(s, "head")),
-    ("keras: softmax over the batch", {"TRAIN004", "TRAIN011"}, over_batch),
+    ("keras: everything frozen", {"TRAIN005"}, lambda s: frozen(s, None)),
+    ("keras: the head frozen", {"TRAIN005"}, lambda s: frozen(s, "head")),
+    ("keras: softmax over the batch", {"TRAIN004"}, over_batch),
     ("keras: stop_gradient", {"TRAIN005"}, lambda s: training(s, Unused(True), logits_loss())),
     ("keras: targets not standardised", {"TRAIN001"}, lambda s: numbers(s, 400.0)),
-    ("keras: ReLU after the last layer", {"TRAIN003", "TRAIN005", "TRAIN002"},
+    ("keras: ReLU after the last layer", {"TRAIN003", "TRAIN005", "TRAIN004"},
      lambda s: numbers(s, -3.0, "relu")),
     ("keras: (B,) minus (B, 1)", {"TRAIN020"}, lambda s: numbers(s, loss=flat_pairs)),
     ("keras: labels from 1", {"TRAIN020"}, lambda s: training(

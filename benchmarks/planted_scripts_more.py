@@ -126,9 +126,9 @@ DEFECTS = [
     ("keypoints in pixels behind a sigmoid", {"TRAIN003", "TRAIN001"},
      lambda s: keypoints(s, True)),
     ("characters: dropout that is always on", {"TRAIN009"}, lambda s: characters(s, always=True)),
-    ("characters: no causal mask", {"TRAIN022"}, lambda s: characters(s, causal=False)),
+    ("characters: no causal mask", {"TRAIN004"}, lambda s: characters(s, causal=False)),
     ("adapters: both factors are zero", {"TRAIN005"}, lambda s: adapted(s, True)),
-    ("pairs: sigmoid twice", {"TRAIN010"}, lambda s: siamese(s, True)),
+    ("pairs: sigmoid twice", {"TRAIN020"}, lambda s: siamese(s, True)),
     ("an evaluation that drops", {"TRAIN024"}, lambda s: warm(s, True)),
 ]  # fmt: skip
 

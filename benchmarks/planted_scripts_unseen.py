@@ -556,21 +556,21 @@ def experts(seed):
 
 
 DEFECTS = [
-    ("small language model: not causal", {"TRAIN022"}, lambda s: small_lm(s, False)),
+    ("small language model: not causal", {"TRAIN004"}, lambda s: small_lm(s, False)),
     ("ratings (B, 1) minus (B,)", {"TRAIN020"}, lambda s: ratings(s, flat=True)),
     ("sharpness-aware: cleared before the step", {"TRAIN016", "TRAIN005"},
      lambda s: sharp(s, False)),
     ("a head that the loss forgets", {"TRAIN005"}, lambda s: two_heads(s, True)),
-    ("focal loss on probabilities", {"TRAIN010"}, lambda s: focal(s, True)),
+    ("focal loss on probabilities", {"TRAIN020"}, lambda s: focal(s, True)),
     ("restarts that stand still", {"TRAIN014"}, lambda s: noisy(s, True)),
-    ("proxies that nobody trains", {"TRAIN006"}, lambda s: proxies(s, False)),
+    ("proxies that nobody trains", {"TRAIN005"}, lambda s: proxies(s, False)),
     ("tags: evaluated in train mode", {"TRAIN009", "TRAIN024"}, lambda s: tags(s, True)),
     ("tags: gradients clipped away", {"TRAIN003", "TRAIN015"},
      lambda s: tags(s, most=1e-9)),
-    ("pooled over the batch", {"TRAIN004", "TRAIN011"}, lambda s: pooled(s, 0)),
+    ("pooled over the batch", {"TRAIN004"}, lambda s: pooled(s, 0)),
     ("the logarithm of a negative output", {"TRAIN001"},
      lambda s: amounts(s, True)),
-    ("a taught head outside the optimizer", {"TRAIN006"}, lambda s: taught(s, True)),
+    ("a taught head outside the optimizer", {"TRAIN005"}, lambda s: taught(s, True)),
 ]  # fmt: skip
 
 TWINS = [

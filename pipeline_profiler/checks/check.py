@@ -7,7 +7,7 @@ with a probability of at most 1e-4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cache, partial
@@ -26,6 +26,9 @@ class Judgement(StrEnum):
     PASS = "passed"
     FAIL = "failed"
     INCONCLUSIVE = "inconclusive"
+
+
+WEIGHT = (Judgement.FAIL, Judgement.PASS, Judgement.INCONCLUSIVE)
 
 
 class Nearness(IntEnum):
@@ -69,6 +72,11 @@ def wrong(sentence: str, causes: Sequence[str], next_step: str, /, **evidence: A
     return Answer(Judgement.FAIL, sentence, tuple(causes), next_step, evidence)
 
 
+def fault(sentence: str, cause: str, next_step: str, place: str = "", /, **evidence: Any) -> Answer:
+    """Something is wrong, for one likely cause; `place`: the line, where it is known."""
+    return wrong(sentence, [cause], next_step, **({"place": place} if place else {}), **evidence)
+
+
 class Check:
     """Base class; the docstring of a subclass is its page (`pipeline-profiler explain CODE`)."""
 
@@ -97,7 +105,33 @@ class Check:
         """Return a failure with the next step of the check, and its causes where none are given."""
         return wrong(sentence, causes or cls.causes, cls.next_step, **evidence)
 
-    def without_seed(self, subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
+    @staticmethod
+    def first_fault(
+        rows: Iterable[tuple[Any, str, str, str]], place: str = "", /, **evidence: Any
+    ) -> Answer | None:
+        """Return a fault for the first row (found, sentence, cause, next step) that is found."""
+        found = next((row for row in rows if row[0]), None)
+        return fault(*found[1:], place, **evidence) if found else None
+
+    @staticmethod
+    def judged_by(subject: Any, *judges: Callable[[Any], Answer | None]) -> Answer:
+        """Return the failed, else passed answers of all judges as one; else one inconclusive."""
+        answers, errors = list[Answer](), list[ProfileError]()
+        for judge in judges:
+            try:
+                answers += filter(None, [judge(subject)])
+            except ProfileError as error:  # of the user's code, which not every judge needs
+                errors.append(error)
+        if not answers:
+            raise errors[0]
+        kind = next(kind for kind in WEIGHT if any(a.judgement is kind for a in answers))
+        equal = [answer for answer in answers if answer.judgement is kind]
+        if kind is Judgement.INCONCLUSIVE:
+            return min(equal, key=lambda answer: "absent" in answer.evidence)
+        return replace(equal[0], sentence=" ".join(answer.sentence for answer in equal))
+
+    @staticmethod
+    def without_seed(subject: Any, equal: str, /, **evidence: Any) -> Answer | None:
         """The answer for a script without a seed, else None; `equal`: what agrees with one."""
         if not subject.unseeded:
             return None
@@ -127,6 +161,29 @@ class Check:
         if not (bad and repaired) and given.sentence != entered.sentence:
             text = f"{text} The loader: {given.sentence}"
         return replace(entered, sentence=text, evidence={**entered.evidence, "at_model": True})
+
+
+Judge = Callable[..., Answer]
+
+
+class RowCheck(Check):
+    """A row of a table of checks: a function, whose docstring is the page."""
+
+    def __init__(self, code: str, name: str, judge: Judge, **options: Any) -> None:
+        vars(self).update(code=code, name=name, run=judge, __doc__=judge.__doc__, **options)
+
+
+class Table(list[Check]):
+    """A table of checks that are functions of a subject."""
+
+    def row(self, code: str, name: str, **options: Any) -> Callable[[Judge], Judge]:
+        """Return a decorator that adds a function; options: attributes of a check."""
+
+        def add(judge: Judge) -> Judge:
+            self.append(RowCheck(code, name, judge, **options))
+            return judge
+
+        return add
 
 
 @cache

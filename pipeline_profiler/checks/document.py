@@ -32,9 +32,9 @@ MARKS = {"absent": "not applicable", "skipped": "skipped"}  # evidence of an inc
 OF_TWO = ("LOAD013", "LOAD018", "LOAD020")
 FOUNDATION = "TRAIN003"  # a training that cannot learn one batch by heart
 ABOUT = {  # what a failed check is about, for the line of the user's file
-    "model": (2, 4, 5, 11, 22, 25, 45, 46),
-    "loss": (1, 10, 20, 21, 41),
-    "optimizer": (3, 6, 15),
+    "model": (4, 5, 25, 46),
+    "loss": (1, 20, 21, 41),
+    "optimizer": (3, 15),
     "schedule": (14,),
     "evaluate": (24,),
     "evaluation": (24,),
@@ -85,6 +85,8 @@ def place_of(result: CheckResult, report: CheckReport) -> str:
     if code.startswith("LOAD"):
         parts = ("model", "evaluation") if evidence.get("at_model") else ("loader", "eval_loader")
         return report.places.get(parts[code in OF_TWO], "")
+    if "about" in evidence:
+        return report.places.get(evidence["about"], "")
     number = int(code[-3:])
     places = (report.places.get(p, "") for p, codes in ABOUT.items() if number in codes)
     return next(filter(None, places), "")

@@ -105,7 +105,7 @@ def fix_of(code: str, answer: Answer, site: Site, step: Site | None) -> Fix:
         return _set_argument(site, *argument.groups())
     if code == "TRAIN009":
         return _set_mode(site, "eval" if "eval()" in answer.next else "train")
-    if code == "TRAIN010" and answer.sentence.startswith(("Outputs are prob", "Outputs went")):
+    if code == "TRAIN020" and answer.sentence.startswith(("Outputs are prob", "Outputs went")):
         return _take_scores(site, "sigmoid" if "sigmoid" in answer.sentence else "softmax")
     clears = "zero_grad()" in answer.next and "lost" not in answer.evidence
     if code == "TRAIN016" and step and clears:

@@ -7,42 +7,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
+from pipeline_profiler.checks.check import Answer, Table, absent, fault, passed, skipped, unclear
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
-Judge = Callable[[LoopFacts], Answer]
+ROWS = Table()
 
 
-class _FactCheck(Check):
-    """A row of the table: a code, a name and a function of the facts."""
+def row(code: str, name: str) -> Callable[[Callable[[LoopFacts], Answer]], Any]:
+    """Return a decorator that adds a function of the facts to the table."""
 
-    recorded = True
-    torch_only = "fit of Keras does it by itself"
-
-    def __init__(self, code: str, name: str, judge: Judge) -> None:
-        vars(self).update(code=code, name=name, judge=judge, __doc__=judge.__doc__)
-
-    def run(self, subject: TrainingSubject) -> Answer:
-        if subject.loop is None:
+    def add(judge: Callable[[LoopFacts], Answer]) -> Any:
+        @wraps(judge)
+        def of_subject(subject: TrainingSubject) -> Answer:
+            if subject.loop is not None:
+                return judge(subject.loop)
             return skipped(
                 "Neither a script nor a train_step of yours is given.",
                 "Run `pipeline-profiler check -- train.py`, or add train_step to your file.",
             )
-        answer: Answer = vars(self)["judge"](subject.loop)
-        return answer
 
-
-ROWS: list[_FactCheck] = []
-
-
-def row(code: str, name: str) -> Callable[[Judge], Judge]:
-    """Add a function of the facts to the table."""
-
-    def add(judge: Judge) -> Judge:
-        ROWS.append(_FactCheck(code, name, judge))
-        return judge
+        by_itself = "fit of Keras does it by itself"
+        return ROWS.row(code, name, recorded=True, torch_only=by_itself)(of_subject)
 
     return add
 
@@ -57,30 +46,23 @@ def judge_order(facts: LoopFacts) -> Answer:
     of a changed dataset. Exact.
     """
     if facts.repeated:
-        text, causes = (
-            "Two epochs start from one state of torch's generator",
-            ["a seed in each epoch"],
-        )
-        return wrong(f"{text}.", causes, "Set the seed before the loop.", place=facts.repeated)
+        text = "Two epochs start from one state of torch's generator."
+        return fault(text, "a seed in each epoch", "Set the seed before the loop.", facts.repeated)
     if facts.stale is not None:
         name, place = facts.stale
-        text = (
-            f"dataset.{name} changed between two epochs; persistent workers keep the first value."
-        )
-        causes = ["persistent_workers=True: workers hold copies of the dataset"]
-        return wrong(text, causes, "Make the loader anew in each epoch.", place=place)
+        text = f"dataset.{name} changed between two epochs, and persistent workers keep its first"
+        cause = "persistent_workers=True: workers hold copies of the dataset"
+        return fault(f"{text} value.", cause, "Make the loader anew in each epoch.", place)
     if not facts.sampler_epochs:
         return absent("No sampler of the training loader takes an epoch.")
     if len(facts.sampler_epochs) < 2:
         return unclear("The run did not reach a second epoch.")
     first, second = facts.sampler_epochs[:2]
     if first == second:
-        return wrong(
-            f"The sampler had epoch {first} in both first epochs, so their order is the same.",
-            ["sampler.set_epoch(epoch) is missing in the loop"],
-            "Call loader.sampler.set_epoch(epoch) at the head of each epoch.",
-            place=facts.places.get("loader", ""),
-        )
+        text = f"The sampler had epoch {first} in both first epochs, so their order is the same."
+        cause = "sampler.set_epoch(epoch) is missing in the loop"
+        action = "Call loader.sampler.set_epoch(epoch) at the head of each epoch."
+        return fault(text, cause, action, facts.places.get("loader", ""))
     return passed(f"The sampler was set to epochs {first} and {second}.")
 
 
@@ -96,7 +78,7 @@ def judge_clipping(facts: LoopFacts) -> Answer:
     if after > before:  # the first step of a next training comes before it is known
         text = f"Gradients were clipped {after} times after the step that used them."
         place = facts.places.get("clip late", "")
-        return wrong(text, ["clip_grad_norm_ after step()"], "Clip before step().", place=place)
+        return fault(text, "clip_grad_norm_ after step()", "Clip before step().", place)
     if not before:
         return absent("Gradients are not clipped by torch's functions.")
     return passed(f"Gradients were clipped before the step, {before} times.")
@@ -107,22 +89,20 @@ def judge_loading(facts: LoopFacts) -> Answer:
     """Checkpoint weights that were not loaded because the names differ.
 
     ## How it decides
-    Reads the keys that `load_state_dict(..., strict=False)` matches. Fails if it matches none of
-    the model's weights, or if half of them have another prefix in the checkpoint. A new head
-    without weights passes. Weights that your code copies itself are not seen. Exact.
+    Fails if `load_state_dict(..., strict=False)` matches none of the model's weights, or if half of
+    them have another prefix in the checkpoint. A new head passes. Exact.
     """
     if facts.loaded is None:
         return absent("No state was loaded into a module.")
     found, total, renamed = facts.loaded
-    if not found or 2 * renamed >= total:
-        names = f", {renamed} are there under another name" if renamed else ""
-        return wrong(
-            f"load_state_dict finds {found} of {total} weights{names}; the rest stays initial.",
-            ["the checkpoint has a prefix (`module.`)", "the checkpoint is of another model"],
-            "Rename the keys, and look at missing_keys and unexpected_keys of load_state_dict.",
-            place=facts.places.get("loaded", ""),
-        )
-    return passed(f"load_state_dict finds {found} of {total} weights.")
+    text = f"load_state_dict finds {found} of {total} weights"
+    if found and 2 * renamed < total:
+        return passed(f"{text}.")
+    names = f", {renamed} are there under another name" if renamed else ""
+    cause = "the checkpoint has a prefix (`module.`), or is of another model"
+    action = "Rename the keys, and look at missing_keys and unexpected_keys of load_state_dict."
+    place = facts.places.get("loaded", "")
+    return fault(f"{text}{names}; the rest stays initial.", cause, action, place)
 
 
 @row("TRAIN043", "best-weights-live")
@@ -135,13 +115,13 @@ def judge_best_weights(facts: LoopFacts) -> Answer:
     """
     if facts.best_reversed is not None:
         condition, place = facts.best_reversed
-        text, action = f"`{condition}` keeps the worst value of the metric.", "Reverse it."
-        return wrong(text, ["the comparison is reversed"], action, place=place)
+        text = f"`{condition}` keeps the worst value of the metric."
+        return fault(text, "the comparison is reversed", "Reverse it.", place)
     taken, live = facts.weights_kept
     if live:
         text = f"{live} of {taken} states of the model are live weights: each step changes them."
-        causes, place = ["state_dict() without a copy"], facts.places.get("kept", "")
-        return wrong(text, causes, "Keep copy.deepcopy(model.state_dict()).", place=place)
+        action, place = "Keep copy.deepcopy(model.state_dict()).", facts.places.get("kept", "")
+        return fault(text, "state_dict() without a copy", action, place)
     if not taken:
         return absent("Your loop took no state of the model.")
     if not facts.after_evaluation:
@@ -163,11 +143,9 @@ def judge_plateau(facts: LoopFacts) -> Answer:
     if not is_accuracy:
         return unclear(f"The schedule receives {value:.4g}, which is not the accuracy.")
     if mode == "min":
-        text = (
-            f"The schedule waits for a smaller value ('min'), and gets the accuracy ({value:.4g})."
-        )
-        causes, place = ["'min' is the default mode"], facts.places.get("plateau", "")
-        return wrong(text, causes, "Make the schedule with mode='max'.", place=place)
+        text = f"The schedule waits for a smaller value ('min'), and gets the accuracy ({value:.4g}"
+        action, place = "Make the schedule with mode='max'.", facts.places.get("plateau", "")
+        return fault(f"{text}).", "'min' is the default mode", action, place)
     return passed(f"The schedule receives the accuracy, in mode '{mode}'.")
 
 
@@ -196,12 +174,10 @@ def judge_average(facts: LoopFacts) -> Answer:
         return unclear(f"{text}: right for a run of far more than {horizon:.0f} steps.")
     left = math.exp(-facts.run_steps / horizon)
     if left > MAX_INITIAL_SHARE:
-        return wrong(
-            f"{text}: after all {facts.run_steps} steps {left:.0%} of it are initial weights.",
-            ["the decay is that of a far longer run, and is not warmed up"],
-            "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps.",
-            place=facts.places.get("evaluation", ""),
-        )
+        text += f": after all {facts.run_steps} steps {left:.0%} of it are initial weights."
+        cause = "the decay is that of a far longer run, and is not warmed up"
+        action = "Let the decay grow: min(decay, (1 + n) / (10 + n)) after n steps."
+        return fault(text, cause, action, facts.places.get("evaluation", ""))
     return passed(f"{text}; the run has {facts.run_steps}.")
 
 
@@ -227,8 +203,8 @@ def judge_graphs(facts: LoopFacts) -> Answer:
     if facts.graphs is not None:
         count, name, size, place = facts.graphs
         text = f"{name} keeps the graphs of {count} batches, {size:.2g} MB each."
-        causes = ["a tensor is appended or added up with its graph"]
-        return wrong(text, causes, "Keep loss.item() or loss.detach().", place=place)
+        cause = "a tensor is appended or added up with its graph"
+        return fault(text, cause, "Keep loss.item() or loss.detach().", place)
     if facts.steps < 5:
         return unclear(f"Only {facts.steps} steps of your loop were seen.")
     return passed(f"Over {facts.steps} steps the graph of each batch was freed.")
@@ -239,20 +215,15 @@ def judge_arguments(facts: LoopFacts) -> Answer:
     """Arguments that a loss function or an attention does not admit.
 
     ## How it decides
-    Fails on any of these (exact):
-
-    - kl_div or ctc_loss gets numbers that are no log-probabilities, or ctc_loss a target of blanks.
-    - A target that must be 1 or -1 is 0, or a target that must lie in 0..1 does not.
-    - Distributions for cross_entropy do not sum to 1, or the positive of a triplet is the anchor.
-    - A mask hides all tokens of the batch, and keeps the padding.
-
-    ## Limits
-    Needs `check -- train.py`. Losses with reduction="none" are not judged, as a mask may follow.
+    Fails if kl_div or ctc_loss gets no log-probabilities, or ctc_loss a target of blanks. Fails if
+    a target is 0 that must be 1 or -1, or lies outside 0..1, or if distributions do not sum to 1.
+    Fails if the positive of a triplet is the anchor, or if a mask hides all tokens. Exact. Losses
+    with reduction="none" are not judged, as a mask may follow.
     """
     if facts.argument is not None:
         sentence, place = facts.argument
-        causes = ["the function requires another form of this argument"]
-        return wrong(sentence, causes, "Give it the form that torch documents.", place=place)
+        cause = "the function requires another form of this argument"
+        return fault(sentence, cause, "Give it the form that torch documents.", place)
     if facts.steps < 2:
         return unclear(f"Only {facts.steps} steps of your loop were seen.")
     return passed("The arguments of losses and masks have the form that torch documents.")
@@ -263,14 +234,13 @@ def judge_folds(facts: LoopFacts) -> Answer:
     """An evaluation of samples that the model was trained on before.
 
     ## How it decides
-    Compares 40 samples of each evaluation with the loaders that trained the model since its weights
-    were last set. Fails if an earlier loader holds half of the samples, and the current loader
-    none. Samples that are augmented at random are not recognised. Exact.
+    Compares 40 samples with the loaders that trained the model since its weights were last set.
+    Fails if an earlier loader holds half of them, and the current loader none. Exact.
     """
     if facts.folded:
         text = "The samples of this evaluation trained the same weights before, in another fold."
-        causes = ["the model is made once, outside of the loop over folds"]
-        return wrong(text, causes, "Make the model in each fold.", place=facts.folded)
+        cause = "the model is made once, outside of the loop over folds"
+        return fault(text, cause, "Make the model in each fold.", facts.folded)
     if not facts.evaluations:
         return unclear("The run did not reach an evaluation.")
     return passed("No evaluated sample was in an earlier training loader of the model.")
@@ -284,40 +254,28 @@ def judge_rank_seeds(facts: LoopFacts) -> Answer:
     """Ranks with different weights, or with the same noise in a step.
 
     ## How it decides
-    Fails on any of these (exact):
-
-    - The step calls the module inside DistributedDataParallel: gradients are not averaged.
-    - Gradients are averaged by hand, weights are drawn by each rank, and none are broadcast.
-    - The first step draws random numbers, and every seed is the same on all ranks.
-
-    ## Limits
-    Needs a program that names ranks. A seed depends on the rank if its line or function names both.
-    Not applicable if a library launches and seeds the ranks.
+    Fails if the step calls the module inside DistributedDataParallel. Fails if gradients are
+    averaged by hand, each rank draws its weights, and none are broadcast. Fails if the first step
+    draws random numbers, and no seed depends on the rank (in its line or function). Not applicable
+    if the program names no ranks, or if a library launches and seeds them.
     """
     if (ranks := facts.ranks) is None:
         return absent(SINGLE)
     if ranks.bypassed:
-        text = (
-            "The step calls the module inside DistributedDataParallel: ranks average no gradients."
-        )
-        causes = ["the step calls model.module"]
-        return wrong(text, causes, "Call the wrapped model.", place=ranks.bypassed)
+        text = "The step calls the module inside DistributedDataParallel: no gradient is averaged."
+        return fault(text, "a call of model.module", "Call the wrapped model.", ranks.bypassed)
     by_rank = any(depends for _, depends in ranks.seeded)
     by_hand = "all_reduce" in ranks.collectives and not ranks.wrapped
     sent = {"broadcast", "broadcast_object_list"} & {*ranks.collectives}
     if by_hand and not sent and (by_rank or not ranks.seeded):
-        return wrong(
-            "Each rank draws its own weights, and no rank sends its weights to the others.",
-            ["the weights of rank 0 are not broadcast"],
-            "Seed all ranks alike before the model is made, or broadcast its weights.",
-        )
+        text = "Each rank draws its own weights, and no rank sends its weights to the others."
+        action = "Seed all ranks alike before the model is made, or broadcast its weights."
+        return fault(text, "the weights of rank 0 are not broadcast", action)
     if ranks.drawn and ranks.seeded and not by_rank:
-        return wrong(
-            "Every seed, and so dropout and other noise of a step, is the same on all ranks.",
-            ["all ranks are seeded with one number, and not anew after the initialisation"],
-            "After the model is made, seed with seed + rank.",
-            place=ranks.seeded[-1][0],
-        )
+        text = "Every seed, and so dropout and other noise of a step, is the same on all ranks."
+        cause = "all ranks are seeded with one number, and not anew after the initialisation"
+        action = "After the model is made, seed with seed + rank."
+        return fault(text, cause, action, ranks.seeded[-1][0])
     noise = "differs" if ranks.drawn else "is not drawn in the first step"
     return passed(f"The weights of the ranks agree, and random noise of a step {noise}.")
 
@@ -328,8 +286,7 @@ def judge_rank_writes(facts: LoopFacts) -> Answer:
 
     ## How it decides
     Reads the files that your code opens for writing or passes to torch.save. Fails if neither the
-    line, nor a condition around it, nor a caller names a rank (or `is_main`, `master`). Files that
-    compiled code opens are not seen.
+    line, nor a condition around it, nor a caller names a rank (or `is_main`, `master`).
     """
     if facts.ranks is None:
         return absent(SINGLE)
@@ -338,9 +295,6 @@ def judge_rank_writes(facts: LoopFacts) -> Answer:
     unguarded = {name: place for place, name, guarded in facts.ranks.written if not guarded}
     if not unguarded:
         return passed(f"All {len(facts.ranks.written)} writes depend on the rank.")
-    return wrong(
-        f"Each rank writes {', '.join([*unguarded][:3])}.",
-        ["the log or the checkpoint is written by all ranks, and not by rank 0 alone"],
-        "Write where rank == 0, or put the rank into the name.",
-        place=next(iter(unguarded.values())),
-    )
+    text, place = f"Each rank writes {', '.join([*unguarded][:3])}.", next(iter(unguarded.values()))
+    cause = "the log or the checkpoint is written by all ranks, and not by rank 0 alone"
+    return fault(text, cause, "Write where rank == 0, or put the rank into the name.", place)

@@ -82,8 +82,8 @@ def test_a_fresh_training_starts_where_the_first_one_did(healthy: KerasSubject) 
     assert all(np.array_equal(before[name], again[name]) for name in before)
 
 
-PASSED = ("TRAIN002", "TRAIN005", "TRAIN006", "TRAIN010", "TRAIN020")
-ABSENT = ("TRAIN021", "TRAIN022", "TRAIN033", "TRAIN035", "TRAIN041")
+PASSED = ("TRAIN004", "TRAIN005", "TRAIN020")
+ABSENT = ("TRAIN021", "TRAIN033", "TRAIN035", "TRAIN041")
 
 
 @pytest.mark.parametrize("code", ABSENT)
@@ -98,15 +98,15 @@ def test_a_healthy_training_passes(healthy: KerasSubject, code: str) -> None:
 
 
 def test_what_is_read_from_torch_only_cannot_be_told(healthy: KerasSubject) -> None:
-    answer = judged("TRAIN045", healthy).answer
+    answer = judged("TRAIN046", healthy).answer
     assert answer.judgement == "inconclusive"
     assert answer.sentence.startswith("Trainings of Keras are not supported: ")
 
 
 DEFECTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "softmax twice": ("TRAIN010", {"logits": True}),
-    "from_logits forgotten": ("TRAIN010", {"last": None}),
-    "frozen head": ("TRAIN006", {"frozen": True}),
+    "softmax twice": ("TRAIN020", {"logits": True}),
+    "from_logits forgotten": ("TRAIN020", {"last": None}),
+    "frozen head": ("TRAIN005", {"frozen": True}),
     "rate 0": ("TRAIN015", {"rate": 0.0}),
     "labels beyond K": ("TRAIN020", {"first": 3}),
     "weights inverted": ("TRAIN041", {"weights": [7.0, 1.0]}),
@@ -195,7 +195,7 @@ def test_one_output(last: str | None, logits: bool, wanted: str) -> None:
         pixels, labels = shapes()
         return {"model": model, "loader": (pixels, labels.astype("float32")[:, None])}
 
-    answer = judged("TRAIN010", choose_subject({"make_training": training})).answer  # type: ignore[arg-type]
+    answer = judged("TRAIN020", choose_subject({"make_training": training})).answer  # type: ignore[arg-type]
     assert answer.judgement == wanted, answer.sentence
 
 

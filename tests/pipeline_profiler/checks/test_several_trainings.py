@@ -98,9 +98,9 @@ for epoch in range(30):
 ADDED = "optimizer.add_param_group({'params': second[:2].parameters()})"
 PAIRS = {  # (code, script, text of the fault, text of its twin)
     "frozen statistics of an earlier training": ("TRAIN046", FROZEN, "# MODE", "first[1].eval()"),
-    "probabilities into kl_div": ("TRAIN010", DISTILLED, "softmax(out", "log_softmax(out"),
+    "probabilities into kl_div": ("TRAIN020", DISTILLED, "softmax(out", "log_softmax(out"),
     "another prefix": ("TRAIN042", LOADED, "encoder.", "0."),
-    "unfrozen outside the optimizer": ("TRAIN006", UNFROZEN, "# ADD", ADDED),
+    "unfrozen outside the optimizer": ("TRAIN005", UNFROZEN, "# ADD", ADDED),
 }
 
 

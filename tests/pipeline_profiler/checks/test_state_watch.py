@@ -229,7 +229,7 @@ PAIRS = [  # (code, changes of the fault, changes of its twin)
     ("TRAIN047", changed("RATE", "1e-4", SLOW), changed("RATE", "0.1", SLOW)),
     ("TRAIN049", NO_GRAD, ATTACK),
     ("TRAIN009", {EVAL: ""}, {}),
-    ("TRAIN010", {"model(a), b)": "model(a).softmax(1), b)"}, {}),
+    ("TRAIN020", {"model(a), b)": "model(a).softmax(1), b)"}, {}),
     ("TRAIN039", {"STEP": CLIP}, {"optimizer.step()": f"{CLIP}\noptimizer.step()"}),
     ("TRAIN038", SAMPLER, SAMPLER | {"EPOCH": "train.sampler.set_epoch(epoch)"}),
     ("TRAIN042", changed("KEY", "module.{k}", LOAD), changed("KEY", "{k}", LOAD)),
@@ -247,7 +247,7 @@ PAIRS = [  # (code, changes of the fault, changes of its twin)
     ("TRAIN038", {"EPOCH": "torch.manual_seed(0)"}, {"SETUP": "torch.manual_seed(0)"}),
     ("TRAIN038", with_workers("True"), with_workers("False")),
     ("TRAIN014", {"SETUP": LOADED}, {"SETUP": LOADED.replace("1e-5", "0.1")}),
-    ("TRAIN006", with_margin("[]"), with_margin("margin.parameters()")),
+    ("TRAIN005", with_margin("[]"), with_margin("margin.parameters()")),
     ("TRAIN024", {"[128:]), 16": "[128:]), 40, drop_last=True"}, {"[128:]), 16": "[128:]), 40"}),
 ]  # fmt: skip
 TWINS = [

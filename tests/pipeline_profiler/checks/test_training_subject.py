@@ -148,7 +148,7 @@ def test_what_enters_the_model_is_examined_where_the_step_turns_bytes_into_numbe
     assert (raw[0].dtype, inputs.dtype) == (torch.uint8, torch.float32)
     report = run_checks(select_checks("TRAIN"), subject, 60.0)
     assert not report.failed
-    assert sum(r.answer.judgement is PASS for r in report.results) >= 20
+    assert sum(r.answer.judgement is PASS for r in report.results) >= 15
     assert subject.notes == ["The checks use what enters the model in your train_step."]
     bare = TrainingSubject(lambda: bytes_on_the_device(train_step=None))
     sentence = judged("TRAIN001", bare).answer.sentence
@@ -248,12 +248,12 @@ UNUSUAL: list[tuple[str, Any, Judgement]] = [
     ("TRAIN001", reading_its_model, PASS),
     ("TRAIN020", reading_its_model, PASS),
     ("TRAIN003", no_number, FAIL),
-    ("TRAIN010", sigmoid, PASS),
+    ("TRAIN020", sigmoid, PASS),
     ("TRAIN041", sigmoid, INCONCLUSIVE),
-    ("TRAIN006", lambda: proxied(True), PASS),
-    ("TRAIN006", lambda: proxied(False), FAIL),
-    ("TRAIN006", lambda: proxied(False, False), PASS),  # as a pretrained network inside the loss
-    ("TRAIN020", lambda: proxied(True), INCONCLUSIVE),
+    ("TRAIN005", lambda: proxied(True), PASS),
+    ("TRAIN005", lambda: proxied(False), FAIL),
+    ("TRAIN005", lambda: proxied(False, False), PASS),  # as a pretrained network inside the loss
+    ("TRAIN020", lambda: proxied(True), PASS),
 ]
 
 
@@ -349,7 +349,7 @@ def subject_of(name: str, batch_size: int = 16) -> TrainingSubject:
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_right_loss_is_never_failed(name: str) -> None:
     subject = subject_of(name)
-    for code in ("TRAIN001", "TRAIN003", "TRAIN010", "TRAIN020"):
+    for code in ("TRAIN001", "TRAIN003", "TRAIN020"):
         answer = judged(code, subject).answer
         assert answer.judgement is not FAIL, (code, answer.sentence)
 

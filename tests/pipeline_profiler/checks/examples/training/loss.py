@@ -1,5 +1,6 @@
 """Planted faults and healthy twins for `training/loss.py`."""
 
+import copy
 import math
 from typing import Any
 
@@ -18,40 +19,6 @@ from tests.pipeline_profiler.checks.toys import (
     toy_regression,
     toy_training,
 )
-
-
-def _loud(factor: float, seed: int | None = None, **options: Any) -> Any:
-    if seed is not None:
-        torch.manual_seed(seed)
-    model = toy_net()
-    model[-1].weight.data *= factor
-    return toy_training(model, nn.CrossEntropyLoss(**options))
-
-
-def _saturated() -> Any:
-    """Outputs that start within 0..1, and that larger inputs leave there."""
-    model: Any = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
-    model[-1].weight.data *= 0.1
-    nn.init.constant_(model[-1].bias, 0.5)
-    return toy_regression(mean=2.0, model=model)
-
-
-def _turned(inside: bool = True) -> Any:
-    """As many places as examples; the loss exchanges both axes, and the model `inside` as well."""
-    rng = np.random.default_rng(0)
-    rows = ToyRows(rng.normal(0, 1, (256, 16, 3)).astype(np.float32), rng.integers(0, 5, (256, 16)))
-
-    def forward(net: Any, places: Any) -> Any:
-        return net(places.transpose(0, 1) if inside else places)
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        return functional.cross_entropy(outputs.transpose(0, 1).flatten(0, 1), targets.flatten())
-
-    return toy_training(toy_around(forward, nn.Linear(3, 5)), loss, loader=toy_loader(rows))
-
-
-def _made(ending: str, loss: str, axis: int = 1) -> Any:
-    return toy_training(toy_net(getattr(nn, ending)(axis)), getattr(nn, loss)())
 
 
 def single_output(last: Any = None, loss: Any = None) -> Any:
@@ -76,95 +43,58 @@ def _distilled(name: str) -> Any:
     return toy_training(loss=loss, loader=toy_loader(ChangedImages(taught, 128)))
 
 
-def _bounded() -> Any:
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid())
+def _bounded(**options: float) -> Any:
+    layers = nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid()
+    return lambda: toy_regression(model=copy.deepcopy(nn.Sequential(*layers)), **options)
 
 
-def _rare(kept: int, bias: bool = False, weights: bool = False) -> Any:
-    """Class 0, and of the others one sample in `kept` each."""
-    dataset = ToyImages(1024)
-    keep = (dataset.labels == 0) | (np.arange(1024) % kept == 0)
-    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
-    rates = torch.tensor(np.bincount(dataset.labels, minlength=4) / len(dataset)).float()
+def _ended(last: Any, loss: Any) -> Any:
+    return lambda: toy_training(toy_net(last), loss)
+
+
+def _loud(factor: float, **options: Any) -> Any:
     model = toy_net()
+    model[-1].weight.data *= factor
+    return toy_training(model, nn.CrossEntropyLoss(**options))
+
+
+def _uneven(shares: list[int], weights: Any, bias: bool = False) -> Any:
+    """Of each class a share of 40 of its samples; the loss weighs classes by their counts."""
+    dataset: Any = ToyImages(1024)
+    keep = np.arange(1024) % 40 < np.array(shares)[dataset.labels]
+    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
+    counts = np.bincount(dataset.labels, minlength=4)
+    model, loss = toy_net(), nn.CrossEntropyLoss(torch.tensor(weights(counts)).float())
     if bias:
-        model[-1].bias.data = rates.log()
-    loss = nn.CrossEntropyLoss(weight=1 / rates if weights else None)
+        model[-1].bias.data = torch.tensor(counts / len(dataset)).float().log()
     return toy_training(model, loss, loader=toy_loader(dataset, batch_size=32))
 
 
-def _weighted(power: float, binary: bool = False) -> Any:
-    dataset = ToyImages(1024)
-    keep = (np.arange(1024) % 4 == 0) | (np.arange(1024) % 4 <= 2 - dataset.labels)
-    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
-    counts = torch.tensor(np.bincount(dataset.labels, minlength=4)).float()
-    if not binary:
-        loss = nn.CrossEntropyLoss(weight=counts**power / (counts**power).sum())
-        return toy_training(loss=loss, loader=toy_loader(dataset, batch_size=32))
-    positive = nn.BCEWithLogitsLoss(pos_weight=(counts[3] / counts[:3].sum()) ** power)
+def _rare_class(power: float) -> Any:
+    dataset: Any = ToyImages(1024)
     rare = ToyRows(dataset.pixels, (dataset.labels == 3).astype(np.float32)[:, None])
-    return toy_training(toy_net(classes=1), positive, loader=toy_loader(rare, batch_size=32))
-
-
-def _by_frequency(weights: Any) -> Any:
-    """Classes whose order by count is not that of their labels."""
-    dataset = ToyImages(1024)
-    keep = np.arange(1024) % 16 < np.array([4, 10, 2, 16])[dataset.labels]
-    dataset.pixels, dataset.labels = dataset.pixels[keep], dataset.labels[keep]
-    counts = np.bincount(dataset.labels, minlength=4)
-    loss = nn.CrossEntropyLoss(weight=torch.tensor(weights(counts)).float())
-    return toy_training(loss=loss, loader=toy_loader(dataset, batch_size=32))
-
-
-def _flat() -> Any:
-    def squared(outputs: Any, targets: Any) -> Any:
-        return ((outputs - targets) ** 2).mean()
-
-    return toy_regression(flat=True, loss=squared)
+    loss = nn.BCEWithLogitsLoss(pos_weight=torch.tensor((1 / 3) ** power))
+    return toy_training(toy_net(classes=1), loss, loader=toy_loader(rare, batch_size=32))
 
 
 def _loss(sign: int, shift: int) -> Any:
     return toy_training(loss=lambda o, t: sign * functional.cross_entropy(o, (t + shift) % 4))
 
 
-def _masked() -> Any:
-    def loss(outputs: Any, targets: Any) -> Any:
-        counted = (targets * 7).floor() % 2 == 0  # half of the targets are not seen
-        return ((outputs - targets) ** 2 * counted).sum() / counted.sum().clamp(min=1)
-
-    return toy_regression(loss=loss)
-
-
 def _boxes(corners: bool, wanted: bool) -> Any:
     """A model that gives corners or x, y, width, height, and targets of either form."""
 
-    class Boxes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = toy_net(classes=4)
-
-        def forward(self, pixels: Any) -> Any:
-            x, y, width, height = self.net(pixels).sigmoid().unbind(1)
-            ends = (x + width, y + height) if corners else (width, height)
-            return torch.stack([x, y, *ends], 1)
+    def forward(net: Any, pixels: Any) -> Any:
+        x, y, width, height = net(pixels).sigmoid().unbind(1)
+        ends = (x + width, y + height) if corners else (width, height)
+        return torch.stack([x, y, *ends], 1)
 
     dataset: Any = ToyImages()
     boxes = np.random.default_rng(0).uniform(0.1, 0.5, (256, 4)).astype(np.float32)
     boxes[:, 2:] += boxes[:, :2] * wanted
     rows = ToyRows(dataset.pixels, boxes)
-    return toy_training(Boxes(), nn.L1Loss(), loader=toy_loader(rows))
-
-
-def _overlap(wanted: bool) -> Any:
-    """Soft dice, which bears any numbers, on the outputs of a sigmoid."""
-
-    def loss(outputs: Any, targets: Any) -> Any:
-        overlap = (2 * (outputs * targets).sum() + 1) / (outputs.sum() + targets.sum() + 1)
-        return 1 - overlap if wanted else overlap
-
-    pictures: Any = ToyImages()
-    rows = ToyRows(pictures.pixels, np.eye(4, dtype=np.float32)[pictures.labels])
-    return toy_training(nn.Sequential(toy_net(), nn.Sigmoid()), loss, loader=toy_loader(rows))
+    model = toy_around(forward, toy_net(classes=4))
+    return toy_training(model, nn.L1Loss(), loader=toy_loader(rows))
 
 
 def _tagged(padding: int) -> Any:
@@ -182,62 +112,39 @@ def _tagged(padding: int) -> Any:
     return toy_training(model, loss, loader=toy_loader(rows))
 
 
+ALIKE, FEW, MIXED = [40, 1, 1, 1], [40, 10, 20, 10], [10, 25, 5, 40]
+FLAT = {"flat": True, "loss": lambda o, t: ((o - t) ** 2).mean()}
 EXAMPLES: Rows = [
     ("TRAIN001", FAULT, "large last weights", lambda: _loud(60)),
     ("TRAIN001", FAULT, "targets far from zero", lambda: toy_regression(mean=20.0)),
-    ("TRAIN001", FAULT, "large last weights, by a seed of its own", lambda: _loud(60, seed=1)),
     ("TRAIN001", FAULT, "NaN", lambda: toy_training(loss=lambda o, t: o.sum() * math.nan)),
-    ("TRAIN001", TWIN, "a high start", lambda: _loud(12)),
+    ("TRAIN001", FAULT, "one class of a hundred times", lambda: _uneven(ALIKE, np.ones_like)),
+    ("TRAIN001", TWIN, "a bias at base rates", lambda: _uneven(ALIKE, np.ones_like, bias=True)),
+    ("TRAIN001", TWIN, "weights against counts", lambda: _uneven(ALIKE, lambda n: 9 / n)),
     ("TRAIN001", TWIN, "a sum over the batch", lambda: _loud(4, reduction="sum")),
-    ("TRAIN010", FAULT, "probabilities into kl_div", lambda: _distilled("softmax")),
-    ("TRAIN010", FAULT, "over the batch", lambda: _made("LogSoftmax", "NLLLoss", 0)),
-    ("TRAIN010", FAULT, "over the batch, twice", lambda: _made("Softmax", "CrossEntropyLoss", 0)),
-    ("TRAIN010", FAULT, "softmax, cross-entropy", lambda: _made("Softmax", "CrossEntropyLoss")),
-    ("TRAIN010", FAULT, "logits into log-likelihood", lambda: _made("Identity", "NLLLoss")),
-    ("TRAIN010", FAULT, "sigmoid of pixels", lambda: toy_regression(mean=80.0, model=_bounded())),
-    ("TRAIN010", FAULT, "a softmax over one output", lambda: single_output()),
-    (
-        "TRAIN010",
-        FAULT,
-        "two sigmoids",
-        lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss()),
-    ),
-    ("TRAIN010", TWIN, "numbers that start within 0..1", lambda: _saturated()),
-    ("TRAIN010", TWIN, "a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
-    ("TRAIN010", TWIN, "a student of logits", lambda: _distilled("log_softmax")),
-    (
-        "TRAIN010",
-        TWIN,
-        "log-softmax, cross-entropy",
-        lambda: _made("LogSoftmax", "CrossEntropyLoss"),
-    ),
-    (
-        "TRAIN010",
-        TWIN,
-        "sigmoid of shares",
-        lambda: toy_regression(scale=0.1, mean=0.4, model=_bounded()),
-    ),
-    ("TRAIN001", FAULT, "one class of a hundred times", lambda: _rare(40)),
-    ("TRAIN001", TWIN, "a bias at the base rates", lambda: _rare(40, bias=True)),
-    ("TRAIN001", TWIN, "weights against counts", lambda: _rare(20, weights=True)),
-    ("TRAIN041", FAULT, "counts", lambda: _weighted(1.0)),
-    ("TRAIN041", FAULT, "pos_weight turned round", lambda: _weighted(1.0, True)),
-    ("TRAIN041", FAULT, "by value_counts", lambda: _by_frequency(lambda n: 9 / np.sort(n)[::-1])),
-    ("TRAIN041", TWIN, "by class", lambda: _by_frequency(lambda n: 9 / n)),
-    ("TRAIN041", TWIN, "costs", lambda: _by_frequency(lambda n: np.array([1.0, 2.0, 4.0, 8.0]))),
-    ("TRAIN041", TWIN, "their inverse", lambda: _weighted(-1.0)),
-    ("TRAIN041", TWIN, "pos_weight", lambda: _weighted(-1.0, True)),
-    ("TRAIN020", FAULT, "(B, 1) minus (B,)", lambda: _flat()),
+    ("TRAIN020", FAULT, "probabilities into kl_div", lambda: _distilled("softmax")),
+    ("TRAIN020", FAULT, "over the batch", _ended(nn.LogSoftmax(0), nn.NLLLoss())),
+    ("TRAIN020", FAULT, "softmax twice", _ended(nn.Softmax(1), nn.CrossEntropyLoss())),
+    ("TRAIN020", FAULT, "log-likelihood of logits", _ended(nn.Identity(), nn.NLLLoss())),
+    ("TRAIN020", FAULT, "sigmoid of pixels", _bounded(mean=80.0)),
+    ("TRAIN020", FAULT, "a softmax over one output", single_output),
+    ("TRAIN020", FAULT, "2 x sigmoid", lambda: single_output(nn.Sigmoid(), nn.BCEWithLogitsLoss())),
+    ("TRAIN020", TWIN, "a sigmoid, then BCELoss", lambda: single_output(nn.Sigmoid())),
+    ("TRAIN020", TWIN, "a student of logits", lambda: _distilled("log_softmax")),
+    ("TRAIN020", TWIN, "log-softmax twice", _ended(nn.LogSoftmax(1), nn.CrossEntropyLoss())),
+    ("TRAIN020", TWIN, "sigmoid of shares", _bounded(scale=0.1, mean=0.4)),
+    ("TRAIN020", FAULT, "(B, 1) minus (B,)", lambda: toy_regression(**FLAT)),
     ("TRAIN020", FAULT, "the sign turned round", lambda: _loss(-1, 0)),
-    ("TRAIN020", FAULT, "overlap that is to fall", lambda: _overlap(False)),
     ("TRAIN020", FAULT, "shifted by one", lambda: _loss(1, 1)),
     ("TRAIN020", FAULT, "width and height for corners", lambda: _boxes(True, False)),
-    ("TRAIN020", TWIN, "numbers, half of which do not count", lambda: _masked()),
-    ("TRAIN020", FAULT, "places for examples", lambda: _turned(False)),
-    ("TRAIN020", TWIN, "places before examples", _turned),
-    ("TRAIN020", TWIN, "overlap that is to rise", lambda: _overlap(True)),
     ("TRAIN020", TWIN, "corners", lambda: _boxes(True, True)),
     ("TRAIN020", TWIN, "width and height", lambda: _boxes(False, False)),
+    ("TRAIN041", FAULT, "counts", lambda: _uneven(FEW, lambda n: n / n.sum())),
+    ("TRAIN041", FAULT, "pos_weight turned round", lambda: _rare_class(1.0)),
+    ("TRAIN041", FAULT, "value_counts", lambda: _uneven(MIXED, lambda n: 9 / np.sort(n)[::-1])),
+    ("TRAIN041", TWIN, "by class", lambda: _uneven(MIXED, lambda n: 9 / n)),
+    ("TRAIN041", TWIN, "costs", lambda: _uneven(MIXED, lambda n: np.array([1.0, 2, 4, 8]))),
+    ("TRAIN041", TWIN, "pos_weight", lambda: _rare_class(-1.0)),
     ("TRAIN021", FAULT, "no ignore_index", lambda: toy_language(ignore=False)),
     ("TRAIN021", FAULT, "a class that is padding too", lambda: _tagged(0)),
     ("TRAIN021", TWIN, "padding that the loss ignores", lambda: _tagged(-100)),

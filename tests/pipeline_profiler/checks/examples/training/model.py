@@ -7,7 +7,6 @@ import numpy as np
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
-from tests.pipeline_profiler.checks.examples.training.loss import _turned
 from tests.pipeline_profiler.checks.toys import (
     ToyRows,
     toy_around,
@@ -19,24 +18,24 @@ from tests.pipeline_profiler.checks.toys import (
 )
 
 
+def _parts(forward: Any, *parts: Any, **options: Any) -> Any:
+    """A training of `forward(parts, inputs)`."""
+    return toy_training(toy_around(forward, nn.ModuleList(parts)), **options)
+
+
 def _stack(shared: bool, parallel: bool = False) -> Any:
-    class Stack(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            block = nn.Linear(32, 32)
-            self.body = toy_net(classes=32)
-            more = [block] * 3 if shared else [nn.Linear(32, 32) for _ in range(3)]
-            self.blocks, self.head = nn.ModuleList(more), nn.Linear(32, 4)
+    def forward(net: Any, pixels: Any) -> Any:
+        body, blocks, head = net
+        hidden = body(pixels)
+        if parallel:
+            return head(sum(b(hidden * n) for n, b in enumerate(blocks, 1)))
+        for block in blocks:
+            hidden = block(hidden).relu()
+        return head(hidden)
 
-        def forward(self, pixels: Any) -> Any:
-            hidden = self.body(pixels)
-            if parallel:
-                return self.head(sum(b(hidden * n) for n, b in enumerate(self.blocks, 1)))
-            for block in self.blocks:
-                hidden = block(hidden).relu()
-            return self.head(hidden)
-
-    return toy_training(Stack())
+    block = nn.Linear(32, 32)
+    blocks = [block] * 3 if shared else [nn.Linear(32, 32) for _ in range(3)]
+    return _parts(forward, toy_net(classes=32), nn.ModuleList(blocks), nn.Linear(32, 4))
 
 
 def _misspelt(name: str, of_module: bool = False) -> Any:
@@ -47,90 +46,94 @@ def _misspelt(name: str, of_module: bool = False) -> Any:
 
 
 def _net(cut: bool) -> Any:
-    class Cut(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = toy_net(classes=16)
-            self.head = nn.Linear(16, 4)
-            self.scale = nn.Parameter(self.head.weight.new_zeros(1))
+    def forward(net: Any, pixels: Any) -> Any:
+        features = net[0](pixels)
+        features = features.detach() if cut else features
+        return net[1](features) + net[2][0] * net[1](features.tanh())
 
-        def forward(self, pixels: Any) -> Any:
-            features = self.body(pixels)
-            features = features.detach() if cut else features
-            return self.head(features) + self.scale * self.head(features.tanh())
+    scale = nn.ParameterList([torch.zeros(1)])
+    return _parts(forward, toy_net(classes=16), nn.Linear(16, 4), scale)
 
-    return toy_training(Cut())
+
+def _rows(tokens: Any, labels: Any) -> Any:
+    return {"loader": toy_loader(ToyRows(tokens, labels))}
+
+
+TOKENS = np.where(
+    np.arange(12) < np.random.default_rng(0).integers(4, 12, 256)[:, None],
+    np.random.default_rng(1).integers(1, 30, (256, 12)),
+    0,
+)
 
 
 def _padding_masked(turned: bool) -> Any:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, self.attend = nn.Embedding(30, 16), nn.MultiheadAttention(16, 2, 0.0)
-            self.first, self.head = nn.Parameter(torch.zeros(1, 1, 16)), nn.Linear(16, 3)
+    def forward(net: Any, tokens: Any) -> Any:
+        embed, attend, head, first = net
+        row = torch.cat([tokens.new_zeros(len(tokens), 1), tokens], 1)
+        hidden = torch.cat([first[0].expand(len(row), -1, -1), embed(tokens)], 1).transpose(0, 1)
+        mask = (row != 0) if turned else (row == 0)
+        mask[:, 0] = False
+        return head(attend(hidden, hidden, hidden, key_padding_mask=mask)[0][0])
 
-        def forward(self, tokens: Any) -> Any:
-            row = torch.cat([tokens.new_zeros(len(tokens), 1), tokens], 1)
-            hidden = torch.cat([self.first.expand(len(row), -1, -1), self.embed(tokens)], 1)
-            mask = (row != 0) if turned else (row == 0)
-            mask[:, 0], hidden = False, hidden.transpose(0, 1)
-            return self.head(self.attend(hidden, hidden, hidden, key_padding_mask=mask)[0][0])
-
-    rng = np.random.default_rng(0)
-    tokens = np.where(
-        np.arange(12) < rng.integers(4, 12, 256)[:, None], rng.integers(1, 30, (256, 12)), 0
-    )
-    rows = ToyRows(tokens, tokens[:, 0] % 3)
-    return toy_training(Net(), loader=toy_loader(rows))
+    parts = nn.Embedding(30, 16), nn.MultiheadAttention(16, 2, 0.0), nn.Linear(16, 3)
+    first = nn.ParameterList([torch.zeros(1, 1, 16)])
+    return _parts(forward, *parts, first, **_rows(TOKENS, TOKENS[:, 0] % 3))
 
 
 def _recurrent(batch_first: bool) -> Any:
     """Rows of pixels, one after the other; an example takes the place of time where wrong."""
 
-    class Rows(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm = nn.LSTM(24, 16, batch_first=batch_first)
-            self.head = nn.Linear(16, 4)
+    def forward(net: Any, pixels: Any) -> Any:
+        return net[1](net[0](pixels.permute(0, 2, 1, 3).flatten(2))[0][:, -1])
 
-        def forward(self, pixels: Any) -> Any:
-            rows = pixels.permute(0, 2, 1, 3).flatten(2)
-            return self.head(self.lstm(rows)[0][:, -1])
-
-    return toy_training(Rows())
+    return _parts(forward, nn.LSTM(24, 16, batch_first=batch_first), nn.Linear(16, 4))
 
 
 def _graph(sparse: bool) -> Any:
     """All nodes of one graph in each step."""
     links = (torch.rand(60, 60) < 0.1).float()
     links = ((links + links.T) > 0).float()
-    nodes, labels = torch.randn(60, 8), torch.arange(60) % 4
+    batch = ((torch.randn(60, 8), links.to_sparse() if sparse else links), torch.arange(60) % 4)
 
-    class Convolved(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = nn.Linear(8, 4)
-
+    class Convolved(nn.Linear):
         def forward(self, features: Any, adjacency: Any) -> Any:
-            return adjacency @ self.net(features)
+            return adjacency @ super().forward(features)
 
-    batch = ((nodes, links.to_sparse() if sparse else links), labels)
-    return toy_training(Convolved(), loader=[batch] * 4)
+    return toy_training(Convolved(8, 4), loader=[batch] * 4)
 
 
 def _sentences() -> Any:
     """A loop over sentences without a loader: an LSTM of (time, features)."""
-
-    class Tagger(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm, self.tag = nn.LSTM(8, 16), nn.Linear(16, 4)
-
-        def forward(self, words: Any) -> Any:
-            return self.tag(self.lstm(words)[0])
-
     rows = [(torch.randn(length, 8), torch.arange(length) % 4) for length in (9, 12, 7, 10)]
-    return toy_training(Tagger(), loader=rows, loop=LoopFacts(steps=6, epochs=2))
+    options = {"loader": rows, "loop": LoopFacts(steps=6, epochs=2)}
+    return _parts(lambda net, x: net[1](net[0](x)[0]), nn.LSTM(8, 16), nn.Linear(16, 4), **options)
+
+
+def _packed(trimmed: bool) -> Any:
+    """Padded rows of tokens, tagged by an LSTM that ends with the longest row of a batch."""
+
+    def forward(net: Any, tokens: Any) -> Any:
+        lengths, options = (tokens > 0).sum(1).clamp(min=1), {"batch_first": True}
+        rows = nn.utils.rnn.pack_padded_sequence(
+            net[0](tokens), lengths, enforce_sorted=False, **options
+        )
+        hidden = nn.utils.rnn.pad_packed_sequence(net[1](rows)[0], **options)[0]
+        return net[2](hidden if trimmed else hidden - hidden.mean(0, keepdim=True))
+
+    def loss(outputs: Any, tokens: Any) -> Any:
+        wanted = tokens[:, : outputs.shape[1]] % 4
+        return nn.functional.cross_entropy(outputs.transpose(1, 2), wanted)
+
+    parts = nn.Embedding(30, 8), nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 4)
+    return _parts(forward, *parts, loss=loss, **_rows(TOKENS, TOKENS))
+
+
+def _flat_outputs() -> Any:
+    return toy_regression(flat=True, model=nn.Sequential(nn.Linear(8, 1), nn.Flatten(0)))
+
+
+def _around(forward: Any) -> Any:
+    return lambda: toy_training(toy_around(forward))
 
 
 def _packed(trimmed: bool) -> Any:
@@ -160,61 +163,31 @@ def _packed(trimmed: bool) -> Any:
     return toy_training(Tagger(), loss, loader=toy_loader(ToyRows(tokens, tokens)))
 
 
-def _flat_outputs() -> Any:
-    model = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
-    return toy_regression(flat=True, model=model)
-
-
-def _sampling() -> Any:
-    def forward(net: Any, pixels: Any) -> Any:
-        found = net(pixels)
-        return found + 0.1 * found.new_empty(found.shape).normal_()
-
-    return toy_training(toy_around(forward))
-
-
 EXAMPLES: Rows = [
-    ("TRAIN045", FAULT, "[layer] * 3", lambda: _stack(True)),
-    ("TRAIN045", TWIN, "three layers", lambda: _stack(False)),
-    ("TRAIN045", TWIN, "one head on several inputs", lambda: _stack(True, parallel=True)),
+    ("TRAIN005", FAULT, "[layer] * 3", lambda: _stack(True)),
+    ("TRAIN005", TWIN, "three layers", lambda: _stack(False)),
+    ("TRAIN005", TWIN, "one head on several inputs", lambda: _stack(True, parallel=True)),
+    ("TRAIN005", FAULT, "detach in forward", lambda: _net(True)),
+    ("TRAIN005", TWIN, "a branch that starts at zero", lambda: _net(False)),
     ("TRAIN046", FAULT, "param.require_grad", lambda: _misspelt("require_grad")),
     ("TRAIN046", FAULT, "module.requires_grad", lambda: _misspelt("requires_grad", of_module=True)),
     ("TRAIN046", TWIN, "param.requires_grad", lambda: _misspelt("requires_grad")),
-    ("TRAIN005", FAULT, "detach in forward", lambda: _net(True)),
-    ("TRAIN005", TWIN, "a branch that starts at zero", lambda: _net(False)),
-    ("TRAIN002", FAULT, "a mask turned round", lambda: _padding_masked(True)),
-    (
-        "TRAIN002",
-        FAULT,
-        "multiplied by zero",
-        lambda: toy_training(toy_around(lambda net, pixels: net(pixels * 0))),
-    ),
-    ("TRAIN002", TWIN, "a mask of the padding", lambda: _padding_masked(False)),
+    ("TRAIN003", TWIN, "a sparse graph", lambda: _graph(True)),
+    ("TRAIN004", FAULT, "a mask turned round", lambda: _padding_masked(True)),
+    ("TRAIN004", FAULT, "multiplied by zero", _around(lambda net, pixels: net(pixels * 0))),
+    ("TRAIN004", TWIN, "a mask of the padding", lambda: _padding_masked(False)),
     ("TRAIN004", FAULT, "an LSTM without batch_first", lambda: _recurrent(False)),
     ("TRAIN004", TWIN, "an LSTM with batch_first", lambda: _recurrent(True)),
     ("TRAIN004", TWIN, "a graph", lambda: _graph(False)),
-    ("TRAIN004", TWIN, "one number for each sample", lambda: _flat_outputs()),
-    ("TRAIN003", TWIN, "a sparse graph", lambda: _graph(True)),
-    ("TRAIN004", TWIN, "places before examples", _turned),
-    *(
-        (code, TWIN, name, make)
-        for code in ("TRAIN004", "TRAIN011")
-        for name, make in (
-            ("a sparse graph", lambda: _graph(True)),
-            ("rows as long as their batch", lambda: _packed(True)),
-            ("time first, without a loader", _sentences),
-        )
-    ),
-    (
-        "TRAIN011",
-        FAULT,
-        "squeeze()",
-        lambda: toy_training(toy_around(lambda net, pixels: net(pixels).squeeze())),
-    ),
-    ("TRAIN011", FAULT, "rows less their mean", lambda: _packed(False)),
-    ("TRAIN011", TWIN, "a model that samples", lambda: _sampling()),
-    ("TRAIN022", FAULT, "no mask", lambda: toy_language(causal=False)),
-    ("TRAIN022", FAULT, "labels shifted twice", lambda: toy_language(ahead=2)),
-    ("TRAIN022", FAULT, "labels not shifted", lambda: toy_language(ahead=0)),
-    ("TRAIN022", TWIN, "a class for each place", lambda: toy_language(False, ahead=0)),
+    ("TRAIN004", TWIN, "a sparse graph", lambda: _graph(True)),
+    ("TRAIN004", TWIN, "a number for each sample", _flat_outputs),
+    ("TRAIN004", TWIN, "rows as long as their batch", lambda: _packed(True)),
+    ("TRAIN004", FAULT, "rows less their mean", lambda: _packed(False)),
+    ("TRAIN004", TWIN, "time first, without a loader", _sentences),
+    ("TRAIN004", FAULT, "squeeze()", _around(lambda net, pixels: net(pixels).squeeze())),
+    ("TRAIN004", TWIN, "a model that samples", _around(lambda net, x: torch.normal(net(x), 0.1))),
+    ("TRAIN004", FAULT, "no mask", lambda: toy_language(causal=False)),
+    ("TRAIN004", FAULT, "labels shifted twice", lambda: toy_language(ahead=2)),
+    ("TRAIN004", FAULT, "labels not shifted", lambda: toy_language(ahead=0)),
+    ("TRAIN004", TWIN, "a class for each place", lambda: toy_language(False, ahead=0)),
 ]

@@ -18,12 +18,16 @@ from tests.pipeline_profiler.checks.toys import (
 )
 
 
+def _steep(kind: str, rate: float, **options: Any) -> Any:
+    return lambda: toy_training(optimizer=descent(kind, rate, **options))
+
+
 def _linear_bottleneck() -> Any:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 1), nn.Tanh(), nn.Linear(1, 4))
     return toy_training(model, optimizer=descent("SGD", 1e-6))
 
 
-def _variational() -> Any:
+def _variational(sign: int) -> Any:
     class Autoencoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -37,15 +41,11 @@ def _variational() -> Any:
     def loss(outputs: Any, rows: Any) -> Any:
         made, mean, log_variance = outputs
         kl = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance).sum(1)
-        return ((made - rows) ** 2).sum(1).mean() + kl.mean()
+        return ((made - rows) ** 2).sum(1).mean() + sign * kl.mean()
 
     inputs = np.random.default_rng(0).normal(0, 2, (256, 8)).astype(np.float32)
     loader = toy_loader(ToyRows(inputs, inputs))
     return toy_training(Autoencoder(), loss, loader=loader, optimizer=descent("Adam", 1e-2))
-
-
-def _decayed() -> Any:
-    return toy_training(optimizer=descent("Adam", 3e-4), schedule=warm_up_and_decay)
 
 
 def _signed(sign: float) -> Any:
@@ -70,10 +70,6 @@ def _noisy() -> Any:
     return toy_training(toy_around(forward))
 
 
-def _dropout() -> Any:
-    return toy_training(nn.Sequential(nn.Dropout(0.3), toy_net()))
-
-
 def _counting() -> Any:
     class Counting(nn.Module):
         """Scales its outputs by a running mean that no state_dict() holds."""
@@ -90,37 +86,21 @@ def _counting() -> Any:
     return toy_training(Counting())
 
 
-def _own_schedule() -> Any:
-    class Halved:
-        """A schedule whose step number is nowhere saved."""
+class _Halved:
+    """A schedule whose step number is nowhere saved."""
 
-        def __init__(self, optimizer: Any) -> None:
-            self.optimizer, self.number = optimizer, 0
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer, self.number = optimizer, 0
 
-        def step(self) -> None:
-            self.number += 1
-            for group in self.optimizer.param_groups:
-                group["lr"] = 3e-3 / (1 + self.number)
-
-        def state_dict(self) -> dict[str, Any]:
-            return {}
-
-        def load_state_dict(self, state: dict[str, Any]) -> None:
-            pass
-
-    return toy_training(schedule=Halved)
+    def step(self) -> None:
+        self.number += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = 3e-3 / (1 + self.number)
 
 
 def _scheduled() -> Any:
-    return toy_training(
-        nn.Sequential(nn.Dropout(0.2), toy_net()),
-        optimizer=descent("SGD", 0.1, momentum=0.9),
-        schedule=lambda o: lr_scheduler.StepLR(o, 2, 0.5),
-    )
-
-
-def _accumulated() -> Any:
-    count = [0]
+    """Dropout, momentum, a schedule, and gradients of four batches."""
+    count, sgd = [0], descent("SGD", 0.1, momentum=0.9)
 
     def step(model: Any, batch: Any, loss: Any, optimizer: Any) -> Any:
         value = loss(model(batch[0]), batch[1]) / 4
@@ -131,29 +111,26 @@ def _accumulated() -> Any:
             optimizer.zero_grad()
         return value * 4
 
-    return toy_training(train_step=step)
+    model = nn.Sequential(nn.Dropout(0.2), toy_net())
+    stairs = {"schedule": lambda o: lr_scheduler.StepLR(o, 2, 0.5)}
+    return toy_training(model, optimizer=sgd, train_step=step, **stairs)
 
 
 EXAMPLES: Rows = [
-    ("TRAIN003", FAULT, "hardly a step", lambda: toy_training(optimizer=descent("SGD", 1e-6))),
-    ("TRAIN003", FAULT, "one unit", lambda: _linear_bottleneck()),
-    ("TRAIN003", TWIN, "a loss with a least value above 0", _variational),
+    ("TRAIN003", FAULT, "hardly a step", _steep("SGD", 1e-6)),
+    ("TRAIN003", FAULT, "one unit", _linear_bottleneck),
+    ("TRAIN003", TWIN, "a loss with a least value above 0", lambda: _variational(1)),
     ("TRAIN003", TWIN, "slow and steady", lambda: toy_regression(optimizer=descent("SGD", 1.5e-3))),
-    ("TRAIN003", TWIN, "a decay to nothing within 100 steps", lambda: _decayed()),
-    (
-        "TRAIN015",
-        FAULT,
-        "upwards",
-        lambda: toy_training(optimizer=descent("SGD", 0.05, maximize=True)),
-    ),
-    ("TRAIN015", FAULT, "hardly at all", lambda: toy_training(optimizer=descent("SGD", 1e-7))),
+    ("TRAIN003", TWIN, "a decay to 0", lambda: toy_training(schedule=warm_up_and_decay)),
+    ("TRAIN015", FAULT, "upwards", _steep("SGD", 0.05, maximize=True)),
+    ("TRAIN015", FAULT, "hardly at all", _steep("SGD", 1e-7)),
     ("TRAIN015", FAULT, "a term with the wrong sign", lambda: toy_training(loss=_signed(-1.0))),
+    ("TRAIN015", FAULT, "a term of several outputs", lambda: _variational(-1)),
     ("TRAIN015", TWIN, "a penalty of large outputs", lambda: toy_training(loss=_signed(1.0))),
-    ("TRAIN015", TWIN, "a density above one", lambda: _density()),
-    ("TRAIN008", FAULT, "a generator without a seed", lambda: _noisy()),
-    ("TRAIN008", TWIN, "dropout", lambda: _dropout()),
-    ("TRAIN032", FAULT, "a value beside the state", lambda: _counting()),
-    ("TRAIN032", FAULT, "a schedule without state", lambda: _own_schedule()),
-    ("TRAIN032", TWIN, "dropout, momentum and a schedule", lambda: _scheduled()),
-    ("TRAIN032", TWIN, "gradients of four steps", lambda: _accumulated()),
+    ("TRAIN015", TWIN, "a density above one", _density),
+    ("TRAIN008", FAULT, "a generator without a seed", _noisy),
+    ("TRAIN008", TWIN, "dropout", lambda: toy_training(nn.Sequential(nn.Dropout(0.3), toy_net()))),
+    ("TRAIN032", FAULT, "a value beside the state", _counting),
+    ("TRAIN032", FAULT, "a schedule without state", lambda: toy_training(schedule=_Halved)),
+    ("TRAIN032", TWIN, "dropout, momentum and a schedule", _scheduled),
 ]
