@@ -35,8 +35,6 @@ HOOKS = {
 OF_EACH = ("TRAIN006", "TRAIN009", "TRAIN016", "TRAIN024", "TRAIN025", "TRAIN046")  # exact, cheap
 REACH = 0.35  # of the budget, to reach the second epoch in
 LOADER = 0.35  # of what is left, for the checks of the loader
-# of a fit all places are one line
-KERAS_PLACES = ("loader", "eval_loader", "model", "evaluation", "loss")
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,16 @@ def hook_torch(torch: Any) -> None:
 
 
 def hook_keras(module: Any) -> None:
-    """Catch the first `fit` of a model of Keras."""
+    """Capture the first `fit` of a model of Keras, or the steps of a loop around a tape."""
     order = read_order()
     if order is None:
         return
-    from pipeline_profiler.checks.caught_keras import catch_fit
+    from pipeline_profiler.checks.caught_keras import KerasRecorder
 
-    catch_fit(module, lambda caught: leave(order, examine_keras(caught, order)))
+    patience = Patience(REACH * order.seconds, PATIENT * REACH * order.seconds)
+    recorder = KerasRecorder(patience, lambda caught: leave(order, examine_keras(caught, order)))
+    recorder.hook(module.Model, module.backend.backend())
+    atexit.register(recorder.end)
 
 
 def read_order() -> CheckOrder | None:
@@ -166,28 +167,30 @@ def _given_by(caught: Any, train: Any, evaluated: Any) -> list[str]:
 
 
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
-    """Ask the checks about a caught `fit`."""
-    from pipeline_profiler.checks.caught_keras import SCALES, CaughtKeras
+    """Ask the checks about a captured training of Keras."""
+    from pipeline_profiler.checks.caught_keras import SCALES, unseeded_sentence
+    from pipeline_profiler.checks.keras_subject import KerasSubject
     from pipeline_profiler.checks.loader_subject import LoaderSubject
 
-    kinds = [type(layer).__name__ for layer in caught.model._flatten_layers()]
-    subjects: dict[str, Any] = {
-        "LOAD": LoaderSubject(
-            caught.loader,
-            caught.eval_loader,
-            seed=order.seed,
-            made_anew=False,
-            scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
-            entered=caught.entered,
-            unseeded=caught.unseeded,
-        ),
-        "TRAIN": CaughtKeras(caught.training, order.seed, unseeded=caught.unseeded),
-    }
-    unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
-    return _asked(subjects, order, 0.0, subjects["LOAD"]) | {
-        "places": dict.fromkeys(KERAS_PLACES, caught.place),
-        "unreached": [*unreached, "a later fit, if there is one"],
-        "missing": [],
+    layers = caught.model._flatten_layers() if caught.model is not None else ()
+    kinds, unseeded = [type(layer).__name__ for layer in layers], unseeded_sentence()
+    loads = LoaderSubject(
+        lambda: caught.loader,
+        caught.make_eval,
+        seed=order.seed,
+        made_anew=False,
+        scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
+        entered=caught.entered,
+        unseeded=unseeded,
+    )
+    trains = KerasSubject(caught.training, order.seed, unseeded=unseeded)
+    subjects: dict[str, Any] = {"LOAD": loads} if caught.loader is not None else {}
+    subjects |= {"TRAIN": trains} if caught.model is not None else {}
+    unreached = [] if caught.make_eval else ["an evaluation (no data for validation)"]
+    return _asked(subjects, order, 0.0, loads) | {
+        "places": caught.facts.places,
+        "unreached": [*unreached, "a later training, if there is one"],
+        "missing": caught.missing,
     }  # fmt: skip
 
 

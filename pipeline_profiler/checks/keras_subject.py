@@ -50,9 +50,9 @@ class KerasSubject(ExaminedTraining):
 
     def fresh(self, seed: int | None = None) -> Training:
         """The training at its start: with a seed made anew, else with its first values put back."""
-        if seed is not None:
-            return self._made(seed, eager=True)
         made, values = self._first
+        if seed is not None:
+            return self._made(seed)
         for variable, value in values:
             variable.assign(value)
         seed_everything(self.seed)
@@ -63,22 +63,32 @@ class KerasSubject(ExaminedTraining):
         return self.fresh()
 
     @cached_property
+    def _own(self) -> Training:
+        import keras
+
+        keras.utils.set_random_seed(self.seed)
+        return self.make()
+
+    @cached_property
     def _first(self) -> tuple[Training, list[tuple[Any, Any]]]:
-        made = self._made(self.seed, eager=False)
+        made = self._built(self._own)
         held = [*made.model.variables, *made.optimizer.variables]
         return made, [(v, v.numpy().copy()) for v in held]
 
-    def _made(self, seed: int, eager: bool) -> Training:
+    def _made(self, seed: int) -> Training:
         import keras
 
         keras.utils.set_random_seed(seed)
-        made = compiled(self.make())
+        made = self._built(self.make())
+        made.model.run_eagerly = True
+        return made
+
+    def _built(self, made: Training) -> Training:
+        made = compiled(made)
         with users_code("The model's forward pass"):
             made.model(self.batches[0][1], training=False)
         made.optimizer.build(made.model.trainable_variables)
         made.model.jit_compile = False  # compiling costs more than the steps of a check
-        if eager:
-            made.model.run_eagerly = True
         return made
 
     @cached_property
@@ -89,8 +99,8 @@ class KerasSubject(ExaminedTraining):
     @cached_property
     def batches(self) -> list[Batch]:
         """The first batches as arrays: (weights of examples or None, inputs, targets)."""
+        made = self._own
         seed_everything(self.seed)
-        made = self.make()
         taken: list[Batch] = []
         examples = 0
         for raw in itertools.islice(_iterated(made.loader), MOST_BATCHES):

@@ -112,7 +112,7 @@ def _not_comparable(subject: Examined, inputs: Any, least: int) -> Answer | None
         return absent("The examples are nodes of a graph: by design their outputs are linked.")
     made, count = subject.settings, batch_size(inputs)
     own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
-    parts = made.model.modules() if own else ()
+    parts = getattr(made.model, "modules", tuple)() if own else ()
     time = (isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
     if count < least or any(time):
         return unclear(f"The first axis of {count} is too short, or it may be time.")

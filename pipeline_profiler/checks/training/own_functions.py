@@ -67,6 +67,11 @@ class WrongMode(Check):
         return wrong(text, ["no training=self.training"], "Pass it, or use nn.Dropout.")
 
     def run_keras(self, subject: KerasSubject) -> Answer:
+        loop = subject.settings.loop
+        if loop is not None and loop.asleep:
+            text = "The loop trains the model in eval mode: dropout and batch norm do not act."
+            causes = ["model(x) without training=True inside the tape"]
+            return wrong(text, causes, "Call model(x, training=True).", place=loop.places["model"])
         training, inputs = subject.fresh(), subject.batches[0][1]
         before = subject.state(training)
         first, second = (subject.outputs(training, inputs) for _ in range(2))

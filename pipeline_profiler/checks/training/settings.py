@@ -75,7 +75,9 @@ class OptimizerParameters(Check):
             return unclear("The model has no kernels.")
         if not trained:
             text = f"None of the model's {len(kernels)} kernels is trainable: nothing is trained."
-            causes = ["trainable = False on the whole model"]
+            causes = [
+                "trainable = False on the whole model, or apply_gradients() gets none of them"
+            ]
             return wrong(text, causes, "Set trainable = True on some layers, then compile again.")
         frozen = [path for path in kernels if path not in trained]
         return _judge_frozen(subject, "kernels", len(kernels), frozen, kernels[-1])
