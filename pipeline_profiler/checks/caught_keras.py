@@ -9,9 +9,9 @@ import math
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from pipeline_profiler.checks.batches import (
     entering,
     inputs_and_targets,
     main_tensor,
-    map_nested,
 )
 from pipeline_profiler.checks.caught_torch import NO_SEED
 from pipeline_profiler.checks.keras_subject import (
@@ -29,6 +28,9 @@ from pipeline_profiler.checks.keras_subject import (
     ENOUGH_EXAMPLES,
     MOST_BATCHES,
     as_arrays,
+    as_loader,
+    length_of,
+    rows_at,
 )
 from pipeline_profiler.checks.loop_facts import MODE_DEPENDENT, LoopFacts
 from pipeline_profiler.checks.user_code import Patience, user_place, users_code
@@ -43,63 +45,11 @@ TF_LOSSES = {  # functions of tf.nn, and those of Keras that compute the same
     "softmax_cross_entropy_with_logits": "categorical_crossentropy",
     "sigmoid_cross_entropy_with_logits": "binary_crossentropy",
 }
+NO_LOADER = "the loader: the batches come from no tf.data.Dataset"
 NO_LOSS = (
     "model and loss: the target of tape.gradient() is no loss of keras.losses or tf.nn, called on "
     "the output of a model. Compute it by one of them"
 )
-
-
-class ArrayRows:
-    """Arrays of fit as a dataset: row i of each."""
-
-    augments = False
-
-    def __init__(self, parts: Any) -> None:
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return _length(self.parts)
-
-    def __getitem__(self, index: int) -> Any:
-        return _rows(self.parts, index)
-
-
-class FitBatches:
-    """Batches of arrays or of a PyDataset, each time they are iterated; shuffled as fit does."""
-
-    def __init__(self, parts: Any, size: int, shuffled: bool) -> None:
-        self.parts, self.size, self.shuffled = parts, size, shuffled
-
-    def __len__(self) -> int:
-        return len(self.parts) if self.size == 0 else -(-_length(self.parts) // self.size)
-
-    @property
-    def indexed_rows(self) -> ArrayRows | None:
-        """The samples by index; None of a PyDataset."""
-        return ArrayRows(self.parts) if self.size else None
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.size == 0:
-            yield from map(self.parts.__getitem__, range(len(self.parts)))
-            return
-        order = np.arange(_length(self.parts))
-        if self.shuffled:
-            np.random.shuffle(order)  # seeded with everything else
-        for start in range(0, len(order), self.size):
-            rows = order[start : start + self.size]
-            yield _rows(self.parts, rows)
-
-
-def _rows(value: Any, rows: Any) -> Any:
-    if hasattr(value, "shape"):
-        return np.asarray(value)[rows]
-    return map_nested(value, lambda part: _rows(part, rows))
-
-
-def _length(value: Any) -> int:
-    while not hasattr(value, "shape"):
-        value = next(iter(value.values())) if isinstance(value, dict) else value[0]
-    return int(value.shape[0])
 
 
 @dataclass
@@ -134,19 +84,20 @@ class CaughtKeras:
         import keras
 
         scaling = [x for x in self.model._flatten_layers() if type(x).__name__ in SCALES]
-        head = None
         try:
             head = keras.Model(self.model.inputs, scaling[-1].output)
         except (IndexError, ValueError, AttributeError):
-            if self.batches is None:
-                return [], []
+            head = None
+        if self.batches is not None:
+            sources: tuple[Any, Any] = self.batches, None
+        else:
+            sources = (self.loader, self.validation) if head else (None, None)
         found: tuple[list[Any], list[Any]] = [], []
-        loaders = (self.loader, self.validation) if self.batches is None else (self.batches, None)
-        for rows, loader in zip(found, loaders, strict=True):
-            for raw in itertools.islice(loader if loader is not None else (), MOST_BATCHES):
+        for rows, source in zip(found, sources, strict=True):
+            for raw in itertools.islice(source if source is not None else (), MOST_BATCHES):
                 inputs, targets = inputs_and_targets(raw)
-                inputs = inputs if head is None else head(inputs, training=False)
-                rows.append((raw if self.batches is None else None, inputs, targets))
+                inputs = head(inputs, training=False) if head else inputs
+                rows.append((None if self.batches else raw, inputs, targets))
         return found
 
 
@@ -168,8 +119,7 @@ def _as_made(optimizer: Any) -> Any:
     return type(optimizer).from_config(optimizer.get_config())
 
 
-@dataclass
-class ModelCall:
+class ModelCall(NamedTuple):
     """A call of a model by the user's code."""
 
     model: Any
@@ -179,8 +129,7 @@ class ModelCall:
     place: str
 
 
-@dataclass
-class LossCall:
+class LossCall(NamedTuple):
     """A call of a loss of Keras or tf.nn by the user's code."""
 
     function: Any
@@ -242,33 +191,29 @@ class KerasRecorder:
 
     def hook(self, model_class: Any, backend: str = "tensorflow") -> None:
         """Replace the functions that a training calls; without TensorFlow only `fit`."""
-        table = [(model_class, "fit", self._fit)]
+        table: list[tuple[Any, Iterable[str], Any]] = [(model_class, ["fit"], self._fit)]
         if backend == "tensorflow":
             import tensorflow as tf
+            from keras.src import losses, optimizers
 
-            table += [(model_class, "__call__", self._call), *self._tape_table(tf)]
+            named = inspect.getmembers(losses, inspect.isfunction)
+            functions = [name for name, f in named if "y_pred" in inspect.signature(f).parameters]
+            table += [
+                (model_class, ["__call__"], self._call),
+                (losses.Loss, ["__call__"], self._loss),
+                (losses, functions, self._loss),
+                (losses.losses, functions, self._loss),
+                (tf.nn, TF_LOSSES, self._loss),
+                (tf.GradientTape, ["gradient"], self._gradient),
+                (optimizers.base_optimizer.BaseOptimizer, ["apply"], self._apply),
+                (tf.data.Dataset, ["__iter__"], self._iterate),
+            ]
             warnings.filterwarnings("ignore", message="Even though the `tf.config")
             tf.config.run_functions_eagerly(True)  # a step inside @tf.function has values then
-        for owner, name, handler in table:
-            self.replaced.append((owner, name, vars(owner).get(name)))
-            setattr(owner, name, self._recorded(getattr(owner, name), handler))
-
-    def _tape_table(self, tf: Any) -> list[tuple[Any, str, Any]]:
-        from keras.src import losses as exported
-        from keras.src.losses import loss, losses
-        from keras.src.optimizers.base_optimizer import BaseOptimizer
-
-        named = inspect.getmembers(losses, inspect.isfunction)
-        functions = [name for name, f in named if "y_pred" in inspect.signature(f).parameters]
-        owners = [(losses, functions), (tf.nn, TF_LOSSES)]
-        owners.append((exported, [name for name in functions if hasattr(exported, name)]))
-        return [
-            (loss.Loss, "__call__", self._loss),
-            *((owner, name, self._loss) for owner, names in owners for name in names),
-            (tf.GradientTape, "gradient", self._gradient),
-            (BaseOptimizer, "apply", self._apply),
-            (tf.data.Dataset, "__iter__", self._iterate),
-        ]
+        for owner, names, handler in table:
+            for name in names:
+                self.replaced.append((owner, name, vars(owner).get(name)))
+                setattr(owner, name, self._recorded(getattr(owner, name), handler))
 
     def unhook(self) -> None:
         """Put the functions back."""
@@ -280,59 +225,64 @@ class KerasRecorder:
 
     def end(self) -> None:
         """Give what was recorded of a tape loop to `on_end`, if there was one."""
-        caught, model = self.caught, self.caught.model
+        caught = self.caught
         if not self.gradients or not self.replaced:
             return
         self.unhook()
         if caught.loader is None:
-            caught.missing.append("the loader: the batches come from no tf.data.Dataset")
-        if model is None:
+            caught.missing.append(NO_LOADER)
+        if caught.model is None:
             caught.missing.append(NO_LOSS)
         else:
-            for variable, value in self.starts[id(model)]:
-                variable.assign(value)
-            for variable in model.trainable_variables:
-                variable.trainable = id(variable) in self.applied
-            if self.activation != "linear":
-                keras = sys.modules["keras"]
-                last = keras.layers.Activation(self.activation)
-                caught.model = keras.Sequential([model, last])
-            if self.loss is not getattr(model, "_compile_loss", None):
-                optimizer = "sgd" if self.optimizer is None else _as_made(self.optimizer)
-                caught.model.compile(optimizer=optimizer, loss=self.loss)
+            self._compile(caught.model)
         self.on_end(caught)
 
+    def _compile(self, model: Any) -> None:
+        """Put the model to its first state, compiled with what the loop used."""
+        import keras
+
+        for variable, value in self.starts[id(model)]:
+            variable.assign(value)
+        for variable in model.trainable_variables:
+            variable.trainable = id(variable) in self.applied
+        if self.loss is getattr(model, "_compile_loss", None):  # of train_on_batch
+            return
+        if self.activation != "linear":
+            model = keras.Sequential([model, keras.layers.Activation(self.activation)])
+        optimizer = "sgd" if self.optimizer is None else _as_made(self.optimizer)
+        model.compile(optimizer=optimizer, loss=self.loss)
+        self.caught.model = model
+
     def _recorded(self, plain: Any, handler: Any) -> Any:
+        @functools.wraps(plain)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.within = True
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self.within = False
+
         @functools.wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
             if self.within or not self.replaced:
                 return plain(*args, **kwargs)
-            return handler(plain, *args, **kwargs)
+            return handler(run, *args, **kwargs)
 
         return call
 
-    def _run(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        self.within = True
-        try:
-            return plain(*args, **kwargs)
-        finally:
-            self.within = False
-
-    def _fit(self, plain: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def _fit(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         self.unhook()  # the checks may fit
-        self.on_end(
-            caught_fit(model, inspect.signature(plain).bind(model, *args, **kwargs).arguments)
-        )
-        return plain(model, *args, **kwargs)
+        self.on_end(caught_fit(**inspect.signature(plain).bind(*args, **kwargs).arguments))
+        return plain(*args, **kwargs)
 
     def _call(self, plain: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         if not args or not _has_values(args):
             return plain(model, *args, **kwargs)
-        if id(model) not in self.starts:
+        if not self.batches:
             if not model.built:
-                self._run(plain, model, *args, **{**kwargs, "training": False})
+                plain(model, *args, **{**kwargs, "training": False})
             self.starts[id(model)] = [(v, v.numpy().copy()) for v in model.variables]
-        outputs = self._run(plain, model, *args, **kwargs)
+        outputs = plain(model, *args, **kwargs)
         default = getattr(inspect.signature(model.call).parameters.get("training"), "default", None)
         trains = kwargs.get("training", default) is True
         self.calls.append(
@@ -341,7 +291,7 @@ class KerasRecorder:
         return outputs
 
     def _loss(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        value = self._run(plain, *args, **kwargs)
+        value = plain(*args, **kwargs)
         given = inspect.signature(plain).bind(*args, **kwargs).arguments
         function = given.pop("self", plain)
         targets, outputs = (given.pop(name) for name in list(given)[:2])
@@ -350,7 +300,7 @@ class KerasRecorder:
         return value
 
     def _gradient(self, plain: Any, *given: Any, **kwargs: Any) -> Any:
-        found, caught = self._run(plain, *given, **kwargs), self.caught
+        found, caught = plain(*given, **kwargs), self.caught
         _, target, sources = (*given, *kwargs.values())[:3]
         if self.opened is caught.validation is not None:  # it is data of the second epoch
             caught.validation, self.epoch_ended = None, True
@@ -392,7 +342,7 @@ class KerasRecorder:
             if self.optimizer is None or (ours and not self.applied):
                 self.optimizer = optimizer
             self.applied |= ours
-        return self._run(plain, optimizer, grads, variables)
+        return plain(optimizer, grads, variables)
 
     def _iterate(self, plain: Any, dataset: Any) -> Any:
         caught, self.opened = self.caught, dataset
@@ -407,14 +357,12 @@ class KerasRecorder:
 
 def _has_values(value: Any) -> bool:
     """Return whether no tensor is symbolic."""
-    leaves = [leaf for leaf in _flat(value) if hasattr(leaf, "shape")]
-    return all(
-        isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "numpy") for leaf in leaves
-    )
+    known = ("numpy", "tobytes")  # of a tensor with values, and of an array
+    return all(any(hasattr(leaf, name) for name in known) for leaf in _flat(value))
 
 
 def _identities(variables: Any) -> set[int]:
-    return {id(variable) for variable in _flat(variables)}
+    return set(map(id, _flat(variables)))
 
 
 def _flat(value: Any) -> list[Any]:
@@ -427,22 +375,20 @@ def _equal(one: Any, other: Any) -> bool:
     return len(first) == len(second) and np.allclose(first, second, rtol=1e-4, atol=1e-6)
 
 
-def caught_fit(model: Any, given: dict[str, Any]) -> CaughtKeras:
-    """Return the training that the arguments of fit describe."""
-    size = int(given.get("batch_size") or ARRAY_BATCH)
-    x, y, held = given.get("x"), given.get("y"), given.get("validation_data")
-    share = float(given.get("validation_split") or 0)
-    weights = given.get("sample_weight")
+def caught_fit(self: Any, x: Any = None, y: Any = None, **given: Any) -> CaughtKeras:
+    """Return the training of a model, `self`, that the arguments of fit describe."""
+    size, held = int(given.get("batch_size") or ARRAY_BATCH), given.get("validation_data")
+    share, weights = float(given.get("validation_split") or 0), given.get("sample_weight")
     if given.get("class_weight") and y is not None:
         weights = _weights_of(given["class_weight"], np.asarray(y), weights)
     parts = x if y is None else (x, y) if weights is None else (x, y, weights)
     if share and held is None and y is not None:
-        cut = int(_length(x) * (1 - share))
-        held, parts = _rows((x, y), slice(cut, None)), _rows(parts, slice(0, cut))
-    loader = _as_loader(parts, size, bool(given.get("shuffle", True)))
-    validation = None if held is None else _as_loader(held, size, shuffled=False)
+        cut = int(length_of(x) * (1 - share))
+        held, parts = rows_at((x, y), slice(cut, None)), rows_at(parts, slice(0, cut))
+    loader = as_loader(parts, size, bool(given.get("shuffle", True)))
+    validation = None if held is None else as_loader(held, size)
     facts = LoopFacts(places=dict.fromkeys(PLACES, user_place()))
-    return CaughtKeras(model, loader, validation, facts)
+    return CaughtKeras(self, loader, validation, facts)
 
 
 def unseeded_sentence() -> str:
@@ -462,14 +408,3 @@ def _weights_of(by_class: dict[int, float], labels: Any, others: Any) -> Any:
     labels = labels.argmax(1) if labels.shape[1] > 1 else labels[:, 0].astype(int)
     found = np.vectorize(lambda label: by_class.get(label, 1.0), otypes=["f4"])(labels)
     return found if others is None else found * np.asarray(others)
-
-
-def _as_loader(value: Any, size: int, shuffled: bool) -> Any:
-    """Any form of data of fit as something that can be iterated again."""
-    if isinstance(value, tuple | list | dict) or hasattr(value, "shape"):
-        return FitBatches(value, size, shuffled)
-    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):  # a PyDataset
-        return FitBatches(value, 0, shuffled)
-    if inspect.isgenerator(value) or hasattr(value, "__next__"):
-        return list(itertools.islice(value, MOST_BATCHES))
-    return value

@@ -175,12 +175,12 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     layers = caught.model._flatten_layers() if caught.model is not None else ()
     kinds, unseeded = [type(layer).__name__ for layer in layers], unseeded_sentence()
     loads = LoaderSubject(
-        lambda: caught.loader,
+        lambda: [] if caught.loader is None else caught.loader,
         caught.make_eval,
         seed=order.seed,
         made_anew=False,
         scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
-        entered=caught.entered,
+        entered=None if caught.model is None else caught.entered,
         unseeded=unseeded,
     )
     trains = KerasSubject(caught.training, order.seed, unseeded=unseeded)
