@@ -175,6 +175,15 @@ def binary(seed, last="sigmoid", logits=False):
     return training(seed, cnn(last, 1), loss, data=dataset(x, (y[:, None] < 2).astype("float32")))
 
 
+def weighted(seed, power):
+    """Nine of ten examples are of the first class; a weight is the count to this power."""
+    x, y = shapes(seed)
+    y = np.where(np.arange(COUNT) % 10 == 0, y % 2, 0)
+    weights = np.bincount(y).astype("float32") ** power
+    data = tf.data.Dataset.from_tensor_slices((x, y, weights[y])).batch(32)
+    return training(seed, data=data)
+
+
 class Batches(keras.utils.PyDataset):
     def __init__(self, x, y):
         super().__init__()
@@ -191,6 +200,8 @@ DEFECTS = [
     ("keras: softmax twice", {"TRAIN010"}, lambda s: training(s, loss=logits_loss())),
     ("keras: from_logits forgotten", {"TRAIN010"}, lambda s: training(s, cnn(None))),
     ("keras: sigmoid twice", {"TRAIN010"}, lambda s: binary(s, logits=True)),
+    ("keras: a softmax over one output", {"TRAIN010"}, lambda s: binary(s, "softmax")),
+    ("keras: class weights inverted", {"TRAIN041"}, lambda s: weighted(s, 1.0)),
     ("keras: batch norm with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.BatchNormalization(momentum=0.9), True))),
     ("keras: dropout with training=True", {"TRAIN009"},

@@ -72,12 +72,28 @@ class KerasSubject(ExaminedTraining):
         return self.make()
 
     def _built(self, made: Training) -> Training:
-        made = compiled(made)
+        """The training with a compiled model; UsersError where loss or optimizer are missing."""
+        import keras
+
+        model = made.model
+        if keras.backend.backend() != "tensorflow":
+            raise UsersError(
+                f"Keras runs on {keras.backend.backend()}: check examines Keras on "
+                "TensorFlow only (KERAS_BACKEND=tensorflow)."
+            )
+        if made.loss is not None and made.optimizer is not None:
+            with users_code("compile()"):
+                model.compile(optimizer=made.optimizer, loss=made.loss)
+        if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
+            raise UsersError(
+                "The Keras model is not compiled: call model.compile(optimizer=..., loss=...), or "
+                "return loss and optimizer as well."
+            )
         with users_code("The model's forward pass"):
-            made.model(self.batches[0][1], training=False)
-        made.optimizer.build(made.model.trainable_variables)
-        made.model.jit_compile = False  # compiling costs more than the steps of a check
-        return made
+            model(self.batches[0][1], training=False)
+        model.optimizer.build(model.trainable_variables)
+        model.jit_compile = False  # compiling costs more than the steps of a check
+        return dataclasses.replace(made, loss=model.loss, optimizer=model.optimizer)
 
     @cached_property
     def _own(self) -> Training:
@@ -232,27 +248,6 @@ class KerasSubject(ExaminedTraining):
 
 
 Examined = TrainingSubject | KerasSubject
-
-
-def compiled(training: Training) -> Training:
-    """The training with a compiled model; UsersError where loss or optimizer are missing."""
-    import keras
-
-    model, loss, optimizer = training.model, training.loss, training.optimizer
-    if keras.backend.backend() != "tensorflow":
-        raise UsersError(
-            f"Keras runs on {keras.backend.backend()}: check examines Keras on "
-            "TensorFlow only (KERAS_BACKEND=tensorflow)."
-        )
-    if loss is not None and optimizer is not None:
-        with users_code("compile()"):
-            model.compile(optimizer=optimizer, loss=loss)
-    if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
-        raise UsersError(
-            "The Keras model is not compiled: call model.compile(optimizer=..., loss=...), or "
-            "return loss and optimizer as well."
-        )
-    return dataclasses.replace(training, loss=model.loss, optimizer=model.optimizer)
 
 
 def as_arrays(value: Any) -> Any:
