@@ -135,6 +135,7 @@ class LossCall(NamedTuple):
     function: Any
     targets: Any
     outputs: Any
+    weights: Any
     options: dict[str, Any]
     value: Any
     place: str
@@ -155,7 +156,7 @@ class LossCall(NamedTuple):
         sum_up = next((f for f in sums if math.isclose(f(self.value), total, rel_tol=1e-4)), None)
         if sum_up is None or (hasattr(self.function, "call") and not self.value.shape.rank):
             return sum_up and self.function
-        shape, kind = self.outputs.shape[1:], as_array(self.targets).dtype
+        shape, kind = self.outputs.shape[1:], np.asarray(self.targets).dtype
 
         def loss(y_true: Any, y_pred: Any) -> Any:
             given = tf.reshape(y_pred, (-1, *shape))
@@ -294,9 +295,10 @@ class KerasRecorder:
         value = plain(*args, **kwargs)
         given = inspect.signature(plain).bind(*args, **kwargs).arguments
         function = given.pop("self", plain)
-        targets, outputs = (given.pop(name) for name in list(given)[:2])
-        if _has_values((targets, outputs, value)):
-            self.losses.append(LossCall(function, targets, outputs, given, value, user_place()))
+        parts = [given.pop(name) for name in list(given)[:2]]
+        if _has_values((*parts, value)):
+            parts.append(given.pop("sample_weight", None))
+            self.losses.append(LossCall(function, *parts, given, value, user_place()))
         return value
 
     def _gradient(self, plain: Any, *given: Any, **kwargs: Any) -> Any:
@@ -320,18 +322,18 @@ class KerasRecorder:
             trained = sources & _identities(call.model.trainable_variables)
             if not trained or caught.model not in (None, call.model):
                 continue
-            found, self.activation = loss.as_function(total), loss.activation(call.outputs)
-            if found is None or self.activation is None:
+            penalty, activation = float(sum(call.model.losses)), loss.activation(call.outputs)
+            found = loss.as_function(total) or loss.as_function(total - penalty)
+            if found is None or activation is None:
                 continue
             if caught.model is None:
-                caught.model, self.loss = call.model, found
+                caught.model, self.loss, self.activation = call.model, found, activation
                 caught.facts.places |= {"model": call.place, "loss": loss.place}
                 layers = " ".join(type(layer).__name__ for layer in call.model._flatten_layers())
                 modes = any(kind in layers for kind in MODE_DEPENDENT)
                 caught.facts.asleep = modes and not call.trains
-            weights = loss.options.get("sample_weight")
-            batch = (call.inputs, loss.targets, *(() if weights is None else (weights,)))
-            self.batches.append(as_arrays(batch))
+            weights = () if loss.weights is None else (loss.weights,)
+            self.batches.append(as_arrays((call.inputs, loss.targets, *weights)))
             self.examples += batch_size(self.batches[-1][0])
             return
 
