@@ -185,7 +185,7 @@ class KerasRecorder:
         self.loss: Any = None
         self.activation: str | None = None
         self.opened: Any = None  # the last dataset that was iterated
-        self.gradients = self.examples = 0
+        self.gradients = 0
         self.epoch_ended = False
         self.batches: list[Any] = []
         self.caught = CaughtKeras(None, None, batches=self.batches)
@@ -306,7 +306,8 @@ class KerasRecorder:
         _, target, sources = (*given, *kwargs.values())[:3]
         if self.opened is caught.validation is not None:  # it is data of the second epoch
             caught.validation, self.epoch_ended = None, True
-        enough = self.examples >= ENOUGH_EXAMPLES and len(self.batches) >= LEAST_STEPS
+        examples = sum(batch_size(batch[0]) for batch in self.batches)
+        enough = examples >= ENOUGH_EXAMPLES and len(self.batches) >= LEAST_STEPS
         if enough or self.gradients >= MOST_BATCHES:
             if self.epoch_ended or caught.loader is None or self.patience.over:
                 self.end()
@@ -334,7 +335,6 @@ class KerasRecorder:
                 caught.facts.asleep = modes and not call.trains
             weights = () if loss.weights is None else (loss.weights,)
             self.batches.append(as_arrays((call.inputs, loss.targets, *weights)))
-            self.examples += batch_size(self.batches[-1][0])
             return
 
     def _apply(self, plain: Any, optimizer: Any, grads: Any, variables: Any = None) -> Any:

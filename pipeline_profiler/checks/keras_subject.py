@@ -89,8 +89,7 @@ class KerasSubject(ExaminedTraining):
                 "The Keras model is not compiled: call model.compile(optimizer=..., loss=...), or "
                 "return loss and optimizer as well."
             )
-        with users_code("The model's forward pass"):
-            model(self.batches[0][1], training=False)
+        self._forward(made, self.batches[0][1], mode=False)
         model.optimizer.build(model.trainable_variables)
         model.jit_compile = False  # compiling costs more than the steps of a check
         return dataclasses.replace(made, loss=model.loss, optimizer=model.optimizer)
@@ -116,15 +115,13 @@ class KerasSubject(ExaminedTraining):
         made = self._own
         seed_everything(self.seed)
         taken: list[Batch] = []
-        examples = 0
         loader = made.loader if isinstance(made.loader, list) else as_loader(made.loader)
         for raw in itertools.islice(batches_of(loader), MOST_BATCHES):
             arrays = as_arrays(raw)
             inputs, targets = inputs_and_targets(arrays, made.split_batch)
             weights = arrays[2] if isinstance(arrays, tuple) and len(arrays) > 2 else None
             taken.append((weights, inputs, targets))
-            examples += batch_size(inputs)
-            if examples >= ENOUGH_EXAMPLES and len(taken) >= 4:
+            if len(taken) >= 4 and sum(batch_size(x) for _, x, _ in taken) >= ENOUGH_EXAMPLES:
                 break
         if not taken:
             raise UsersError("The loader gives no batch: is the dataset empty?")
@@ -144,10 +141,13 @@ class KerasSubject(ExaminedTraining):
         """The classes of the small batch."""
         return self.targets[: batch_size(self.small[1])]
 
+    def _forward(self, training: Training, inputs: Any, mode: bool) -> Any:
+        with users_code("The model's forward pass"):
+            return training.model(inputs, training=mode)
+
     def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
         """The main output as an array; `mode`: in train mode."""
-        with users_code("The model's forward pass"):
-            found = as_array(main_tensor(training.model(inputs, training=mode)))
+        found = as_array(main_tensor(self._forward(training, inputs, mode)))
         if found is None:
             raise UsersError("The model's output is no tensor.")
         return found
@@ -161,9 +161,7 @@ class KerasSubject(ExaminedTraining):
 
     def measured(self, training: Training, batch: Batch, mode: bool = False) -> float:
         """The loss of a batch without training; `mode`: in train mode."""
-        with users_code("The model's forward pass"):
-            outputs = training.model(batch[1], training=mode)
-        return float(self.loss_of(training, outputs, batch))
+        return float(self.loss_of(training, self._forward(training, batch[1], mode), batch))
 
     def step(self, training: Training, batch: Batch) -> float:
         """One step of training: the user's own, or that of the compiled model."""
@@ -185,8 +183,8 @@ class KerasSubject(ExaminedTraining):
         """A step: its loss, and the sum of each trained weight's absolute gradient before it."""
         import tensorflow as tf
 
-        with users_code("The model's forward pass"), tf.GradientTape() as tape:
-            loss = self.loss_of(training, training.model(batch[1], training=True), batch)
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(training, self._forward(training, batch[1], True), batch)
         weights = training.model.trainable_variables
         gradients = tape.gradient(loss, [w.value for w in weights])
         sums = {
