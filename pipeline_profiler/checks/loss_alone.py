@@ -146,12 +146,7 @@ class LossAlone:
     @cached_property
     def constant(self) -> float:
         """The least loss of an output that is the same for all samples of the batch."""
-        return self.shared_outputs[0]
-
-    @cached_property
-    def shared_outputs(self) -> tuple[float, Array]:
-        """(least loss, outputs) if all samples have the same output."""
-        return self._best(shared=True)
+        return self._best(shared=True)[0]
 
     @cached_property
     def best_outputs(self) -> tuple[float, Array]:

@@ -45,7 +45,7 @@ class WrongMode(Check):
     - In a script, a module that trained at first does not train in a later step.
     - A model of another form that no optimizer trains is called in a step, in train mode.
     - Dropout that is called as a function acts in eval mode.
-    - In Keras, predictions change statistics, or differ.
+    - In Keras, predictions change statistics or differ, or a tape loop lacks `training=True`.
 
     ## Limits
     Needs `check -- train.py`, or `train_step` or `evaluate` in your file. Frozen submodules are
