@@ -187,10 +187,9 @@ def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
     subjects: dict[str, Any] = {"LOAD": loads} if caught.loader is not None else {}
     subjects |= {"TRAIN": trains} if caught.model is not None else {}
     unreached = [] if caught.make_eval else ["an evaluation (no data for validation)"]
+    unreached += ["a later fit, if there is one"] if caught.batches is None else []
     return _asked(subjects, order, 0.0, loads) | {
-        "places": caught.facts.places,
-        "unreached": [*unreached, "a later training, if there is one"],
-        "missing": caught.missing,
+        "places": caught.facts.places, "unreached": unreached, "missing": caught.missing,
     }  # fmt: skip
 
 
