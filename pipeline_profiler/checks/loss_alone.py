@@ -259,9 +259,9 @@ def couples_samples(loss: Loss, outputs: Any, targets: Any, by_targets: bool) ->
     own, *others = (_gradient(loss, *pair) for pair in pairs)
     for other in others:
         if own is not None and other is not None and len(own) > 2:
-            rests = [gradient[1:].flatten() for gradient in (own, other)]
-            turned = float(functional.cosine_similarity(*rests, dim=0)) < TURNED
-            if turned and all(bool(rest.any()) for rest in rests):
+            first, second = own[1:].flatten(), other[1:].flatten()
+            turned = float(functional.cosine_similarity(first, second, dim=0)) < TURNED
+            if turned and bool(first.any()) and bool(second.any()):
                 return True
     return False
 
