@@ -186,7 +186,7 @@ class KerasRecorder:
         self.activation: str | None = None
         self.opened: Any = None  # the last dataset that was iterated
         self.gradients = 0
-        self.epoch_ended = self.ready = False
+        self.epoch_ended = False
         self.batches: list[Any] = []
         self.caught = CaughtKeras(None, None, batches=self.batches)
 
@@ -196,7 +196,6 @@ class KerasRecorder:
         if backend == "tensorflow":
             import tensorflow as tf
             from keras.src import losses, optimizers
-            from tensorflow.python.distribute.distribute_lib import StrategyBase
 
             named = inspect.getmembers(losses, inspect.isfunction)
             functions = [name for name, f in named if "y_pred" in inspect.signature(f).parameters]
@@ -209,7 +208,6 @@ class KerasRecorder:
                 (tf.GradientTape, ["gradient"], self._gradient),
                 (optimizers.base_optimizer.BaseOptimizer, ["apply"], self._apply),
                 (tf.data.Dataset, ["__iter__"], self._iterate),
-                (StrategyBase, ["run"], self._replicas),
             ]
             warnings.filterwarnings("ignore", message="Even though the `tf.config")
             tf.config.run_functions_eagerly(True)  # a step inside @tf.function has values then
@@ -311,8 +309,7 @@ class KerasRecorder:
         examples = sum(batch_size(batch[0]) for batch in self.batches)
         enough = examples >= ENOUGH_EXAMPLES and len(self.batches) >= LEAST_STEPS
         if enough or self.gradients >= MOST_BATCHES:
-            self.ready = self.epoch_ended or caught.loader is None or self.patience.over
-            if self.ready and sys.modules["tensorflow"].distribute.in_cross_replica_context():
+            if self.epoch_ended or caught.loader is None or self.patience.over:
                 self.end()
         elif hasattr(target, "numpy") and not target.shape.rank:
             self._record(float(target), _identities(sources))
@@ -348,11 +345,6 @@ class KerasRecorder:
                 self.optimizer = optimizer
             self.applied |= ours
         return plain(optimizer, grads, variables)
-
-    def _replicas(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.ready:  # the checks cannot train inside, as in train_on_batch
-            self.end()
-        return plain.__wrapped__(*args, **kwargs)
 
     def _iterate(self, plain: Any, dataset: Any) -> Any:
         caught, self.opened = self.caught, dataset
