@@ -15,6 +15,9 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
+from pipeline_profiler.checks.caught_keras import KerasRecorder
+from pipeline_profiler.checks.user_code import Patience
+
 K, SIDE, COUNT = 4, 10, 256
 
 
@@ -107,6 +110,42 @@ def numbers(seed, shift=0.0, last=None, loss="mse"):
     return training(seed, model, loss, 5e-3, dataset(x, y))
 
 
+def taped(seed, model=None, loss=None, rate=2e-3, *, trains=True, trained=None, before=None):
+    """What the hooks record of a loop around a tape; trained: the layers that get gradients."""
+    found = []
+    recorder = KerasRecorder(Patience(60, 60), found.append)
+    recorder.hook(keras.Model)
+    model = cnn(None, rate=0.1) if model is None else model
+    loss, optimizer = loss or logits_loss(), keras.optimizers.Adam(rate)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, model(before(x) if before else x, training=trains))
+        weights = (
+            model.layers[trained].trainable_variables if trained else model.trainable_variables
+        )
+        optimizer.apply_gradients(zip(tape.gradient(value, weights), weights, strict=True))
+
+    for x, y in dataset(*shapes(seed)):
+        step(x, y)
+    recorder.end()
+    return found[0].training()
+
+
+def softmax_of_tf(y, outputs):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, outputs))
+
+
+def twice(y, outputs):
+    return softmax_of_tf(y, tf.nn.softmax(outputs))
+
+
+def by_function(y, outputs):
+    values = keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+    return tf.reduce_sum(values)
+
+
 def parts(seed):
     return {"model": cnn(None), "loader": dataset(*shapes(seed)), "loss": logits_loss(),
             "optimizer": keras.optimizers.SGD(0.05, momentum=0.9)}  # fmt: skip
@@ -136,6 +175,15 @@ def binary(seed, last="sigmoid", logits=False):
     return training(seed, cnn(last, 1), loss, data=dataset(x, (y[:, None] < 2).astype("float32")))
 
 
+def weighted(seed, power):
+    """Nine of ten examples are of the first class; a weight is the count to this power."""
+    x, y = shapes(seed)
+    y = np.where(np.arange(COUNT) % 10 == 0, y % 2, 0)
+    weights = np.bincount(y).astype("float32") ** power
+    data = tf.data.Dataset.from_tensor_slices((x, y, weights[y])).batch(32)
+    return training(seed, data=data)
+
+
 class Batches(keras.utils.PyDataset):
     def __init__(self, x, y):
         super().__init__()
@@ -152,6 +200,8 @@ DEFECTS = [
     ("keras: softmax twice", {"TRAIN020"}, lambda s: training(s, loss=logits_loss())),
     ("keras: from_logits forgotten", {"TRAIN020"}, lambda s: training(s, cnn(None))),
     ("keras: sigmoid twice", {"TRAIN020"}, lambda s: binary(s, logits=True)),
+    ("keras: a softmax over one output", {"TRAIN020"}, lambda s: binary(s, "softmax")),
+    ("keras: class weights inverted", {"TRAIN041"}, lambda s: weighted(s, 1.0)),
     ("keras: batch norm with training=True", {"TRAIN009"},
      lambda s: training(s, Always(layers.BatchNormalization(momentum=0.9), True))),
     ("keras: dropout with training=True", {"TRAIN009"},
@@ -169,6 +219,13 @@ DEFECTS = [
     ("keras: a schedule that vanishes", {"TRAIN014"}, lambda s: training(s, rate=vanishing())),
     ("keras: learning rate 3", {"TRAIN003", "TRAIN015"}, lambda s: training(s, rate=3.0)),
     ("keras: learning rate 1e-9", {"TRAIN003", "TRAIN015"}, lambda s: training(s, rate=1e-9)),
+    ("tape: softmax twice", {"TRAIN020"}, lambda s: taped(s, cnn())),
+    ("tape: a softmax before that of the loss", {"TRAIN020"}, lambda s: taped(s, loss=twice)),
+    ("tape: gradients for the first layer alone", {"TRAIN005"}, lambda s: taped(s, trained=1)),
+    ("tape: training=True forgotten", {"TRAIN009"}, lambda s: taped(s, trains=False)),
+    ("tape: inputs of zeros", {"TRAIN004"}, lambda s: taped(s, before=tf.zeros_like)),
+    ("tape: stop_gradient", {"TRAIN005"}, lambda s: taped(s, Unused(True))),
+    ("tape: learning rate 1e-9", {"TRAIN003", "TRAIN015"}, lambda s: taped(s, rate=1e-9)),
     ("keras: momentum of torch", {"TRAIN025"}, lambda s: training(s, cnn(momentum=0.1))),
 ]  # fmt: skip
 
@@ -186,5 +243,9 @@ TWINS = [
     ),
     ("keras: cosine decay", lambda s: training(s, rate=cosine())),
     ("keras: a model of its own", lambda s: training(s, Unused(False), logits_loss())),
+    ("tape: a CNN", taped),
+    ("tape: a loss of tf.nn", lambda s: taped(s, loss=softmax_of_tf)),
+    ("tape: a function of keras.losses, summed", lambda s: taped(s, loss=by_function, rate=1e-3)),
+    ("tape: a model of its own", lambda s: taped(s, Unused(False))),
     ("keras: a PyDataset", lambda s: training(s, data=Batches(*shapes(s)))),
 ]

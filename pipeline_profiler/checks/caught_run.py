@@ -35,7 +35,6 @@ HOOKS = {
 OF_EACH = ("TRAIN005", "TRAIN009", "TRAIN016", "TRAIN024", "TRAIN025", "TRAIN046")  # exact, cheap
 REACH_SHARE = 0.35  # of the budget, to reach the second epoch
 LOADER_SHARE = 0.35  # of what is left, for the checks of the loader
-KERAS_PLACES = ("loader", "eval_loader", "model", "evaluation", "loss")  # one line: that of fit
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,15 @@ def hook_torch(torch: Any) -> None:
 
 
 def hook_keras(module: Any) -> None:
-    """Record the first `fit` of a model of Keras."""
+    """Record the first `fit` of a model of Keras, or the steps of a loop around a tape."""
     if (order := read_order()) is None:
         return
-    from pipeline_profiler.checks.caught_keras import catch_fit
+    from pipeline_profiler.checks.caught_keras import KerasRecorder
 
-    catch_fit(module, lambda caught: leave(order, examine_keras(caught, order)))
+    patience = Patience(REACH_SHARE * order.seconds, PATIENT * REACH_SHARE * order.seconds)
+    recorder = KerasRecorder(patience, lambda caught: leave(order, examine_keras(caught, order)))
+    recorder.hook(module.Model, module.backend.backend())
+    atexit.register(recorder.end)
 
 
 def read_order() -> CheckOrder | None:
@@ -157,28 +159,30 @@ def _missing(training: Any, train: Any, evaluated: Any) -> list[str]:
 
 
 def examine_keras(caught: Any, order: CheckOrder) -> dict[str, Any]:
-    """Run the checks on a recorded `fit`."""
-    from pipeline_profiler.checks.caught_keras import SCALES, CaughtKeras
+    """Run the checks on a recorded training of Keras."""
+    from pipeline_profiler.checks.caught_keras import SCALES, unseeded_sentence
+    from pipeline_profiler.checks.keras_subject import KerasSubject
     from pipeline_profiler.checks.loader_subject import LoaderSubject
 
-    kinds = [type(layer).__name__ for layer in caught.model._flatten_layers()]
+    layers = caught.model._flatten_layers() if caught.model is not None else ()
+    kinds, unseeded = [type(layer).__name__ for layer in layers], unseeded_sentence()
     loader = LoaderSubject(
-        caught.loader,
-        caught.eval_loader,
+        lambda: [] if caught.loader is None else caught.loader,
+        caught.make_eval,
         seed=order.seed,
         made_anew=False,
         scaled_later=next((kind for kind in kinds if kind in SCALES), ""),
-        entered=caught.entered,
-        unseeded=caught.unseeded,
+        entered=None if caught.model is None else caught.entered,
+        unseeded=unseeded,
     )
-    training = CaughtKeras(caught.training, order.seed, unseeded=caught.unseeded)
-    report = _run_families({"LOAD": loader, "TRAIN": training}, order)
-    unreached = [] if caught.eval_loader else ["an evaluation (fit has no validation_data)"]
-    return _form(report, training, loader) | {
-        "places": dict.fromkeys(KERAS_PLACES, caught.place),
-        "unreached": [*unreached, "a later fit, if there is one"],
-        "missing": [],
-    }
+    training = KerasSubject(caught.training, order.seed, unseeded=unseeded)
+    subjects: dict[str, Any] = {"LOAD": loader} if caught.loader is not None else {}
+    subjects |= {"TRAIN": training} if caught.model is not None else {}
+    unreached = [] if caught.make_eval else ["an evaluation (no data for validation)"]
+    unreached += ["a later fit, if there is one"] if caught.batches is None else []
+    return _form(_run_families(subjects, order), training, loader) | {
+        "places": caught.facts.places, "unreached": unreached, "missing": caught.missing,
+    }  # fmt: skip
 
 
 def _run_families(

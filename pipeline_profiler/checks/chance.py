@@ -1,8 +1,4 @@
-"""What chance alone gives: the distributions that the checks compare with.
-
-Everything is a score in standard deviations against permutations of the same values, with the
-false-alarm rate stated where it is used: a normal score above 5.5 comes once in 26 million.
-"""
+"""Scores of an order, in standard deviations against permutations of the same values."""
 
 from __future__ import annotations
 

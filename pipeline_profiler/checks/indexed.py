@@ -89,26 +89,25 @@ class GraphRows:
         batched = next((i for i, name in enumerate(names) if "Batch" in name), len(names))
 
         def exchange(op: Any, on: Any) -> Any:
-            kept = name_of(op) == "Cache" and op._filename.numpy()  # a file that is the script's
-            return on if name_of(op) in TAKEN_OUT or kept else None
+            own_file = name_of(op) == "Cache" and op._filename.numpy()
+            return on if name_of(op) in TAKEN_OUT or own_file else None
 
-        self._plain = rebuilt(dataset, exchange)
-        if batched < len(names):
-            self._plain = self._plain.unbatch()
+        plain = rebuilt(dataset, exchange)
+        self._plain = plain.unbatch() if batched < len(names) else plain
         draws = [i for i, op in enumerate(chain) if _draws(op)]
         self.augments = bool(draws)
         self.kept = bool(draws) and "Cache" in names[draws[0] :]
         self.total = int(chain[min(batched, len(chain)) - 1].cardinality())
         self.files = _files_of(chain[0])
         self._passes: list[list[Any]] = []
-        self._asked: Counter[int] = Counter()
+        self._requests: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self._pass(0))
 
     def __getitem__(self, index: int) -> Any:
-        self._asked[index] += 1
-        return self._pass(self._asked[index] - 1)[index]
+        self._requests[index] += 1
+        return self._pass(self._requests[index] - 1)[index]
 
     def _pass(self, number: int) -> list[Any]:
         while len(self._passes) <= number:
@@ -116,15 +115,10 @@ class GraphRows:
                 self._passes.append(list(itertools.islice(self._plain.as_numpy_iterator(), MOST)))
         return self._passes[number]
 
-    @property
-    def whole(self) -> bool:
-        """Whether its rows are all there are."""
-        return self.total == len(self)
-
 
 def all_rows(rows: Any) -> bool:
     """Whether `rows` are the whole dataset, not its beginning."""
-    return bool(getattr(rows, "whole", True))
+    return not isinstance(rows, GraphRows) or rows.total == len(rows)
 
 
 def _draws(op: Any) -> bool:
@@ -150,10 +144,9 @@ def reshuffled_split(train: Any, test: Any) -> bool:
     if not all(loader is not None and kind_of(loader) == "tf" for loader in (train, test)):
         return False
     ours, theirs = prefixes(train), prefixes(test)
-    for at, op in enumerate(ours):
-        if name_of(op) == "Shuffle" and op._reshuffle_each_iteration:
-            rests = [theirs[i + 1 :] for i, other in enumerate(theirs) if other is op]
-            cuts = [{name_of(o) for o in rest} & {"Take", "Skip"} for rest in (*rests, ours[at:])]
-            if rests and all(cuts):
+    for op in ours:
+        if name_of(op) == "Shuffle" and op._reshuffle_each_iteration and op in theirs:
+            behind = [{*map(name_of, chain[chain.index(op) :])} for chain in (ours, theirs)]
+            if all(names & {"Take", "Skip"} for names in behind):
                 return True
     return False

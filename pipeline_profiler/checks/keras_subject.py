@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import math
 import sys
@@ -50,9 +51,11 @@ class KerasSubject(ExaminedTraining):
 
     def fresh(self, seed: int | None = None) -> Training:
         """The training at its start: with a seed made anew, else with its first values put back."""
-        if seed is not None:
-            return self._made(seed, eager=True)
         made, values = self._first
+        if seed is not None:
+            made = self._built(self._made(seed))
+            made.model.run_eagerly = True
+            return made
         for variable, value in values:
             variable.assign(value)
         seed_everything(self.seed)
@@ -62,24 +65,44 @@ class KerasSubject(ExaminedTraining):
         """The training at its start: Keras keeps its schedules in the optimizer."""
         return self.fresh()
 
-    @cached_property
-    def _first(self) -> tuple[Training, list[tuple[Any, Any]]]:
-        made = self._made(self.seed, eager=False)
-        held = [*made.model.variables, *made.optimizer.variables]
-        return made, [(v, v.numpy().copy()) for v in held]
-
-    def _made(self, seed: int, eager: bool) -> Training:
+    def _made(self, seed: int) -> Training:
         import keras
 
         keras.utils.set_random_seed(seed)
-        made = compiled(self.make())
-        with users_code("The model's forward pass"):
-            made.model(self.batches[0][1], training=False)
-        made.optimizer.build(made.model.trainable_variables)
-        made.model.jit_compile = False  # compiling costs more than the steps of a check
-        if eager:
-            made.model.run_eagerly = True
-        return made
+        return self.make()
+
+    def _built(self, made: Training) -> Training:
+        """The training with a compiled model; UsersError where loss or optimizer are missing."""
+        import keras
+
+        model = made.model
+        if keras.backend.backend() != "tensorflow":
+            raise UsersError(
+                f"Keras runs on {keras.backend.backend()}: check examines Keras on "
+                "TensorFlow only (KERAS_BACKEND=tensorflow)."
+            )
+        if made.loss is not None and made.optimizer is not None:
+            with users_code("compile()"):
+                model.compile(optimizer=made.optimizer, loss=made.loss)
+        if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
+            raise UsersError(
+                "The Keras model is not compiled: call model.compile(optimizer=..., loss=...), or "
+                "return loss and optimizer as well."
+            )
+        self._forward(made, self.batches[0][1], mode=False)
+        model.optimizer.build(model.trainable_variables)
+        model.jit_compile = False  # compiling costs more than the steps of a check
+        return dataclasses.replace(made, loss=model.loss, optimizer=model.optimizer)
+
+    @cached_property
+    def _own(self) -> Training:
+        return self._made(self.seed)
+
+    @cached_property
+    def _first(self) -> tuple[Training, list[tuple[Any, Any]]]:
+        made = self._built(self._own)
+        held = [*made.model.variables, *made.optimizer.variables]
+        return made, [(v, v.numpy().copy()) for v in held]
 
     @cached_property
     def settings(self) -> Training:
@@ -89,17 +112,16 @@ class KerasSubject(ExaminedTraining):
     @cached_property
     def batches(self) -> list[Batch]:
         """The first batches as arrays: (weights of examples or None, inputs, targets)."""
+        made = self._own
         seed_everything(self.seed)
-        made = self.make()
         taken: list[Batch] = []
-        examples = 0
-        for raw in itertools.islice(_iterated(made.loader), MOST_BATCHES):
+        loader = made.loader if isinstance(made.loader, list) else as_loader(made.loader)
+        for raw in itertools.islice(batches_of(loader), MOST_BATCHES):
             arrays = as_arrays(raw)
             inputs, targets = inputs_and_targets(arrays, made.split_batch)
             weights = arrays[2] if isinstance(arrays, tuple) and len(arrays) > 2 else None
             taken.append((weights, inputs, targets))
-            examples += batch_size(inputs)
-            if examples >= ENOUGH_EXAMPLES and len(taken) >= 4:
+            if len(taken) >= 4 and sum(batch_size(x) for _, x, _ in taken) >= ENOUGH_EXAMPLES:
                 break
         if not taken:
             raise UsersError("The loader gives no batch: is the dataset empty?")
@@ -119,10 +141,13 @@ class KerasSubject(ExaminedTraining):
         """The classes of the small batch."""
         return self.targets[: batch_size(self.small[1])]
 
+    def _forward(self, training: Training, inputs: Any, mode: bool) -> Any:
+        with users_code("The model's forward pass"):
+            return training.model(inputs, training=mode)
+
     def outputs(self, training: Training, inputs: Any, mode: bool = False) -> Array:
         """The main output as an array; `mode`: in train mode."""
-        with users_code("The model's forward pass"):
-            found = as_array(main_tensor(training.model(inputs, training=mode)))
+        found = as_array(main_tensor(self._forward(training, inputs, mode)))
         if found is None:
             raise UsersError("The model's output is no tensor.")
         return found
@@ -136,24 +161,15 @@ class KerasSubject(ExaminedTraining):
 
     def measured(self, training: Training, batch: Batch, mode: bool = False) -> float:
         """The loss of a batch without training; `mode`: in train mode."""
-        with users_code("The model's forward pass"):
-            outputs = training.model(batch[1], training=mode)
-        return float(self.loss_of(training, outputs, batch))
+        return float(self.loss_of(training, self._forward(training, batch[1], mode), batch))
 
     def step(self, training: Training, batch: Batch) -> float:
         """One step of training: the user's own, or that of the compiled model."""
         weights, inputs, targets = batch
         if training.train_step is not None:
-            offers = {
-                "model": training.model,
-                "batch": (inputs, targets),
-                "loss": training.loss,
-                "optimizer": training.optimizer,
-                "inputs": inputs,
-                "targets": targets,
-                "x": inputs,
-                "y": targets,
-            }
+            offers = {name: getattr(training, name) for name in ("model", "loss", "optimizer")}
+            offers |= {"batch": (inputs, targets), "x": inputs, "y": targets}
+            offers |= {"inputs": inputs, "targets": targets}
             value = call_with(training.train_step, offers, "train_step()")
             return self.measured(training, batch, True) if value is None else float(value)
         training.model.reset_metrics()
@@ -167,13 +183,13 @@ class KerasSubject(ExaminedTraining):
         """A step: its loss, and the sum of each trained weight's absolute gradient before it."""
         import tensorflow as tf
 
-        with users_code("The model's forward pass"), tf.GradientTape() as tape:
-            loss = self.loss_of(training, training.model(batch[1], training=True), batch)
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(training, self._forward(training, batch[1], True), batch)
         weights = training.model.trainable_variables
-        found = zip(weights, tape.gradient(loss, [w.value for w in weights]), strict=True)
+        gradients = tape.gradient(loss, [w.value for w in weights])
         sums = {
             w.path: float(tf.reduce_sum(tf.abs(tf.convert_to_tensor(g))))
-            for w, g in found
+            for w, g in zip(weights, gradients, strict=True)
             if g is not None
         }
         sizes = {name: s if math.isfinite(s) else math.inf for name, s in sums.items()}
@@ -218,13 +234,10 @@ class KerasSubject(ExaminedTraining):
 
     @cached_property
     def loss_alone(self) -> KerasLossAlone:
-        batch = self.batches[0]
-        return KerasLossAlone(
-            lambda outputs: self.loss_of(self.settings, outputs, batch),
-            self.first_outputs,
-            self.targets,
-            self.task,
-        )
+        def loss(outputs: Any) -> Any:
+            return self.loss_of(self.settings, outputs, self.batches[0])
+
+        return KerasLossAlone(loss, self.first_outputs, self.targets, self.task)
 
     @property
     def small_alone(self) -> KerasLossAlone:
@@ -233,27 +246,6 @@ class KerasSubject(ExaminedTraining):
 
 
 Examined = TrainingSubject | KerasSubject
-
-
-def compiled(training: Training) -> Training:
-    """The training with a compiled model; UsersError where loss or optimizer are missing."""
-    import keras
-
-    model, loss, optimizer = training.model, training.loss, training.optimizer
-    if keras.backend.backend() != "tensorflow":
-        raise UsersError(
-            f"Keras runs on {keras.backend.backend()}: check examines Keras on "
-            "TensorFlow only (KERAS_BACKEND=tensorflow)."
-        )
-    if loss is not None and optimizer is not None:
-        with users_code("compile()"):
-            model.compile(optimizer=optimizer, loss=loss)
-    if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
-        raise UsersError(
-            "The Keras model is not compiled: call model.compile(optimizer=..., loss=...), or "
-            "return loss and optimizer as well."
-        )
-    return dataclasses.replace(training, loss=model.loss, optimizer=model.optimizer)
 
 
 def as_arrays(value: Any) -> Any:
@@ -266,27 +258,67 @@ def as_arrays(value: Any) -> Any:
 def as_labels(targets: Array, outputs: Array, loss: str) -> Array:
     """Rows of one-hot targets as classes, (B, 1) whole numbers as (B,), all else as it is."""
     wide = outputs.ndim == targets.ndim and outputs.shape[-1] > 1
-    if wide and targets.shape[-1] == 1 and "sparse" in loss:
-        targets = targets[..., 0]
-    if "sparse" in loss and np.array_equal(targets, np.round(targets)):
-        return targets.astype(np.int64)
-    if wide and targets.shape == outputs.shape and "categorical" in loss:
-        found: Array = np.argmax(targets, axis=-1)
-        return found
-    return targets
+    if "sparse" in loss:
+        targets = targets[..., 0] if wide and targets.shape[-1] == 1 else targets
+        whole = np.array_equal(targets, np.round(targets))
+        return targets.astype(np.int64) if whole else targets
+    one_hot = wide and targets.shape == outputs.shape and "categorical" in loss
+    return np.asarray(np.argmax(targets, axis=-1)) if one_hot else targets
 
 
-def _iterated(loader: Any) -> Iterator[Any]:
-    """Batches of a dataset, a PyDataset, a pair of arrays, or any iterable."""
-    if isinstance(loader, tuple) and all(isinstance(part, np.ndarray) for part in loader):
-        for start in range(0, len(loader[0]), ARRAY_BATCH):
-            yield tuple(part[start : start + ARRAY_BATCH] for part in loader)
-        return
-    indexed = hasattr(loader, "__getitem__") and hasattr(loader, "__len__")
-    if indexed and not isinstance(loader, Mapping):
-        with users_code("The loader"):
-            loader = map(loader.__getitem__, range(len(loader)))
-    yield from batches_of(loader)
+class ArrayRows(list[Any]):
+    """The samples of arrays of fit, by index."""
+
+    augments = False
+
+
+class FitBatches:
+    """Batches of arrays or of a PyDataset, each time they are iterated; shuffled as fit does."""
+
+    def __init__(self, parts: Any, size: int, shuffled: bool) -> None:
+        self.parts, self.size, self.shuffled = parts, size, shuffled
+
+    def __len__(self) -> int:
+        return len(self.parts) if self.size == 0 else -(-length_of(self.parts) // self.size)
+
+    @cached_property
+    def indexed_rows(self) -> ArrayRows | None:
+        """The samples by index; None of a PyDataset."""
+        count = length_of(self.parts) if self.size else 0
+        return ArrayRows(rows_at(self.parts, i) for i in range(count)) if self.size else None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.size == 0:
+            yield from map(self.parts.__getitem__, range(len(self.parts)))
+            return
+        order = np.arange(length_of(self.parts))
+        if self.shuffled:
+            np.random.shuffle(order)  # seeded with everything else
+        for start in range(0, len(order), self.size):
+            yield rows_at(self.parts, order[start : start + self.size])
+
+
+def rows_at(value: Any, rows: Any) -> Any:
+    """Return these rows of each array."""
+    if hasattr(value, "shape"):
+        return np.asarray(value)[rows]
+    return map_nested(value, lambda part: rows_at(part, rows))
+
+
+def length_of(value: Any) -> int:
+    """Return how many rows the arrays have."""
+    return int(main_tensor(value).shape[0])
+
+
+def as_loader(value: Any, size: int = ARRAY_BATCH, shuffled: bool = False) -> Any:
+    """Any form of data of fit as something that can be iterated again."""
+    if isinstance(value, tuple | list | dict) or hasattr(value, "shape"):
+        return FitBatches(value, size, shuffled)
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):  # a PyDataset
+        return FitBatches(value, 0, shuffled)
+    if inspect.isgenerator(value) or hasattr(value, "__next__"):
+        return list(itertools.islice(value, MOST_BATCHES))
+    return value
 
 
 def choose_subject(functions: Mapping[str, Callable[..., Any]], seed: int = 0) -> Examined:

@@ -47,6 +47,7 @@ def read_task(outputs: Any, targets: Any) -> Task:
 FARTHER = 0.05  # of the way from zero outputs to the least loss
 FREE_STEPS = 200
 NEAR = 1e-4
+FORMS = {"log": "log_softmax", "sum": "softmax", "positive": "softplus", "unit": "sigmoid"}
 
 
 @dataclass
@@ -64,19 +65,25 @@ class LossAlone:
 
     def of(self, outputs: Array) -> float:
         """Return the loss of these outputs, taken as they are."""
-        return float(self.loss(torch.from_numpy(outputs).to(self.outputs.device)))
+        return float(self.loss(self._tensor(outputs)))
 
     def formed(self, free: Any) -> Any:
         """Return free numbers, a tensor, in the form that the loss takes."""
-        if self.form in ("log", "sum"):
-            return (free.log_softmax if self.form == "log" else free.softmax)(self.axis)
-        if self.form == "positive":
-            return functional.softplus(free)
-        return free.sigmoid() if self.form == "unit" else free
+        if not self.form:
+            return free
+        axis = [self.axis] if self.form in ("log", "sum") else []
+        return getattr(self._library, FORMS[self.form])(free, *axis)
+
+    @property
+    def _library(self) -> Any:
+        return functional
+
+    def _tensor(self, numbers: Array) -> Any:
+        return torch.from_numpy(numbers.copy()).to(self.outputs.device)
 
     def _with_gradient(self, free: Array) -> tuple[float, Array, Array | None]:
         """Return (loss, outputs, gradient) of free numbers, broadcast to the outputs."""
-        numbers = torch.from_numpy(free.copy()).to(self.outputs.device).requires_grad_()
+        numbers = self._tensor(free).requires_grad_()
         with torch.enable_grad():
             outputs = self.formed(numbers.expand(self.outputs.shape) * 1.0)
             loss = self.loss(outputs)
@@ -139,12 +146,7 @@ class LossAlone:
     @cached_property
     def constant(self) -> float:
         """The least loss of an output that is the same for all samples of the batch."""
-        return self.shared_outputs[0]
-
-    @cached_property
-    def shared_outputs(self) -> tuple[float, Array]:
-        """(least loss, outputs) if all samples have the same output."""
-        return self._best(shared=True)
+        return self._best(shared=True)[0]
 
     @cached_property
     def best_outputs(self) -> tuple[float, Array]:
@@ -196,24 +198,21 @@ class KerasLossAlone(LossAlone):
         between = bool(((self.numbers >= 0) & (self.numbers <= 1)).all())
         self.bounded = self.task.kind == "binary" and between
 
-    def of(self, outputs: Array) -> float:
+    @property
+    def _library(self) -> Any:
         import tensorflow as tf
 
-        return float(self.loss(tf.constant(outputs, tf.float32)))
+        return tf.nn
 
-    def formed(self, free: Any) -> Any:
+    def _tensor(self, numbers: Array) -> Any:
         import tensorflow as tf
 
-        if self.form == "sum":
-            return tf.nn.softmax(free, axis=self.axis)
-        if self.form == "positive":
-            return tf.nn.softplus(free)
-        return tf.sigmoid(free) if self.form == "unit" else free
+        return tf.constant(numbers, tf.float32)
 
     def _with_gradient(self, free: Array) -> tuple[float, Array, Array | None]:
         import tensorflow as tf
 
-        numbers = tf.constant(free, tf.float32)
+        numbers = self._tensor(free)
         with tf.GradientTape() as tape:
             tape.watch(numbers)
             outputs = self.formed(tf.broadcast_to(numbers, self.outputs.shape))
@@ -251,17 +250,18 @@ def couples_samples(loss: Loss, outputs: Any, targets: Any, by_targets: bool) ->
 
     by_targets: or its target does, as in contrast.
     """
-    made = _drawn(outputs)
-    changed = [(made.clone(), targets)]
-    changed[0][0][0] = 1 - made[0]
+    drawn = _drawn(outputs)
+    moved = drawn.clone()
+    moved[0] = 1 - drawn[0]
+    pairs = [(drawn, targets), (moved, targets)]
     if by_targets and isinstance(targets, torch.Tensor) and len(targets) > 2:
-        changed.append((made, targets[[1, *range(1, len(targets))]]))
-    own, *others = (_gradient(loss, *pair) for pair in ((made, targets), *changed))
+        pairs.append((drawn, targets[[1, *range(1, len(targets))]]))
+    own, *others = (_gradient(loss, *pair) for pair in pairs)
     for other in others:
         if own is not None and other is not None and len(own) > 2:
-            pair = own[1:].flatten(), other[1:].flatten()
-            cosine = functional.cosine_similarity(*pair, dim=0)
-            if all(bool(g.any()) for g in pair) and float(cosine) < TURNED:
+            first, second = own[1:].flatten(), other[1:].flatten()
+            turned = float(functional.cosine_similarity(first, second, dim=0)) < TURNED
+            if turned and bool(first.any()) and bool(second.any()):
                 return True
     return False
 

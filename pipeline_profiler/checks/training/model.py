@@ -160,7 +160,7 @@ def _not_comparable(subject: Examined, inputs: Any, count: int) -> Answer | None
         return absent("The examples are nodes of a graph: by design their outputs are linked.")
     made = subject.settings
     own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
-    parts = made.model.modules() if own else ()
+    parts = getattr(made.model, "modules", tuple)() if own else ()
     time = (isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
     if count < MIN_SAMPLES or any(time) or not batch_first(subject):
         return unclear(f"The first axis of {count} is not the batch alone, too short, or time.")

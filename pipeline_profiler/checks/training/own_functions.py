@@ -43,7 +43,8 @@ def judge_modes(subject: Examined) -> Answer:
     Fails if a model with dropout or batch norm is evaluated in train mode or trained in eval mode,
     or if a module that trained at first does not train later. Fails if a model that no optimizer
     trains is in train mode in a step, or if dropout that is called as a function acts in eval mode.
-    In Keras, fails if predictions change statistics, or differ. Monte Carlo dropout passes.
+    In Keras, fails if predictions change statistics or differ, or if a loop around a tape calls the
+    model without `training=True`. Monte Carlo dropout passes.
     """
     if isinstance(subject, KerasSubject):
         return _judge_keras_modes(subject)
@@ -57,6 +58,11 @@ def judge_modes(subject: Examined) -> Answer:
 
 
 def _judge_keras_modes(subject: KerasSubject) -> Answer:
+    loop = subject.settings.loop
+    if loop is not None and loop.asleep:
+        text = "The loop trains the model in eval mode: dropout and batch norm do not act."
+        cause = "model(x) without training=True inside the tape"
+        return fault(text, cause, "Call model(x, training=True).", loop.places["model"])
     training, inputs = subject.fresh(), subject.batches[0][1]
     before = subject.state(training)
     first, second = (subject.outputs(training, inputs) for _ in range(2))
