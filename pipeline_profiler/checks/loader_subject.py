@@ -13,6 +13,7 @@ import os
 import pickle
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -40,11 +41,12 @@ from pipeline_profiler.checks.user_code import (
     users_code,
 )
 from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import prefixes
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 FILES = ("preprocessor_config.json", "config.json", "open_clip_config.json")
 INSIDE = ("pretrained_cfg", "default_cfg", "preprocess_cfg", "image_processor")
-PROCESSOR = ("image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
+DECLARING = (*INSIDE, "image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
 MAX_BYTES, BYTE = 10_000_000, 255.0
 
 
@@ -63,18 +65,19 @@ def declared_by(source: Any) -> DeclaredNumbers | None:
     folder with such a file. Libraries are not imported.
     """
     if isinstance(source, str | Path):
-        return _of_path(Path(source))
+        path = Path(source)
+        files = [path / name for name in FILES] if path.is_dir() else [path]
+        return next(filter(None, map(_of_file, files)), None)
     if isinstance(source, Mapping):
         return _of_mapping(source)
-    names = [name for name in (*INSIDE, *PROCESSOR) if hasattr(source, name)]
-    if found := _of_mapping({name: getattr(source, name) for name in names}):
+    if found := _of_mapping({n: getattr(source, n) for n in DECLARING if hasattr(source, n)}):
         return found
     transforms = getattr(source, "transforms", None)
-    if callable(transforms) and (found := _of_mapping(vars(transforms()))):
-        return found
+    if callable(transforms):
+        return _of_mapping(vars(transforms()))
     # a model of transformers that was read from a folder has its processor's file there
     name = getattr(getattr(source, "config", None), "_name_or_path", "")
-    return _of_path(Path(name)) if isinstance(name, str) and name and Path(name).is_dir() else None
+    return declared_by(name) if isinstance(name, str) and name and Path(name).is_dir() else None
 
 
 def read_declaration(path: str) -> DeclaredNumbers:
@@ -87,36 +90,33 @@ def read_declaration(path: str) -> DeclaredNumbers:
     return found
 
 
-def _of_path(path: Path) -> DeclaredNumbers | None:
-    if path.is_dir():
-        found = (_of_path(path / name) for name in FILES if (path / name).is_file())
-        return next((numbers for numbers in found if numbers), None)
-    try:
-        held = json.loads(path.read_text("utf-8") if path.stat().st_size < MAX_BYTES else "null")
-    except (OSError, ValueError):
-        return None
-    declared = _of_mapping(held) if isinstance(held, dict) else None
-    return declared and declared._replace(source=path.name)
+def _of_file(path: Path) -> DeclaredNumbers | None:
+    with contextlib.suppress(OSError, ValueError):
+        content = json.loads(path.read_text("utf-8") if path.stat().st_size < MAX_BYTES else "{}")
+        if isinstance(content, dict) and (found := _of_mapping(content)):
+            return found._replace(source=path.name)
+    return None
 
 
-def _of_mapping(held: Mapping[str, Any]) -> DeclaredNumbers | None:
+def _of_mapping(content: Mapping[str, Any]) -> DeclaredNumbers | None:
     for name in INSIDE:
-        part = held.get(name)
+        part = content.get(name)
         part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
         if part and (found := _of_mapping(part)):
             return found._replace(source=name)
-    names = ("image_mean", "image_std") if "image_mean" in held else ("mean", "std")
+    names = ("image_mean", "image_std") if "image_mean" in content else ("mean", "std")
     try:
-        mean, deviation = (np.array(held.get(name) or (), float) for name in names)
+        mean, deviation = (np.array(content.get(name) or (), float) for name in names)
     except (TypeError, ValueError):
         return None
     if not len(mean) or mean.shape != deviation.shape:
         return None
-    if "image_mean" in held:  # of transformers: for pixels of 0..255 times rescale_factor
-        factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
-        if held.get("do_normalize") is False:
-            mean, deviation = 0 * mean, 0 * deviation + 1
-        mean, deviation = mean / (BYTE * factor), deviation / (BYTE * factor)
+    if "image_mean" in content:  # of transformers: for pixels of 0..255 times rescale_factor
+        rescales = content.get("do_rescale", True)
+        factor = BYTE * content.get("rescale_factor", 1 / BYTE) if rescales else BYTE
+        normalises = content.get("do_normalize") is not False
+        mean, deviation = (mean, deviation) if normalises else (0 * mean, 0 * deviation + 1)
+        mean, deviation = mean / factor, deviation / factor
     return DeclaredNumbers(tuple(mean.tolist()), tuple(deviation.tolist()), ", ".join(names))
 
 
@@ -202,23 +202,19 @@ def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> _R
     return _Recorded(SampleRecord(index, worker, before, after, digest_of(sample), label), sample)
 
 
-class _Probed:
+class ProbedDataset:
     """A dataset whose samples come with their record; everything else is its own."""
 
     def __init__(self, dataset: Any) -> None:
         self.__dict__["_probed"] = dataset
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # __getitems__ as well: one by one, each sample is seen
+        if name.startswith("__"):  # __getitems__ as well: samples are recorded one by one
             raise AttributeError(name)
         return getattr(self.__dict__["_probed"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._probed, name, value)  # as worker_init_fn does
-
-
-class ProbedDataset(_Probed):
-    """A map-style one."""
 
     def __len__(self) -> int:
         return len(self._probed)
@@ -228,10 +224,6 @@ class ProbedDataset(_Probed):
         _ = random.random(), np.random.random(), torch.rand(1)
         before = stream_states(self._probed)
         return _record(index, before, self._probed, self._probed[index])
-
-
-class ProbedStream(_Probed):
-    """An iterable one."""
 
     def __iter__(self) -> Iterator[_Recorded]:
         before = stream_states(self._probed)
@@ -255,9 +247,8 @@ class RecordCollate:
 
 def probed_loader(loader: Any) -> Any:
     """A shallow copy of a DataLoader whose batches are (records, batch)."""
-    clone = copy.copy(loader)
-    probed = (ProbedStream if loader._dataset_kind else ProbedDataset)(loader.dataset)
-    parts = {"dataset": probed, "collate_fn": RecordCollate(loader.collate_fn), "_iterator": None}
+    clone, collate = copy.copy(loader), RecordCollate(loader.collate_fn)
+    parts = {"dataset": ProbedDataset(loader.dataset), "collate_fn": collate, "_iterator": None}
     clone.__dict__.update(parts)
     return clone
 
@@ -278,6 +269,7 @@ def decisive(answers: list[Answer]) -> Answer:
 
 
 ENOUGH_SAMPLES, MAX_BATCHES = 512, 64
+MAX_COUNTED = 20_000  # samples of a stream
 MAX_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
 
 
@@ -368,9 +360,10 @@ class LoaderSubject:
         """The beginnings of two epochs of one fresh loader, seen batch by batch."""
         loader = self.fresh()
         watched = probed_loader(loader) if self.is_torch else loader
-        return [self._beginning(watched, epoch) for epoch in range(2)]
+        return [self.beginning(watched, epoch) for epoch in range(2)]
 
-    def _beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
+    def beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
+        """The first batches of an epoch."""
         set_epoch(loader, epoch)
         seen, samples = list[SeenBatch](), 0
         for batch in batches_of(loader):
@@ -450,6 +443,19 @@ class LoaderSubject:
         flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
         return np.concatenate(flat) if flat and len(flat) == len(parts) else None
 
+    @cached_property
+    def counted(self) -> list[list[int]]:
+        """The sizes of the batches of two epochs; [] for a DataLoader, and where it takes long."""
+        loader, sizes = self.fresh(), list[list[int]]()
+        for epoch in range(0 if self.is_torch else 2):
+            set_epoch(loader, epoch)
+            sizes.append([])
+            for number, batch in enumerate(batches_of(loader)):
+                sizes[-1].append(self.seen(batch).size)
+                if number * max(1, sizes[-1][0]) >= MAX_COUNTED or self.time_is_short():
+                    return []
+        return sizes
+
     def index_order(self, by_epoch: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
         """Batches of indices for epochs of a fresh loader; nothing is decoded."""
         loader, orders = self.fresh(), list[Any]()
@@ -489,6 +495,21 @@ def own_sampler(loader: Any) -> Any:
     """The first sampler that is not torch's; None where all are."""
     found = samplers_of(loader)
     return next((s for s in found if not type(s).__module__.startswith("torch.utils.")), None)
+
+
+def graph_of(loader: Any) -> list[Any]:
+    """The operations of a graph of tf.data; [] of another loader."""
+    return list(prefixes(loader)) if kind_of(loader) == "tf" else []
+
+
+def sample_digests(batch: Any) -> list[str]:
+    """One digest for each sample of a batch, over all arrays that have it."""
+    arrays = [array for array in arrays_in(batch) if array.ndim]
+    if not arrays:
+        return [digest_of(batch)]
+    size = Counter(map(len, arrays)).most_common(1)[0][0]
+    parts = [array for array in arrays if len(array) == size]
+    return [digest_of([part[i] for part in parts]) for i in range(size)]
 
 
 def set_epoch(loader: Any, epoch: int) -> None:

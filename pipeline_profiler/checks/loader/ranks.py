@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
 from pipeline_profiler.checks.loader_subject import (
     LoaderSubject,
+    graph_of,
     own_sampler,
     sample_digests,
     set_epoch,
@@ -25,8 +26,7 @@ from pipeline_profiler.checks.user_code import (
     seed_everything,
     users_code,
 )
-from pipeline_profiler.profiling.adapters import kind_of
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, rebuilt
 
 RANKS = ("num_replicas", "world_size", "num_shards")
 RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
@@ -72,7 +72,7 @@ class Shards(Check):
         loader = subject.loader
         if subject.has_indices and own_sampler(loader) is None and reads_unsplit(script_text()):
             return self.failed(f"Each rank reads all {len(loader.dataset)} samples, unsplit.")
-        if kind_of(loader) == "tf" and any(name_of(op) == "Shard" for op in prefixes(loader)):
+        if any(name_of(op) == "Shard" for op in graph_of(loader)):
             return _graph_shards(subject)
         made = (loader.sampler, loader.batch_sampler) if subject.has_indices else ()
         ranked = [(s, n) for s in made for n in RANKS if hasattr(s, n) and hasattr(s, "rank")]
@@ -134,7 +134,7 @@ def _graph_shards(subject: LoaderSubject) -> Answer:
 
     tf.random.set_seed(None)  # without ours, only the user's own seeds show in the graph
     loader = call_with(subject.make_loader, {}, "make_loader()")
-    chain = prefixes(loader)
+    chain = graph_of(loader)
     at = next(i for i, op in enumerate(chain) if name_of(op) == "Shard")
     ranks = int(chain[at]._num_shards)
     shuffles = [op for op in chain[:at] if name_of(op).startswith("Shuffle")]
