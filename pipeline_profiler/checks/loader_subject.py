@@ -13,7 +13,6 @@ import os
 import pickle
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +26,8 @@ from pipeline_profiler.checks.batches import (
     Split,
     arrays_in,
     as_array,
+    batch_size,
+    cut_batch,
     digest_of,
     inputs_and_targets,
     same_bytes,
@@ -123,7 +124,7 @@ def _of_mapping(content: Mapping[str, Any]) -> DeclaredNumbers | None:
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
 # of a generator mean equal random numbers: no statistics is needed. Nothing of the user's changes.
 
-MAX_OBJECTS, MAX_DEPTH = 400, 5
+MAX_OBJECTS, MAX_PARTS, MAX_DEPTH = 400, 50, 5
 PLAIN = (int, float, str, bytes, bool, type(None), np.ndarray)
 
 
@@ -148,7 +149,7 @@ class _Recorded(NamedTuple):
     sample: Any
 
 
-def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
+def held_objects(holder: Any, wanted: Callable[[Any], Any]) -> dict[str, Any]:
     """Objects of a kind, held by an object or its parts, by the path of attributes to them."""
     found, seen = dict[str, Any](), set[int]()
     waiting: list[tuple[str, Any, int]] = [("dataset", holder, 0)]
@@ -165,14 +166,15 @@ def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
     if isinstance(value, list | tuple):
-        return [(f"[{number}]", part) for number, part in enumerate(value[:50])]
+        value = dict(enumerate(value[:MAX_PARTS]))
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", part) for key, part in list(value.items())[:MAX_PARTS]]
     return [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
 
 
 def _state_of(value: Any) -> Any:
+    """The state of a random generator; None of all else."""
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
     if isinstance(value, np.random.RandomState):
@@ -184,12 +186,12 @@ def _state_of(value: Any) -> Any:
 
 def stream_states(dataset: Any) -> dict[str, str]:
     """The digest of the state of every generator in reach of this process, by name."""
-    states: dict[str, Any] = {
-        "random": random.getstate(),
-        "numpy.random": np.random.get_state(),
-        "torch": torch.get_rng_state().numpy().tobytes(),
+    generators: dict[str, Any] = {
+        "random": random.getstate.__self__,  # type: ignore[attr-defined]
+        "numpy.random": np.random.get_state.__self__,  # type: ignore[attr-defined]
+        "torch": torch.default_generator,
     }
-    states |= {name: _state_of(g) for name, g in held_objects(dataset, _state_of).items()}
+    states = {k: _state_of(v) for k, v in (generators | held_objects(dataset, _state_of)).items()}
     return {name: hashlib.blake2b(pickle.dumps(s)).hexdigest() for name, s in states.items()}
 
 
@@ -260,12 +262,8 @@ def decisive(answers: list[Answer]) -> Answer:
     unclear = [a for a in known if a.judgement is Judgement.INCONCLUSIVE]
     if len(failed) < 2:
         return (failed + unclear + known[::-1] + answers)[0]
-    return wrong(
-        " ".join(a.sentence for a in failed),
-        [cause for a in failed for cause in a.causes],
-        failed[0].next,
-        **{key: value for a in failed for key, value in a.evidence.items()},
-    )
+    causes = [cause for answer in failed for cause in answer.causes]
+    return wrong(" ".join(answer.sentence for answer in failed), causes, failed[0].next)
 
 
 ENOUGH_SAMPLES, MAX_BATCHES = 512, 64
@@ -405,10 +403,8 @@ class LoaderSubject:
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
             rows = self.entered() if self.entered is not None else rows
         made, judged = ([SeenBatch(raw, as_array(x), as_array(y)) for raw, x, y in r] for r in rows)
-        pairs, others = (
-            [(self.seen(b.raw), b) for b in batches if b.raw is not None]
-            for batches in (made, judged)
-        )
+        known = [[b for b in batches if b.raw is not None] for batches in (made, judged)]
+        pairs, others = ([(self.seen(b.raw), b) for b in batches] for batches in known)
         unchanged = pairs and all(
             same_bytes(a.inputs, b.inputs)
             and (b.targets is None or same_bytes(a.targets, b.targets))
@@ -430,11 +426,9 @@ class LoaderSubject:
     def inputs(self) -> Array | None:
         """The inputs of the first batches in one array of floats; None where they do not stack."""
         parts = [b.inputs for b in self.batches if b.inputs is not None]
-        if not parts or any(p.dtype.kind not in "biuf" or p.ndim < 1 for p in parts):
-            return None
-        if len({p.shape[1:] for p in parts}) != 1:
-            return None
-        return np.concatenate(parts)
+        numbers = all(part.dtype.kind in "biuf" and part.ndim for part in parts)
+        alike = len({part.shape[1:] for part in parts if part.ndim}) == 1
+        return np.concatenate(parts) if numbers and alike else None
 
     @cached_property
     def labels(self) -> Array | None:
@@ -504,12 +498,8 @@ def graph_of(loader: Any) -> list[Any]:
 
 def sample_digests(batch: Any) -> list[str]:
     """One digest for each sample of a batch, over all arrays that have it."""
-    arrays = [array for array in arrays_in(batch) if array.ndim]
-    if not arrays:
-        return [digest_of(batch)]
-    size = Counter(map(len, arrays)).most_common(1)[0][0]
-    parts = [array for array in arrays if len(array) == size]
-    return [digest_of([part[i] for part in parts]) for i in range(size)]
+    size = batch_size(batch)
+    return [digest_of(cut_batch(batch, size, slice(i, i + 1))) for i in range(size)]
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
@@ -530,8 +520,8 @@ def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
         next((t for x in dataset_layers(d) if callable(t := getattr(x, "transform", None))), None)
         for d in (ours, theirs)
     )
-    files = files_of(ours)
-    if one is None or two is None or not files:
+    files = files_of(ours) if one and two else []
+    if not files:
         return []
     from PIL import Image
 
@@ -539,11 +529,8 @@ def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
     for file in files[:: max(1, len(files) // most)][:most]:
         with users_code(f"The transform of {file.name}"), Image.open(file) as image:
             whole = image.convert("RGB")
-            first, second = as_array(one(whole)), as_array(two(whole))
-        if first is None or second is None or first.ndim != 3 or second.ndim != 3:
-            return []
-        pairs.append((first, second))
-    return pairs
+            pairs.append((as_array(one(whole)), as_array(two(whole))))
+    return pairs if all(a is not None and a.ndim == 3 for pair in pairs for a in pair) else []
 
 
 def dataset_layers(dataset: Any) -> Iterator[Any]:
@@ -635,8 +622,6 @@ def _cells(batch: SeenBatch, mean: Array, deviation: Array) -> list[tuple[Array,
         images = images * 255
     elif low < 0 or high > 255:
         images = (images - low) / max(high - low, 1e-12) * 255
-    labels: Any = [""] * len(images)
-    if targets is not None and targets.size == len(images):
-        labels = np.ravel(targets)
-    pixels = np.nan_to_num(images).clip(0, 255).astype(np.uint8)
-    return list(zip(pixels, map(str, labels), strict=True))
+    labelled = targets is not None and targets.size == len(images)
+    labels = map(str, np.ravel(targets)) if labelled else [""] * len(images)
+    return list(zip(np.nan_to_num(images).clip(0, 255).astype(np.uint8), labels, strict=True))

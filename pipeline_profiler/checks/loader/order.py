@@ -59,7 +59,10 @@ class Shuffling(Check):
         "the data are stored class by class and not shuffled",
         "a shuffle buffer that is smaller than the runs of one class, or shards of one class",
     )
-    next_step = "Shuffle the list of files once before sharding, or enlarge the buffer."
+    next_step = (
+        "Shuffle samples before they are put into batches, anew in each epoch; for streams shuffle "
+        "the files once, and use a buffer of a fifth of the dataset or more."
+    )
 
     def run(self, subject: LoaderSubject) -> Answer:
         if subject.evaluation:
@@ -118,21 +121,17 @@ def _judge_indices(subject: LoaderSubject) -> Answer | None:
             "Set shuffle=True, or enlarge the buffer; --evaluation if it is for evaluation.",
         )
     if first == second:
-        return wrong(
-            f"Two epochs have the same order of {len(first)} samples.",
-            ["a sampler that is seeded in each epoch", "set_epoch is missing", "a fixed list"],
-            "Let the seed of the sampler depend on the epoch.",
-        )
+        causes = "a sampler that is seeded in each epoch", "set_epoch is missing", "a fixed list"
+        return Shuffling.failed(f"Two epochs have the same order of {len(first)} samples.", *causes)
     batch_of = {index: number for number, batch in enumerate(again) for index in batch}
     pairs = [pair for batch in batches for pair in pairwise(batch)]
     met = sum(batch_of.get(a, -1) == batch_of.get(b, -2) for a, b in pairs)
     once = len(set(first)) == len(first) and len(batches) > 2
     if once and met > SAME_MATES * len(pairs):
-        return wrong(
+        return Shuffling.failed(
             f"{met / len(pairs):.0%} of the pairs in a batch meet again in the next epoch: batches "
             "are shuffled, samples are not.",
-            ["the batches or shards are shuffled, and not what is in them"],
-            "Shuffle the samples before they are put into batches.",
+            "the batches or shards are shuffled, and not what is in them",
         )
     return passed(
         f"The order of {len(first)} samples is like a random one (score {score:+.1f} deviations) "
@@ -153,18 +152,13 @@ def _judge_epochs(subject: LoaderSubject) -> Answer | None:
         return (passed if abs(share) < 0.5 else unclear)(f"In the stream, {text}")
     shuffles = [op for op in graph_of(subject.loader) if name_of(op).startswith("Shuffle")]
     if first[: len(shared)] == second[: len(shared)] and not shuffles:
-        return unclear(
-            f"Two epochs of the stream have the same order of {len(shared)} samples.",
-            "Right where the data are stored in random order; else shuffle files and use a buffer.",
-        )
+        text = f"Two epochs of the stream have the same order of {len(shared)} samples."
+        return unclear(text, f"Right where data are stored in random order. {Shuffling.next_step}")
     buffer = "".join(f" (shuffle({int(op._buffer_size)}))" for op in shuffles[:1])
-    return wrong(
+    return Shuffling.failed(
         f"A sample comes at almost the same place in each epoch{buffer}: {text}",
-        [
-            "a shuffle buffer much smaller than the dataset",
-            "reshuffle_each_iteration=False, or a seed that is set again in each epoch",
-        ],
-        "Enlarge the buffer to a fifth of the dataset or more, or shuffle files first.",
+        "a shuffle buffer much smaller than the dataset",
+        "reshuffle_each_iteration=False, or a seed that is set again in each epoch",
     )
 
 

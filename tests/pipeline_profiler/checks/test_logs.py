@@ -8,8 +8,6 @@ import pytest
 
 from pipeline_profiler.checks.chance import (
     FAR,
-    entropy,
-    entropy_score,
     neighbour_score,
     order_score,
 )
@@ -226,14 +224,6 @@ def test_random_orders_stay_far_from_the_bound_and_orders_of_the_storage_are_bey
     assert np.abs(scores).max() < FAR
     labels = [rng.choice(4, 128, p=[0.7, 0.1, 0.1, 0.1]) for _ in range(60)]
     assert max(neighbour_score(row)[0] for row in labels) < 4.5
-    assert min(entropy_score(np.split(row, 8))[0] for row in labels) > -4.5
     assert order_score(range(100)) > 9
     assert order_score(range(100, 0, -1)) < -9
     assert neighbour_score(np.repeat(np.arange(4), 32))[0] > 20
-    assert entropy_score([np.full(16, i) for i in range(8)])[0] < -20
-
-
-def test_entropy_has_its_known_values() -> None:
-    assert abs(entropy(np.array([5, 5, 5, 5])) - np.log(4)) < 1e-12
-    assert entropy(np.array([7, 0])) == 0
-    assert abs(entropy(np.array([1, 3])) - 0.5623) < 1e-4
