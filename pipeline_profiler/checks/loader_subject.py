@@ -65,20 +65,7 @@ def declared_by(source: Any) -> DeclaredNumbers | None:
     Models of timm, weights of torchvision, image processors of transformers, their files, and a
     folder with such a file. Libraries are not imported.
     """
-    if isinstance(source, str | Path):
-        path = Path(source)
-        files = [path / name for name in FILES] if path.is_dir() else [path]
-        return next(filter(None, map(_of_file, files)), None)
-    if isinstance(source, Mapping):
-        return _of_mapping(source)
-    if found := _of_mapping({n: getattr(source, n) for n in DECLARING if hasattr(source, n)}):
-        return found
-    transforms = getattr(source, "transforms", None)
-    if callable(transforms):
-        return _of_mapping(vars(transforms()))
-    # a model of transformers that was read from a folder has its processor's file there
-    name = getattr(getattr(source, "config", None), "_name_or_path", "")
-    return declared_by(name) if isinstance(name, str) and name and Path(name).is_dir() else None
+    return next(filter(None, (_numbers_in(*content) for content in _contents(source))), None)
 
 
 def read_declaration(path: str) -> DeclaredNumbers:
@@ -91,20 +78,30 @@ def read_declaration(path: str) -> DeclaredNumbers:
     return found
 
 
-def _of_file(path: Path) -> DeclaredNumbers | None:
-    with contextlib.suppress(OSError, ValueError):
-        content = json.loads(path.read_text("utf-8") if path.stat().st_size < MAX_BYTES else "{}")
-        if isinstance(content, dict) and (found := _of_mapping(content)):
-            return found._replace(source=path.name)
-    return None
+def _contents(source: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Every mapping in which a source may declare numbers, and the name of its origin."""
+    if isinstance(source, str | Path):
+        path = Path(source)
+        for file in [path / name for name in FILES] if path.is_dir() else [path]:
+            with contextlib.suppress(OSError, ValueError):
+                small = file.stat().st_size < MAX_BYTES
+                parts = _contents(json.loads(file.read_text("utf-8") if small else "{}"))
+                yield from ((content, file.name) for content, _ in parts)
+        return
+    attributes = {name: getattr(source, name) for name in DECLARING if hasattr(source, name)}
+    content = source if isinstance(source, Mapping) else attributes
+    for part, name in ((content.get(name), name) for name in INSIDE):
+        yield part if isinstance(part, Mapping) else getattr(part, "__dict__", {}), name
+    yield content, ""
+    if callable(transforms := getattr(source, "transforms", None)):
+        yield vars(transforms()), ""
+    # a model of transformers that was read from a folder has its processor's file there
+    folder = getattr(getattr(source, "config", None), "_name_or_path", "")
+    if isinstance(folder, str) and folder and Path(folder).is_dir():
+        yield from _contents(folder)
 
 
-def _of_mapping(content: Mapping[str, Any]) -> DeclaredNumbers | None:
-    for name in INSIDE:
-        part = content.get(name)
-        part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
-        if part and (found := _of_mapping(part)):
-            return found._replace(source=name)
+def _numbers_in(content: Mapping[str, Any], origin: str) -> DeclaredNumbers | None:
     names = ("image_mean", "image_std") if "image_mean" in content else ("mean", "std")
     try:
         mean, deviation = (np.array(content.get(name) or (), float) for name in names)
@@ -114,11 +111,11 @@ def _of_mapping(content: Mapping[str, Any]) -> DeclaredNumbers | None:
         return None
     if "image_mean" in content:  # of transformers: for pixels of 0..255 times rescale_factor
         rescales = content.get("do_rescale", True)
-        factor = BYTE * content.get("rescale_factor", 1 / BYTE) if rescales else BYTE
-        normalises = content.get("do_normalize") is not False
-        mean, deviation = (mean, deviation) if normalises else (0 * mean, 0 * deviation + 1)
+        factor = BYTE * (content.get("rescale_factor", 1 / BYTE) if rescales else 1)
+        if content.get("do_normalize") is False:
+            mean, deviation = 0 * mean, 0 * deviation + factor
         mean, deviation = mean / factor, deviation / factor
-    return DeclaredNumbers(tuple(mean.tolist()), tuple(deviation.tolist()), ", ".join(names))
+    return DeclaredNumbers(tuple(mean), tuple(deviation), origin or ", ".join(names))
 
 
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
@@ -144,9 +141,7 @@ class SampleRecord:
         return [name for name, state in self.before.items() if self.after.get(name) != state]
 
 
-class _Recorded(NamedTuple):
-    record: SampleRecord
-    sample: Any
+Recorded = tuple[SampleRecord, Any]  # with the sample
 
 
 def held_objects(holder: Any, wanted: Callable[[Any], Any]) -> dict[str, Any]:
@@ -195,13 +190,12 @@ def stream_states(dataset: Any) -> dict[str, str]:
     return {name: hashlib.blake2b(pickle.dumps(s)).hexdigest() for name, s in states.items()}
 
 
-def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> _Recorded:
+def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> Recorded:
     targets = list(arrays_in(inputs_and_targets(sample)[1])) if sample is not None else []
     label = targets[0].item() if len(targets) == 1 and targets[0].size == 1 else None
-    info = torch.utils.data.get_worker_info()
-    worker = -1 if info is None else int(info.id)
+    worker = getattr(torch.utils.data.get_worker_info(), "id", -1)
     after = stream_states(dataset)
-    return _Recorded(SampleRecord(index, worker, before, after, digest_of(sample), label), sample)
+    return SampleRecord(index, worker, before, after, digest_of(sample), label), sample
 
 
 class ProbedDataset:
@@ -221,13 +215,13 @@ class ProbedDataset:
     def __len__(self) -> int:
         return len(self._probed)
 
-    def __getitem__(self, index: Any) -> _Recorded:
+    def __getitem__(self, index: Any) -> Recorded:
         # one draw of each global generator: a sample that seeds it ends where others end, else not
         _ = random.random(), np.random.random(), torch.rand(1)
         before = stream_states(self._probed)
         return _record(index, before, self._probed, self._probed[index])
 
-    def __iter__(self) -> Iterator[_Recorded]:
+    def __iter__(self) -> Iterator[Recorded]:
         before = stream_states(self._probed)
         for number, sample in enumerate(iter(self._probed)):
             yield _record(number, before, self._probed, sample)
@@ -242,9 +236,9 @@ class RecordCollate:
 
     def __call__(self, samples: Any) -> tuple[list[SampleRecord], Any]:
         """Return (records, batch)."""
-        if isinstance(samples, _Recorded):  # batch_size=None: one sample is the batch
-            return [samples.record], self.collate(samples.sample)
-        return [s.record for s in samples], self.collate([s.sample for s in samples])
+        if isinstance(samples, tuple):  # batch_size=None: one sample is the batch
+            return [samples[0]], self.collate(samples[1])
+        return [record for record, _ in samples], self.collate([sample for _, sample in samples])
 
 
 def probed_loader(loader: Any) -> Any:

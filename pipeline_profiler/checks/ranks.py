@@ -31,6 +31,7 @@ SPLITS = re.compile(  # what splits data by rank, or models
 )
 WRAPS = re.compile(r"DistributedDataParallel|\bDDP\b|\bFSDP\b|FullySharded|fully_shard")
 SEED_OF_RANK = re.compile(r"seed\w* *(=|\+=|\().*rank", re.IGNORECASE)
+COLLECTIVES = ("all_reduce", "broadcast", "broadcast_object_list")
 MAX_WRITTEN = 50
 WRITERS = re.compile(  # code that opens files for its caller
     rf"^{re.escape(os.path.dirname(os.__file__))}/(?!site-packages)|^<|/pipeline_profiler/"
@@ -111,10 +112,9 @@ class RankWatch:
 
     def hook(self, hooks: Any, torch: Any) -> None:
         """Put the hooks in."""
-        hooks.wrap(torch.nn.parallel.DistributedDataParallel, "__init__", self._wrap)
-        for name in ("all_reduce", "broadcast", "broadcast_object_list"):
-            hooks.wrap(torch.distributed, name, functools.partial(self._call, name))
-        hooks.wrap(torch, "save", self._save)
+        wrapped = [(torch.nn.parallel.DistributedDataParallel, "__init__"), (torch, "save")]
+        for owner, name in wrapped + [(torch.distributed, name) for name in COLLECTIVES]:
+            hooks.wrap(owner, name, functools.partial(self._call, name))
         sys.addaudithook(self._audit)  # nothing removes it
         hooks.undo.append(lambda: setattr(self, "ended", True))
 
@@ -128,19 +128,18 @@ class RankWatch:
         if any(module is inner for inner in self.inside):
             self.facts.bypassed = self.facts.bypassed or user_place()
 
-    def _wrap(self, plain: Any, module: Any, inner: Any, *args: Any, **kwargs: Any) -> None:
-        plain(module, inner, *args, **kwargs)
-        self.facts.wrapped = True
-        self.inside.append(inner)
-
     def _call(self, name: str, plain: Any, *args: Any, **kwargs: Any) -> Any:
-        self.facts.collectives.append(name) if name not in self.facts.collectives else None
-        return plain(*args, **kwargs)
-
-    def _save(self, plain: Any, content: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(file, str | os.PathLike):  # C++ writes it
-            self._audit("open", (os.fspath(file), "w"))
-        return plain(content, file, *args, **kwargs)
+        result, facts = plain(*args, **kwargs), self.facts
+        if name == "__init__":
+            facts.wrapped = True
+            self.inside.append(args[0].module)
+        elif name == "save":
+            file = (*args[1:], kwargs.get("f"))[0]
+            if isinstance(file, str | os.PathLike):  # C++ writes it
+                self._audit("open", (os.fspath(file), "w"))
+        elif name not in facts.collectives:
+            facts.collectives.append(name)
+        return result
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         """Note a file that the user's code opens to write, and whether that depends on the rank."""

@@ -10,21 +10,17 @@ from tests.pipeline_profiler.checks.examples import FAULT, TWIN, Rows
 from tests.pipeline_profiler.checks.toys import ToyImages, toy_loader, toy_stream
 
 
-def _own() -> Any:
-    class Own:
-        rank, num_replicas = 0, 2
+class _Own:
+    rank, num_replicas = 0, 2
 
-        def __iter__(self) -> Any:
-            return iter(range(256))
-
-    return toy_loader(ToyImages(), sampler=Own())
+    def __iter__(self) -> Any:
+        return iter(range(256))
 
 
 def _distributed() -> Any:
     dataset: Any = ToyImages(255)
-    return toy_loader(
-        dataset, sampler=torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
-    )
+    sampler: Any = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
+    return toy_loader(dataset, sampler=sampler)
 
 
 def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
@@ -40,7 +36,7 @@ def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
 
 
 EXAMPLES: Rows = [
-    ("LOAD004", FAULT, "each rank reads all", _own),
+    ("LOAD004", FAULT, "each rank reads all", lambda: toy_loader(ToyImages(), sampler=_Own())),
     ("LOAD004", FAULT, "a stream that ignores its rank", lambda: _by_rank(False)),
     ("LOAD004", FAULT, "each rank shuffles for itself", lambda: _by_rank(True, False)),
     ("LOAD004", TWIN, "DistributedSampler with padding", _distributed),
