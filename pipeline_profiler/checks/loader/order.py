@@ -107,7 +107,7 @@ def _judge_set_epoch(subject: LoaderSubject) -> Answer | None:
 def _judge_indices(subject: LoaderSubject) -> Answer | None:
     batches, again = subject.index_order()
     try:
-        first, second = ([int(i) for i in chain(*order)] for order in (batches, again))
+        first = [int(i) for i in chain(*batches)]
     except (TypeError, ValueError):
         return None
     if not MIN_SAMPLES <= len(first) < PASSES * len(set(first)):
@@ -120,7 +120,7 @@ def _judge_indices(subject: LoaderSubject) -> Answer | None:
             ["shuffle=False" if own is None else f"{type(own).__name__} returns sorted indices"],
             "Set shuffle=True, or enlarge the buffer; --evaluation if it is for evaluation.",
         )
-    if first == second:
+    if first == list(chain(*again)):
         causes = "a sampler that is seeded in each epoch", "set_epoch is missing", "a fixed list"
         return Shuffling.failed(f"Two epochs have the same order of {len(first)} samples.", *causes)
     batch_of = {index: number for number, batch in enumerate(again) for index in batch}

@@ -32,7 +32,7 @@ RANKS = ("num_replicas", "world_size", "num_shards")
 RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
 WORLD_WORDS = ("world_size", "num_replicas", "num_shards", "num_hosts", "process_count", "hosts")
 ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-MAX_RANKS, MAX_GRAPH_RANKS, TRIED_RANKS = 64, 8, 2
+MAX_RANKS, TRIED_RANKS = 16, 2
 MAX_SAMPLES, FEW_SAMPLES = 20_000, 128
 
 
@@ -152,15 +152,15 @@ def _graph_shards(subject: LoaderSubject) -> Answer:
             "Put shard() before shuffle().",
         )
 
-    def read(change: Callable[[Any], Any]) -> Shard:
-        graph = rebuilt(loader, lambda op, before: change(before) if op is chain[at] else None)
-        return _read(subject, graph, MAX_SAMPLES)
+    def read(rank: int | None) -> Shard:
+        def exchange(op: Any, before: Any) -> Any:
+            if op is not chain[at]:
+                return None
+            return before if rank is None else before.shard(ranks, rank)
 
-    def read_rank(rank: int) -> Shard:
-        return read(lambda before: before.shard(ranks, rank))
+        return _read(subject, rebuilt(loader, exchange), MAX_SAMPLES)
 
-    shards = list(map(read_rank, range(min(ranks, MAX_GRAPH_RANKS))))
-    return _judge_digests(shards, read(lambda before: before), ranks)
+    return _judge_digests([read(rank) for rank in range(min(ranks, MAX_RANKS))], read(None), ranks)
 
 
 def _factory_shards(subject: LoaderSubject) -> Answer:
