@@ -115,7 +115,9 @@ def _numbers_in(content: Mapping[str, Any], origin: str) -> DeclaredNumbers | No
         if content.get("do_normalize") is False:
             mean, deviation = 0 * mean, 0 * deviation + factor
         mean, deviation = mean / factor, deviation / factor
-    return DeclaredNumbers(tuple(mean), tuple(deviation), origin or ", ".join(names))
+    return DeclaredNumbers(
+        tuple(mean.tolist()), tuple(deviation.tolist()), origin or ", ".join(names)
+    )
 
 
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
@@ -385,10 +387,8 @@ class LoaderSubject:
     @cached_property
     def eval_batches(self) -> list[SeenBatch]:
         """The beginning of an epoch of the evaluation loader; empty where there is none."""
-        if self.eval_loader is None:
-            return []
-        count = len(self.batches)
-        return [self.seen(raw) for raw in itertools.islice(batches_of(self.eval_loader), count)]
+        batches = () if self.eval_loader is None else batches_of(self.eval_loader)
+        return [self.seen(raw) for raw in itertools.islice(batches, len(self.batches))]
 
     @cached_property
     def at_model(self) -> LoaderSubject | None:
@@ -465,8 +465,6 @@ class LoaderSubject:
 
 def _make(factory: Callable[..., Any], name: str) -> Any:
     loader = call_with(factory, {}, name)
-    if loader is None:
-        raise UsersError(f"{name} returned None: it must return the loader.")
     kind_of(loader)  # raises a sentence for what cannot be iterated
     return loader
 
@@ -514,8 +512,8 @@ def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
         next((t for x in dataset_layers(d) if callable(t := getattr(x, "transform", None))), None)
         for d in (ours, theirs)
     )
-    files = files_of(ours) if one and two else []
-    if not files:
+    files = files_of(ours)
+    if one is None or two is None or not files:
         return []
     from PIL import Image
 
@@ -523,8 +521,11 @@ def same_files(ours: Any, theirs: Any, most: int) -> list[tuple[Array, Array]]:
     for file in files[:: max(1, len(files) // most)][:most]:
         with users_code(f"The transform of {file.name}"), Image.open(file) as image:
             whole = image.convert("RGB")
-            pairs.append((as_array(one(whole)), as_array(two(whole))))
-    return pairs if all(a is not None and a.ndim == 3 for pair in pairs for a in pair) else []
+            first, second = as_array(one(whole)), as_array(two(whole))
+        if first is None or second is None or first.ndim != 3 or second.ndim != 3:
+            return []
+        pairs.append((first, second))
+    return pairs
 
 
 def dataset_layers(dataset: Any) -> Iterator[Any]:
@@ -616,6 +617,8 @@ def _cells(batch: SeenBatch, mean: Array, deviation: Array) -> list[tuple[Array,
         images = images * 255
     elif low < 0 or high > 255:
         images = (images - low) / max(high - low, 1e-12) * 255
-    labelled = targets is not None and targets.size == len(images)
-    labels = map(str, np.ravel(targets)) if labelled else [""] * len(images)
-    return list(zip(np.nan_to_num(images).clip(0, 255).astype(np.uint8), labels, strict=True))
+    labels: Any = [""] * len(images)
+    if targets is not None and targets.size == len(images):
+        labels = np.ravel(targets)
+    pixels = np.nan_to_num(images).clip(0, 255).astype(np.uint8)
+    return list(zip(pixels, map(str, labels), strict=True))

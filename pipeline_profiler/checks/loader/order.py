@@ -190,11 +190,10 @@ class Coverage(Check):
     Counts the indices of three epochs. Fails if samples have no weight or come in no epoch, batches
     repeat the batch before, or `num_samples` is the number of batches. Fails if two epochs differ
     in length, or `len(loader)` from the number of batches. Fails if over half of the samples of two
-    stream workers have equal bytes, where only labels agree after equal seeds.
+    stream workers have equal bytes (after equal seeds if only their labels agree).
 
     ## Limits
-    A custom sampler that repeats samples, draws the others later, or has lengths that rise and fall
-    is inconclusive, and so is `SubsetRandomSampler`. Of endless streams the beginning is read.
+    Inconclusive for samplers that repeat samples or draw them later, and for `SubsetRandomSampler`.
     """
 
     code = "LOAD003"

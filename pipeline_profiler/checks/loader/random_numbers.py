@@ -84,8 +84,7 @@ class Reproducible(Check):
     seed gives other bytes in the first four batches. Exact.
 
     ## Limits
-    Inconclusive if a script sets no seed or its sampler or dataset carries a state from pass to
-    pass, and for random numbers in a parallel map of tf.data.
+    Inconclusive without a seed, if a sampler keeps a state, and in a parallel map of tf.data.
     """
 
     code = "LOAD006"

@@ -1,6 +1,7 @@
-"""The order of a loader, its random numbers, and the files that its workers share."""
+"""The order of a loader, its random numbers, its ranks, and the files that workers share."""
 
 import copy
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -74,10 +75,6 @@ def _augmented(**options: Any) -> Any:
     return toy_loader(ToyImages(augment=True), num_workers=2, **options)
 
 
-def _noisy(make_noise: Callable[[], Any], **options: Any) -> Any:
-    return toy_loader(ChangedImages(lambda x, y: (x + make_noise(), y)), **options)
-
-
 def _own_generator() -> Any:
     """A dataset with a generator, which two workers copy."""
     dataset: Any = ChangedImages(lambda x, y: (x + dataset.noise.normal(), y))
@@ -85,14 +82,13 @@ def _own_generator() -> Any:
     return dataset
 
 
-def _reseeded(seed: Callable[[int], int]) -> Any:
-    class Reseeded(ToyImages):
-        def __getitem__(self, index: int) -> Any:
-            random.seed(seed(index))
-            pixels, label = super().__getitem__(index)
-            return pixels * random.uniform(0.9, 1.1), label
+def _reseeded(pixels: Any, label: int) -> Any:
+    random.seed(42)
+    return pixels * random.uniform(0.9, 1.1), label
 
-    return toy_loader(Reseeded())
+
+def _drawn_anew(pixels: Any, label: int) -> Any:
+    return pixels + np.random.normal(), np.random.normal()
 
 
 def _parallel_map() -> Any:
@@ -138,18 +134,10 @@ def _cut_at(starts: Iterable[int]) -> Any:
     return _blocks(lambda order: [order[at : at + 16] for at in starts])
 
 
-def _used_up() -> Any:
-    order = iter(range(256))
-    return _drawn(lambda: list(order))
-
-
 def _curriculum() -> Any:
     epochs = [0]
-
-    def draw() -> list[int]:
-        return np.random.permutation(128 if epochs[-1] < 5 else 256).tolist()
-
-    return _drawn(draw, 128, set_epoch=lambda self, epoch: epochs.append(epoch))
+    methods = {"set_epoch": lambda self, epoch: epochs.append(epoch)}
+    return _drawn(lambda: _permuted(128 if epochs[-1] < 5 else 256), 128, **methods)
 
 
 def _made_once(dataset: Any = None, **options: Any) -> LoaderSubject:
@@ -164,46 +152,27 @@ class _Reshuffled(list[int]):
         return super().__iter__()
 
 
-class _Windows:
-    """Windows of a series at random places: the index has no meaning."""
-
-    def __len__(self) -> int:
-        return 256
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        start = np.random.randint(10_000)
-        return np.arange(start, start + 8, dtype=np.float32), np.float32(start + 8)
-
-
-def _permuted(size: int) -> list[int]:
+def _permuted(size: int) -> Any:
     return np.random.permutation(size).tolist()
-
-
-def _of_the_system() -> Any:
-    return np.random.default_rng()
 
 
 def _batches(size: int) -> LoaderSubject:
     """Batches of 16 from a list, of one epoch."""
-    images = ToyImages(size)
-    starts = range(0, size, 16)
-    return LoaderSubject(
-        lambda: [(images.pixels[i : i + 16], images.labels[i : i + 16]) for i in starts]
-    )
+    x, y = ToyImages(size).pixels, ToyImages(size).labels
+    return LoaderSubject(lambda: [(x[i : i + 16], y[i : i + 16]) for i in range(0, size, 16)])
 
 
 ROW = 40_000
-OPEN: list[Any] = []  # until the process ends
 
 
-class _FileRows:
+class _Rows:
     """Rows of a file that is opened now, or at the first access."""
 
     def __init__(self, now: bool) -> None:
         self.path = f"{tempfile.mkdtemp()}/rows"
         np.arange(64, dtype=np.float32).repeat(ROW // 4).tofile(self.path)
-        self.file: Any = open(self.path, "rb") if now else None  # noqa: SIM115
-        OPEN.append(self.file)
+        file: Any = os.fdopen(os.open(self.path, 0), "rb", closefd=False)
+        self.file = file if now else None
 
     def __len__(self) -> int:
         return 64
@@ -214,8 +183,29 @@ class _FileRows:
         return np.frombuffer(self.file.read(ROW), np.float32)[:: ROW // 16].copy(), index % 4
 
 
-def _file(now: bool, workers: int = 2) -> Any:
-    return toy_loader(_FileRows(now), num_workers=workers)
+class _Whole:
+    rank, num_replicas = 0, 2
+
+    def __iter__(self) -> Any:
+        return iter(range(256))
+
+
+def _distributed() -> Any:
+    dataset: Any = ToyImages(255)
+    sampler: Any = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
+    return toy_loader(dataset, sampler=sampler)
+
+
+def _by_rank(split: bool, seeded: bool = True) -> LoaderSubject:
+    def make(rank: int = 0, world_size: int = 1) -> Any:
+        def order() -> Any:
+            rng = np.random.default_rng(5 if seeded else np.random.randint(1 << 30))
+            found = rng.permutation(256).tolist()
+            return found[rank::world_size] if split else found
+
+        return _stream(order)
+
+    return LoaderSubject(make)
 
 
 def _dropping() -> Any:
@@ -230,9 +220,8 @@ EXAMPLES: Rows = [
     ("LOAD001", FAULT, "workers seeded alike", lambda: _augmented(worker_init_fn=_seed_alike)),
     ("LOAD001", FAULT, "a generator of the dataset",
      lambda: toy_loader(_own_generator(), num_workers=2)),
-    ("LOAD001", FAULT, "a seed in each sample", lambda: _reseeded(lambda index: 42)),
+    ("LOAD001", FAULT, "a seed in each sample", lambda: toy_loader(ChangedImages(_reseeded))),
     ("LOAD001", TWIN, "torch seeds its workers", _augmented),
-    ("LOAD001", TWIN, "seeded from the index", lambda: _reseeded(lambda index: index)),
     ("LOAD002", FAULT, "not shuffled", lambda: toy_loader(ToyImages(), shuffle=False)),
     ("LOAD002", FAULT, "one order for all epochs",
      lambda: toy_loader(ToyImages(), sampler=_permuted(256))),
@@ -242,17 +231,17 @@ EXAMPLES: Rows = [
     ("LOAD002", FAULT, "a stream with a buffer of ten", lambda: _buffered(10)),
     ("LOAD002", FAULT, "a stream class by class", lambda: _stream(dataset=ToyImages(ordered=True))),
     ("LOAD002", FAULT, "a stream of rising numbers", lambda: _numbers(np.sort)),
-    ("LOAD002", TWIN, "samples drawn anew", lambda: toy_loader(_Windows(), shuffle=False)),
+    ("LOAD002", TWIN, "samples drawn anew", lambda: toy_loader(
+        ChangedImages(_drawn_anew), shuffle=False)),
     ("LOAD002", TWIN, "a stream of numbers", lambda: _numbers(lambda y: y)),
     ("LOAD002", TWIN, "a stream in random order", _stream),
     ("LOAD002", TWIN, "a stream with a large buffer", lambda: _buffered(200)),
-    ("LOAD002", TWIN, "32 samples", lambda: toy_loader(ToyImages(32))),
     ("LOAD002", TWIN, "an epoch that somebody tells", toy_told),
     ("LOAD003", FAULT, "class weights for samples", lambda: _weighted(lambda c: 1 / c, each=False)),
     ("LOAD003", FAULT, "an epoch of the number of classes", lambda: _weighted(lambda c: 1 / c, 4)),
     ("LOAD003", FAULT, "half of the samples", lambda: _drawn(lambda: _permuted(128), 128)),
     ("LOAD003", FAULT, "batches that overlap", lambda: _cut_at(range(0, 256, 8))),
-    ("LOAD003", FAULT, "a sampler that is used up", _used_up),
+    ("LOAD003", FAULT, "a sampler that is used up", lambda: _drawn(iter(range(256)).__iter__)),
     ("LOAD003", FAULT, "a used-up generator", lambda: LoaderSubject(lambda: iter(toy_pictures()))),
     ("LOAD003", FAULT, "a stream read whole by each worker", lambda: _by_workers(False)),
     ("LOAD003", FAULT, "read whole, with noise on each sample",
@@ -270,11 +259,14 @@ EXAMPLES: Rows = [
     ("LOAD003", TWIN, "a curriculum by a method",
      lambda: _drawn(lambda: _permuted(128), 128, set_pool=print)),
     ("LOAD003", TWIN, "buckets that drop batches", lambda: _cut_at((0, 40, 80, 120, 200, 240))),
-    ("LOAD003", TWIN, "balanced by an own sampler",
-     lambda: _drawn(lambda: [i for i in _permuted(256)[:100] for _ in range(3)], 300)),
     ("LOAD003", TWIN, "a stream divided among workers", lambda: _by_workers(True)),
     ("LOAD003", TWIN, "divided, with equal labels", lambda: _by_workers(True, _Pairs())),
     ("LOAD003", TWIN, "drop_last", lambda: toy_loader(ToyImages(250), drop_last=True)),
+    ("LOAD004", FAULT, "each rank reads all", lambda: toy_loader(ToyImages(), sampler=_Whole())),
+    ("LOAD004", FAULT, "a stream that ignores its rank", lambda: _by_rank(False)),
+    ("LOAD004", FAULT, "each rank shuffles for itself", lambda: _by_rank(True, False)),
+    ("LOAD004", TWIN, "DistributedSampler with padding", _distributed),
+    ("LOAD004", TWIN, "a stream split by rank", lambda: _by_rank(True)),
     ("LOAD005", FAULT, "one sample is left", lambda: toy_loader(ToyImages(257))),
     ("LOAD005", FAULT, "one sample is left in a list of batches", lambda: _batches(257)),
     ("LOAD005", FAULT, "an evaluation drops", lambda: LoaderSubject(_dropping, evaluation=True)),
@@ -282,15 +274,15 @@ EXAMPLES: Rows = [
     ("LOAD005", TWIN, "shuffled, then dropped", lambda: toy_loader(ToyImages(250), drop_last=True)),
     ("LOAD005", TWIN, "a list of batches", lambda: _batches(256)),
     ("LOAD006", FAULT, "an order of the system",
-     lambda: _drawn(lambda: _of_the_system().permutation(256).tolist())),
-    ("LOAD006", FAULT, "noise of the system", lambda: _noisy(lambda: _of_the_system().normal())),
+     lambda: _drawn(lambda: np.random.default_rng().permutation(256).tolist())),
+    ("LOAD006", FAULT, "noise of the system",
+     lambda: toy_loader(ChangedImages(lambda x, y: (x + np.random.default_rng().normal(), y)))),
     ("LOAD006", TWIN, "shuffled, augmented, workers", _augmented),
     ("LOAD006", TWIN, "a list shuffled in place",
      lambda: _made_once(sampler=_Reshuffled(range(256)))),
     ("LOAD006", TWIN, "a generator of the dataset", lambda: _made_once(_own_generator())),
     ("LOAD006", TWIN, "noise in a parallel map", _parallel_map),
-    ("LOAD028", FAULT, "a file opened before the fork", lambda: _file(True)),
-    ("LOAD028", TWIN, "opened at the first access", lambda: _file(False)),
-    ("LOAD028", TWIN, "one worker", lambda: _file(True, 1)),
+    ("LOAD028", FAULT, "opened before the fork", lambda: toy_loader(_Rows(True), num_workers=2)),
+    ("LOAD028", TWIN, "opened at first access", lambda: toy_loader(_Rows(False), num_workers=2)),
     ("LOAD028", TWIN, "augmented in memory", _augmented),
 ]  # fmt: skip
