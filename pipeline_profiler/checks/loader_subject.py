@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,22 +230,16 @@ class ProbedDataset:
             before = stream_states(self._probed)
 
 
-class RecordCollate:
-    """The user's collate function; the records travel beside the batch."""
-
-    def __init__(self, collate: Any) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: Any) -> tuple[list[SampleRecord], Any]:
-        """Return (records, batch)."""
-        if isinstance(samples, tuple):  # batch_size=None: one sample is the batch
-            return [samples[0]], self.collate(samples[1])
-        return [record for record, _ in samples], self.collate([sample for _, sample in samples])
+def _collate(collate: Any, samples: Any) -> tuple[list[SampleRecord], Any]:
+    """(records, the batch that the user's collate function makes)."""
+    if isinstance(samples, tuple):  # batch_size=None: one sample is the batch
+        return [samples[0]], collate(samples[1])
+    return [record for record, _ in samples], collate([sample for _, sample in samples])
 
 
 def probed_loader(loader: Any) -> Any:
     """A shallow copy of a DataLoader whose batches are (records, batch)."""
-    clone, collate = copy.copy(loader), RecordCollate(loader.collate_fn)
+    clone, collate = copy.copy(loader), partial(_collate, loader.collate_fn)
     parts = {"dataset": ProbedDataset(loader.dataset), "collate_fn": collate, "_iterator": None}
     clone.__dict__.update(parts)
     return clone

@@ -171,8 +171,7 @@ class _Rows:
     def __init__(self, now: bool) -> None:
         self.path = f"{tempfile.mkdtemp()}/rows"
         np.arange(64, dtype=np.float32).repeat(ROW // 4).tofile(self.path)
-        file: Any = os.fdopen(os.open(self.path, 0), "rb", closefd=False)
-        self.file = file if now else None
+        self.file: Any = os.fdopen(os.open(self.path, 0), "rb", closefd=False) if now else None
 
     def __len__(self) -> int:
         return 64
