@@ -150,7 +150,7 @@ class RankWatch:
             frame = frame.f_back
         written, own = self.facts.written, frame and is_own_code(frame.f_code.co_filename)
         local = isinstance(args[0], str) and not args[0].startswith(("/dev/", "/proc/"))
-        if own and local and len(written) < MAX_WRITTEN:
-            places = list(user_places())
+        places = list(user_places()) if own and local and len(written) < MAX_WRITTEN else []
+        if places:
             guarded = any(map(depends_on_rank, places))
             written.append((places[0], Path(args[0]).name, guarded))
