@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,32 +25,8 @@ def order_score(order: Sequence[int]) -> float:
 
 def neighbour_score(labels: NDArray[Any]) -> tuple[float, float, float]:
     """(score, observed, expected) share of neighbours with equal labels, against permutations."""
-    return _score(lambda row: float((row[1:] == row[:-1]).mean()), labels, PERMUTATIONS)
-
-
-def entropy_score(batches: Sequence[NDArray[Any]]) -> tuple[float, float, float]:
-    """(score, observed, expected) mean entropy of labels in a batch, in nats."""
-    cuts = np.cumsum([len(b) for b in batches])[:-1]
-
-    def mean_entropy(labels: NDArray[Any]) -> float:
-        counts = [np.unique(part, return_counts=True)[1] for part in np.split(labels, cuts)]
-        return sum(map(entropy, counts)) / len(counts)
-
-    return _score(mean_entropy, np.concatenate(list(batches)), PERMUTATIONS // 4)
-
-
-def _score(
-    measure: Callable[[NDArray[Any]], float], values: NDArray[Any], permutations: int
-) -> tuple[float, float, float]:
-    rng, observed = np.random.default_rng(0), measure(values)
-    null = [measure(rng.permutation(values)) for _ in range(permutations)]
+    rng = np.random.default_rng(0)
+    rows = [labels, *(rng.permutation(labels) for _ in range(PERMUTATIONS))]
+    observed, *null = (float((row[1:] == row[:-1]).mean()) for row in rows)
     expected, spread = float(np.mean(null)), float(np.std(null))
-    if spread == 0:
-        return 0.0, observed, expected
-    return (observed - expected) / spread, observed, expected
-
-
-def entropy(counts: NDArray[Any]) -> float:
-    """Of a distribution given by counts, in nats."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    return (observed - expected) / spread if spread else 0.0, observed, expected

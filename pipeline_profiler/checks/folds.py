@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import takewhile
 from typing import Any
 
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.user_code import Patience
 
-COMPARED, MOST_ROWS, SECONDS, SHARE = 40, 5000, 2.0, 0.5
+COMPARED, MAX_ROWS, SECONDS, SHARE = 40, 5000, 2.0, 0.5
 WHOLE = ("SequentialSampler", "RandomSampler")
 
 
@@ -33,28 +34,26 @@ class Folds:
 
     def was_trained(self, loader: Any) -> bool:
         """Return whether an earlier loader trained on the samples of this one, and the last not."""
-        if len(self.loaders) < 2 or not (rows := _rows(loader)):
+        rows = _rows(loader)
+        if len(self.loaders) < 2 or not rows:
             return False
         wanted = _digests(loader, rows[:: max(1, len(rows) // COMPARED)])
-        earlier, last = set[str](), _digests(self.loaders[-1], _rows(self.loaders[-1]))
-        for known in self.loaders[:-1]:
-            earlier |= _digests(known, _rows(known))
-        return bool(wanted) and not wanted & last and len(wanted & earlier) >= SHARE * len(wanted)
+        *earlier, last = [_digests(known, _rows(known)) for known in self.loaders]
+        shared = wanted & set().union(*earlier)
+        return bool(wanted) and not wanted & last and len(shared) >= SHARE * len(wanted)
 
 
-def _rows(loader: Any) -> list[int]:
-    """The indices of a loader's samples; [] where they are not known."""
+def _rows(loader: Any) -> Any:
+    """The indices of a loader's samples; () where they are not known."""
     sampler = getattr(loader, "sampler", None)
     if type(sampler).__name__ in WHOLE and hasattr(loader.dataset, "__len__"):
-        return list(range(len(loader.dataset)))
-    return [int(index) for index in getattr(sampler, "indices", ())]
+        return range(len(loader.dataset))
+    return getattr(sampler, "indices", ())
 
 
-def _digests(loader: Any, rows: list[int]) -> set[str]:
+def _digests(loader: Any, rows: Any) -> set[str]:
     found, patience = set[str](), Patience(SECONDS, 3 * SECONDS)
     with contextlib.suppress(Exception):  # of the user's dataset
-        for index in rows[:MOST_ROWS]:
-            found.add(digest_of(loader.dataset[index]))
-            if patience.over:
-                break
+        for index in takewhile(lambda _: not patience.over, rows[:MAX_ROWS]):
+            found.add(digest_of(loader.dataset[int(index)]))
     return found

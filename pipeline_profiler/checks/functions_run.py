@@ -13,9 +13,9 @@ from typing import Any
 from pipeline_profiler.checks.caught_torch import Caught, Recorded
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import LoopFacts, modes_of
-from pipeline_profiler.checks.ranks import as_rank, read_anew, source_of, speaks_of_ranks
+from pipeline_profiler.checks.ranks import source_of
 from pipeline_profiler.checks.user_code import Patience, UsersError, batches_of, kept_state
-from pipeline_profiler.checks.user_training import Training, call_evaluate, made_from
+from pipeline_profiler.checks.user_training import Training, call_evaluate
 
 EPOCHS, MOST_BATCHES = 3, 8
 SECONDS = 20.0  # of CPU
@@ -27,13 +27,9 @@ class EndedError(BaseException):
 
 def record_functions(subject: Any) -> Recorded:
     """Return what the hooks recorded of a loop over the functions of a TrainingSubject."""
-    functions = list(subject.functions.values()) or [subject.make]
-    text = source_of(functions)
+    text = source_of(list(subject.functions.values()) or [subject.make])
     caught = Caught(Patience(SECONDS, 3 * SECONDS), _stop, text=lambda: text, once=True)
-    ranked = speaks_of_ranks(text)
-    with kept_state(), as_rank(0) if ranked else contextlib.nullcontext():
-        if ranked and subject.functions:  # a file may read its rank when it is imported
-            subject = type(subject)(made_from(read_anew(subject.functions)), subject.seed)
+    with kept_state():
         caught.hook(sys.modules["torch"])
         try:
             training = subject.fresh()

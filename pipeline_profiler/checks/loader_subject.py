@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ from pipeline_profiler.checks.batches import (
     Split,
     arrays_in,
     as_array,
+    batch_size,
+    cut_batch,
     digest_of,
     inputs_and_targets,
     same_bytes,
@@ -40,11 +42,12 @@ from pipeline_profiler.checks.user_code import (
     users_code,
 )
 from pipeline_profiler.profiling.adapters import kind_of
+from pipeline_profiler.profiling.adapters.tf_graph import prefixes
 from pipeline_profiler.profiling.record.errors import ProfileError
 
 FILES = ("preprocessor_config.json", "config.json", "open_clip_config.json")
 INSIDE = ("pretrained_cfg", "default_cfg", "preprocess_cfg", "image_processor")
-PROCESSOR = ("image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
+DECLARING = (*INSIDE, "image_mean", "image_std", "do_normalize", "do_rescale", "rescale_factor")
 MAX_BYTES, BYTE = 10_000_000, 255.0
 
 
@@ -62,19 +65,7 @@ def declared_by(source: Any) -> DeclaredNumbers | None:
     Models of timm, weights of torchvision, image processors of transformers, their files, and a
     folder with such a file. Libraries are not imported.
     """
-    if isinstance(source, str | Path):
-        return _of_path(Path(source))
-    if isinstance(source, Mapping):
-        return _of_mapping(source)
-    names = [name for name in (*INSIDE, *PROCESSOR) if hasattr(source, name)]
-    if found := _of_mapping({name: getattr(source, name) for name in names}):
-        return found
-    transforms = getattr(source, "transforms", None)
-    if callable(transforms) and (found := _of_mapping(vars(transforms()))):
-        return found
-    # a model of transformers that was read from a folder has its processor's file there
-    name = getattr(getattr(source, "config", None), "_name_or_path", "")
-    return _of_path(Path(name)) if isinstance(name, str) and name and Path(name).is_dir() else None
+    return next(filter(None, (_numbers_in(*content) for content in _contents(source))), None)
 
 
 def read_declaration(path: str) -> DeclaredNumbers:
@@ -87,43 +78,52 @@ def read_declaration(path: str) -> DeclaredNumbers:
     return found
 
 
-def _of_path(path: Path) -> DeclaredNumbers | None:
-    if path.is_dir():
-        found = (_of_path(path / name) for name in FILES if (path / name).is_file())
-        return next((numbers for numbers in found if numbers), None)
-    try:
-        held = json.loads(path.read_text("utf-8") if path.stat().st_size < MAX_BYTES else "null")
-    except (OSError, ValueError):
-        return None
-    declared = _of_mapping(held) if isinstance(held, dict) else None
-    return declared and declared._replace(source=path.name)
+def _contents(source: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Every mapping in which a source may declare numbers, and the name of its origin."""
+    if isinstance(source, str | Path):
+        path = Path(source)
+        for file in [path / name for name in FILES] if path.is_dir() else [path]:
+            with contextlib.suppress(OSError, ValueError):
+                small = file.stat().st_size < MAX_BYTES
+                parts = _contents(json.loads(file.read_text("utf-8") if small else "{}"))
+                yield from ((content, file.name) for content, _ in parts)
+        return
+    attributes = {name: getattr(source, name) for name in DECLARING if hasattr(source, name)}
+    content = source if isinstance(source, Mapping) else attributes
+    for part, name in ((content.get(name), name) for name in INSIDE):
+        yield part if isinstance(part, Mapping) else getattr(part, "__dict__", {}), name
+    yield content, ""
+    if callable(transforms := getattr(source, "transforms", None)):
+        yield vars(transforms()), ""
+    # a model of transformers that was read from a folder has its processor's file there
+    folder = getattr(getattr(source, "config", None), "_name_or_path", "")
+    if isinstance(folder, str) and folder and Path(folder).is_dir():
+        yield from _contents(folder)
 
 
-def _of_mapping(held: Mapping[str, Any]) -> DeclaredNumbers | None:
-    for name in INSIDE:
-        part = held.get(name)
-        part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
-        if part and (found := _of_mapping(part)):
-            return found._replace(source=name)
-    names = ("image_mean", "image_std") if "image_mean" in held else ("mean", "std")
+def _numbers_in(content: Mapping[str, Any], origin: str) -> DeclaredNumbers | None:
+    names = ("image_mean", "image_std") if "image_mean" in content else ("mean", "std")
     try:
-        mean, deviation = (np.array(held.get(name) or (), float) for name in names)
+        mean, deviation = (np.array(content.get(name) or (), float) for name in names)
     except (TypeError, ValueError):
         return None
     if not len(mean) or mean.shape != deviation.shape:
         return None
-    if "image_mean" in held:  # of transformers: for pixels of 0..255 times rescale_factor
-        factor = held.get("rescale_factor", 1 / BYTE) if held.get("do_rescale", True) else 1.0
-        if held.get("do_normalize") is False:
-            mean, deviation = 0 * mean, 0 * deviation + 1
-        mean, deviation = mean / (BYTE * factor), deviation / (BYTE * factor)
-    return DeclaredNumbers(tuple(mean.tolist()), tuple(deviation.tolist()), ", ".join(names))
+    if "image_mean" in content:  # of transformers: for pixels of 0..255 times rescale_factor
+        rescales = content.get("do_rescale", True)
+        factor = BYTE * (content.get("rescale_factor", 1 / BYTE) if rescales else 1)
+        if content.get("do_normalize") is False:
+            mean, deviation = 0 * mean, 0 * deviation + factor
+        mean, deviation = mean / factor, deviation / factor
+    return DeclaredNumbers(
+        tuple(mean.tolist()), tuple(deviation.tolist()), origin or ", ".join(names)
+    )
 
 
 # A shallow copy of the loader gets a dataset that returns each sample with a record. Equal states
 # of a generator mean equal random numbers: no statistics is needed. Nothing of the user's changes.
 
-MAX_OBJECTS, MAX_DEPTH = 400, 5
+MAX_OBJECTS, MAX_PARTS, MAX_DEPTH = 400, 50, 5
 PLAIN = (int, float, str, bytes, bool, type(None), np.ndarray)
 
 
@@ -143,12 +143,10 @@ class SampleRecord:
         return [name for name, state in self.before.items() if self.after.get(name) != state]
 
 
-class _Recorded(NamedTuple):
-    record: SampleRecord
-    sample: Any
+Recorded = tuple[SampleRecord, Any]  # with the sample
 
 
-def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
+def held_objects(holder: Any, wanted: Callable[[Any], Any]) -> dict[str, Any]:
     """Objects of a kind, held by an object or its parts, by the path of attributes to them."""
     found, seen = dict[str, Any](), set[int]()
     waiting: list[tuple[str, Any, int]] = [("dataset", holder, 0)]
@@ -165,14 +163,15 @@ def held_objects(holder: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [(f"[{key!r}]", part) for key, part in list(value.items())[:50]]
     if isinstance(value, list | tuple):
-        return [(f"[{number}]", part) for number, part in enumerate(value[:50])]
+        value = dict(enumerate(value[:MAX_PARTS]))
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", part) for key, part in list(value.items())[:MAX_PARTS]]
     return [(f".{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
 
 
 def _state_of(value: Any) -> Any:
+    """The state of a random generator; None of all else."""
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
     if isinstance(value, np.random.RandomState):
@@ -184,80 +183,64 @@ def _state_of(value: Any) -> Any:
 
 def stream_states(dataset: Any) -> dict[str, str]:
     """The digest of the state of every generator in reach of this process, by name."""
-    states: dict[str, Any] = {
-        "random": random.getstate(),
-        "numpy.random": np.random.get_state(),
-        "torch": torch.get_rng_state().numpy().tobytes(),
+    generators: dict[str, Any] = {
+        "random": random.getstate.__self__,  # type: ignore[attr-defined]
+        "numpy.random": np.random.get_state.__self__,  # type: ignore[attr-defined]
+        "torch": torch.default_generator,
     }
-    states |= {name: _state_of(g) for name, g in held_objects(dataset, _state_of).items()}
+    states = {k: _state_of(v) for k, v in (generators | held_objects(dataset, _state_of)).items()}
     return {name: hashlib.blake2b(pickle.dumps(s)).hexdigest() for name, s in states.items()}
 
 
-def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> _Recorded:
+def _record(index: Any, before: dict[str, str], dataset: Any, sample: Any) -> Recorded:
     targets = list(arrays_in(inputs_and_targets(sample)[1])) if sample is not None else []
     label = targets[0].item() if len(targets) == 1 and targets[0].size == 1 else None
-    info = torch.utils.data.get_worker_info()
-    worker = -1 if info is None else int(info.id)
+    worker = getattr(torch.utils.data.get_worker_info(), "id", -1)
     after = stream_states(dataset)
-    return _Recorded(SampleRecord(index, worker, before, after, digest_of(sample), label), sample)
+    return SampleRecord(index, worker, before, after, digest_of(sample), label), sample
 
 
-class _Probed:
+class ProbedDataset:
     """A dataset whose samples come with their record; everything else is its own."""
 
     def __init__(self, dataset: Any) -> None:
         self.__dict__["_probed"] = dataset
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # __getitems__ as well: one by one, each sample is seen
+        if name.startswith("__"):  # __getitems__ as well: samples are recorded one by one
             raise AttributeError(name)
         return getattr(self.__dict__["_probed"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._probed, name, value)  # as worker_init_fn does
 
-
-class ProbedDataset(_Probed):
-    """A map-style one."""
-
     def __len__(self) -> int:
         return len(self._probed)
 
-    def __getitem__(self, index: Any) -> _Recorded:
+    def __getitem__(self, index: Any) -> Recorded:
         # one draw of each global generator: a sample that seeds it ends where others end, else not
         _ = random.random(), np.random.random(), torch.rand(1)
         before = stream_states(self._probed)
         return _record(index, before, self._probed, self._probed[index])
 
-
-class ProbedStream(_Probed):
-    """An iterable one."""
-
-    def __iter__(self) -> Iterator[_Recorded]:
+    def __iter__(self) -> Iterator[Recorded]:
         before = stream_states(self._probed)
         for number, sample in enumerate(iter(self._probed)):
             yield _record(number, before, self._probed, sample)
             before = stream_states(self._probed)
 
 
-class RecordCollate:
-    """The user's collate function; the records travel beside the batch."""
-
-    def __init__(self, collate: Any) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: Any) -> tuple[list[SampleRecord], Any]:
-        """Return (records, batch)."""
-        if isinstance(samples, _Recorded):  # batch_size=None: one sample is the batch
-            return [samples.record], self.collate(samples.sample)
-        return [s.record for s in samples], self.collate([s.sample for s in samples])
+def _collate(collate: Any, samples: Any) -> tuple[list[SampleRecord], Any]:
+    """(records, the batch that the user's collate function makes)."""
+    if isinstance(samples, tuple):  # batch_size=None: one sample is the batch
+        return [samples[0]], collate(samples[1])
+    return [record for record, _ in samples], collate([sample for _, sample in samples])
 
 
 def probed_loader(loader: Any) -> Any:
     """A shallow copy of a DataLoader whose batches are (records, batch)."""
-    clone = copy.copy(loader)
-    probed = (ProbedStream if loader._dataset_kind else ProbedDataset)(loader.dataset)
-    parts = {"dataset": probed, "collate_fn": RecordCollate(loader.collate_fn), "_iterator": None}
+    clone, collate = copy.copy(loader), partial(_collate, loader.collate_fn)
+    parts = {"dataset": ProbedDataset(loader.dataset), "collate_fn": collate, "_iterator": None}
     clone.__dict__.update(parts)
     return clone
 
@@ -278,6 +261,7 @@ def decisive(answers: list[Answer]) -> Answer:
 
 
 ENOUGH_SAMPLES, MAX_BATCHES = 512, 64
+MAX_COUNTED = 20_000  # samples of a stream
 MAX_INDICES, PASSES = 2_000_000, 8  # after which a sampler is cut, as it may have no end
 
 
@@ -368,9 +352,10 @@ class LoaderSubject:
         """The beginnings of two epochs of one fresh loader, seen batch by batch."""
         loader = self.fresh()
         watched = probed_loader(loader) if self.is_torch else loader
-        return [self._beginning(watched, epoch) for epoch in range(2)]
+        return [self.beginning(watched, epoch) for epoch in range(2)]
 
-    def _beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
+    def beginning(self, loader: Any, epoch: int) -> list[SeenBatch]:
+        """The first batches of an epoch."""
         set_epoch(loader, epoch)
         seen, samples = list[SeenBatch](), 0
         for batch in batches_of(loader):
@@ -400,10 +385,8 @@ class LoaderSubject:
     @cached_property
     def eval_batches(self) -> list[SeenBatch]:
         """The beginning of an epoch of the evaluation loader; empty where there is none."""
-        if self.eval_loader is None:
-            return []
-        count = len(self.batches)
-        return [self.seen(raw) for raw in itertools.islice(batches_of(self.eval_loader), count)]
+        batches = () if self.eval_loader is None else batches_of(self.eval_loader)
+        return [self.seen(raw) for raw in itertools.islice(batches, len(self.batches))]
 
     @cached_property
     def at_model(self) -> LoaderSubject | None:
@@ -412,10 +395,8 @@ class LoaderSubject:
         with contextlib.suppress(UsersError):  # a training that cannot be made: others say so
             rows = self.entered() if self.entered is not None else rows
         made, judged = ([SeenBatch(raw, as_array(x), as_array(y)) for raw, x, y in r] for r in rows)
-        pairs, others = (
-            [(self.seen(b.raw), b) for b in batches if b.raw is not None]
-            for batches in (made, judged)
-        )
+        known = [[b for b in batches if b.raw is not None] for batches in (made, judged)]
+        pairs, others = ([(self.seen(b.raw), b) for b in batches] for batches in known)
         unchanged = pairs and all(
             same_bytes(a.inputs, b.inputs)
             and (b.targets is None or same_bytes(a.targets, b.targets))
@@ -437,11 +418,9 @@ class LoaderSubject:
     def inputs(self) -> Array | None:
         """The inputs of the first batches in one array of floats; None where they do not stack."""
         parts = [b.inputs for b in self.batches if b.inputs is not None]
-        if not parts or any(p.dtype.kind not in "biuf" or p.ndim < 1 for p in parts):
-            return None
-        if len({p.shape[1:] for p in parts}) != 1:
-            return None
-        return np.concatenate(parts)
+        numbers = all(part.dtype.kind in "biuf" and part.ndim for part in parts)
+        alike = len({part.shape[1:] for part in parts if part.ndim}) == 1
+        return np.concatenate(parts) if numbers and alike else None
 
     @cached_property
     def labels(self) -> Array | None:
@@ -449,6 +428,19 @@ class LoaderSubject:
         parts = [b.targets for b in self.batches if b.targets is not None]
         flat = [p.reshape(len(p)) for p in parts if p.ndim and p.size == len(p)]
         return np.concatenate(flat) if flat and len(flat) == len(parts) else None
+
+    @cached_property
+    def counted(self) -> list[list[int]]:
+        """The sizes of the batches of two epochs; [] for a DataLoader, and where it takes long."""
+        loader, sizes = self.fresh(), list[list[int]]()
+        for epoch in range(0 if self.is_torch else 2):
+            set_epoch(loader, epoch)
+            sizes.append([])
+            for number, batch in enumerate(batches_of(loader)):
+                sizes[-1].append(self.seen(batch).size)
+                if number * max(1, sizes[-1][0]) >= MAX_COUNTED or self.time_is_short():
+                    return []
+        return sizes
 
     def index_order(self, by_epoch: bool = True, epochs: Sequence[int] = (0, 1)) -> list[Any]:
         """Batches of indices for epochs of a fresh loader; nothing is decoded."""
@@ -471,8 +463,6 @@ class LoaderSubject:
 
 def _make(factory: Callable[..., Any], name: str) -> Any:
     loader = call_with(factory, {}, name)
-    if loader is None:
-        raise UsersError(f"{name} returned None: it must return the loader.")
     kind_of(loader)  # raises a sentence for what cannot be iterated
     return loader
 
@@ -489,6 +479,17 @@ def own_sampler(loader: Any) -> Any:
     """The first sampler that is not torch's; None where all are."""
     found = samplers_of(loader)
     return next((s for s in found if not type(s).__module__.startswith("torch.utils.")), None)
+
+
+def graph_of(loader: Any) -> list[Any]:
+    """The operations of a graph of tf.data; [] of another loader."""
+    return list(prefixes(loader)) if kind_of(loader) == "tf" else []
+
+
+def sample_digests(batch: Any) -> list[str]:
+    """One digest for each sample of a batch, over all arrays that have it."""
+    size = batch_size(batch)
+    return [digest_of(cut_batch(batch, size, slice(i, i + 1))) for i in range(size)]
 
 
 def set_epoch(loader: Any, epoch: int) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from itertools import islice, zip_longest
-from typing import Any
 
 from pipeline_profiler.checks.batches import digest_of
 from pipeline_profiler.checks.check import Answer, Check, Nearness, absent, passed, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject, SampleRecord, own_sampler
+from pipeline_profiler.checks.loader_subject import (
+    LoaderSubject,
+    SampleRecord,
+    graph_of,
+    own_sampler,
+)
 from pipeline_profiler.checks.user_code import batches_of
-from pipeline_profiler.profiling.adapters import kind_of
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes
+from pipeline_profiler.profiling.adapters.tf_graph import name_of
 
-OWN = "a generator object made once, in the main process, is copied into every worker"
+COPIED = "a generator object made once, in the main process, is copied into every worker"
 INIT = "worker_init_fn seeds all workers, or all epochs, with one number"
 INSIDE = "a seed is set while a sample is made"
 
@@ -23,12 +26,10 @@ class RandomStreams(Check):
     ## How it decides
     Reads the state of each random generator before and after each sample, in its worker: `random`,
     numpy, torch, and those of the dataset. Fails if a used generator had the same state in two
-    workers, at the start of both epochs, or after samples with different indices. Exact. A loader
-    without random numbers passes.
+    workers, at the start of both epochs, or after samples with different indices. Exact.
 
     ## Limits
-    torch's DataLoader only. Generators that a sample creates from its index are not seen. Global
-    generators seeded from the index are inconclusive.
+    DataLoaders of torch. A generator seeded from the index passes.
     """
 
     code = "LOAD001"
@@ -38,50 +39,38 @@ class RandomStreams(Check):
         if not subject.is_torch:
             return absent("Without a DataLoader of torch no workers have generators of their own.")
         epochs = [[r for batch in batches for r in batch.records] for batches in subject.epochs]
-        used = sorted({name for r in epochs[0] for name in r.used()})
-        if not used:
-            return passed(f"No generator is drawn from while {len(epochs[0])} samples are made.")
-        if problems := [text for name in used for text in _problems(name, epochs)]:
-            causes = [OWN, INIT, INSIDE] if "dataset" in "".join(problems) else [INIT, INSIDE, OWN]
-            if any("in each" in text for text in problems):
-                causes = [INSIDE, INIT]
+        drawn = {  # generator -> records of both epochs that drew from it
+            name: [[r for r in records if name in r.used()] for records in epochs]
+            for name in sorted({name for r in epochs[0] for name in r.used()})
+        }
+        text = "; ".join(filter(None, (_problems(name, *both) for name, both in drawn.items())))
+        if text:
+            causes = [COPIED, INIT, INSIDE] if "dataset" in text else [INIT, INSIDE, COPIED]
             return wrong(
-                f"{'; '.join(problems)}: the same random numbers are used again.",
-                causes,
+                f"{text}: the same random numbers are used again.",
+                [INSIDE, INIT] if "in each" in text else causes,
                 "Seed it in worker_init_fn from torch.initial_seed() % 2**32, or draw from torch.",
             )
-        if fixed := [name for name in used if _seeded_by_index(name, epochs)]:
-            return unclear(
-                f"{', '.join(fixed)} is seeded from the index of the sample: the same image gets "
-                "the same random numbers each epoch. Right for evaluation and for made data, not "
-                "for augmentation."
-            )
+        if not drawn:
+            return passed(f"No generator is drawn from while {len(epochs[0])} samples are made.")
         return passed(
-            f"{', '.join(used)}: different in all {max(1, subject.workers)} workers and in both "
-            f"epochs, over {len(epochs[0])} samples."
+            f"{', '.join(drawn)}: another state in each of {max(1, subject.workers)} workers, and "
+            f"in the second epoch, over {len(epochs[0])} samples."
         )
 
 
-def _problems(name: str, epochs: list[list[SampleRecord]]) -> list[str]:
-    now, later = (  # the first state of each worker
-        {r.worker: r.before[name] for r in reversed(records) if name in r.used()}
-        for records in epochs
-    )
-    drawn = [r for r in epochs[0] if name in r.used() and r.worker == epochs[0][0].worker]
+def _problems(name: str, first: list[SampleRecord], second: list[SampleRecord]) -> str:
+    # the first state of each worker
+    now, later = ({r.worker: r.before[name] for r in reversed(e)} for e in (first, second))
+    alone = [r for r in first if r.worker == first[0].worker]
     found = []
     if len(set(now.values())) < len(now):
         found.append(f"{name} is in the same state in several of {len(now)} workers")
     if now.items() & later.items():
         found.append(f"{name} starts the second epoch in the state of the first")
-    if len({str(r.index) for r in drawn}) > 4 and len({r.after[name] for r in drawn}) == 1:
+    if len({str(r.index) for r in alone}) > 4 and len({r.after[name] for r in alone}) == 1:
         found.append(f"{name} ends every sample in the same state: it is seeded in each")
-    return found
-
-
-def _seeded_by_index(name: str, epochs: list[list[SampleRecord]]) -> bool:
-    now, later = ({str(r.index): r for r in e if name in r.used()} for e in epochs)
-    both = [i for i in now if i in later and now[i].before[name] != later[i].before[name]]
-    return bool(both) and all(now[i].after[name] == later[i].after[name] for i in both)
+    return "; ".join(found)
 
 
 BATCHES = 4
@@ -95,9 +84,7 @@ class Reproducible(Check):
     seed gives other bytes in the first four batches. Exact.
 
     ## Limits
-    Inconclusive if the script sets no seed, or draws random numbers before it, or if a script's
-    sampler or dataset carry a state from pass to pass. Inconclusive for random numbers in a
-    parallel map of tf.data if the targets keep their order.
+    Inconclusive without a seed, if a sampler keeps a state, and in a parallel map of tf.data.
     """
 
     code = "LOAD006"
@@ -113,32 +100,28 @@ class Reproducible(Check):
     def run(self, subject: LoaderSubject) -> Answer:
         if not subject.made_anew:
             return unclear("The loader cannot be made anew: a second pass is another epoch.")
-        one, two, other = (_first_digests(subject, seed) for seed in (0, 0, 1))
-        if one != two:
-            if _drawn_in_parallel(subject):
-                return unclear(
-                    "After the same seed the same samples come, changed by random numbers that "
-                    "tf.data draws in map(..., num_parallel_calls): which sample gets which number "
-                    "is up to its threads.",
-                    "Where runs must be equal, draw by tf.random.stateless_* from a seed a sample.",
-                )
-            if subject.has_indices and _goes_on(subject):
-                return unclear(
-                    "The sampler or the dataset keeps a state, so a second pass is another epoch."
-                )
-            differ = sum(a != b for a, b in zip_longest(one, two))
-            return self.failed(
-                f"After the same seed, {differ} of the first {len(one)} batches differ."
-            )
-        same = f"first {len(one)} batches are equal to the last bit"
-        differs = "gives other batches" if one != other else "gives the same batches"
-        return self.without_seed(subject, f"the {same}") or passed(
-            f"The {same} after one seed; another seed {differs}."
+        one, two, other = (
+            [digest_of(batch) for batch in islice(batches_of(subject.fresh(seed)), BATCHES)]
+            for seed in (0, 0, 1)
         )
-
-
-def _first_digests(subject: LoaderSubject, seed: int, of: Any = lambda batch: batch) -> list[str]:
-    return [digest_of(of(b)) for b in islice(batches_of(subject.fresh(seed)), BATCHES)]
+        if one == two:
+            same = f"first {len(one)} batches are equal to the last bit"
+            differs = "gives other batches" if one != other else "gives the same batches"
+            return self.without_seed(subject, f"the {same}") or passed(
+                f"The {same} after one seed; another seed {differs}."
+            )
+        if any(name_of(op).startswith("ParallelMap") for op in graph_of(subject.loader)):
+            return unclear(
+                "After the same seed other batches come: tf.data draws random numbers in map(..., "
+                "num_parallel_calls), and its threads decide which sample gets which number.",
+                "Where runs must be equal, draw by tf.random.stateless_* from a seed a sample.",
+            )
+        if subject.has_indices and _goes_on(subject):
+            return unclear(
+                "The sampler or the dataset keeps a state, so a second pass is another epoch."
+            )
+        differ = sum(a != b for a, b in zip_longest(one, two))
+        return self.failed(f"After the same seed, {differ} of the first {len(one)} batches differ.")
 
 
 def _goes_on(subject: LoaderSubject) -> bool:
@@ -148,15 +131,3 @@ def _goes_on(subject: LoaderSubject) -> bool:
         return False
     used = (name for b in subject.batches for record in b.records for name in record.used())
     return own_sampler(loader) is not None or any(name.startswith("dataset") for name in used)
-
-
-def _drawn_in_parallel(subject: LoaderSubject) -> bool:
-    """Whether tf.data maps in threads, and the targets come in one order after one seed."""
-    if kind_of(subject.loader) != "tf":
-        return False
-    if not any(name_of(op).startswith("ParallelMap") for op in prefixes(subject.loader)):
-        return False
-    one, two = (
-        _first_digests(subject, 0, lambda batch: subject.seen(batch).targets) for _ in range(2)
-    )
-    return one == two

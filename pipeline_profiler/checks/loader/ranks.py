@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import os
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 from pipeline_profiler.checks.check import Answer, Check, absent, passed, skipped, unclear, wrong
-from pipeline_profiler.checks.loader_subject import LoaderSubject, own_sampler
-from pipeline_profiler.checks.ranks import (
-    MOST_READ,
-    TRIED_RANKS,
-    RankShard,
-    has_ranks,
-    rank_words,
-    read_shard,
-    reads_unsplit,
-    script_text,
-    shard_of,
+from pipeline_profiler.checks.loader_subject import (
+    LoaderSubject,
+    graph_of,
+    own_sampler,
+    sample_digests,
+    set_epoch,
 )
-from pipeline_profiler.checks.user_code import UsersError, call_with, users_code
-from pipeline_profiler.profiling.adapters import kind_of
-from pipeline_profiler.profiling.adapters.tf_graph import name_of, prefixes, rebuilt
+from pipeline_profiler.checks.ranks import SPEAKS_OF_RANKS, reads_unsplit, script_text
+from pipeline_profiler.checks.user_code import (
+    UsersError,
+    batches_of,
+    call_with,
+    plain_augmentation,
+    seed_everything,
+    users_code,
+)
+from pipeline_profiler.profiling.adapters.tf_graph import name_of, rebuilt
 
 RANKS = ("num_replicas", "world_size", "num_shards")
-MAX_RANKS, MAX_GRAPH_RANKS = 64, 8
-FEW_SAMPLES = 128
+RANK_WORDS = ("rank", "process_index", "host", "host_id", "shard", "shard_index", "shard_id")
+WORLD_WORDS = ("world_size", "num_replicas", "num_shards", "num_hosts", "process_count", "hosts")
+ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+MAX_RANKS, MAX_GRAPH_RANKS, TRIED_RANKS = 64, 8, 2
+MAX_SAMPLES, FEW_SAMPLES = 20_000, 128
+
+
+class Shard(NamedTuple):
+    """An epoch of one rank: its samples, by index or digest, and how many samples or batches."""
+
+    samples: list[Any]
+    length: int
 
 
 class Shards(Check):
@@ -37,9 +52,7 @@ class Shards(Check):
     seed before `shard()`, or a script wraps its model for ranks, and nothing splits its data.
 
     ## Limits
-    Needs a sampler with `rank` and `num_replicas`, `make_loader(rank=0, world_size=1)`, a factory
-    that reads RANK and WORLD_SIZE, or tf.data with `shard()`. Factories are read as two ranks, and
-    compared by bytes, without augmentation if they take `augment=False`.
+    Without such a sampler: `make_loader(rank, world_size)`, RANK in the environment, or `shard()`.
     """
 
     code = "LOAD004"
@@ -47,17 +60,18 @@ class Shards(Check):
     causes = (
         "the sampler ignores its rank, or there is none",
         "ranks shuffle with different seeds before the split",
+        "the dataset is no multiple of the ranks, or shards have different sizes",
     )
     next_step = (
-        "Use DistributedSampler, or shuffle with one seed and take indices[rank::world_size]."
+        "Use DistributedSampler; or shuffle with one seed, drop the remainder, and take "
+        "indices[rank::world_size]."
     )
 
     def run(self, subject: LoaderSubject) -> Answer:
         loader = subject.loader
-        plain = subject.has_indices and own_sampler(loader) is None
-        if plain and not has_ranks([subject.make_loader]) and reads_unsplit(script_text()):
+        if subject.has_indices and own_sampler(loader) is None and reads_unsplit(script_text()):
             return self.failed(f"Each rank reads all {len(loader.dataset)} samples, unsplit.")
-        if kind_of(loader) == "tf" and any(name_of(op) == "Shard" for op in prefixes(loader)):
+        if any(name_of(op) == "Shard" for op in graph_of(loader)):
             return _graph_shards(subject)
         made = (loader.sampler, loader.batch_sampler) if subject.has_indices else ()
         ranked = [(s, n) for s in made for n in RANKS if hasattr(s, n) and hasattr(s, "rank")]
@@ -67,29 +81,22 @@ class Shards(Check):
         if ranks < 2:
             return skipped("The sampler has one rank.", "Give it two ranks, to see its shards.")
         shards = [_indices_of(sampler, rank) for rank in range(min(ranks, MAX_RANKS))]
-        return _judge_shards(shards, len(loader.dataset), ranks)
+        return _judge_shards(shards, range(len(loader.dataset)), ranks, "samples")
 
 
-def _indices_of(sampler: Any, rank: int) -> list[int]:
-    shard = copy.copy(sampler)
-    shard.rank = rank
-    with users_code("The sampler"):
-        entries = [e if isinstance(e, list | tuple) else [e] for e in shard]
-    return [index for entry in entries for index in entry]
-
-
-def _judge_shards(shards: list[list[int]], total: int, ranks: int) -> Answer:
-    counts = Counter(index for shard in shards for index in shard)
-    lengths = sorted({len(shard) for shard in shards})
-    twice = sum(counts.values()) - len(counts)
-    missing = total - len(counts) if ranks == len(shards) else 0
+def _judge_shards(shards: list[Shard], whole: Collection[Any], ranks: int, unit: str) -> Answer:
+    drawn, wanted = Counter(sample for s in shards for sample in s.samples), Counter(whole)
+    twice, missing = (drawn - wanted).total(), (wanted - drawn).total()
+    lengths = sorted({shard.length for shard in shards})
     problems = []
     if twice >= ranks:
         problems.append(f"{twice} samples come to more than one rank")
-    if missing >= ranks:
-        problems.append(f"{missing} of {total} samples come to none")
+    if missing >= ranks == len(shards):
+        problems.append(f"{missing} of {len(whole)} samples come to none")
     if len(lengths) > 1:
-        problems.append(f"ranks have {lengths[0]} to {lengths[-1]} samples")
+        problems.append(
+            f"ranks have {lengths[0]} to {lengths[-1]} {unit}, and wait for each other for ever"
+        )
     if problems:
         return Shards.failed(f"Among {ranks} ranks, {', '.join(problems)}.")
     return passed(
@@ -98,13 +105,38 @@ def _judge_shards(shards: list[list[int]], total: int, ranks: int) -> Answer:
     )
 
 
+def _indices_of(sampler: Any, rank: int) -> Shard:
+    shard = copy.copy(sampler)
+    shard.rank = rank
+    with users_code("The sampler"):
+        entries = [e if isinstance(e, list | tuple) else [e] for e in shard]
+    indices = [index for entry in entries for index in entry]
+    return Shard(indices, len(indices))
+
+
+def _judge_digests(
+    subject: LoaderSubject, shards: list[Shard], whole: Shard, ranks: int = TRIED_RANKS
+) -> Answer:
+    """Judge shards by the bytes of samples, which must be the same whenever they are read."""
+    known = {*whole.samples}
+    made = {sample for shard in shards for sample in shard.samples}
+    cut = len(whole.samples) >= MAX_SAMPLES or subject.time_is_short()
+    if cut or len(made - known) > 0.1 * len(made):
+        return unclear(
+            f"More than {MAX_SAMPLES} samples, or samples that differ from epoch to epoch "
+            "(augmentation), are not compared.",
+            "Give the factory a parameter: make_loader(..., augment=True).",
+        )
+    return _judge_shards(shards, whole.samples, ranks, "batches")
+
+
 def _graph_shards(subject: LoaderSubject) -> Answer:
     """Judge the shards of a tf.data graph."""
     import tensorflow as tf
 
     tf.random.set_seed(None)  # without ours, only the user's own seeds show in the graph
     loader = call_with(subject.make_loader, {}, "make_loader()")
-    chain = prefixes(loader)
+    chain = graph_of(loader)
     at = next(i for i, op in enumerate(chain) if name_of(op) == "Shard")
     ranks = int(chain[at]._num_shards)
     shuffles = [op for op in chain[:at] if name_of(op).startswith("Shuffle")]
@@ -122,55 +154,72 @@ def _graph_shards(subject: LoaderSubject) -> Answer:
             "Put shard() before shuffle().",
         )
 
-    def shard(rank: int | None) -> RankShard:
+    def read(rank: int | None) -> Shard:
         def exchange(op: Any, before: Any) -> Any:
-            if op is chain[at]:
-                return before if rank is None else before.shard(ranks, rank)
-            return None
+            if op is not chain[at]:
+                return None
+            return before if rank is None else before.shard(ranks, rank)
 
-        return read_shard(subject, rebuilt(loader, exchange))
+        return _read(subject, rebuilt(loader, exchange), MAX_SAMPLES)
 
-    return _by_digest(list(map(shard, range(min(ranks, MAX_GRAPH_RANKS)))), shard(None), ranks)
+    return _judge_digests(
+        subject, [read(rank) for rank in range(min(ranks, MAX_GRAPH_RANKS))], read(None), ranks
+    )
 
 
 def _factory_shards(subject: LoaderSubject) -> Answer:
     """Judge the shards of two ranks, by parameters of the factory or by the environment."""
-    if not rank_words(subject.make_loader) and not _differs_by_rank(subject):
+    if not _rank_arguments(subject.make_loader, 0, 1) and not _differs_by_rank(subject):
         return absent("Nothing in the loader depends on a rank: it is one of a single process.")
-    whole, again = (shard_of(subject, 0, 1, seed) for seed in (0, 1))
-    if len(whole.digests) >= MOST_READ or {*whole.digests} != {*again.digests}:
-        return unclear(
-            f"More than {MOST_READ} samples, or samples that differ from epoch to epoch "
-            "(augmentation), are not compared.",
-            "Give the factory a parameter: make_loader(..., augment=True).",
-        )
-    shards = [shard_of(subject, rank, TRIED_RANKS) for rank in range(TRIED_RANKS)]
-    return _by_digest(shards, whole, TRIED_RANKS)
+    whole = _read_as(subject, 0, 1)
+    shards = [_read_as(subject, rank, TRIED_RANKS, seed=rank) for rank in range(TRIED_RANKS)]
+    return _judge_digests(subject, shards, whole)
 
 
 def _differs_by_rank(subject: LoaderSubject) -> bool:
     """Whether RANK in the environment changes what is read; the same seed for both."""
+    if not SPEAKS_OF_RANKS.search(script_text()):
+        return False
     try:
-        one, again, two = (
-            shard_of(subject, rank, TRIED_RANKS, 0, FEW_SAMPLES) for rank in (0, 0, 1)
-        )
+        one, again, two = (_read_as(subject, r, TRIED_RANKS, FEW_SAMPLES) for r in (0, 0, 1))
     except UsersError:  # such a script wants the other ranks: it cannot be tried alone
         return False
     return one == again != two
 
 
-def _by_digest(shards: list[RankShard], whole: RankShard, ranks: int) -> Answer:
-    places = {digest: number for number, digest in enumerate(dict.fromkeys(whole.digests))}
-    if len(places) < 0.9 * len(whole.digests):
-        return unclear("Samples with equal bytes are frequent, so ranks cannot be compared.")
-    batches = sorted({shard.batches for shard in shards})
-    if len(batches) > 1:
-        return wrong(
-            f"Among {ranks} ranks, epochs have {batches[0]} to {batches[-1]} batches: the rank "
-            "that has one more waits for the others for ever.",
-            ["the dataset is no multiple of the ranks, or shards have different sizes"],
-            "Drop or repeat samples so that all ranks have the same number of batches.",
-        )
-    shortest = min(len(shard.digests) for shard in shards)
-    numbered = [[places.get(d, -1) for d in shard.digests[:shortest]] for shard in shards]
-    return _judge_shards(numbered, len(places), ranks)
+def _rank_arguments(factory: Callable[..., Any], rank: int, ranks: int) -> dict[str, int]:
+    """The factory's parameters for its rank; empty where it takes none."""
+    try:
+        names = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return {}
+    found = [next((n for n in w if n in names), "") for w in (RANK_WORDS, WORLD_WORDS)]
+    return dict(zip(found, (rank, ranks), strict=True)) if all(found) else {}
+
+
+def _read_as(
+    subject: LoaderSubject, rank: int, ranks: int, max_samples: int = MAX_SAMPLES, seed: int = 0
+) -> Shard:
+    """Return what `rank` of `ranks` reads in its first epoch, by parameters and environment."""
+    arguments, before = _rank_arguments(subject.make_loader, rank, ranks), dict(os.environ)
+    os.environ |= {name: str(rank if "RANK" in name else ranks) for name in ENVIRONMENT}
+    try:
+        seed_everything(subject.seed + seed)
+        with users_code("make_loader()"):
+            loader = subject.make_loader(**arguments | plain_augmentation(subject.make_loader))
+        return _read(subject, loader, max_samples)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _read(subject: LoaderSubject, loader: Any, max_samples: int) -> Shard:
+    """The samples of one epoch of a loader, by their bytes, and the number of batches."""
+    set_epoch(loader, 0)
+    digests, batches = list[str](), 0
+    for batch in batches_of(loader):
+        digests += sample_digests(batch)
+        batches += 1
+        if len(digests) >= max_samples or subject.time_is_short():
+            break
+    return Shard(digests, batches)

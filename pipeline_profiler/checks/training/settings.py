@@ -175,7 +175,7 @@ def _judge_frozen(subject: Examined) -> Answer | None:
     frozen = {name for name, trains, _ in rows if not trains}
     if rows and len(frozen) == len(rows):
         text = f"None of the model's {len(rows)} parameters is to be trained."
-        cause = "requires_grad_(False), or trainable = False, on the whole model"
+        cause = "requires_grad_(False) or trainable = False on all, or no gradient is applied"
         return fault(text, cause, "Freeze some layers only, then make the optimizer.")
     if not frozen:
         return None
