@@ -295,10 +295,10 @@ class KerasRecorder:
         value = plain(*args, **kwargs)
         given = inspect.signature(plain).bind(*args, **kwargs).arguments
         function = given.pop("self", plain)
-        parts = [given.pop(name) for name in list(given)[:2]]
-        if _has_values((*parts, value)):
-            parts.append(given.pop("sample_weight", None))
-            self.losses.append(LossCall(function, *parts, given, value, user_place()))
+        targets, outputs = (given.pop(name) for name in list(given)[:2])
+        if _has_values((targets, outputs, value)):
+            weights, place = given.pop("sample_weight", None), user_place()
+            self.losses.append(LossCall(function, targets, outputs, weights, given, value, place))
         return value
 
     def _gradient(self, plain: Any, *given: Any, **kwargs: Any) -> Any:
@@ -373,7 +373,7 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    first, second = (np.ravel(as_array(value)) for value in (one, other))
+    first, second = (np.ravel(np.asarray(as_array(value))) for value in (one, other))
     return len(first) == len(second) and np.allclose(first, second, rtol=1e-4, atol=1e-6)
 
 

@@ -107,11 +107,13 @@ class Check:
 
     @staticmethod
     def first_fault(
-        rows: Iterable[tuple[Any, str, str, str]], place: str = "", /, **evidence: Any
+        rows: Iterable[Sequence[Any]], place: str = "", /, **evidence: Any
     ) -> Answer | None:
         """Return a fault for the first row (found, sentence, cause, next step) that is found."""
-        found = next((row for row in rows if row[0]), None)
-        return fault(*found[1:], place, **evidence) if found else None
+        for found, sentence, cause, next_step in rows:
+            if found:
+                return fault(sentence, cause, next_step, place, **evidence)
+        return None
 
     @staticmethod
     def judged_by(subject: Any, *judges: Callable[[Any], Answer | None]) -> Answer:

@@ -299,9 +299,10 @@ class AugmentedOnce(Check):
                     "The dataset draws random numbers in map(), and cache() lies behind it: the "
                     "augmentation is drawn once for all epochs."
                 )
-            seeded = dataset.augments and not _changes(subject, dataset)
-            drawn = "anew in each pass" if dataset.augments else "in no operation"
-            return unclear(SEEDED) if seeded else passed(f"Random numbers are drawn {drawn}.")
+            if dataset.augments and not _changes(subject, dataset):
+                return unclear(SEEDED)
+            when = "anew in each pass" if dataset.augments else "in no operation"
+            return passed(f"Random numbers are drawn {when}.")
         drawn = cached = 0
         for index in indices:
             states, made = [stream_states(dataset)], list[Any]()

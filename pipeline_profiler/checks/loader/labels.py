@@ -188,7 +188,8 @@ def _edges(mask: Array, width: int) -> Array:
     middle = windows[..., 2:-2]
     inside = ((middle > low) & (middle < high)).all(axis=-1)
     flat = (windows[..., 0] == windows[..., 1]) & (windows[..., -1] == windows[..., -2])
-    return windows[..., 2][flat & inside & (high - low > 1)[..., 0]]
+    found: Array = windows[..., 2][flat & inside & (high - low > 1)[..., 0]]
+    return found
 
 
 def _has_block(masks: Array, value: int) -> bool:

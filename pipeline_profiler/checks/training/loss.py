@@ -158,10 +158,12 @@ def _judge_form(subject: Examined) -> Answer | None:
     kind, is_torch = subject.task.kind, isinstance(subject, TrainingSubject)
     if not subject.takes_tensor:
         return None
-    if is_torch and (sentence := _wrong_divergence(subject)):
+    if isinstance(subject, TrainingSubject) and (sentence := _wrong_divergence(subject)):
         return fault(sentence, "softmax instead of log_softmax before KLDivLoss", LOGITS_ACTION)
     if kind not in ("classes", "binary"):
-        return _judge_bounded(subject) if is_torch and kind != "unknown" else None
+        if not isinstance(subject, TrainingSubject) or kind == "unknown":
+            return None
+        return _judge_bounded(subject)
     alone, outputs = subject.loss_alone, subject.loss_alone.numbers
     loss = UNIT if is_torch and alone.form == "unit" and alone.insists else _name_loss(subject)
     constant = outputs.ndim > 1 and outputs.shape[-1] == 1 and (abs(outputs - 1) < 1e-6).all()

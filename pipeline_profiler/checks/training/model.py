@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -147,11 +147,12 @@ def _judge_mixed(subject: Examined) -> Answer:
                 return fault(f"{text} {row.shape}.", cause, action)
             share = float(abs(filled - row).max() / (whole.std(ddof=1) + 1e-12))
             moved[way] = max(moved[way], share)
-    way = next((way for way in range(3) if moved[way] > MAX_CHANGE), None)
-    if way is None:
+    ways = [way for way in range(3) if moved[way] > MAX_CHANGE]
+    if not ways:
         return passed(f"The output of a sample is that of its batch (to {max(moved):.0e}).")
-    text = f"The output of a sample moves by {moved[way]:.2g} of the deviation of outputs"
-    return fault(f"{text} {WAYS[way][0]}.", WAYS[way][1], action)
+    text = f"The output of a sample moves by {moved[ways[0]]:.2g} of the deviation of outputs"
+    how, why = WAYS[ways[0]]
+    return fault(f"{text} {how}.", why, action)
 
 
 def _not_comparable(subject: Examined, inputs: Any, count: int) -> Answer | None:
@@ -160,7 +161,7 @@ def _not_comparable(subject: Examined, inputs: Any, count: int) -> Answer | None
         return absent("The examples are nodes of a graph: by design their outputs are linked.")
     made = subject.settings
     own = made.loop is not None and getattr(made.loader, "batch_size", None) is None
-    parts = getattr(made.model, "modules", tuple)() if own else ()
+    parts: Iterable[Any] = getattr(made.model, "modules", tuple)() if own else ()
     time = (isinstance(m, nn.RNNCellBase) or not getattr(m, "batch_first", True) for m in parts)
     if count < MIN_SAMPLES or any(time) or not batch_first(subject):
         return unclear(f"The first axis of {count} is not the batch alone, too short, or time.")

@@ -339,7 +339,7 @@ def _holds_rates(schedule: Any, rates: list[float]) -> bool:
     schedule = getattr(schedule, "schedule", schedule)
     if type(schedule) is not lr_scheduler.LambdaLR or rates[-1] == max(rates) > rates[0]:
         return False
-    base = schedule.base_lrs[0]
+    base = float(schedule.base_lrs[0])
     return 0 < base <= MAX_RATE_FACTOR and math.isclose(max(rates), base * base, rel_tol=0.01)
 
 
