@@ -43,7 +43,7 @@ def judge_parameters(subject: Examined) -> Answer:
     """
     judges: list[Any] = [_judge_gradients]
     if isinstance(subject, TrainingSubject):
-        judges = [_judge_optimizer, _judge_repeated, _judge_gradients]
+        judges = [_judge_unheld, _judge_optimizer, _judge_repeated, _judge_gradients]
     answer = Check.judged_by(subject, *judges)
     frozen = None if answer.judgement == "failed" else _judge_frozen(subject)
     return frozen or answer
@@ -52,9 +52,22 @@ def judge_parameters(subject: Examined) -> Answer:
 REMAKE = "Make the optimizer from the parameters of the finished model."
 
 
+def _judge_unheld(subject: TrainingSubject) -> Answer | None:
+    """Fail a module that gradients reach in each step of a loop, and no optimizer holds."""
+    if subject.loop is None or subject.loop.unheld is None:
+        return None
+    kind, place = subject.loop.unheld
+    return fault(
+        f"No optimizer holds the parameters of {kind}, which gradients reach in each step.",
+        "parameters of a loss or head are not given to the optimizer",
+        "Give its parameters() to the optimizer too.",
+        place,
+    )
+
+
 def _judge_optimizer(subject: TrainingSubject) -> Answer | None:
     """Fail parameters that neither the model nor the optimizer registers, or that it repeats."""
-    training, (kind, place) = subject.settings, getattr(subject.loop, "unheld", None) or ("", "")
+    training = subject.settings
     held = [id(p) for group in training.optimizer.param_groups for p in group["params"]]
     of_loss = learned_by_loss(training)
     own = {id(p) for p in (*training.model.parameters(), *of_loss.values())}
@@ -64,9 +77,6 @@ def _judge_optimizer(subject: TrainingSubject) -> Answer | None:
     drawn = [name for name in idle if not torch.equal(first[name], second[name])]
     hidden = _unregistered(training.model, held)
     rows = (
-        (kind, f"No optimizer holds the parameters of {kind}, which gradients reach in each step.",
-         "parameters of a loss or head are not given to the optimizer",
-         "Give its parameters() to the optimizer too."),
         (hidden, f"parameters() leaves out {_few(hidden)}: it is never trained, moved or saved.",
          "a list instead of nn.ModuleList, or a plain tensor instead of nn.Parameter",
          "Use nn.ModuleList, nn.ModuleDict and nn.Parameter, or register_buffer for constants."),
@@ -78,7 +88,7 @@ def _judge_optimizer(subject: TrainingSubject) -> Answer | None:
         (twice, f"{twice} parameters are in the optimizer twice.",
          "overlapping modules were given to the optimizer", REMAKE),
     )  # fmt: skip
-    return Check.first_fault(rows, place, about="optimizer")
+    return Check.first_fault(rows, about="optimizer")
 
 
 def _unregistered(model: Any, held: list[int]) -> list[str]:

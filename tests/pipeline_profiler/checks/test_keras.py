@@ -60,7 +60,7 @@ def test_a_fresh_training_starts_where_the_first_one_did(healthy: KerasSubject) 
     assert all(np.array_equal(before[name], again[name]) for name in before)
 
 
-@pytest.mark.parametrize("code", ["002", "005", "006", "010", "020", "021", "033", "041", "045"])
+@pytest.mark.parametrize("code", ["004", "005", "020", "021", "033", "041"])
 def test_a_healthy_training(healthy: KerasSubject, code: str) -> None:
     answer = judged(f"TRAIN{code}", healthy).answer
     assert (answer.judgement == "passed") is (code <= "020"), answer.sentence

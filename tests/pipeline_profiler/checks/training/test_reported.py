@@ -101,7 +101,7 @@ def answer(folder: Path, value: str, report: str, *changes: tuple[str, str]) -> 
             exec(compile(text, str(folder / "train.py"), "exec"), {"__name__": "__main__"})
         found.unhook()
         found.mode.__exit__(None, None, None)
-    return judged("TRAIN024", TrainingSubject(found.training, caught=True)).answer
+    return judged("TRAIN024", TrainingSubject(found.record.training, caught=True)).answer
 
 
 BATCHES, ROOTS = "mean(acc(*pair) for pair in pairs)", "((o - w) ** 2).mean().sqrt()"
