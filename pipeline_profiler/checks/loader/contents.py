@@ -77,6 +77,7 @@ class EvaluationInTraining(Check):
     byte; if tf.data cuts a set that each epoch shuffles; if a column of 60 rows is a linear
     function of the target; or if columns have mean 0 and deviation 1, or reach from 0 to 1, in the
     evaluation set alone or in both sets together, and not in the training set.
+
     ## Limits
     Near-duplicates, frames of one video, and images of one patient are not seen.
     """
@@ -276,6 +277,7 @@ class AugmentedOnce(Check):
     Makes 48 training samples twice. Fails if at least six drew random numbers only the first time,
     or if cache() of tf.data follows a map() with random numbers. Fails if a stored array has other
     bytes after its sample was read, of 8 samples. Exact.
+
     ## Limits
     Inconclusive without a `transform` or `augment`. Augmentation at construction is not seen.
     """
@@ -381,6 +383,7 @@ class LabelsOfOthers(Check):
     Fails if another order (reversed, sorted as text, a neighbour's) predicts 6 deviations better,
     or evaluation labels exceed 6 and training labels stay below 2.5; if a model of the training
     exchanges classes of the evaluation, each by 5; or if labels match no image of a mix in a step.
+
     ## Limits
     Inputs of one size or tokens, up to 50 classes, no random augmentation.
     """

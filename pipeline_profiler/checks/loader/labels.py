@@ -28,6 +28,7 @@ class LabelRange(Check):
     number of classes K or more (`check.classes`, or the dataset's `classes`); -100, -1 and 255 are
     ignored. Fails if all of 64 samples have one target, all of 64 masks one value or values of 0..1
     in steps of 1/255, as scaled pixels do, or 64 images no bounding box.
+
     ## Limits
     A loader for rare objects can have batches of one class: skip this check there.
     """
@@ -137,6 +138,7 @@ class FollowsImage(Check):
     mirrored and its asymmetric target stays. Fails if masks are interpolated: of at least 50 edges
     between non-adjacent class numbers, 30% have one or two pixels of a number between, which covers
     4 x 4 pixels elsewhere. Gaps of 3 to 5 pixels must be half as frequent, or rarer.
+
     ## Limits
     Masks of the size of the image, and boxes under a name with "box". No keypoints, no crops.
     """

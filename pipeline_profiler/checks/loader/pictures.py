@@ -35,6 +35,7 @@ class InputScale(Check):
     inputs, channels out of place, a range above 200 or below 0.02, a deviation above 3, or centred
     images that the step normalises again. If a pretrained model declares mean and deviation,
     undoing them must give pixels that fill 0..1, on the levels of a byte.
+
     ## Limits
     A model of torch that scales its inputs expects 0..255: skip this check there.
     """

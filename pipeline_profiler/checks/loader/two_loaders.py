@@ -56,6 +56,7 @@ class TrainAndEval(Check):
     or their order differ, deviations by a factor of 1.5, or means by one deviation of images (0.05
     for files). Fails if two draws of evaluation samples differ and their labels do not, or if your
     code sets the transform of a dataset that both loaders read.
+
     ## Limits
     Noise to be removed, masked patches and pairs of views may be random on purpose.
     """
@@ -205,6 +206,7 @@ class LabelNumbers(Check):
     Fails if a class name of both datasets has different numbers (`class_to_idx`, `label2id`,
     `classes`, features of Hugging Face). Exact. Fails if the class shares of up to 240 random
     labels of each overlap by less than 15%. Needs 64 labels, and ten samples per class.
+
     ## Limits
     If the evaluation has new classes on purpose, skip this check.
     """
