@@ -26,13 +26,7 @@ from audit.results.results import open_results
 from audit.results.similar import stored_embeddings
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams
-from audit.subset.coverage import (
-    Reach,
-    choose_covering,
-    likeness_to,
-    measure_reach,
-    random_reach,
-)
+from audit.subset.coverage import Reach, choose_covering, likeness_to, measure_reach, random_reach
 from audit.subset.draw import permanent_numbers
 from audit.subset.predictions import (
     IDS,
@@ -255,7 +249,8 @@ def select_pictures(
             f"{run} has no image left to choose: all are labelled, chosen or excluded. "
             "Check --split, --from and --unlabelled."
         )
-    ordered = found.free[np.argsort(permanent_numbers(_keys(found.free), seed), kind="stable")]
+    keys = found.free["content_hash"].fill_null(found.free["sample_id"])
+    ordered = found.free[np.argsort(permanent_numbers(keys, seed), kind="stable")]
     if by == "coverage":
         picked = _by_coverage(run, ordered, found.known, n, seed)
     elif by == "uncertainty":
@@ -284,10 +279,6 @@ def _check_words(n: int, by: str, wanted: Wanted, cells: Sequence[str]) -> None:
         )
     if cells and by != "rare":
         raise UsageError("Columns (--by) go with --choose rare.")
-
-
-def _keys(frame: pl.DataFrame) -> pl.Series:
-    return frame["content_hash"].fill_null(frame["sample_id"])
 
 
 def _by_coverage(

@@ -89,7 +89,13 @@ def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Float
     tested = "generalisation" if design.equal_files else None
     estimands = {e: _difference(pairing, difference, discordant, e, tested) for e in ESTIMANDS}
     psi = float(discordant.value)
-    notes = [] if design.equal_files else [_why_no_mcnemar(design)]
+    notes = []
+    if not design.equal_files:
+        grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
+        why = (
+            "units hold or stand for several files" if grouped else "the rows have unequal weights"
+        )
+        notes.append(f"McNemar's test is not applicable: {why}.")
     change_variance = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
     degrees = float(degrees_of_freedom(difference, change_variance)[0])
     if bool(difference.grouped) and degrees < FEW_DEGREES:
@@ -165,12 +171,6 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     elif needed > total:
         more += f", more than the {total} that exist"
     return f"{cannot}; {more}."
-
-
-def _why_no_mcnemar(design: Design) -> str:
-    grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
-    why = "units hold or stand for several files" if grouped else "the rows have unequal weights"
-    return f"McNemar's test is not applicable: {why}."
 
 
 def noise_sentence(eta: float, differ: float, value: float) -> str:

@@ -28,7 +28,6 @@ from preflight.files import read_regular
 
 U64 = NDArray[np.uint64]
 SLICE_ROWS = 1_000_000
-_LOW_BITS = 11
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -41,11 +40,20 @@ def splitmix64(x: U64) -> U64:
     return np.asarray(z ^ (z >> np.uint64(31)))
 
 
-def permanent_numbers(keys: pl.Series, seed: int) -> NDArray[np.float64]:
-    """Return one number in [0, 1) for each key, in order; `seed` is any integer."""
+def uniforms(codes: U64, seed: int) -> Floats:
+    """Return one number in [0, 1) for each code, in order; `seed` is any integer."""
     salt = splitmix64(np.array([seed % 2**64], np.uint64))
-    mixed = splitmix64(hash_keys(keys) ^ salt)
-    return (mixed >> np.uint64(_LOW_BITS)).astype(np.float64) * 2.0**-53
+    return (splitmix64(codes ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def permanent_numbers(keys: pl.Series, seed: int) -> Floats:
+    """Return one number in [0, 1) for each key, in order; `seed` is any integer."""
+    return uniforms(hash_keys(keys), seed)
+
+
+def counted_uniforms(count: int, seed: int) -> Floats:
+    """Return `count` numbers in [0, 1) that depend on `seed` and their position alone."""
+    return uniforms(splitmix64(np.arange(count, dtype=np.uint64)), seed)
 
 
 def hash_keys(keys: pl.Series) -> U64:
@@ -374,18 +382,21 @@ def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:
     total = rows["rank"].n_unique()
     if not 2 <= n <= total:
         raise UsageError(f"--first is {n}: the subset has {total} units; give 2 to {total}.")
-    head = rows.filter(pl.col("rank") <= n)
-    multiplicity = (pl.col("weight") * pl.col("inclusion_probability")).round()
-    recounted = head.with_columns(
-        multiplicity.alias("stands_for"),
-        pl.col("rank").n_unique().over("stratum").cast(pl.Int64).alias("n_h"),
-    ).with_columns((pl.col("n_h") / pl.col("N_h")).alias("inclusion_probability"))
-    weighted = recounted.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
+    drawn = pl.col("rank").n_unique().over("stratum").cast(pl.Int64)
+    head = reweighted(rows.filter(pl.col("rank") <= n), n_h=drawn)
     lost = rows["stratum"].n_unique() - head["stratum"].n_unique()
-    few = weighted.filter((pl.col("n_h") < FIRST_UNITS) & (pl.col("N_h") > 1))["stratum"].n_unique()
+    few = head.filter((pl.col("n_h") < FIRST_UNITS) & (pl.col("N_h") > 1))["stratum"].n_unique()
     if lost or few:
         raise UsageError(
             f"The first {n} units give fewer than two to {lost + few} strata: use more, or plan "
             "with fewer strata."
         )
-    return weighted.select(rows.columns)
+    return head
+
+
+def reweighted(rows: pl.DataFrame, **sizes: pl.Expr) -> pl.DataFrame:
+    """Return drawn rows under other `n_h` or `N_h`, with probabilities and weights to match."""
+    files = (pl.col("weight") * pl.col("inclusion_probability")).round()
+    chance = pl.col("n_h") / pl.col("N_h")
+    resized = rows.with_columns(weight=files, **sizes)
+    return resized.with_columns(inclusion_probability=chance, weight=pl.col("weight") / chance)

@@ -211,7 +211,10 @@ def _agreement(
     # Kappa is the agreement, less that of chance, over what chance leaves; so are its limits, at
     # the variance of kappa.
     found = _estimated(design, alike, observed, influence, confidence)
-    scaled = {e: _beyond_chance(one, chance) for e, one in found.items()}
+    scaled = {}
+    for e, share in found.items():
+        limits = ((v - chance) / (1 - chance) for v in (share.value, share.low, share.high))
+        scaled[e] = MetricEstimate(*limits, share.effective_n, share.known, share.caution)
     return agreement, MetricScore("kappa", scaled, "design-based interval, by linearisation")
 
 
@@ -221,11 +224,6 @@ def _estimated(
     share = np.full(alike.size, 1 / design.weight.sum())
     linear = Linearised(observed, influence * share, (share,), (1 - alike, alike))
     return estimate_linear(design, linear, confidence)
-
-
-def _beyond_chance(one: MetricEstimate, chance: float) -> MetricEstimate:
-    value, low, high = ((v - chance) / (1 - chance) for v in (one.value, one.low, one.high))
-    return MetricEstimate(value, low, high, one.effective_n, one.known, one.caution)
 
 
 def human_text(found: Human) -> str:

@@ -42,10 +42,6 @@ class Overlaps:
             self.classes, self.both[pictures], self.either[pictures], self.truth[pictures]
         )
 
-    def often(self, size: int) -> Ints | None:
-        """Return None: masks that no model was asked for are not decoded to count classes."""
-        return None
-
     @property
     def pictures(self) -> int:
         """Pictures of the set."""
@@ -68,11 +64,6 @@ class MaskEvaluation:
     matches: Overlaps
     weight: Floats
     unit: Ints
-
-    @property
-    def silent(self) -> int:
-        """Pictures without an answer: none, each has a mask."""
-        return 0
 
     def holding(self, metric: ObjectMetric, c: int) -> Ints:
         """Return 1 for a picture with pixels of a class, else 0."""

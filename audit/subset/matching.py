@@ -77,7 +77,7 @@ class Matches:
         """Return the classes with objects that count in a range of areas."""
         return np.unique(self.owned[self.counts[size]])
 
-    def often(self, size: int) -> Ints | None:
+    def often(self, size: int) -> Ints:
         """Return how many pictures hold objects of each class that count."""
         owned, owner = (v[self.counts[size]] for v in (self.owned, self.owner))
         pair = np.unique(owned * self.pictures + owner)

@@ -83,6 +83,23 @@ class Unreachable:
     more: int
     sentence: str
 
+    @classmethod
+    def of(
+        cls, goal: Goal, what: str, figures: Figures, needs: int, units: int, *, why: str = "",
+        about: str = "",
+    ) -> Unreachable:  # fmt: skip
+        """Return the target of a goal on `units`, where it takes `needs`, with its sentence."""
+        target = goal.half_width or goal.detect or 0.0
+        reached = figures.detectable_difference if goal.detect else figures.half_width
+        gets = "no estimate" if math.isnan(reached) else f"it gets {counted_points(reached)}"
+        kind = "a difference of" if goal.detect else "a margin of error of"
+        sentence = (
+            f"{'the set' if what == 'all' else what}: {kind} {counted_points(target)} is "
+            f"unreachable with {units} units{why}; {gets}, and {about}{needs - units} more units "
+            f"({needs} in all) would reach it."
+        )
+        return cls(what, target, reached, needs, needs - units, sentence)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -485,10 +502,8 @@ def _assumptions(population: Population) -> dict[str, float]:
 def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
     """Return the targets that all units of a domain together do not meet."""
     population, goal = allocation.population, allocation.population.goal
-    target = goal.half_width or goal.detect or 0.0
-    kind = "a difference of" if goal.detect else "a margin of error of"
     # One answer of n moves a share by 1/n: a finer target is met in the formula only.
-    step = math.ceil(1 / target - 1e-9)
+    step = math.ceil(1 / (goal.half_width or goal.detect or 0.0) - 1e-9)
     # A full-set share is known at n = N however fine; a difference is still counted in answers.
     coarse = bool(goal.detect) or goal.estimand == "generalisation"
     result = []
@@ -497,22 +512,11 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         too_fine = coarse and units < step
         if needs <= units and not too_fine:
             continue
-        figures = allocation.figures(domain, n_h, goal.estimand)
-        reached = figures.detectable_difference if goal.detect else figures.half_width
-        needs = max(needs, step) if too_fine else needs
-        why = (
-            f" (one unit alone changes the metric by {counted_points(1 / units)})"
-            if too_fine
-            else ""
-        )
-        gets = f"it gets {counted_points(reached)}"
-        sentence = (
-            f"{'the set' if name == 'all' else name}: {kind} {counted_points(target)} is "
-            f"unreachable with {units} units{why}; "
-            f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
-            f"units ({needs} in all) would reach it."
-        )
-        result.append(Unreachable(name, target, reached, needs, needs - units, sentence))
+        figures, why = allocation.figures(domain, n_h, goal.estimand), ""
+        if too_fine:
+            needs = max(needs, step)
+            why = f" (one unit alone changes the metric by {counted_points(1 / units)})"
+        result.append(Unreachable.of(goal, name, figures, needs, units, why=why))
     return result
 
 

@@ -32,8 +32,8 @@ from audit.subset.detect import (
     object_metric,
     score_classes,
 )
-from audit.subset.draw import Recipe, draw_subset
-from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points
+from audit.subset.draw import Recipe, draw_subset, reweighted
+from audit.subset.goal import ESTIMANDS, Estimand, Goal
 from audit.subset.metrics import estimate_linear
 from audit.subset.objects import ObjectSet
 from audit.subset.plan import ClassPlan, Plan, Unreachable, make_plan
@@ -116,11 +116,7 @@ class Pilot:
         if len(self.frame) < self.population:
             # The pilot stands for the set: as many units, drawn from a population that is larger.
             up = self.population / len(self.frame)
-            stands_for = (pl.col("weight") * pl.col("inclusion_probability")).round()
-            rows = rows.with_columns(
-                stands_for=stands_for, N_h=(pl.col("N_h") * up).round().cast(pl.Int64)
-            ).with_columns(inclusion_probability=pl.col("n_h") / pl.col("N_h"))
-            rows = rows.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
+            rows = reweighted(rows, N_h=(pl.col("N_h") * up).round().cast(pl.Int64))
         return Drawn.of(rows, self.objects)
 
 
@@ -347,13 +343,6 @@ def _unreachable(
     needs = needed[goal.estimand]
     if needs is None or needs <= plan.n_units:
         return []
-    target = goal.half_width or goal.detect or 0.0
-    one = figures[goal.estimand]
-    reached = one.detectable_difference if goal.detect else one.half_width
-    kind = "a difference of" if goal.detect else "a margin of error of"
-    sentence = (
-        f"the set: {kind} {counted_points(target)} is unreachable with {plan.n_units} units; it "
-        f"gets {counted_points(reached)}, and about {needs - plan.n_units} more units ({needs} in "
-        "all) would reach it."
-    )
-    return [Unreachable("all", target, reached, needs, needs - plan.n_units, sentence)]
+    return [
+        Unreachable.of(goal, "all", figures[goal.estimand], needs, plan.n_units, about="about ")
+    ]

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from audit.statistics.intervals import Floats, Ints
+from audit.subset.draw import counted_uniforms
 from audit.subset.matching import MOST, SIZES, THRESHOLDS, Bits, Flags, Matches
-from audit.subset.metrics import uniforms
 
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
 
@@ -113,11 +113,6 @@ class Evaluation:
         self._found = np.searchsorted(matches.kind, edges)
         self._owned = np.searchsorted(matches.owned[self._order], edges)
 
-    @property
-    def silent(self) -> int:
-        """Pictures without a detection."""
-        return self.matches.pictures - self.matches.seen.size
-
     def holding(self, metric: ObjectMetric, c: int) -> Ints:
         """Return the objects of a class that count in each picture."""
         m = self.matches
@@ -179,7 +174,7 @@ class Evaluation:
         values = []
         for split in range(SPLITS):
             for place, units in enumerate((holding, others)):
-                chance = uniforms(units.size, (c * SPLITS + split) * 2 + place)
+                chance = counted_uniforms(units.size, (c * SPLITS + split) * 2 + place)
                 half[units[np.argsort(chance)]] = np.arange(units.size) % 2
             side = half[self.unit]
             values += [on(self.weight * (side == k)) for k in (0, 1)]

@@ -28,13 +28,7 @@ from audit.subset.metrics import (
     estimate_metric,
     estimate_share,
 )
-from audit.subset.predictions import (
-    Matched,
-    Missing,
-    Unknown,
-    classes_of,
-    match,
-)
+from audit.subset.predictions import Missing, Unknown, classes_of, match
 from audit.subset.sizes import seen_accuracy
 from audit.subset.slices import Slices, score_slices
 
@@ -133,7 +127,12 @@ def score_subset(
         match(design.rows, table, name, missing, unknown)
         for table, name in zip(predictions, names, strict=False)
     ]
-    outcomes = _outcomes(design, matched)
+    # Two models are compared on the same examples: one dropped for either is dropped for both.
+    counts = np.all([~np.isnan(found.hit) for found in matched], axis=0).astype(float)
+    outcomes = [
+        Outcome(design, np.nan_to_num(found.hit), counts, found.prediction, found.table)
+        for found in matched
+    ]
     if len(outcomes) == 2 and metrics[0] == "recall":
         raise UsageError(
             "recall is one number per class, and two models are compared on one number: give "
@@ -170,15 +169,6 @@ def score_subset(
         len(design.rows), design.n_units, int(design.population.sum()), suspected, confidence,
         models, comparison, notes,
     )  # fmt: skip
-
-
-def _outcomes(design: Design, matched: list[Matched]) -> list[Outcome]:
-    # Two models are compared on the same examples: one dropped for either is dropped for both.
-    counts = np.all([~np.isnan(one.hit) for one in matched], axis=0).astype(float)
-    return [
-        Outcome(design, np.nan_to_num(one.hit), counts, one.prediction, one.table)
-        for one in matched
-    ]
 
 
 def _score_model(

@@ -115,15 +115,10 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _without_copies(full: pl.DataFrame) -> pl.DataFrame:
     grouped = full.filter(pl.col("duplicate_group").is_not_null() & pl.col("reason").is_null())
-    originals = representatives(grouped)["sample_id"]
-    in_group = pl.col("duplicate_group").is_not_null()
-    copy = in_group & ~pl.col("sample_id").is_in(originals.implode())
-    return full.with_columns(
-        pl.when(pl.col("reason").is_null() & copy)
-        .then(pl.lit("copy of a kept file (deduplicated estimand)"))
-        .otherwise(pl.col("reason"))
-        .alias("reason")
-    )
+    originals = representatives(grouped)["sample_id"].implode()
+    copy = pl.col("duplicate_group").is_not_null() & ~pl.col("sample_id").is_in(originals)
+    why = pl.when(copy).then(pl.lit("copy of a kept file (deduplicated estimand)"))
+    return full.with_columns(reason=pl.coalesce("reason", why))
 
 
 def representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.DataFrame:
@@ -177,7 +172,7 @@ UNREADABLE = "unreadable file"
 NOT_PROPERTIES = {
     "uri", "source", "mtime_ns", "ctime_ns", "pixel_hash", "phash", "dhash", "phash256", "error",
     "content_hash", "group_key", "split", "label", "id", "status", "error_kind", "error_at",
-    "decoder_warnings", "picture", "shown", "conflict", "leaked", "beside", "excluded_reason",
+    "decoder_warnings", "picture", "shown", "excluded_reason",
 }  # fmt: skip
 
 
@@ -238,29 +233,20 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
     # a leak is a matter between two of them.
     size = pl.format("{}x{}", "width", "height")
     table = table.with_columns(picture=pl.concat_str("pixel_hash", size, separator=" "))
-    picture = pl.col("picture")
-    shown = picture.is_not_null() & (pl.col("status") != "unreadable")
-    labels = pl.col("label").drop_nulls().n_unique().over("picture")
-    train = pl.col("split").is_in(TRAIN).any().over("picture")
-    beside = pl.col("id").is_in(list(near)) & ~pl.col("split").is_in(TRAIN)
-    table = table.with_columns(
-        shown=shown,
-        conflict=(shown & (labels > 1)).fill_null(False),
-        leaked=(shown & train & ~pl.col("split").is_in(TRAIN)).fill_null(False),
-        beside=(shown & beside).fill_null(False),
-    )
+    shown = pl.col("picture").is_not_null() & (pl.col("status") != "unreadable")
+    train = pl.col("split").is_in(TRAIN)
     # The first reason that holds: an unreadable file is nothing else.
     reason = (
-        pl.when(~pl.col("shown").fill_null(False))
+        pl.when(~shown.fill_null(False))
         .then(pl.lit(UNREADABLE))
-        .when("leaked")
+        .when(train.any().over("picture") & ~train)
         .then(pl.lit("also in the training split"))
-        .when("beside")
+        .when(pl.col("id").is_in(list(near)) & ~train)
         .then(pl.lit("a near-duplicate is in the training split (SPLIT001)"))
-        .when("conflict")
+        .when(pl.col("label").drop_nulls().n_unique().over("picture") > 1)
         .then(pl.lit("identical images with different labels"))
     )
-    return table.with_columns(reason.alias("excluded_reason"))
+    return table.with_columns(shown=shown, excluded_reason=reason)
 
 
 CLASSES = ("label", "class", "target", "y")

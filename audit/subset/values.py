@@ -7,7 +7,6 @@ cubic transformation of the t statistic, because losses are skewed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,13 +20,7 @@ from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
 from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import Design
-from audit.subset.predictions import (
-    IDS,
-    PROBABILITY,
-    find_column,
-    match,
-    value_of_each,
-)
+from audit.subset.predictions import IDS, PROBABILITY, find_column, match, value_of_each
 
 BRIER = "brier"
 SKEWED = 0.5
@@ -123,23 +116,14 @@ def estimate_mean(
         unit = Known(known.values / scale, known.means / scale)
         r = fit_known(design, y, ones, unit).ratio
     value = low + scale * float(r.value)
-
-    def limits(estimand: Estimand) -> tuple[float, float, str]:
-        down, up, caution = _mean_limits(design, r, y, estimand, confidence)
-        return value - scale * down, value + scale * up, caution
-
-    return _estimates(design, value, limits)
-
-
-def _estimates(
-    design: Design, value: float, limits: Callable[[Estimand], tuple[float, float, str]]
-) -> dict[Estimand, ValueEstimate]:
-    """Return a value with its limits (low, high, caution), which is known of a whole set."""
     estimates: dict[Estimand, ValueEstimate] = {}
-    for estimand in ESTIMANDS:
-        known = estimand == "full-set" and design.complete
-        low, high, caution = (value, value, "") if known else limits(estimand)
-        estimates[estimand] = ValueEstimate(value, low, high, known, caution)
+    for e in ESTIMANDS:
+        down, up, caution = _mean_limits(design, r, y, e, confidence)
+        estimates[e] = ValueEstimate(
+            value, value - scale * down, value + scale * up, False, caution
+        )
+    if design.complete:
+        estimates["full-set"] = ValueEstimate(value, value, value, known=True)
     return estimates
 
 
@@ -182,9 +166,8 @@ def measure_subset(
 ) -> Measures:
     """Measure the mean of one number per example on drawn rows.
 
-    `table`: an id and `column`, for every row; `brier` is made from probabilities.
-    `baseline`: the whole set, and a table with the same
-    column of an earlier model for all of it, on which the mean is regressed.
+    `table`: an id and `column`, for every row; `brier` is made from probabilities. `baseline`: the
+    whole set, and a table with the same column of an earlier model for all of it.
     """
     confidence = planned_level(rows, confidence)[0]
     design = Design.of(rows)
@@ -205,14 +188,8 @@ def measure_subset(
                 "the weight in the regression. Draw more examples."
             )
         measures.append(Measure(f"mean {column} with the baseline", mean, how))
-    return _measures(design, values, confidence, measures, notes)
-
-
-def _measures(
-    design: Design, values: Floats, confidence: float, measures: list[Measure], notes: list[str]
-) -> Measures:
-    mean = np.average(values, weights=design.weight)
-    spread = float(np.average((values - mean) ** 2, weights=design.weight))
+    plain_mean = np.average(values, weights=design.weight)
+    spread = float(np.average((values - plain_mean) ** 2, weights=design.weight))
     return Measures(
         len(design.rows), design.n_units, int(design.population.sum()), confidence,
         math.sqrt(spread), measures, notes,
