@@ -155,10 +155,7 @@ PLAIN = Recipe(0, Strata(), {})
 
 
 def whole_set(frame: pl.DataFrame, recipe: Recipe = PLAIN) -> Design:
-    """Return F under the design of a subset that was drawn from it: one row an evaluated file.
-
-    `recipe` is that of the plan; it may be left out where strata are labels and units are files.
-    """
+    """Return F under the design of a subset drawn by `recipe`: one row an evaluated file."""
     by, group = recipe.strata, recipe.group
     return Design.of(census(frame, group=group, deduplicated=recipe.deduplicated, strata=by).rows)
 
@@ -205,10 +202,7 @@ class Baseline:
     def of(
         cls, frame: pl.DataFrame, table: pl.DataFrame, recipe: Recipe = PLAIN, name: str = "old"
     ) -> Baseline:
-        """Return the baseline of a set: every example of F needs a prediction.
-
-        `recipe` is that of the plan that the subset was drawn by (see `whole_set`).
-        """
+        """Return the baseline of a set, all predicted, for subsets drawn by `recipe`."""
         table = standard_columns(table, name)
         design = whole_set(with_confidence(frame, [table], recipe.strata.by), recipe)
         matched = match(design.rows, table, name, "refuse", "refuse-similar")
@@ -371,10 +365,7 @@ class MetricCheck:
 
 
 def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Floats) -> MetricCheck:
-    """Compare accuracy on S and F for a model known on all of F, and price the stratification.
-
-    `hit` is 1 or 0 for each row of the eligible files, in their order.
-    """
+    """Compare accuracy on S and F for a model of known answers `hit` (1, 0) on the files of F."""
     files = select_eligible(frame, recipe.deduplicated).files
     units = form_units(files, recipe.strata, recipe.group)
     answers = dict(zip(files["sample_id"].to_list(), hit.tolist(), strict=True))
@@ -401,8 +392,7 @@ def equivalent_n(units: Units, hit: Floats, n_h: Ints) -> tuple[float, int]:
     Uses the true stratum variances of a model known on all of F: V of the design, and the n at
     which (1 - n/N) S^2 / n is the same.
     """
-    unit_of_file = np.arange(hit.size) if units.unit_of_file is None else units.unit_of_file
-    y = np.bincount(unit_of_file, hit, len(units.table))
+    y = np.bincount(units.unit_of_file, hit, len(units.table))
     m = units.sizes.astype(float)
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(float)
     # Residuals y - R m, as in the ratio estimate: unit totals alone would also vary by their sizes.

@@ -216,6 +216,7 @@ def compare_linear(
 
 
 DRAWS = 20_000
+FRESH_DRAW = "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
 
 
 @dataclass(frozen=True)
@@ -271,11 +272,7 @@ def find_winner(
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
-    confirm = (
-        "other data"
-        if design.complete
-        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
-    )
+    confirm = "other data" if design.complete else FRESH_DRAW
     notes = [
         f"{best.name} is the best of {k} on these rows. If all {k} were equally good, selection "
         f"alone would raise the best score by {100 * by_luck:+.2f} points.",

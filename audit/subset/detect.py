@@ -282,7 +282,7 @@ class KnownModel:
     def on(
         cls, frame: pl.DataFrame, objects: Objects, name: str, answers: Answers, recipe: Recipe
     ) -> KnownModel:
-        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
+        """Return the baseline for subsets drawn by `recipe`."""
         return cls(name, Drawn.of(whole_set(frame, recipe).rows, objects), answers)
 
     def score(

@@ -310,10 +310,7 @@ def guarded_size(
 
 
 def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
-    """Return what is added to a variance for strata from which few files were drawn.
-
-    Each stratum's is drawn by `PRIOR_FILES` files towards that of the answers as a whole.
-    """
+    """Return what is added to a variance for strata from which few files were drawn."""
     m = r.moments
     value = np.expand_dims(r.value, -1)
     residual = np.maximum(m.yy - 2 * value * m.xy + value**2 * m.xx, 0.0)
@@ -346,10 +343,7 @@ def counted_interval(
     estimand: Estimand,
     confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
-    """Return the interval for `successes` of `n` files drawn by simple random sampling from N.
-
-    full-set: at n (N-1)/(N-n) below n/N = 0.5, the hypergeometric limits from there on.
-    """
+    """Return the interval for `successes` of `n` files drawn by simple random sampling from N."""
     if estimand == "generalisation":
         return share_limits(successes / np.maximum(n, 1), n, confidence)
     # The finite-population correction enters Wilson's limits as a larger sample size.

@@ -73,14 +73,12 @@ class MaskEvaluation:
         """Return the IoU of one class."""
         both, either = self.matches.both[:, c], self.matches.either[:, c]
         total = float((self.weight * either).sum())
-        holds = self.holding(metric, c)
-        if total == 0 or not holds.any():
+        if total == 0 or not self.holding(metric, c).any():
             return None
         share, found = either / total, both / total
         value = float((self.weight * found).sum())
         influence = (found - value * share) / (1 - leverage_of(self.weight * share, self.unit))
-        count = int(holds.sum())
-        return Part(value, influence, share, found, share**2, count, count)
+        return Part(value, influence, share, found, share**2)
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,10 @@ def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:
     if path.suffix.lower() not in (".json", ".jsn"):
         raise UsageError(f"{path}: detections are COCO's results, {RESULTS}.")
     frame = read_results(path)
-    place = {key: _place(objects.names, key) for key in frame["image"].unique(maintain_order=True)}
+    place = {
+        key: next((objects.names[way] for way in (key, *_ways(key)) if way in objects.names), -1)
+        for key in frame["image"].unique(maintain_order=True)
+    }
     if place and max(place.values()) < 0:
         raise UsageError(
             f"{path}: no image_id, such as {frame['image'][0]!r}, is an image of {objects.name}, "
@@ -239,7 +242,3 @@ def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:
         here["score"].to_numpy(), np.zeros(len(box), bool),
     )  # fmt: skip
     return found, frame.height - here.height
-
-
-def _place(names: dict[str, int], text: str) -> int:
-    return next((names[way] for way in (text, *_ways(text)) if way in names), -1)

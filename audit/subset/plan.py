@@ -45,7 +45,6 @@ LEAST_DEVIATION = 0.3
 # From this loss to unequal weights on, a plan for the whole says so.
 UNEQUAL_WEIGHTS = 1.5
 NO_PREDICTIONS = "Without predictions"  # how the sentence on the worst case starts
-# The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
 
 
@@ -203,7 +202,12 @@ def make_plan(
     shares, n = _sized(population, kind, limit)
     population = take_giants(population, n)
     if population.strata.whole_above:
-        population.reasons.append(_giants_taken(population))
+        giant = _giants(population)
+        population.reasons.append(
+            f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
+            f"{100 * population.M[giant] / population.M.sum():.0f}% of all files: the plan takes "
+            "all of them and draws from the rest."
+        )
         shares, n = _sized(population, kind, limit)
     scale = dict(zip(population.units.strata, shares.scale.tolist(), strict=True))
     recipe = Recipe(
@@ -289,15 +293,6 @@ def _giants(population: Population) -> int:
     return population.units.strata.index(population.strata.giants)
 
 
-def _giants_taken(population: Population) -> str:
-    giant = _giants(population)
-    share = population.M[giant] / population.M.sum()
-    return (
-        f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
-        f"{100 * share:.0f}% of all files: the plan takes all of them and draws from the rest."
-    )
-
-
 @dataclass(frozen=True)
 class Allocation:
     """A population with the weights S_h by which its units are shared out."""
@@ -343,10 +338,7 @@ class Allocation:
         return max(population.smallest, smallest_for_good(meets, population.total, limit))
 
     def units_needed(self, estimand: Estimand) -> int:
-        """Return the units that meet the target; more than the set has if it is unreachable.
-
-        For a target per class, the number is at most the units of the set.
-        """
+        """Return the units that meet the target; for all of F more than it has if unreachable."""
         population = self.population
         domain = population.domains[0][1]
         if len(population.domains) == 1 and domain.total == population.total:
@@ -522,16 +514,12 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
 
 def unequal_weights(n_h: Ints, population: Population) -> float:
     """Return n sum w^2 / (sum w)^2, the loss from unequal weights: Kish (1965), section 11.7."""
-    weight = np.repeat(population.N / np.maximum(n_h, 1), np.minimum(n_h, 1)) * 1.0
-    units = n_h[n_h > 0]
-    return float(units.sum() * (units * weight**2).sum() / (units * weight).sum() ** 2)
+    weight = population.N / n_h
+    return float(n_h.sum() * (n_h * weight**2).sum() / (n_h * weight).sum() ** 2)
 
 
 def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
-    """Return what a score of this plan will suffer from: unequal weights, too few groups.
-
-    `effect`: the loss from unequal weights.
-    """
+    """Return what a score will suffer from: unequal weights (their `effect`), or too few groups."""
     n = int(n_h.sum())
     if n >= population.total:
         return []
@@ -605,24 +593,18 @@ def make_curve(
     goal: Goal | None = None,
     *,
     sizes: Sequence[int] | None = None,
-    by: Sequence[str] = (),
-    group: str | None = None,
-    deduplicated: bool = False,
     allocation: str | None = None,
-    predictions: Sequence[pl.DataFrame] = (),
     minimum_gain: float = MINIMUM_GAIN,
-    by_label: bool = True,
+    **options: Any,
 ) -> Curve:
     """Return precision at `sizes` (default: 24 sizes from the smallest to all, evenly in log n).
 
-    `goal` gives metric, confidence and power; its target is not used.
+    `goal` gives metric, confidence and power; its target is not used. `options`: `by`, `group`,
+    `deduplicated`, `predictions` and `by_label`, as of `make_plan`.
     """
     base = replace(goal or Goal(n=2), half_width=None, detect=None, n=2, seconds=None,
                    throughput=None)  # fmt: skip
-    population = read_population(
-        frame, base, by=by, group=group, deduplicated=deduplicated, predictions=predictions,
-        by_label=by_label,
-    )  # fmt: skip
+    population = read_population(frame, base, **options)
     kind = choose_allocation(population, allocation)
     grid = _grid(population, sizes)
     made: dict[int, Allocation] = {}
@@ -646,15 +628,13 @@ def make_curve(
     ]
     if any(giant_size(population, n) for n in grid):
         reasons.append("Groups larger than the sampling interval are always included.")
-    bought = {n: {e: at(n, e) for e in ESTIMANDS} for n in grid}
-    points = [
-        CurvePoint(
-            n,
-            {e: f.half_width for e, f in figures.items()},
-            {e: f.detectable_difference for e, f in figures.items()},
+    points = []
+    for n in grid:
+        figures = {e: at(n, e) for e in ESTIMANDS}
+        widths = {e: f.half_width for e, f in figures.items()}
+        points.append(
+            CurvePoint(n, widths, {e: f.detectable_difference for e, f in figures.items()})
         )
-        for n, figures in bought.items()
-    ]
     return Curve(points, stops, minimum_gain, reasons)
 
 

@@ -83,9 +83,7 @@ class Prior:
         if self.first is None:
             worst = np.full(count, WORST_SHARE)
             return worst, f"Planning value p = {WORST_SHARE:g} (the worst case)."
-        code = units.codes
-        if units.unit_of_file is not None:
-            code = code[units.unit_of_file]
+        code = units.codes[units.unit_of_file]
         known = ~np.isnan(self.first)
         hits = np.bincount(code[known], self.first[known], count)
         files = np.bincount(code[known], minlength=count)
@@ -102,7 +100,7 @@ class Prior:
             return 1.0, ""  # a unit is one file, or copies of one picture: one answer
         if stated is not None:
             return stated, f"Within-group correlation {stated:g} (as stated)."
-        if self.first is not None and units.unit_of_file is not None:
+        if self.first is not None:
             known = ~np.isnan(self.first)
             rho = intraclass_correlation(self.first[known], units.unit_of_file[known])
             if not np.isnan(rho):
@@ -133,12 +131,10 @@ class Prior:
 
 def marked_noise(files: pl.DataFrame) -> NoiseRate:
     """Return the share of files that an audit marked as suspected mislabels, with exact limits."""
-    if "suspected_mislabel" not in files.columns:
-        return NoiseRate(0.0, 0.0, 1.0, "no label check was run", automatic=True)
     marked, n = int(files["suspected_mislabel"].sum()), len(files)
     low, high = (float(v) for v in clopper_pearson(marked, n))
     source = f"{marked} of {n} files marked as suspected mislabels by the audit"
-    return NoiseRate(marked / max(n, 1), low, high, source, automatic=True)
+    return NoiseRate(marked / n, low, high, source, automatic=True)
 
 
 def read_prior(
@@ -148,13 +144,6 @@ def read_prior(
     source: str = Prior.source,
 ) -> tuple[pl.DataFrame, Prior, list[str]]:
     """Return F (with a `confidence` column if it is stratified on), the prior, and notes."""
-    if not tables:
-        if wants_confidence and "confidence" not in files.columns:
-            raise UsageError(
-                "Stratifying by confidence needs the confidence of an earlier model: give "
-                "--predictions with a `confidence` column, or drop --by confidence."
-            )
-        return files, Prior(), []
     if len(tables) > 2:
         raise UsageError(f"{len(tables)} prediction files were given: a plan takes one or two.")
     notes, aligned, answers = [], [], []
@@ -169,12 +158,15 @@ def read_prior(
         answers.append(expected_answers(files, matched, name))
     labels = files["label"].to_numpy()
     if wants_confidence:
-        if "confidence" not in aligned[0].columns:
+        known_by = [*aligned, files][0]
+        if "confidence" not in known_by.columns:
             raise UsageError(
-                "Stratifying by confidence needs a `confidence` column in the first prediction "
-                "file."
+                "Stratifying by confidence needs the confidence of an earlier model: give "
+                "--predictions with a `confidence` column, or drop --by confidence."
             )
-        files = files.with_columns(confidence=aligned[0]["confidence"])
+        files = files.with_columns(known_by["confidence"])
+    if not answers:
+        return files, Prior(), []
     if len(answers) == 1:
         return files, Prior(labels, answers[0], source=source), notes
     first, second = answers

@@ -36,8 +36,7 @@ class Part:
 
     `influence` has the weighted sum 0; `share`, what its objects weigh, the weighted sum 1; `found`
     the part of `share` that counts for the metric; `squares`: what single objects weigh, squared
-    and summed. `objects`, `pictures`: how many hold it up. `excess`: what AP has too much here,
-    beyond a set of any size.
+    and summed. `excess`: what AP has too much here, beyond a set of any size.
     """
 
     value: float
@@ -45,8 +44,6 @@ class Part:
     share: Floats
     found: Floats
     squares: Floats
-    objects: int
-    pictures: int
     excess: float = 0.0
 
 
@@ -140,7 +137,7 @@ class Evaluation:
             whole = float((self.weight * share).sum())
             value = float((self.weight * right).sum()) / whole
             influence = (right - value * share) / whole
-            return self._made(value, influence, share / whole, right / whole, 1 / whole, objects)
+            return self._made(value, influence, share / whole, right / whole, 1 / whole)
         bits = np.array(metric.bits)
         value, gain, at_right = _curve(self.weight[at], hit, skip, bits, total, True)
         share, found = objects / total, np.bincount(at, at_right, m.pictures) / total
@@ -151,17 +148,17 @@ class Evaluation:
             return _curve(weight[at], hit, skip, bits, whole, False)[0]
 
         excess = (self._on_halves(on, objects > 0, at, c) - value) / (2**EXCESS - 1)
-        return self._made(value, influence, share, found, 1 / total, objects, excess)
+        return self._made(value, influence, share, found, 1 / total, excess)
 
     def _made(
         self, value: float, influence: Floats, share: Floats, found: Floats, single: float,
-        objects: Ints, excess: float = 0.0,
+        excess: float = 0.0,
     ) -> Part:  # fmt: skip
         scale = self.scale
         leverage = leverage_of(self.weight * share, self.unit)
         return Part(
             value, influence / (1 - leverage) / scale, share / scale, found / scale,
-            share * single / scale**2, int(objects.sum()), int(np.count_nonzero(objects)), excess,
+            share * single / scale**2, excess,
         )  # fmt: skip
 
     def _on_halves(self, on: Callable[[Floats], float], holds: Flags, at: Ints, c: int) -> float:
@@ -234,7 +231,5 @@ def mean_part(parts: Sequence[Part]) -> Part:
 
     return Part(
         float(mean("value")), mean("influence"), mean("share"), mean("found"),
-        mean("squares") / len(parts),
-        sum(part.objects for part in parts), sum(part.pictures for part in parts),
-        float(mean("excess")),
+        mean("squares") / len(parts), float(mean("excess")),
     )  # fmt: skip

@@ -16,7 +16,14 @@ import polars as pl
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, alpha_for_looks
 from audit.subset.baseline import Baseline
-from audit.subset.compare import Comparison, Pairing, compare_metric, compare_right, noise_sentence
+from audit.subset.compare import (
+    FRESH_DRAW,
+    Comparison,
+    Pairing,
+    compare_metric,
+    compare_right,
+    noise_sentence,
+)
 from audit.subset.draw import planned_level
 from audit.subset.goal import ESTIMANDS, Estimand, document_of, parse_metric
 from audit.subset.metrics import (
@@ -244,14 +251,9 @@ def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | 
 
 def notes_of(design: Design, looks: int) -> list[str]:
     """Return what holds for every score of a subset."""
-    again = (
-        "other data."
-        if design.complete
-        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)."
-    )
     notes = [
         "The score of a model that is chosen by its score on these examples is too high: confirm "
-        f"it once on {again}"
+        f"it once on {'other data' if design.complete else FRESH_DRAW}."
     ]
     if looks > 1:
         notes.append(f"The confidence level is corrected for {looks} planned comparisons.")

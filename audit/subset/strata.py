@@ -25,7 +25,6 @@ from audit.subset.source import MISSING, checked_column, representatives
 
 # Columns with more distinct numbers than this are cut into quarters instead of used as they are.
 BIN_FROM_VALUES = 12
-# The one stratum of a set that is not stratified.
 ALL = "all"
 
 
@@ -155,12 +154,12 @@ class Units:
 
     `table`: unit_id, unit_key (what the permanent random number is hashed from), size (files it
     stands for), stratum (Enum), class (the majority label). `whole`: a user's groups, taken whole.
-    `unit_of_file` maps rows of F to rows of `table`; None where every file is a unit.
+    `unit_of_file` maps rows of F to rows of `table`.
     """
 
     table: pl.DataFrame
     whole: bool
-    unit_of_file: np.ndarray | None
+    unit_of_file: Ints
 
     @property
     def sizes(self) -> np.ndarray:
@@ -199,12 +198,16 @@ def _formed(files: pl.DataFrame, strata: Strata, group: str | None) -> Units:
     stratum = stratum_names(files, strata)
     key = pl.coalesce("content_hash", "sample_id").alias("unit_key")
     if group is not None:
+        # A file without a group is a unit by itself, apart from any group of the same name.
+        unit = checked_column(files, group).cast(pl.String)
+        if unit.null_count():
+            unit = unit.fill_null(OWN + files["sample_id"])
         full = files.select("sample_id", "label", key)
-        return _user_groups(full.with_columns(stratum, unit=_group_key(files, group)))
+        return _user_groups(full.with_columns(stratum, unit=unit))
     full = files.select("sample_id", "label", "duplicate_group", key).with_columns(stratum)
     if full["duplicate_group"].null_count() == len(full):
         table = full.select("unit_key", "stratum", "label", unit_id="sample_id")
-        return Units(table.with_columns(size=pl.lit(1, pl.Int64)), False, None)
+        return Units(table.with_columns(size=pl.lit(1, pl.Int64)), False, np.arange(len(full)))
     return _files_and_copies(full)
 
 
@@ -248,12 +251,6 @@ def _without_empty_strata(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col("stratum").cast(pl.String).cast(pl.Enum(present)))
 
 
-def _group_key(files: pl.DataFrame, group: str) -> pl.Series:
-    column = checked_column(files, group).cast(pl.String)
-    # A file without a group is a unit by itself, apart from any group of the same name.
-    return column.fill_null(OWN + files["sample_id"]) if column.null_count() else column
-
-
 def _user_groups(full: pl.DataFrame) -> Units:
     """Return groups taken whole; a file without a group is one by itself."""
     # Text is compared once, in this cast: the group-bys below work on integers.
@@ -290,11 +287,8 @@ def _majority(full: pl.DataFrame, unit: str, column: str) -> pl.DataFrame:
 
 
 def evaluated_files(files: pl.DataFrame, units: Units, taken: pl.Series) -> pl.DataFrame:
-    """Return one row per (unit, file evaluated) of the units `taken`: row numbers in both tables.
-
-    Duplicate groups are evaluated on their representative, user groups on every file.
-    """
-    if units.unit_of_file is None:
+    """Return the row numbers `unit` and `file` of the files that stand for the units `taken`."""
+    if not units.whole and len(units.table) == len(files):  # every file is a unit
         return pl.DataFrame({"unit": taken, "file": taken})
     wanted = np.zeros(len(units.table), bool)
     wanted[taken.to_numpy()] = True
