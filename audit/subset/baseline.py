@@ -277,10 +277,7 @@ class VarianceLeft:
 
 
 def variance_left(baseline: Baseline, pilot: pl.DataFrame, metric: str, name: str) -> VarianceLeft:
-    """Return what a baseline leaves, as a third model's answers show.
-
-    `pilot`: predictions of a model that differs from the baseline as much as the next one will.
-    """
+    """Return what a baseline leaves for a model that differs from it as the `pilot` does."""
     whole = baseline.whole
     matched = match(whole.design.rows, pilot, name, "refuse", "refuse-similar")
     other = Outcome(whole.design, matched.hit, whole.counts, matched.prediction, matched.table)
@@ -387,11 +384,7 @@ def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Float
 
 
 def equivalent_n(units: Units, hit: Floats, n_h: Ints) -> tuple[float, int]:
-    """Return (equivalent simple random sample of files, files evaluated) of an allocation n_h.
-
-    Uses the true stratum variances of a model known on all of F: V of the design, and the n at
-    which (1 - n/N) S^2 / n is the same.
-    """
+    """Return the simple random sample of files that is as precise as n_h units, and their files."""
     y = np.bincount(units.unit_of_file, hit, len(units.table))
     m = units.sizes.astype(float)
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(float)
@@ -400,7 +393,7 @@ def equivalent_n(units: Units, hit: Floats, n_h: Ints) -> tuple[float, int]:
     drawn = np.maximum(n_h, 1)
     variance = float((N**2 * (1 - n_h / N) * whole.yy / drawn).sum()) / hit.size**2
     answer_variance = float(hit.var(ddof=1))
-    # V = (1/n - 1/N) S^2, solved for n.
+    # The variance (1/n - 1/N) S^2 of n files, solved for n.
     equivalent = float(hit.size)
     if answer_variance > 0:
         equivalent = 1 / (variance / answer_variance + 1 / hit.size)

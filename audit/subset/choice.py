@@ -44,7 +44,6 @@ CLASS, HELD = "class", "held"
 SCHEMA = "audit-select/1"
 By = Literal["coverage", "uncertainty", "rare"]
 RECALL = CellParams().recall
-OWN, RANDOM = "this choice", "random choice"
 LISTED = 12  # classes in a text
 
 
@@ -298,9 +297,9 @@ def _by_coverage(
     near = likeness_to(points, centres)
     size = min(n, len(points))
     rows, gains = choose_covering(points, size, near, seed)
-    reach = {OWN: measure_reach(points, rows, near)}
+    reach = {"this choice": measure_reach(points, rows, near)}
     if size < len(points):
-        reach[RANDOM] = random_reach(points, size, near, seed)
+        reach["random choice"] = random_reach(points, size, near, seed)
     words = [
         f"Distances by {found.source}, 0 (alike) to 2. Score: reduction of the mean distance "
         "cost, 0 to 1."

@@ -104,8 +104,8 @@ def random_reach(points: Floats, n: int, nearest: Floats, seed: int) -> Reach:
         measure_reach(points, rng.choice(len(points), n, replace=False), nearest)
         for _ in range(draws)
     ]
-    return Reach(_over([f.largest[1] for f in found]), _over([f.mean[1] for f in found]), draws)
-
-
-def _over(values: list[float]) -> tuple[float, float, float]:
-    return min(values), float(np.mean(values)), max(values)
+    largest, mean = (
+        (min(values), float(np.mean(values)), max(values))
+        for values in zip(*((reach.largest[1], reach.mean[1]) for reach in found), strict=True)
+    )
+    return Reach(largest, mean, draws)

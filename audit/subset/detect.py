@@ -48,7 +48,6 @@ LEAST = 5.0
 """Pictures that must be expected to hold a class for its AP to count."""
 SEEN = 2
 """Units that must hold it: one alone shows no variance."""
-METHOD = "design-based interval, by linearisation; the excess of few objects is taken off"
 
 
 def linear_of(part: Part, design: Design) -> Linearised:
@@ -241,7 +240,8 @@ def _score(
             f"{metric.name} of these images alone is {100 * part.value:.2f}%: few objects make "
             f"it too high, by about {100 * (part.value - linear.value):.2f} points: taken off."
         )
-    return MetricScore(metric.name, estimates, METHOD), linear, notes
+    how = "design-based interval, by linearisation; the excess of few objects is taken off"
+    return MetricScore(metric.name, estimates, how), linear, notes
 
 
 def score_classes(
@@ -256,7 +256,9 @@ def score_classes(
         objects = evaluation.holding(metric, c)
         n, pictures = int(objects.sum()), int((objects > 0).sum())
         part = evaluation.part(metric, c) if c in classes else None
-        estimates = part and estimate_linear(design, linear_of(part, design), level)
+        estimates = (
+            None if part is None else estimate_linear(design, linear_of(part, design), level)
+        )
         found.append(ObjectClass(whole.classes[c], n, pictures, estimates))
     return found
 

@@ -344,19 +344,16 @@ def counted_interval(
     confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
     """Return the interval for `successes` of `n` files drawn by simple random sampling from N."""
-    if estimand == "generalisation":
-        return share_limits(successes / np.maximum(n, 1), n, confidence)
-    # The finite-population correction enters Wilson's limits as a larger sample size.
     share = successes / np.maximum(n, 1)
+    if estimand == "generalisation":
+        return share_limits(share, n, confidence)
+    # The finite-population correction enters Wilson's limits as a larger sample size.
     low, high = share_limits(share, effective_n(n, population), confidence)
     coarse = n >= EXACT_FROM_FRACTION * population
     if np.any(coarse):
-        low, high = (np.array(np.broadcast_to(v, coarse.shape)) for v in (low, high))
-        k, size, total = (
-            np.broadcast_to(v, coarse.shape)[coarse] for v in (successes, n, population)
-        )
-        exact_low, exact_high = hypergeometric_limits(k, size, total, confidence)
-        low[coarse], high[coarse] = exact_low / total, exact_high / total
+        least, most = hypergeometric_limits(successes, n, population, confidence)
+        low = np.where(coarse, least / population, low)
+        high = np.where(coarse, most / population, high)
     return low, high
 
 

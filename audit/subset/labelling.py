@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -61,8 +61,6 @@ class Human(Documented):
 
 def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
     """Return a sheet for one person: id, path, and an empty `label`; `copy` sets its order."""
-    if not {"sample_id", "path"} <= set(rows.columns):
-        raise UsageError("A sheet needs a drawn subset: make one with `audit subset draw`.")
     order = np.argsort(permanent_numbers(rows["sample_id"].cast(pl.String), copy), kind="stable")
     return rows.select("sample_id", "path", label=pl.lit(""))[order]
 
@@ -212,9 +210,9 @@ def _agreement(
     # the variance of kappa.
     found = _estimated(design, alike, observed, influence, confidence)
     scaled = {}
-    for e, share in found.items():
-        limits = ((v - chance) / (1 - chance) for v in (share.value, share.low, share.high))
-        scaled[e] = MetricEstimate(*limits, share.effective_n, share.known, share.caution)
+    for e, of in found.items():
+        value, low, high = ((v - chance) / (1 - chance) for v in (of.value, of.low, of.high))
+        scaled[e] = replace(of, value=value, low=low, high=high)
     return agreement, MetricScore("kappa", scaled, "design-based interval, by linearisation")
 
 

@@ -30,7 +30,6 @@ PICTURE = "picture"
 """The label of every row: pictures have no class of their own here."""
 OWN_COLUMNS = ("rarest_class", "n_objects")
 NONE = "(no object)"
-NOT_ANNOTATED = "not in an annotation file"
 RESULTS = "a JSON list of {image_id, category_id, bbox: [x, y, width, height], score}"
 
 
@@ -98,7 +97,7 @@ class ObjectSet(Places):
             )
             joined = joined.with_columns(label=label)
         given = pl.col("excluded_reason") if "excluded_reason" in frame.columns else pl.lit(None)
-        absent = pl.when(pl.col("label").is_null()).then(pl.lit(NOT_ANNOTATED))
+        absent = pl.when(pl.col("label").is_null()).then(pl.lit("not in an annotation file"))
         return joined.with_columns(excluded_reason=pl.coalesce(given.cast(pl.String), absent))
 
 

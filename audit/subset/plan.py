@@ -557,7 +557,6 @@ def price_of_looks(allocation: Allocation) -> list[str]:
 # "Stops paying" is a stated rule, not a fit: the first size from which a tenth more examples
 # narrows the half-width by less than a tenth of a point. At p = 0.5 that is about 2,200 examples.
 
-CURVE_SCHEMA = "subset-curve/1"
 MINIMUM_GAIN = 0.001
 MORE = 1.1
 POINTS = 24
@@ -585,7 +584,7 @@ class Curve:
         """Return plain data under `subset-curve/1`; NaN becomes null."""
         names = {"minimum_gain": "worth"}  # the document's name for it
         content = {names.get(key, key): value for key, value in asdict(self).items()}
-        return document_of(CURVE_SCHEMA, content)
+        return document_of("subset-curve/1", content)
 
 
 def make_curve(

@@ -7,7 +7,7 @@ Every figure is given for both estimands, and with and without suspected mislabe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,7 @@ def score_subset(
     each = [f"recall:{label}" for label in design.rows["label"].unique().sort()]
     metrics = [one for metric in metrics for one in (each if metric == "recall" else [metric])]
     models = [
-        _score_model(outcome, name, metrics, level, user_metrics or {}, baseline)
+        _score_model(outcome, name, metrics, level, user_metrics or {}, baseline, slices)
         for outcome, name in zip(outcomes, names, strict=False)
     ]
     for model, one, outcome in zip(models, matched, outcomes, strict=True):
@@ -157,11 +157,6 @@ def score_subset(
         if label_noise is not None:
             classes = len(classes_of(design.rows))
             model.notes.append(seen_accuracy(label_noise, classes, float(outcome.accuracy.value)))
-    if slices is not None:
-        models = [
-            replace(model, slices=score_slices(outcome, slices, level))
-            for model, outcome in zip(models, outcomes, strict=True)
-        ]
     notes = notes_of(design, looks)
     undrawn = len(classes_of(design.rows)) - design.rows["label"].n_unique()
     if undrawn and set(metrics) & set(LINEARISED):
@@ -185,6 +180,7 @@ def _score_model(
     confidence: float,
     user_metrics: dict[str, UserMetric],
     baseline: Baseline | None,
+    slices: pl.DataFrame | None,
 ) -> ModelScore:
     every = np.ones(outcome.hit.size)
     clean = 1.0 - outcome.design.rows["suspected_mislabel"].to_numpy().astype(float)
@@ -200,6 +196,7 @@ def _score_model(
     return ModelScore(
         name, scores, without, _class_counts(outcome, confidence), notes,
         [score for score in known if score is not None],
+        slices=None if slices is None else score_slices(outcome, slices, confidence),
     )  # fmt: skip
 
 

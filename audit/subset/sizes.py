@@ -261,7 +261,6 @@ def noisy_difference(
     d' = d (1 - eta K/(K-1)); psi' = psi (1 - eta (K-2)/(K-1)) + 2 r eta/(K-1). `both_wrong` is r,
     the share on which both models are wrong and differ.
     """
-    check_rate(eta, classes)
     # An answer that was right stays right with chance 1 - eta and one that was wrong becomes right
     # with chance eta/(K - 1); a label may also become what one of two wrong models said.
     others = classes - 1

@@ -45,7 +45,6 @@ DEFAULTS: dict[str, pl.Expr] = {
     "duplicate_group": pl.lit(None, pl.String),
     "suspected_mislabel": pl.lit(False),
 }
-NO_LABEL = "no label"
 MISSING = "(missing)"
 
 
@@ -75,7 +74,7 @@ def select_eligible(
         wanted = {*REQUIRED, *DEFAULTS, *keep}
         full = full.select(c for c in full.columns if c in wanted)
     reason = pl.coalesce(
-        "excluded_reason", pl.when(pl.col("label").is_null()).then(pl.lit(NO_LABEL))
+        "excluded_reason", pl.when(pl.col("label").is_null()).then(pl.lit("no label"))
     )
     full = full.with_columns(reason=reason).drop("excluded_reason")
     if deduplicated:
@@ -167,7 +166,6 @@ def _several(count: int, total: int, example: str, labels: Sequence[str]) -> Usa
     )
 
 
-UNREADABLE = "unreadable file"
 # Columns of the `images` view that say where a file is or what it hashes to, not what it shows.
 NOT_PROPERTIES = {
     "uri", "source", "mtime_ns", "ctime_ns", "pixel_hash", "phash", "dhash", "phash256", "error",
@@ -238,7 +236,7 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
     # The first reason that holds: an unreadable file is nothing else.
     reason = (
         pl.when(~shown.fill_null(False))
-        .then(pl.lit(UNREADABLE))
+        .then(pl.lit("unreadable file"))
         .when(train.any().over("picture") & ~train)
         .then(pl.lit("also in the training split"))
         .when(pl.col("id").is_in(list(near)) & ~train)

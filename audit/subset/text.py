@@ -150,10 +150,7 @@ def _design_lines(plan: Plan) -> Iterator[str]:
 def draw_text(
     subset: Subset, metric: MetricCheck | None, plan: Plan | None = None, then: str = ""
 ) -> str:
-    """Return a draw for a reader: its plan if it was made here, size, notes, what it is worth.
-
-    `then`: the command that comes next.
-    """
+    """Return a draw for a reader, with its plan if it was made here, and the command to come."""
     lines = [
         f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
         f"{subset.rows['stratum'].n_unique()} strata, with seed {subset.rows['seed'][0]}.",
@@ -244,8 +241,7 @@ def _class_cells(one: ObjectClass) -> Iterator[str]:
         return
     yield points_text(one.estimands["full-set"].value)
     for found in one.estimands.values():
-        known = "known" if found.known else f"{100 * found.low:.1f} to {100 * found.high:.1f}"
-        yield known
+        yield "known" if found.known else f"{100 * found.low:.1f} to {100 * found.high:.1f}"
 
 
 def _class_recall(scored: ClassScore) -> str:

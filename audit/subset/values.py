@@ -62,11 +62,7 @@ class Measures(Documented):
 
 
 def row_numbers(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: str) -> Floats:
-    """Return a number for each row of a subset (or of F): a column, by id or path, or `brier` from
-    the probabilities.
-
-    Raises UsageError where a row has no finite number.
-    """
+    """Return a finite number for each row: a column, by id or path, or `brier` of probabilities."""
     if column == BRIER and column not in table.columns:
         return brier_values(rows["label"], match(rows, table, name).table)
     if column not in table.columns:
