@@ -209,14 +209,11 @@ class Baseline:
         hit = expected_answers(design.rows, matched, name)
         return cls(name, Outcome(design, hit, np.ones(hit.size), matched.prediction, matched.table))
 
-    @property
-    def _unlabelled(self) -> bool:
-        return bool((self.whole.design.rows["label"] == UNLABELLED).all())
-
     def score(self, outcome: Outcome, metric: str, confidence: float) -> MetricScore | None:
         """Return a metric with what the baseline knows; None for one that it does not serve."""
         name, label = parse_metric(metric)
-        if name not in SIZED_METRICS or (self._unlabelled and name != "accuracy"):
+        unlabelled = (self.whole.design.rows["label"] == UNLABELLED).all()
+        if name not in SIZED_METRICS or (unlabelled and name != "accuracy"):
             return None
         if not outcome.counts.all():
             raise UsageError(
@@ -231,7 +228,7 @@ class Baseline:
         fit = fit_known(outcome.design, new, counts[place], known_number)
         old = float(np.clip(whole.ratio(top * counts, counts).value, 0, 1))
         estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
-        known = "expects" if self._unlabelled else "has"
+        known = "expects" if unlabelled else "has"
         how = (
             f"regression on {self.name}, which {known} {100 * old:.2f}% on all of the set; "
             f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f}% "
@@ -361,9 +358,16 @@ class MetricCheck:
     sentence: str
 
 
-def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Floats) -> MetricCheck:
-    """Compare accuracy on S and F for a model of known answers `hit` (1, 0) on the files of F."""
+def metric_check(
+    frame: pl.DataFrame, recipe: Recipe, subset: Subset, table: pl.DataFrame
+) -> MetricCheck | None:
+    """Compare accuracy on S and F for a model's predictions; None unless they are known on F."""
     files = select_eligible(frame, recipe.deduplicated).files
+    if (files["label"] == UNLABELLED).all():
+        return None
+    hit = match(files, table, "predictions", "drop", "refuse-similar").hit
+    if np.isnan(hit).any():
+        return None
     units = form_units(files, recipe.strata, recipe.group)
     answers = dict(zip(files["sample_id"].to_list(), hit.tolist(), strict=True))
     design = Design.of(subset.rows)

@@ -206,19 +206,6 @@ def with_confidence(
     return frame.with_columns(confidence=matched.table["confidence"])
 
 
-def known_hits(
-    frame: pl.DataFrame, tables: Sequence[pl.DataFrame], deduplicated: bool
-) -> Floats | None:
-    """Return the first model's right answers on F, or None unless it is known on all of F."""
-    if not tables:
-        return None
-    files = select_eligible(frame, deduplicated).files
-    if (files["label"] == UNLABELLED).all():
-        return None
-    first = match(files, tables[0], "predictions", "drop", "refuse-similar").hit
-    return None if np.isnan(first).any() else first
-
-
 @dataclass(frozen=True)
 class Domain:
     """The part of F that a figure is about: all of it, or one class.
@@ -241,12 +228,6 @@ class Domain:
     share: Floats | None = None
     centre: Floats | None = None
 
-    def at(self, rows: Ints) -> Domain:
-        """Return the part of the domain that lies in some strata."""
-        arrays = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        by_stratum: dict[str, Any] = {k: v[rows] for k, v in arrays.items()}
-        return replace(self, **by_stratum)
-
     @property
     def total(self) -> int:
         """Units of the domain in F."""
@@ -266,11 +247,6 @@ class Domain:
     def files(self) -> bool:
         """True where every unit is a file."""
         return self.cluster_effect == 1.0 and self.files_per_unit == 1.0
-
-    @property
-    def simple(self) -> bool:
-        """True where the draw is a simple random sample of single files."""
-        return bool((self.N > 0).sum() == 1 and self.cluster_effect == 1.0)
 
 
 @dataclass(frozen=True)
@@ -366,7 +342,7 @@ def expected_half_width(
         return 0.0
     # The same choice of method as in the score, so that the plan predicts what will be printed.
     full = estimand == "full-set"
-    if full and domain.simple:
+    if full and (domain.N > 0).sum() == 1 and domain.cluster_effect == 1.0:  # a simple sample
         return float(half_width(drawn, domain.planning_share, confidence, domain.total)[0])
     coarse = full and drawn >= EXACT_FROM_FRACTION * domain.total
     if not coarse:
@@ -578,7 +554,9 @@ class Population:
 
     def units_for(self, domain: Domain, estimand: Estimand) -> int:
         """Return the units of a domain that its target takes, more than there are if need be."""
-        local = domain.at(np.flatnonzero(domain.N > 0))
+        arrays = {k: v for k, v in vars(domain).items() if isinstance(v, np.ndarray)}
+        by_stratum: dict[str, Any] = {k: v[domain.N > 0] for k, v in arrays.items()}
+        local = replace(domain, **by_stratum)
         ones = np.ones(local.N.size)
 
         def meets(n: int) -> bool:

@@ -316,7 +316,6 @@ def _meant(answer: str, plain: Mapping[str, str]) -> str:
 
 PROBABILITY = "prob_"
 NESTED = "probabilities"
-ARRAY_IDS, ARRAY_CLASSES = "ids", "classes"
 
 
 def read_arrays(path: Path) -> pl.DataFrame:
@@ -329,15 +328,15 @@ def read_arrays(path: Path) -> pl.DataFrame:
             f"{path} cannot be read as arrays ({str(error).splitlines()[0]}): write it with "
             "numpy.savez, ids and classes as arrays of text."
         ) from error
-    if ARRAY_IDS not in arrays or arrays[ARRAY_IDS].ndim != 1:
+    if "ids" not in arrays or arrays["ids"].ndim != 1:
         raise UsageError(
             f"{path} has no array 'ids' with one id an example; it has {', '.join(arrays)}. Save "
             "it with numpy.savez(path, ids=..., probabilities=..., classes=...)."
         )
-    count = arrays[ARRAY_IDS].size
-    columns: dict[str, np.ndarray] = {"sample_id": arrays.pop(ARRAY_IDS).astype(str)}
+    count = arrays["ids"].size
+    columns: dict[str, np.ndarray] = {"sample_id": arrays.pop("ids").astype(str)}
     if NESTED in arrays:
-        values, classes = arrays.pop(NESTED), arrays.pop(ARRAY_CLASSES, np.array([]))
+        values, classes = arrays.pop(NESTED), arrays.pop("classes", np.array([]))
         if values.ndim != 2 or values.shape != (count, classes.size):
             raise UsageError(
                 f"{path}: 'probabilities' has the shape {values.shape} for {count} ids and "
