@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import norm
 
+from audit.errors import UsageError
 from audit.statistics.intervals import Floats, mcnemar, paired_difference
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom, difference_interval
@@ -51,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same examples: counts of disagreement, a verdict per estimand.
+    """Two models on the same examples: counts of disagreement, and a verdict per estimand.
 
     `mcnemar_p` is None where the test does not apply, with the reason in `notes`.
     """
@@ -255,6 +256,8 @@ def find_winner(
     `missing`, `unknown`: as in `score_subset`; a row dropped for a model is dropped for all models.
     """
     confidence = planned_level(rows, confidence)[0]
+    if len(predictions) < 2:
+        raise UsageError("A winner needs at least two prediction files: give --predictions twice.")
     design = Design.of(rows)
     matched = [
         match(design.rows, t, n, missing, unknown) for t, n in zip(predictions, names, strict=True)

@@ -271,10 +271,7 @@ def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """An earlier model's answers on all pictures of a set, under the design of its subsets.
-
-    The new model's influences are regressed on its own (`audit.subset.baseline`).
-    """
+    """An earlier model's answers on all pictures, on which those of a new model are regressed."""
 
     name: str
     whole: Drawn

@@ -330,6 +330,8 @@ def _rows(
     picked = eligible.files.select("sample_id", "path", "label", "suspected_mislabel")[
         table["file"]
     ]
+    classes = eligible.files["label"].cast(pl.String).unique().sort().to_list()
+    listed = pl.lit(json.dumps(classes, ensure_ascii=False))
     return picked.with_columns(
         stratum=chosen["stratum"].cast(pl.String),
         unit_id=chosen["unit_id"],
@@ -343,15 +345,9 @@ def _rows(
         plan_hash=pl.lit(recipe.hash),
         planned_confidence=pl.lit(recipe.confidence, pl.Float64),
         planned_looks=pl.lit(recipe.looks, pl.Int64),
-    ).with_columns(_classes(eligible)).select(
+    ).with_columns(pl.when(pl.col("rank") == 1).then(listed).alias(SET_CLASSES)).select(
         *COLUMNS, *(PLANNED if recipe.confidence is not None else ()), SET_CLASSES
     ).sort("rank", "sample_id")  # fmt: skip
-
-
-def _classes(eligible: EligibleSet) -> pl.Expr:
-    names = eligible.files["label"].cast(pl.String).unique().sort().to_list()
-    told = pl.lit(json.dumps(names, ensure_ascii=False))
-    return pl.when(pl.col("rank") == 1).then(told).alias(SET_CLASSES)
 
 
 def planned_level(

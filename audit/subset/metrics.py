@@ -429,15 +429,11 @@ def _ranked_below(score: Floats, weight: Floats) -> Floats:
 def mean_of(parts: list[Linearised]) -> Linearised:
     """Return the mean of several metrics of the same rows: AUROC of more than two classes."""
     known = [part for part in parts if np.isfinite(part.value)] or parts[:1]
-
-    def mean(arrays: list[Floats]) -> Floats:
-        return np.asarray(sum(arrays)) / len(known)
-
     return Linearised(
         float(np.mean([part.value for part in known])),
-        mean([part.influence for part in known]),
-        tuple(mean([part.sides[k] for part in known]) for k in (0, 1)),
-        tuple(mean([part.against[k] for part in known]) for k in (0, 1)),
+        np.mean([part.influence for part in known], axis=0),
+        tuple(np.mean([part.sides for part in known], axis=0)),
+        tuple(np.mean([part.against for part in known], axis=0)),
     )
 
 

@@ -315,10 +315,7 @@ def expected_degrees(
 def student_factor(
     domain: Domain, n: Ints | Floats, confidence: float, estimand: Estimand = "generalisation"
 ) -> float:
-    """Return the share of an effective size that is left when groups show their own variance.
-
-    Korn and Graubard's squared ratio of quantiles, as in `audit.subset.estimate.effective_size`.
-    """
+    """Return what groups leave of an effective size: Korn and Graubard's squared quantile ratio."""
     from scipy.stats import t as student
 
     tail, degrees = (1 - confidence) / 2, expected_degrees(domain, n, estimand)

@@ -19,7 +19,8 @@ sample has 2^(2/3) times the excess and so shows it; a set of N pictures keeps (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -225,11 +226,8 @@ def leverage_of(held: Floats, unit: Ints) -> float:
 
 def mean_part(parts: Sequence[Part]) -> Part:
     """Return the mean of a metric over classes."""
-
-    def mean(name: str) -> Floats:
-        return np.asarray(np.mean([getattr(part, name) for part in parts], axis=0))
-
-    return Part(
-        float(mean("value")), mean("influence"), mean("share"), mean("found"),
-        mean("squares") / len(parts), float(mean("excess")),
-    )  # fmt: skip
+    means: dict[str, Any] = {
+        f.name: np.mean([getattr(part, f.name) for part in parts], axis=0) for f in fields(Part)
+    }
+    means["squares"] /= len(parts)
+    return Part(**means)

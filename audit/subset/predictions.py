@@ -83,10 +83,8 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
         return table
     if not any(c in table.columns for c in LABELS):
         table = with_likeliest(table)
-    key, label = (
-        find_column(table, IDS, name, "id"),
-        find_column(table, LABELS, name, "predicted label"),
-    )
+    key = find_column(table, IDS, name, "id")
+    label = find_column(table, LABELS, name, "predicted label")
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
         _class_names(table[label], name).alias("prediction"),
@@ -99,7 +97,13 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
     result = table.select(columns)
     for column in [*(["confidence"] if confidence else []), *probabilities]:
         _check_probability(result, column, name)
-    return _once_each(result, name)
+    clash = result.select("key", "prediction").unique().filter(pl.col("key").is_duplicated())
+    if len(clash):
+        raise UsageError(
+            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different "
+            f"labels, such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
+        )
+    return result.unique("key", keep="first", maintain_order=True)
 
 
 def _class_names(column: pl.Series, name: str) -> pl.Series:
@@ -155,17 +159,6 @@ def _check_probability(table: pl.DataFrame, column: str, name: str) -> None:
             f"{bad['key'][0]!r} ({bad[column][0]}). Give probabilities between 0 and 1 (apply the "
             "softmax), or leave the column out."
         )
-
-
-def _once_each(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    distinct = table.select("key", "prediction").unique()
-    clash = distinct.filter(pl.col("key").is_duplicated())
-    if len(clash):
-        raise UsageError(
-            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different "
-            f"labels, such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
-        )
-    return table.unique("key", keep="first", maintain_order=True)
 
 
 @dataclass(frozen=True)

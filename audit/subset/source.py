@@ -78,7 +78,11 @@ def select_eligible(
     )
     full = full.with_columns(reason=reason).drop("excluded_reason")
     if deduplicated:
-        full = _without_copies(full)
+        in_group = pl.col("duplicate_group").is_not_null()
+        originals = representatives(full.filter(in_group & pl.col("reason").is_null()))
+        copy = in_group & ~pl.col("sample_id").is_in(originals["sample_id"].implode())
+        why = pl.when(copy).then(pl.lit("copy of a kept file (deduplicated estimand)"))
+        full = full.with_columns(reason=pl.coalesce("reason", why))
     excluded = full.filter(pl.col("reason").is_not_null()).select("sample_id", "path", "reason")
     files = full if excluded.is_empty() else full.filter(pl.col("reason").is_null())
     if files.is_empty():
@@ -110,14 +114,6 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
             f"{repeated} sample ids occur more than once, such as {example!r}: ids must be unique."
         )
     return full
-
-
-def _without_copies(full: pl.DataFrame) -> pl.DataFrame:
-    grouped = full.filter(pl.col("duplicate_group").is_not_null() & pl.col("reason").is_null())
-    originals = representatives(grouped)["sample_id"].implode()
-    copy = pl.col("duplicate_group").is_not_null() & ~pl.col("sample_id").is_in(originals)
-    why = pl.when(copy).then(pl.lit("copy of a kept file (deduplicated estimand)"))
-    return full.with_columns(reason=pl.coalesce("reason", why))
 
 
 def representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.DataFrame:
@@ -264,7 +260,12 @@ def frame_from_list(
     if not unlabelled:
         table = table.with_columns(label=_classes(table, path))
     cells = [] if unlabelled else table["label"].drop_nulls().unique().to_list()
-    table = _of_split(table, split, path)
+    if split is not None and "split" in table.columns:
+        given = table["split"].cast(pl.String)
+        table = table.filter(given == split)
+        if table.is_empty():
+            there = ", ".join(given.unique().drop_nulls().sort()[:12])
+            raise UsageError(f"{path} has no split {split!r}; its splits: {there}.")
     absent = [name for name in extra if name not in table.columns]
     if absent:
         raise UsageError(
@@ -274,16 +275,6 @@ def frame_from_list(
         return table.with_columns(label=pl.lit(UNLABELLED))
     check_single_labels(table, cells)
     return table
-
-
-def _of_split(table: pl.DataFrame, split: str | None, path: Path) -> pl.DataFrame:
-    if split is None or "split" not in table.columns:
-        return table
-    chosen = table.filter(pl.col("split").cast(pl.String) == split)
-    if chosen.is_empty():
-        there = ", ".join(table["split"].cast(pl.String).unique().drop_nulls().sort()[:12])
-        raise UsageError(f"{path} has no split {split!r}; its splits: {there}.")
-    return chosen
 
 
 def _classes(table: pl.DataFrame, path: Path) -> pl.Expr:

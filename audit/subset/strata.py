@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -75,7 +74,11 @@ def stratum_names(files: pl.DataFrame, strata: Strata) -> pl.Series:
     table = pl.DataFrame(columns)
     # Names are made once per distinct combination, not once per row.
     distinct = table.unique().sort(table.columns)
-    names = [_stratum_name(row, strata) for row in distinct.iter_rows(named=True)]
+    names = []
+    for row in distinct.iter_rows(named=True):
+        values = (str(v) if key == "label" else f"{key}={v}" for key, v in row.items())
+        name = " / ".join(values)
+        names.append(strata.merged.get(name, name))
     # Sorted levels make the code of a stratum, and every tie, the same for any order of the rows.
     levels = pl.Enum(sorted(set(names)))
     distinct = distinct.with_columns(pl.Series("stratum", names, levels))
@@ -96,13 +99,6 @@ def _binned(column: pl.Series, edges: tuple[float, ...] | None) -> pl.Series:
     place = np.searchsorted(np.array(edges), column.cast(pl.Float64).fill_null(0.0).to_numpy())
     binned = pl.Series(names).gather(pl.Series(place))
     return binned.zip_with(column.is_not_null(), pl.Series([MISSING]))
-
-
-def _stratum_name(row: dict[str, Any], strata: Strata) -> str:
-    name = " / ".join(
-        str(row["label"]) if key == "label" else f"{key}={value}" for key, value in row.items()
-    )
-    return strata.merged.get(name, name)
 
 
 def merged_names(
