@@ -32,7 +32,7 @@ from audit.subset.plan import Plan
 from audit.subset.population import expected_answers, with_confidence
 from audit.subset.predictions import UNLABELLED, match, standard_columns
 from audit.subset.sizes import smallest
-from audit.subset.source import select_eligible
+from audit.subset.source import rows_in_set, select_eligible
 from audit.subset.strata import Strata, Units, form_units
 
 OWN_COEFFICIENT_FROM = 20
@@ -160,7 +160,7 @@ def whole_set(frame: pl.DataFrame, recipe: Recipe = PLAIN) -> Design:
     return Design.of(census(frame, group=group, deduplicated=recipe.deduplicated, strata=by).rows)
 
 
-def places(whole: Design, design: Design) -> Ints:
+def rows_of(whole: Design, design: Design) -> Ints:
     """Return the row of F of each row of a subset; raises UsageError for another set."""
     there = dict(whole.rows.select("stratum", "N_h").unique().iter_rows())
     for name, size in design.rows.select("stratum", "N_h").unique().sort("stratum").iter_rows():
@@ -170,25 +170,17 @@ def places(whole: Design, design: Design) -> Ints:
                 f"has {size} units, and there are {there.get(name, 0)}. Give the run or list it "
                 "was drawn from with --from, and its plan with --plan."
             )
-    where = whole.rows.select("sample_id").with_row_index("place")
-    place = design.rows.join(where, on="sample_id", how="left", maintain_order="left")["place"]
-    if place.null_count():
-        lost = design.rows["sample_id"].filter(place.is_null())[0]
-        raise UsageError(
-            f"{place.null_count()} rows of the subset, such as {lost!r}, are not in the set "
-            "given with --from: give the one that it was drawn from."
-        )
-    return place.cast(pl.Int64).to_numpy()
+    return rows_in_set(design.rows["sample_id"], whole.rows["sample_id"])
 
 
-def known_on(whole: Design, place: Ints, top: Floats, counts: Floats) -> Known:
-    """Return a number of F as known: at the rows `place`, and its mean over F by stratum."""
-    # Strata are sorted by name in both designs, and `places` has seen that they are the same.
+def known_on(whole: Design, rows: Ints, top: Floats, counts: Floats) -> Known:
+    """Return a number of F as known: at the rows `rows`, and its mean over F by stratum."""
+    # Strata are sorted by name in both designs, and `rows_of` has seen that they are the same.
     stratum, strata = whole.stratum[whole.unit], whole.population.size
     weight = counts * whole.multiplicity
     total = np.bincount(stratum, weight, strata)
     means = np.bincount(stratum, weight * top, strata) / np.where(total > 0, total, 1.0)
-    return Known(top[place], np.asarray(means))
+    return Known(top[rows], np.asarray(means))
 
 
 @dataclass(frozen=True)
@@ -221,11 +213,11 @@ class Baseline:
                 "the set that the baseline is known on. Predict them, or choose --missing wrong."
             )
         whole = self.whole.design
-        place = places(whole, outcome.design)
+        rows = rows_of(whole, outcome.design)
         top, counts = _terms(self.whole, whole, name, label)
         new, _ = _terms(outcome, whole, name, label)
-        known_number = known_on(whole, place, top, counts)
-        fit = fit_known(outcome.design, new, counts[place], known_number)
+        known_number = known_on(whole, rows, top, counts)
+        fit = fit_known(outcome.design, new, counts[rows], known_number)
         old = float(np.clip(whole.ratio(top * counts, counts).value, 0, 1))
         estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
         known = "expects" if unlabelled else "has"

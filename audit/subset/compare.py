@@ -31,7 +31,7 @@ from audit.subset.metrics import (
     estimate_share,
 )
 from audit.subset.predictions import Missing, Unknown, match
-from audit.subset.sizes import connor_n, noise_bound
+from audit.subset.sizes import connor_n
 
 
 @dataclass(frozen=True)
@@ -171,17 +171,6 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     elif needed > total:
         more += f", more than the {total} that exist"
     return f"{cannot}; {more}."
-
-
-def noise_sentence(eta: float, differ: float, value: float) -> str:
-    """Return how far wrong labels at a rate `eta` may shift a difference of `value`."""
-    bound = noise_bound(eta, differ)
-    within = "the difference is within it, so it is not guaranteed under class-dependent noise."
-    beyond = "the difference is larger than that."
-    return (
-        f"Wrong labels at a rate of {eta:g} may shift the difference by up to {100 * bound:.2f} "
-        f"points; {within if abs(value) <= bound else beyond}"
-    )
 
 
 def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Comparison:

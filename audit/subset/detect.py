@@ -17,7 +17,7 @@ import polars as pl
 from audit.errors import UsageError
 from audit.run.run_version import POINTER
 from audit.statistics.intervals import Ints, alpha_for_looks
-from audit.subset.baseline import fit_known, known_on, places, whole_set
+from audit.subset.baseline import fit_known, known_on, rows_of, whole_set
 from audit.subset.compare import Comparison, Pairing, compare_linear
 from audit.subset.draw import Recipe, planned_level
 from audit.subset.masks import MaskEvaluation, MaskSet, Overlaps
@@ -92,11 +92,11 @@ def read_objects(
 
 @dataclass(frozen=True)
 class Drawn:
-    """Drawn pictures of a set; `place`: the number of each row's picture in it."""
+    """Drawn pictures of a set; `pictures`: the number of each row's picture in it."""
 
     design: Design
     objects: Objects
-    place: Ints
+    pictures: Ints
 
     @classmethod
     def of(cls, rows: pl.DataFrame, objects: Objects) -> Drawn:
@@ -108,8 +108,8 @@ class Drawn:
         """Return the answers of a model on the drawn pictures, weighted."""
         weight, unit = self.design.weight, self.design.unit
         if isinstance(answers, Overlaps):
-            return MaskEvaluation(answers.among(self.place), weight, unit)
-        return Evaluation(answers.among(self.place), weight, unit)
+            return MaskEvaluation(answers.among(self.pictures), weight, unit)
+        return Evaluation(answers.among(self.pictures), weight, unit)
 
 
 def classes_in_mean(
@@ -160,9 +160,9 @@ def score_objects(
         notes: list[str] = []
         matches = objects.match(path, notes)
         evaluation = drawn.evaluate(matches)
-        if silent := drawn.place.size - evaluation.matches.seen.size:
+        if silent := drawn.pictures.size - evaluation.matches.seen.size:
             notes.append(
-                f"{name}: {silent} of {drawn.place.size} images have no detection: "
+                f"{name}: {silent} of {drawn.pictures.size} images have no detection: "
                 "they count as images in which nothing was found."
             )
         scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
@@ -301,8 +301,8 @@ class KnownModel:
                 (evaluation, design), (self.whole.evaluate(self.answers), everything)
             )
         )  # fmt: skip
-        place = places(everything, design)
-        known = known_on(everything, place, old.influence * everything.weight.sum(),
+        rows = rows_of(everything, design)
+        known = known_on(everything, rows, old.influence * everything.weight.sum(),
                          np.ones(everything.unit.size))  # fmt: skip
         top = new.value + new.influence * design.weight.sum()
         fit = fit_known(design, top, np.ones(top.size), known)

@@ -200,7 +200,11 @@ def draw_subset(
     N = np.bincount(codes, minlength=len(strata) + 1)[: len(strata)].astype(np.int64)
     size = recipe.n if n is None else n
     _check_size(size, N)
-    order, number = order_units(N, _scale(recipe, strata), size)
+    # A stratum that the plan did not know gets the median weight: neither starved nor favoured.
+    known = [recipe.scale[name] for name in strata if name in recipe.scale]
+    typical = float(np.median(known or [1.0]))
+    scale = np.array([recipe.scale.get(name, typical) for name in strata])
+    order, number = order_units(N, scale, size)
     n_h = np.bincount(order, minlength=len(strata)).astype(np.int64)
     taken = _smallest_numbers(units, codes, n_h, N, seed)
     # The k-th smallest number of stratum h stands where the order gives h its k-th unit.
@@ -226,13 +230,6 @@ def census(
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(np.int64)
     rows = _rows(eligible, units, taken, N, N, 0, recipe)
     return Subset(rows, len(every), len(every))
-
-
-def _scale(recipe: Recipe, strata: list[str]) -> Floats:
-    known = [recipe.scale.get(name) for name in strata]
-    # A stratum that the plan did not know gets the median weight: neither starved nor favoured.
-    typical = float(np.median([v for v in known if v is not None] or [1.0]))
-    return np.array([typical if v is None else v for v in known])
 
 
 def _check_size(n: int, N: Ints) -> None:

@@ -188,9 +188,9 @@ def compare_people(
     agreement = kappa = None
     if len(given) > 1:
         agreement, kappa = _agreement(rows, given[0], given[1], confidence)
-    told = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
+    truth_name = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
     notes = [note for model in models for note in model.notes]
-    return Human(len(rows), told, answers, agreement, kappa, notes)
+    return Human(len(rows), truth_name, answers, agreement, kappa, notes)
 
 
 def _agreement(

@@ -161,19 +161,23 @@ def make_objects_plan(
         plan = make(min(needed[goal.estimand] or 2, make(2).n_units))
     figures = _figures(pilot, plan, needed)
     classes = _classes(pilot, objects, frame, plan, wanted)
-    untold = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
+    unreachable, units = [], needed[goal.estimand]
+    if units is not None and units > plan.n_units:
+        gap = figures[goal.estimand]
+        unreachable = [Unreachable.of(goal, "all", gap, units, plan.n_units, about="about ")]
+    inconclusive = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
     reasons = [r for r in plan.reasons if not r.startswith(OF_SHARES)] + notes
     if pilot is None:
         reasons.append(f"No margin of error: no detections are known. {_pilot_needs(objects)}")
-    if untold and wanted.label is None and pilot is not None:
+    if inconclusive and wanted.label is None and pilot is not None:
         reasons.append(
-            f"{untold} of {len(classes)} classes are inconclusive at this size: fewer than "
+            f"{inconclusive} of {len(classes)} classes are inconclusive at this size: fewer than "
             f"{LEAST:g} images are expected. {metric} is the mean over the remaining classes. Draw "
             "more images, or use --by rarest_class --set plan.allocation=equal."
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
-        reasons=reasons, unreachable=_unreachable(goal, figures, needed, plan),
+        reasons=reasons, unreachable=unreachable,
         design=plan.design | dict.fromkeys(OF_CORRELATION, math.nan),
     )  # fmt: skip
 
@@ -316,33 +320,22 @@ def _classes(
     pictures = np.bincount(np.unique(kind * total + picture) // total, minlength=classes)
     number = np.bincount(kind, minlength=classes)
     share = plan.n / plan.n_units
-    told: dict[str, dict[Estimand, Figures]] = {}
+    widths: dict[str, dict[Estimand, Figures]] = {}
     if pilot is not None and metric.label is None:
         drawn = pilot.draw(plan.recipe, min(plan.n, len(pilot.frame)), 0)
         first = pilot.matches[0]
-        for one in score_classes(metric, drawn.evaluate(first), drawn, first, pilot.goal.level):
-            if one.estimands is not None:
-                told[one.label] = {
-                    e: Figures(one.pictures, v.effective_n, (v.high - v.low) / 2, math.nan)
-                    for e, v in one.estimands.items()
+        for scored in score_classes(metric, drawn.evaluate(first), drawn, first, pilot.goal.level):
+            if scored.estimands is not None:
+                widths[scored.label] = {
+                    e: Figures(scored.pictures, v.effective_n, (v.high - v.low) / 2, math.nan)
+                    for e, v in scored.estimands.items()
                 }
     nothing = Figures(0, math.nan, math.nan, math.nan)
     return [
         ClassPlan(
             label, int(pictures[c]), round(share * float(pictures[c])),
             1 / max(share * float(number[c]), 1.0),
-            told.get(label, dict.fromkeys(ESTIMANDS, nothing)),
+            widths.get(label, dict.fromkeys(ESTIMANDS, nothing)),
         )
         for c, label in enumerate(objects.classes) if pictures[c]
     ]  # fmt: skip
-
-
-def _unreachable(
-    goal: Goal, figures: dict[Estimand, Figures], needed: dict[Estimand, int | None], plan: Plan
-) -> list[Unreachable]:
-    needs = needed[goal.estimand]
-    if needs is None or needs <= plan.n_units:
-        return []
-    return [
-        Unreachable.of(goal, "all", figures[goal.estimand], needs, plan.n_units, about="about ")
-    ]

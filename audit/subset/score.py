@@ -16,14 +16,7 @@ import polars as pl
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, alpha_for_looks
 from audit.subset.baseline import Baseline
-from audit.subset.compare import (
-    FRESH_DRAW,
-    Comparison,
-    Pairing,
-    compare_metric,
-    compare_right,
-    noise_sentence,
-)
+from audit.subset.compare import FRESH_DRAW, Comparison, Pairing, compare_metric, compare_right
 from audit.subset.draw import planned_level
 from audit.subset.goal import ESTIMANDS, Estimand, document_of, parse_metric
 from audit.subset.metrics import (
@@ -36,7 +29,7 @@ from audit.subset.metrics import (
     estimate_share,
 )
 from audit.subset.predictions import Missing, Unknown, classes_of, match
-from audit.subset.sizes import seen_accuracy
+from audit.subset.sizes import noise_bound, seen_accuracy
 from audit.subset.slices import Slices, score_slices
 
 SCHEMA = "subset-score/1"
@@ -147,13 +140,13 @@ def score_subset(
         )
     # `recall` of no class is that of every class
     each = [f"recall:{label}" for label in design.rows["label"].unique().sort()]
-    metrics = [one for metric in metrics for one in (each if metric == "recall" else [metric])]
+    metrics = [name for metric in metrics for name in (each if metric == "recall" else [metric])]
     models = [
         _score_model(outcome, name, metrics, level, user_metrics or {}, baseline, slices)
         for outcome, name in zip(outcomes, names, strict=False)
     ]
-    for model, one, outcome in zip(models, matched, outcomes, strict=True):
-        model.notes[:0] = one.notes(model.name, missing)
+    for model, found, outcome in zip(models, matched, outcomes, strict=True):
+        model.notes[:0] = found.notes(model.name, missing)
         if label_noise is not None:
             classes = len(classes_of(design.rows))
             model.notes.append(seen_accuracy(label_noise, classes, float(outcome.accuracy.value)))
@@ -241,8 +234,15 @@ def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | 
     if label_noise and name == "accuracy":
         differ = (first.predicted != second.predicted).fill_null(True).to_numpy()
         differing = float(np.average(differ, weights=pairing.design.weight))
-        value = comparison.estimands["full-set"].value
-        comparison.notes.append(noise_sentence(label_noise, differing, value))
+        bound, how = noise_bound(label_noise, differing), "the difference is larger than that."
+        if abs(comparison.estimands["full-set"].value) <= bound:
+            how = (
+                "the difference is within it, so it is not guaranteed under class-dependent noise."
+            )
+        comparison.notes.append(
+            f"Wrong labels at a rate of {label_noise:g} may shift the difference by up to "
+            f"{100 * bound:.2f} points; {how}"
+        )
     return comparison
 
 

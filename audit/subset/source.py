@@ -35,6 +35,7 @@ from audit.errors import UsageError
 from audit.results.evaluation import TRAIN, read_evaluation
 from audit.results.results import open_results
 from audit.sources.label_lists import read_lists
+from audit.statistics.intervals import Ints
 from audit.subset.predictions import IDS, SHOWN, UNLABELLED, find_column, read_table
 
 REQUIRED = ("sample_id", "label")
@@ -123,6 +124,20 @@ def representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.Data
     return grouped.sort("duplicate_group", key, "sample_id", nulls_last=True).unique(
         "duplicate_group", keep="first", maintain_order=True
     )
+
+
+def rows_in_set(sample_ids: pl.Series, known: pl.Series) -> Ints:
+    """Return the row in `known` of each sample of a subset; raises UsageError without one."""
+    wanted, there = (ids.cast(pl.String).alias("id").to_frame() for ids in (sample_ids, known))
+    there = there.with_row_index("row")
+    rows = wanted.join(there, on="id", how="left", maintain_order="left")["row"]
+    lost = wanted["id"].filter(rows.is_null())
+    if len(lost):
+        raise UsageError(
+            f"{len(lost)} rows of the subset, such as {lost[0]!r}, are not in the set given with "
+            "--from: give the one that it was drawn from."
+        )
+    return rows.cast(pl.Int64).to_numpy()
 
 
 def checked_column(files: pl.DataFrame, name: str) -> pl.Series:

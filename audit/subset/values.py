@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, z_value
-from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, places
+from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, rows_of
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
 from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
@@ -174,7 +174,7 @@ def measure_subset(
     if baseline is not None:
         whole, earlier = baseline
         old = row_numbers(whole.rows, earlier, column, "the baseline")
-        known = known_on(whole, places(whole, design), old, np.ones(old.size))
+        known = known_on(whole, rows_of(whole, design), old, np.ones(old.size))
         mean = estimate_mean(design, values, confidence, known)
         how = "regression on the baseline's numbers, Hall's interval"
         if not fit_known(design, values, np.ones(values.size), known).used:
