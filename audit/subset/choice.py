@@ -75,9 +75,16 @@ class Wanted:
 
 def find_candidates(run: Path, wanted: Wanted) -> Candidates:
     """Return the units of a run; raises UsageError for a list or a split that cannot be."""
-    frame = _with_decisions(run, frame_from_run(run, wanted.split, several=True))
-    units = read_units(open_results(run))
-    frame = frame.join(units, on="sample_id", how="left", maintain_order="left")
+    frame, results = frame_from_run(run, wanted.split, several=True), open_results(run)
+    effective = results.decisions.applied.effective
+    decided = effective.select("dropped", sample_id="id", decided_label="label")
+    for table in (decided, read_units(results)):
+        frame = frame.join(table, on="sample_id", how="left", maintain_order="left")
+    dropped = pl.when("dropped").then(pl.lit("dropped by a decision"))
+    frame = frame.with_columns(
+        label=pl.coalesce("decided_label", "label"),
+        excluded_reason=dropped.otherwise("excluded_reason"),
+    ).drop("decided_label", "dropped")
     own = pl.coalesce(_listed(pl.col("label")), HELD)
     frame = frame.with_columns(own.alias(HELD), own.is_not_null().alias("labelled"))
     if wanted.predictions is not None:
@@ -101,22 +108,6 @@ def read_answers(path: Path) -> pl.DataFrame:
         if len(numbers) > 1:
             table = table.rename({name: f"{PROBABILITY}{name}" for name in numbers})
     return standard_columns(table, path.name)
-
-
-def _with_decisions(run: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Put decided labels in place; what was dropped is out."""
-    effective = open_results(run).decisions.applied.effective.select(
-        pl.col("id").alias("sample_id"), pl.col("label").alias("_label"), "dropped"
-    )
-    return (
-        frame.join(effective, on="sample_id", how="left", maintain_order="left")
-        .with_columns(
-            pl.coalesce("_label", "label").alias("label"),
-            pl.when("dropped").then(pl.lit("dropped by a decision"))
-            .otherwise("excluded_reason").alias("excluded_reason"),
-        )
-        .drop("_label", "dropped")
-    )  # fmt: skip
 
 
 def _divide(frame: pl.DataFrame, wanted: Wanted) -> Candidates:

@@ -218,9 +218,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Winner(Documented):
-    """The candidates, best first; `by_luck`: what selection alone gives the best of equal ones.
-
-    `level`: the confidence of each interval that makes all hold together.
+    """The candidates, best first, with intervals at the `level` at which all hold together;
+    `by_luck`: what selection alone gives the best of equal ones.
     """
 
     SCHEMA = "subset-winner/1"

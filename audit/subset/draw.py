@@ -65,7 +65,6 @@ def hash_keys(keys: pl.Series) -> U64:
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-# The schema of the plan document that a recipe is read from.
 PLAN_SCHEMA = "subset-plan/1"
 # Fields that no row depends on.
 PLANNED_FOR = ("confidence", "looks")

@@ -167,8 +167,6 @@ def make_objects_plan(
         unreachable = [Unreachable.of(goal, "all", gap, units, plan.n_units, about="about ")]
     inconclusive = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
     reasons = [r for r in plan.reasons if not r.startswith(OF_SHARES)] + notes
-    if pilot is None:
-        reasons.append(f"No margin of error: no detections are known. {_pilot_needs(objects)}")
     if inconclusive and wanted.label is None and pilot is not None:
         reasons.append(
             f"{inconclusive} of {len(classes)} classes are inconclusive at this size: fewer than "
@@ -187,7 +185,7 @@ def _pilot(
     results: Sequence[Path],
 ) -> tuple[Pilot | None, list[str]]:  # fmt: skip
     if not results:
-        return None, []
+        return None, [f"No margin of error: no detections are known. {_pilot_needs(objects)}"]
     if len(results) > 2:
         raise UsageError(f"{len(results)} files of detections were given: a plan takes one or two.")
     notes: list[str] = []

@@ -104,9 +104,8 @@ def _binned(column: pl.Series, edges: tuple[float, ...] | None) -> pl.Series:
 def merged_names(
     names: Sequence[str], sizes: Sequence[int], labels: Sequence[str], at_most: int | None = None
 ) -> dict[str, str]:
-    """Return stratum name -> name of the merged stratum, for the strata that change.
-
-    Strata of fewer than two units are always merged; `at_most` also limits how many are left.
+    """Return stratum name -> name of the merged stratum, for strata that change: those of fewer than
+    two units, and the smallest until `at_most` are left.
     """
     groups = [[i] for i in range(len(names))]
     size = np.array(sizes, float)
