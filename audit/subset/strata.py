@@ -104,8 +104,8 @@ def _binned(column: pl.Series, edges: tuple[float, ...] | None) -> pl.Series:
 def merged_names(
     names: Sequence[str], sizes: Sequence[int], labels: Sequence[str], at_most: int | None = None
 ) -> dict[str, str]:
-    """Return stratum name -> name of the merged stratum, for strata that change: those of fewer than
-    two units, and the smallest until `at_most` are left.
+    """Return stratum name -> name of the merged stratum where it changes: strata of fewer than two
+    units are merged, and the smallest until `at_most` are left.
     """
     groups = [[i] for i in range(len(names))]
     size = np.array(sizes, float)
