@@ -37,7 +37,7 @@ from bench import Document, hall, measures, timed, told
 
 from audit.subset.baseline import Known, fit_known
 from audit.subset.compare import Pairing
-from audit.subset.detect import Answers, Evaluated, compare_objects, linear_of, told_classes
+from audit.subset.detect import Answers, Evaluated, classes_in_mean, compare_objects, linear_of
 from audit.subset.masks import MaskEvaluation, Overlaps
 from audit.subset.matching import AREAS, MOST, THRESHOLDS, Boxes, Matches, match_boxes
 from audit.subset.metrics import (
@@ -172,7 +172,7 @@ def cell(
         unit = np.repeat(np.arange(picked.size), scene)
         drawn = design(unit, units)
         seen = [evaluate(m.among(taken), drawn.weight, unit) for m in models]
-        told_of = told_classes(metric, seen[0], drawn, models[0])
+        told_of = classes_in_mean(metric, seen[0], drawn, models[0])
         linear = [linear_of(mean_part([s.part(metric, c) for c in told_of]), drawn) for s in seen]
         wanted = [float(np.mean([t[c] for c in told_of])) for t in true]
         one = [estimate_linear(drawn, each, 0.95) for each in linear]

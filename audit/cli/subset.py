@@ -248,7 +248,7 @@ def _draw(
     from audit.subset import draw_subset, load_recipe, metric_check
     from audit.subset.detect import read_objects
     from audit.subset.draw import planned
-    from audit.subset.population import known_hits, with_confidence
+    from audit.subset.population import with_confidence
 
     made: Plan | None = None
     n = options.n
@@ -269,9 +269,8 @@ def _draw(
     earlier = None if exclude_drawn is None else _read_file(exclude_drawn, "earlier subset")
     subset = draw_subset(frame, recipe, seed, n=n, fresh_from=earlier)
     check = None
-    if earlier is None:  # a fresh draw is about the rest of the set
-        hits = known_hits(frame, tables, recipe.deduplicated)
-        check = None if hits is None else metric_check(frame, recipe, subset, hits)
+    if tables and earlier is None:  # a fresh draw is about the rest of the set
+        check = metric_check(frame, recipe, subset, tables[0])
     then = "--predictions MODEL.csv"
     if unlabelled:
         then = "--labels SHEET.csv --predictions MODEL.csv"

@@ -32,7 +32,7 @@ from audit.subset.plan import Plan
 from audit.subset.population import expected_answers, with_confidence
 from audit.subset.predictions import UNLABELLED, match, standard_columns
 from audit.subset.sizes import smallest
-from audit.subset.source import select_eligible
+from audit.subset.source import rows_in_set, select_eligible
 from audit.subset.strata import Strata, Units, form_units
 
 OWN_COEFFICIENT_FROM = 20
@@ -155,15 +155,12 @@ PLAIN = Recipe(0, Strata(), {})
 
 
 def whole_set(frame: pl.DataFrame, recipe: Recipe = PLAIN) -> Design:
-    """Return F under the design of a subset that was drawn from it: one row an evaluated file.
-
-    `recipe` is that of the plan; it may be left out where strata are labels and units are files.
-    """
+    """Return F under the design of a subset drawn by `recipe`: one row an evaluated file."""
     by, group = recipe.strata, recipe.group
     return Design.of(census(frame, group=group, deduplicated=recipe.deduplicated, strata=by).rows)
 
 
-def places(whole: Design, design: Design) -> Ints:
+def rows_of(whole: Design, design: Design) -> Ints:
     """Return the row of F of each row of a subset; raises UsageError for another set."""
     there = dict(whole.rows.select("stratum", "N_h").unique().iter_rows())
     for name, size in design.rows.select("stratum", "N_h").unique().sort("stratum").iter_rows():
@@ -173,25 +170,17 @@ def places(whole: Design, design: Design) -> Ints:
                 f"has {size} units, and there are {there.get(name, 0)}. Give the run or list it "
                 "was drawn from with --from, and its plan with --plan."
             )
-    where = whole.rows.select("sample_id").with_row_index("place")
-    place = design.rows.join(where, on="sample_id", how="left", maintain_order="left")["place"]
-    if place.null_count():
-        lost = design.rows["sample_id"].filter(place.is_null())[0]
-        raise UsageError(
-            f"{place.null_count()} rows of the subset, such as {lost!r}, are not in the set "
-            "given with --from: give the one that it was drawn from."
-        )
-    return place.cast(pl.Int64).to_numpy()
+    return rows_in_set(design.rows["sample_id"], whole.rows["sample_id"])
 
 
-def known_on(whole: Design, place: Ints, top: Floats, counts: Floats) -> Known:
-    """Return a number of F as known: at the rows `place`, and its mean over F by stratum."""
-    # Strata are sorted by name in both designs, and `places` has seen that they are the same.
+def known_on(whole: Design, rows: Ints, top: Floats, counts: Floats) -> Known:
+    """Return a number of F as known: at the rows `rows`, and its mean over F by stratum."""
+    # Strata are sorted by name in both designs, and `rows_of` has seen that they are the same.
     stratum, strata = whole.stratum[whole.unit], whole.population.size
     weight = counts * whole.multiplicity
     total = np.bincount(stratum, weight, strata)
     means = np.bincount(stratum, weight * top, strata) / np.where(total > 0, total, 1.0)
-    return Known(top[place], np.asarray(means))
+    return Known(top[rows], np.asarray(means))
 
 
 @dataclass(frozen=True)
@@ -205,24 +194,18 @@ class Baseline:
     def of(
         cls, frame: pl.DataFrame, table: pl.DataFrame, recipe: Recipe = PLAIN, name: str = "old"
     ) -> Baseline:
-        """Return the baseline of a set: every example of F needs a prediction.
-
-        `recipe` is that of the plan that the subset was drawn by (see `whole_set`).
-        """
+        """Return the baseline of a set, all predicted, for subsets drawn by `recipe`."""
         table = standard_columns(table, name)
         design = whole_set(with_confidence(frame, [table], recipe.strata.by), recipe)
         matched = match(design.rows, table, name, "refuse", "refuse-similar")
         hit = expected_answers(design.rows, matched, name)
         return cls(name, Outcome(design, hit, np.ones(hit.size), matched.prediction, matched.table))
 
-    @property
-    def _unlabelled(self) -> bool:
-        return bool((self.whole.design.rows["label"] == UNLABELLED).all())
-
     def score(self, outcome: Outcome, metric: str, confidence: float) -> MetricScore | None:
         """Return a metric with what the baseline knows; None for one that it does not serve."""
         name, label = parse_metric(metric)
-        if name not in SIZED_METRICS or (self._unlabelled and name != "accuracy"):
+        unlabelled = (self.whole.design.rows["label"] == UNLABELLED).all()
+        if name not in SIZED_METRICS or (unlabelled and name != "accuracy"):
             return None
         if not outcome.counts.all():
             raise UsageError(
@@ -230,14 +213,14 @@ class Baseline:
                 "the set that the baseline is known on. Predict them, or choose --missing wrong."
             )
         whole = self.whole.design
-        place = places(whole, outcome.design)
+        rows = rows_of(whole, outcome.design)
         top, counts = _terms(self.whole, whole, name, label)
         new, _ = _terms(outcome, whole, name, label)
-        known_number = known_on(whole, place, top, counts)
-        fit = fit_known(outcome.design, new, counts[place], known_number)
+        known_number = known_on(whole, rows, top, counts)
+        fit = fit_known(outcome.design, new, counts[rows], known_number)
         old = float(np.clip(whole.ratio(top * counts, counts).value, 0, 1))
         estimates = estimate_ratio(outcome.design, fit.ratio, float(fit.ratio.value), confidence)
-        known = "expects" if self._unlabelled else "has"
+        known = "expects" if unlabelled else "has"
         how = (
             f"regression on {self.name}, which {known} {100 * old:.2f}% on all of the set; "
             f"R-squared {1 - min(fit.remaining, 1.0):.2f}: {100 * min(fit.remaining, 1.0):.0f}% "
@@ -283,10 +266,7 @@ class VarianceLeft:
 
 
 def variance_left(baseline: Baseline, pilot: pl.DataFrame, metric: str, name: str) -> VarianceLeft:
-    """Return what a baseline leaves, as a third model's answers show.
-
-    `pilot`: predictions of a model that differs from the baseline as much as the next one will.
-    """
+    """Return what a baseline leaves for a model that differs from it as the `pilot` does."""
     whole = baseline.whole
     matched = match(whole.design.rows, pilot, name, "refuse", "refuse-similar")
     other = Outcome(whole.design, matched.hit, whole.counts, matched.prediction, matched.table)
@@ -370,12 +350,16 @@ class MetricCheck:
     sentence: str
 
 
-def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Floats) -> MetricCheck:
-    """Compare accuracy on S and F for a model known on all of F, and price the stratification.
-
-    `hit` is 1 or 0 for each row of the eligible files, in their order.
-    """
+def metric_check(
+    frame: pl.DataFrame, recipe: Recipe, subset: Subset, table: pl.DataFrame
+) -> MetricCheck | None:
+    """Compare accuracy on S and F for a model's predictions; None unless they are known on F."""
     files = select_eligible(frame, recipe.deduplicated).files
+    if (files["label"] == UNLABELLED).all():
+        return None
+    hit = match(files, table, "predictions", "drop", "refuse-similar").hit
+    if np.isnan(hit).any():
+        return None
     units = form_units(files, recipe.strata, recipe.group)
     answers = dict(zip(files["sample_id"].to_list(), hit.tolist(), strict=True))
     design = Design.of(subset.rows)
@@ -396,13 +380,8 @@ def metric_check(frame: pl.DataFrame, recipe: Recipe, subset: Subset, hit: Float
 
 
 def equivalent_n(units: Units, hit: Floats, n_h: Ints) -> tuple[float, int]:
-    """Return (equivalent simple random sample of files, files evaluated) of an allocation n_h.
-
-    Uses the true stratum variances of a model known on all of F: V of the design, and the n at
-    which (1 - n/N) S^2 / n is the same.
-    """
-    unit_of_file = np.arange(hit.size) if units.unit_of_file is None else units.unit_of_file
-    y = np.bincount(unit_of_file, hit, len(units.table))
+    """Return the simple random sample of files that is as precise as n_h units, and their files."""
+    y = np.bincount(units.unit_of_file, hit, len(units.table))
     m = units.sizes.astype(float)
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(float)
     # Residuals y - R m, as in the ratio estimate: unit totals alone would also vary by their sizes.
@@ -410,7 +389,7 @@ def equivalent_n(units: Units, hit: Floats, n_h: Ints) -> tuple[float, int]:
     drawn = np.maximum(n_h, 1)
     variance = float((N**2 * (1 - n_h / N) * whole.yy / drawn).sum()) / hit.size**2
     answer_variance = float(hit.var(ddof=1))
-    # V = (1/n - 1/N) S^2, solved for n.
+    # The variance (1/n - 1/N) S^2 of n files, solved for n.
     equivalent = float(hit.size)
     if answer_variance > 0:
         equivalent = 1 / (variance / answer_variance + 1 / hit.size)

@@ -26,13 +26,7 @@ from audit.results.results import open_results
 from audit.results.similar import stored_embeddings
 from audit.statistics.intervals import wilson_share
 from audit.statistics.rare_cells import CellParams
-from audit.subset.coverage import (
-    Reach,
-    choose_covering,
-    likeness_to,
-    measure_reach,
-    random_reach,
-)
+from audit.subset.coverage import Reach, choose_covering, likeness_to, measure_reach, random_reach
 from audit.subset.draw import permanent_numbers
 from audit.subset.predictions import (
     IDS,
@@ -50,7 +44,6 @@ CLASS, HELD = "class", "held"
 SCHEMA = "audit-select/1"
 By = Literal["coverage", "uncertainty", "rare"]
 RECALL = CellParams().recall
-OWN, RANDOM = "this choice", "random choice"
 LISTED = 12  # classes in a text
 
 
@@ -82,9 +75,16 @@ class Wanted:
 
 def find_candidates(run: Path, wanted: Wanted) -> Candidates:
     """Return the units of a run; raises UsageError for a list or a split that cannot be."""
-    frame = _with_decisions(run, frame_from_run(run, wanted.split, several=True))
-    units = read_units(open_results(run))
-    frame = frame.join(units, on="sample_id", how="left", maintain_order="left")
+    frame, results = frame_from_run(run, wanted.split, several=True), open_results(run)
+    effective = results.decisions.applied.effective
+    decided = effective.select("dropped", sample_id="id", decided_label="label")
+    for table in (decided, read_units(results)):
+        frame = frame.join(table, on="sample_id", how="left", maintain_order="left")
+    dropped = pl.when("dropped").then(pl.lit("dropped by a decision"))
+    frame = frame.with_columns(
+        label=pl.coalesce("decided_label", "label"),
+        excluded_reason=dropped.otherwise("excluded_reason"),
+    ).drop("decided_label", "dropped")
     own = pl.coalesce(_listed(pl.col("label")), HELD)
     frame = frame.with_columns(own.alias(HELD), own.is_not_null().alias("labelled"))
     if wanted.predictions is not None:
@@ -108,22 +108,6 @@ def read_answers(path: Path) -> pl.DataFrame:
         if len(numbers) > 1:
             table = table.rename({name: f"{PROBABILITY}{name}" for name in numbers})
     return standard_columns(table, path.name)
-
-
-def _with_decisions(run: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Put decided labels in place; what was dropped is out."""
-    effective = open_results(run).decisions.applied.effective.select(
-        pl.col("id").alias("sample_id"), pl.col("label").alias("_label"), "dropped"
-    )
-    return (
-        frame.join(effective, on="sample_id", how="left", maintain_order="left")
-        .with_columns(
-            pl.coalesce("_label", "label").alias("label"),
-            pl.when("dropped").then(pl.lit("dropped by a decision"))
-            .otherwise("excluded_reason").alias("excluded_reason"),
-        )
-        .drop("_label", "dropped")
-    )  # fmt: skip
 
 
 def _divide(frame: pl.DataFrame, wanted: Wanted) -> Candidates:
@@ -255,7 +239,8 @@ def select_pictures(
             f"{run} has no image left to choose: all are labelled, chosen or excluded. "
             "Check --split, --from and --unlabelled."
         )
-    ordered = found.free[np.argsort(permanent_numbers(_keys(found.free), seed), kind="stable")]
+    keys = found.free["content_hash"].fill_null(found.free["sample_id"])
+    ordered = found.free[np.argsort(permanent_numbers(keys, seed), kind="stable")]
     if by == "coverage":
         picked = _by_coverage(run, ordered, found.known, n, seed)
     elif by == "uncertainty":
@@ -286,10 +271,6 @@ def _check_words(n: int, by: str, wanted: Wanted, cells: Sequence[str]) -> None:
         raise UsageError("Columns (--by) go with --choose rare.")
 
 
-def _keys(frame: pl.DataFrame) -> pl.Series:
-    return frame["content_hash"].fill_null(frame["sample_id"])
-
-
 def _by_coverage(
     run: Path, free: pl.DataFrame, known: pl.DataFrame, n: int, seed: int
 ) -> Picked:  # fmt: skip
@@ -307,9 +288,9 @@ def _by_coverage(
     near = likeness_to(points, centres)
     size = min(n, len(points))
     rows, gains = choose_covering(points, size, near, seed)
-    reach = {OWN: measure_reach(points, rows, near)}
+    reach = {"this choice": measure_reach(points, rows, near)}
     if size < len(points):
-        reach[RANDOM] = random_reach(points, size, near, seed)
+        reach["random choice"] = random_reach(points, size, near, seed)
     words = [
         f"Distances by {found.source}, 0 (alike) to 2. Score: reduction of the mean distance "
         "cost, 0 to 1."

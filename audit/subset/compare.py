@@ -31,7 +31,7 @@ from audit.subset.metrics import (
     estimate_share,
 )
 from audit.subset.predictions import Missing, Unknown, match
-from audit.subset.sizes import connor_n, noise_bound
+from audit.subset.sizes import connor_n
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same examples: counts of disagreement, a verdict per estimand.
+    """Two models on the same examples: counts of disagreement, and a verdict per estimand.
 
     `mcnemar_p` is None where the test does not apply, with the reason in `notes`.
     """
@@ -89,7 +89,13 @@ def compare_right(pairing: Pairing, first: Floats, second: Floats, counts: Float
     tested = "generalisation" if design.equal_files else None
     estimands = {e: _difference(pairing, difference, discordant, e, tested) for e in ESTIMANDS}
     psi = float(discordant.value)
-    notes = [] if design.equal_files else [_why_no_mcnemar(design)]
+    notes = []
+    if not design.equal_files:
+        grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
+        why = (
+            "units hold or stand for several files" if grouped else "the rows have unequal weights"
+        )
+        notes.append(f"McNemar's test is not applicable: {why}.")
     change_variance = np.asarray(max(psi - float(difference.value) ** 2, 0.0))
     degrees = float(degrees_of_freedom(difference, change_variance)[0])
     if bool(difference.grouped) and degrees < FEW_DEGREES:
@@ -167,23 +173,6 @@ def _sentence(pairing: Pairing, result: Difference, known: bool, estimand: Estim
     return f"{cannot}; {more}."
 
 
-def _why_no_mcnemar(design: Design) -> str:
-    grouped = design.n_units != design.unit.size or bool((design.multiplicity != 1).any())
-    why = "units hold or stand for several files" if grouped else "the rows have unequal weights"
-    return f"McNemar's test is not applicable: {why}."
-
-
-def noise_sentence(eta: float, differ: float, value: float) -> str:
-    """Return how far wrong labels at a rate `eta` may shift a difference of `value`."""
-    bound = noise_bound(eta, differ)
-    within = "the difference is within it, so it is not guaranteed under class-dependent noise."
-    beyond = "the difference is larger than that."
-    return (
-        f"Wrong labels at a rate of {eta:g} may shift the difference by up to {100 * bound:.2f} "
-        f"points; {within if abs(value) <= bound else beyond}"
-    )
-
-
 def compare_metric(pairing: Pairing, first: Outcome, second: Outcome) -> Comparison:
     """Compare two models on precision, a mean over classes or ranks: by each row's influence."""
     every = np.ones(first.hit.size)
@@ -216,6 +205,7 @@ def compare_linear(
 
 
 DRAWS = 20_000
+FRESH_DRAW = "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
 
 
 @dataclass(frozen=True)
@@ -228,9 +218,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Winner(Documented):
-    """The candidates, best first; `by_luck`: what selection alone gives the best of equal ones.
-
-    `level`: the confidence of each interval that makes all hold together.
+    """The candidates, best first, with intervals at the `level` at which all hold together;
+    `by_luck`: what selection alone gives the best of equal ones.
     """
 
     SCHEMA = "subset-winner/1"
@@ -271,11 +260,7 @@ def find_winner(
     ]
     candidates.sort(key=lambda c: -c.estimands["full-set"].value)
     k, best = len(candidates), candidates[0]
-    confirm = (
-        "other data"
-        if design.complete
-        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)"
-    )
+    confirm = "other data" if design.complete else FRESH_DRAW
     notes = [
         f"{best.name} is the best of {k} on these rows. If all {k} were equally good, selection "
         f"alone would raise the best score by {100 * by_luck:+.2f} points.",

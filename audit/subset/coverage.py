@@ -60,17 +60,17 @@ def choose_covering(
     """
     rng = np.random.default_rng(seed % 2**64)
     asked = min(len(points), max(LEAST_ASKED, math.ceil(MISSED * len(points) / n)))
+    sample = np.arange(len(points))
     if len(points) > STANDING:
-        sample = rng.choice(len(points), STANDING, replace=False)
-    else:
-        sample = np.arange(len(points))
+        sample = rng.choice(sample, STANDING, replace=False)
     others, left = np.ascontiguousarray(points[sample].T), cost(nearest[sample])
     free = rng.permutation(len(points))
     rows, gains = np.empty(n, np.int64), np.empty(n)
     for number in range(n):
         places = rng.choice(len(free), min(asked, len(free)), replace=False)
         # each block of candidates against all the sample: the products are in memory once
-        costs = [cost(points[free[part]] @ others) for part in _parts(places)]
+        blocks = np.array_split(places, math.ceil(len(places) / ASKED_AT_ONCE))
+        costs = [cost(points[free[block]] @ others) for block in blocks]
         gained = np.concatenate([np.maximum(left - c, 0).mean(1, dtype=float) for c in costs])
         best = int(gained.argmax())
         rows[number], gains[number] = free[places[best]], gained[best]
@@ -86,20 +86,11 @@ def cost(cosines: Floats) -> Floats:
     return np.asarray(np.maximum(half, 0) * half * half, np.float32)
 
 
-def _parts(places: Ints) -> list[Ints]:
-    return np.array_split(places, max(1, -(-len(places) // ASKED_AT_ONCE)))
-
-
-def distances(cosines: Floats) -> Floats:
-    """Return the distances of points of length 1 with these cosines."""
-    return np.asarray(np.sqrt(np.maximum(2 - 2 * cosines, 0)), np.float32)
-
-
 def measure_reach(points: Floats, chosen: Ints, nearest: Floats) -> Reach:
     """Return how far the points are from the chosen rows, or from what was chosen already."""
-    apart = distances(np.maximum(nearest, likeness_to(points, points[chosen])))
-    # rounding leaves a chosen point a little beside itself
-    apart[chosen] = 0
+    cosines = np.maximum(nearest, likeness_to(points, points[chosen]))
+    apart = np.sqrt(np.maximum(2 - 2 * cosines, 0))  # of points of length 1
+    apart[chosen] = 0  # but for rounding
     largest, mean = float(apart.max(initial=0)), float(apart.mean()) if len(apart) else 0.0
     return Reach((largest,) * 3, (mean,) * 3)
 
@@ -113,8 +104,8 @@ def random_reach(points: Floats, n: int, nearest: Floats, seed: int) -> Reach:
         measure_reach(points, rng.choice(len(points), n, replace=False), nearest)
         for _ in range(draws)
     ]
-    return Reach(_over([f.largest[1] for f in found]), _over([f.mean[1] for f in found]), draws)
-
-
-def _over(values: list[float]) -> tuple[float, float, float]:
-    return min(values), float(np.mean(values)), max(values)
+    largest, mean = (
+        (min(values), float(np.mean(values)), max(values))
+        for values in zip(*((reach.largest[1], reach.mean[1]) for reach in found), strict=True)
+    )
+    return Reach(largest, mean, draws)

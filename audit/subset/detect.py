@@ -17,7 +17,7 @@ import polars as pl
 from audit.errors import UsageError
 from audit.run.run_version import POINTER
 from audit.statistics.intervals import Ints, alpha_for_looks
-from audit.subset.baseline import fit_known, known_on, places, whole_set
+from audit.subset.baseline import fit_known, known_on, rows_of, whole_set
 from audit.subset.compare import Comparison, Pairing, compare_linear
 from audit.subset.draw import Recipe, planned_level
 from audit.subset.masks import MaskEvaluation, MaskSet, Overlaps
@@ -45,10 +45,9 @@ from audit.subset.strata import Strata
 PLAIN = Recipe(0, Strata(label=False), {})
 """Of a plan without strata and groups."""
 LEAST = 5.0
-"""Pictures that must be expected to hold a class for its AP to be told."""
+"""Pictures that must be expected to hold a class for its AP to count."""
 SEEN = 2
 """Units that must hold it: one alone shows no variance."""
-METHOD = "design-based interval, by linearisation; the excess of few objects is taken off"
 
 
 def linear_of(part: Part, design: Design) -> Linearised:
@@ -75,30 +74,29 @@ def read_objects(
     own = [c for c in extra if c not in OWN_COLUMNS]
     if source.is_dir() and (source / POINTER).exists():
         table = frame_from_run(source, split, own, several=True)
-        objects = read_run_objects(source, table["sample_id"].to_list())
-        return objects, objects.frame(table, by_class=by_class)
+        of_run = read_run_objects(source, table["sample_id"].to_list())
+        return of_run, of_run.frame(table, by_class=by_class)
+    objects: Objects
     if source.is_dir():
-        masks = MaskSet.of(source)
-        frame = masks.frame(by_class)
-        found: tuple[Objects, pl.DataFrame] = masks, frame
+        objects = MaskSet.of(source)
+        frame = objects.frame(by_class)
     else:
         objects, table = read_coco_set(source)
         frame = objects.frame(table, by_class=by_class)
-        found = objects, frame
     if absent := [c for c in own if c not in frame.columns]:
         raise UsageError(
             f"{source}: its images have no key {absent[0]!r}; they have {', '.join(frame.columns)}."
         )
-    return found
+    return objects, frame
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Drawn pictures of a set; `place`: the number of each row's picture in it."""
+    """Drawn pictures of a set; `pictures`: the number of each row's picture in it."""
 
     design: Design
     objects: Objects
-    place: Ints
+    pictures: Ints
 
     @classmethod
     def of(cls, rows: pl.DataFrame, objects: Objects) -> Drawn:
@@ -110,32 +108,27 @@ class Drawn:
         """Return the answers of a model on the drawn pictures, weighted."""
         weight, unit = self.design.weight, self.design.unit
         if isinstance(answers, Overlaps):
-            return MaskEvaluation(answers.among(self.place), weight, unit)
-        return Evaluation(answers.among(self.place), weight, unit)
+            return MaskEvaluation(answers.among(self.pictures), weight, unit)
+        return Evaluation(answers.among(self.pictures), weight, unit)
 
 
-def _units_with(drawn: Evaluated, metric: ObjectMetric, c: int) -> int:
-    """Return how many units hold objects of a class that count."""
-    return int(np.unique(drawn.unit[drawn.holding(metric, c) > 0]).size)
-
-
-def told_classes(
+def classes_in_mean(
     metric: ObjectMetric, drawn: Evaluated, design: Design, whole: Answers
 ) -> list[int]:
-    """Return the classes that the drawn pictures tell of, where the metric is about all.
+    """Return the classes of a metric that the drawn pictures suffice for.
 
-    By what a draw of this size is expected to hold where pictures are drawn alike, else by what it
-    holds.
+    Of a mean over classes those that a draw of this size is expected to hold, where pictures are
+    drawn alike and the whole set was matched; else those that it holds.
     """
-    classes = len(whole.classes)
-    seen = np.array([_units_with(drawn, metric, c) for c in range(classes)])
-    if design.complete:
-        return [c for c in range(classes) if seen[c]]
-    expected = seen.astype(float)
-    often = whole.often(metric.size)
-    if often is not None and design.equal_files and design.population.size == 1:
-        expected = often * design.n_units / whole.pictures
-    return [c for c in range(classes) if seen[c] >= SEEN and expected[c] >= LEAST]
+    of = range(len(whole.classes)) if metric.label is None else [whole.classes.index(metric.label)]
+    units = {c: np.unique(drawn.unit[drawn.holding(metric, c) > 0]).size for c in of}
+    seen = [c for c in of if units[c] >= (1 if design.complete else SEEN)]
+    if metric.label is not None or design.complete:
+        return seen
+    if isinstance(whole, Matches) and design.equal_files and design.population.size == 1:
+        expected = whole.often(metric.size) * design.n_units / whole.pictures
+        return [c for c in seen if expected[c] >= LEAST]
+    return [c for c in seen if units[c] >= LEAST]
 
 
 def score_objects(
@@ -167,9 +160,9 @@ def score_objects(
         notes: list[str] = []
         matches = objects.match(path, notes)
         evaluation = drawn.evaluate(matches)
-        if evaluation.silent:
+        if silent := drawn.pictures.size - evaluation.matches.seen.size:
             notes.append(
-                f"{name}: {evaluation.silent} of {drawn.place.size} images have no detection: "
+                f"{name}: {silent} of {drawn.pictures.size} images have no detection: "
                 "they count as images in which nothing was found."
             )
         scores = [_score(metric, evaluation, drawn, matches, level) for metric in wanted]
@@ -178,7 +171,7 @@ def score_objects(
         known = [] if baseline is None else [
             baseline.score(metric, evaluation, drawn, matches, level) for metric in wanted
         ]  # fmt: skip
-        notes += [note for _, _, told in scores for note in told if note not in notes]
+        notes += [note for *_, found in scores for note in found if note not in notes]
         models.append(ModelScore(name, [s for s, _, _ in scores], [], [], notes, known, classes))
     pairing = Pairing(design, names, metrics[0], level)
     comparison = compare_objects(pairing, *pairs) if len(pairs) == 2 else None
@@ -208,27 +201,17 @@ def object_metric(name: str, objects: Objects) -> ObjectMetric:
     return metric
 
 
-def told_of(
-    metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
-) -> list[int]:
-    """Return the classes that a metric is about and drawn pictures tell of."""
-    if metric.label is None:
-        return told_classes(metric, evaluation, design, whole)
-    c = whole.classes.index(metric.label)
-    return [c] if _units_with(evaluation, metric, c) >= (1 if design.complete else SEEN) else []
-
-
-def _parts(metric: ObjectMetric, evaluation: Evaluated, told: Sequence[int]) -> list[Part]:
-    return [part for c in told if (part := evaluation.part(metric, c)) is not None]
+def _parts(metric: ObjectMetric, evaluation: Evaluated, classes: Sequence[int]) -> list[Part]:
+    return [part for c in classes if (part := evaluation.part(metric, c)) is not None]
 
 
 def drawn_part(
     metric: ObjectMetric, evaluation: Evaluated, design: Design, whole: Answers
 ) -> tuple[Part | None, list[str]]:
     """Return the metric on drawn pictures, and what the mean leaves out, in words."""
-    told = told_of(metric, evaluation, design, whole)
-    parts = _parts(metric, evaluation, told)
-    left = [whole.classes[c] for c in whole.present(metric.size) if c not in told]
+    classes = classes_in_mean(metric, evaluation, design, whole)
+    parts = _parts(metric, evaluation, classes)
+    left = [whole.classes[c] for c in whole.present(metric.size) if c not in classes]
     notes = []
     if left and metric.label is None and not design.complete:
         notes.append(
@@ -257,7 +240,8 @@ def _score(
             f"{metric.name} of these images alone is {100 * part.value:.2f}%: few objects make "
             f"it too high, by about {100 * (part.value - linear.value):.2f} points: taken off."
         )
-    return MetricScore(metric.name, estimates, METHOD), linear, notes
+    how = "design-based interval, by linearisation; the excess of few objects is taken off"
+    return MetricScore(metric.name, estimates, how), linear, notes
 
 
 def score_classes(
@@ -267,11 +251,11 @@ def score_classes(
     if metric.label is not None:
         return []
     design, found = drawn.design, []
-    told = set(told_classes(metric, evaluation, design, whole))
+    classes = classes_in_mean(metric, evaluation, design, whole)
     for c in whole.present(metric.size).tolist():
         objects = evaluation.holding(metric, c)
         n, pictures = int(objects.sum()), int((objects > 0).sum())
-        part = evaluation.part(metric, c) if c in told else None
+        part = evaluation.part(metric, c) if c in classes else None
         estimates = (
             None if part is None else estimate_linear(design, linear_of(part, design), level)
         )
@@ -287,10 +271,7 @@ def compare_objects(pairing: Pairing, first: Linearised, second: Linearised) -> 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """An earlier model's answers on all pictures of a set, under the design of its subsets.
-
-    The new model's influences are regressed on its own (`audit.subset.baseline`).
-    """
+    """An earlier model's answers on all pictures, on which those of a new model are regressed."""
 
     name: str
     whole: Drawn
@@ -300,7 +281,7 @@ class KnownModel:
     def on(
         cls, frame: pl.DataFrame, objects: Objects, name: str, answers: Answers, recipe: Recipe
     ) -> KnownModel:
-        """Return the baseline; `recipe` is that of the plan that the subset was drawn by."""
+        """Return the baseline for subsets drawn by `recipe`."""
         return cls(name, Drawn.of(whole_set(frame, recipe).rows, objects), answers)
 
     def score(
@@ -313,13 +294,15 @@ class KnownModel:
     ) -> MetricScore:
         """Return a metric of the new model with what the earlier one is known to have."""
         design, everything = drawn.design, self.whole.design
-        told = told_of(metric, evaluation, design, whole)
+        classes = classes_in_mean(metric, evaluation, design, whole)
         new, old = (
-            linear_of(mean_part(_parts(metric, one, told)), d)
-            for one, d in ((evaluation, design), (self.whole.evaluate(self.answers), everything))
-        )
-        place = places(everything, design)
-        known = known_on(everything, place, old.influence * everything.weight.sum(),
+            linear_of(mean_part(_parts(metric, answers, classes)), d)
+            for answers, d in (
+                (evaluation, design), (self.whole.evaluate(self.answers), everything)
+            )
+        )  # fmt: skip
+        rows = rows_of(everything, design)
+        known = known_on(everything, rows, old.influence * everything.weight.sum(),
                          np.ones(everything.unit.size))  # fmt: skip
         top = new.value + new.influence * design.weight.sum()
         fit = fit_known(design, top, np.ones(top.size), known)

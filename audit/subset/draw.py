@@ -28,7 +28,6 @@ from preflight.files import read_regular
 
 U64 = NDArray[np.uint64]
 SLICE_ROWS = 1_000_000
-_LOW_BITS = 11
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -41,11 +40,20 @@ def splitmix64(x: U64) -> U64:
     return np.asarray(z ^ (z >> np.uint64(31)))
 
 
-def permanent_numbers(keys: pl.Series, seed: int) -> NDArray[np.float64]:
-    """Return one number in [0, 1) for each key, in order; `seed` is any integer."""
+def uniforms(codes: U64, seed: int) -> Floats:
+    """Return one number in [0, 1) for each code, in order; `seed` is any integer."""
     salt = splitmix64(np.array([seed % 2**64], np.uint64))
-    mixed = splitmix64(hash_keys(keys) ^ salt)
-    return (mixed >> np.uint64(_LOW_BITS)).astype(np.float64) * 2.0**-53
+    return (splitmix64(codes ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def permanent_numbers(keys: pl.Series, seed: int) -> Floats:
+    """Return one number in [0, 1) for each key, in order; `seed` is any integer."""
+    return uniforms(hash_keys(keys), seed)
+
+
+def counted_uniforms(count: int, seed: int) -> Floats:
+    """Return `count` numbers in [0, 1) that depend on `seed` and their position alone."""
+    return uniforms(splitmix64(np.arange(count, dtype=np.uint64)), seed)
 
 
 def hash_keys(keys: pl.Series) -> U64:
@@ -57,7 +65,6 @@ def hash_keys(keys: pl.Series) -> U64:
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-# The schema of the plan document that a recipe is read from.
 PLAN_SCHEMA = "subset-plan/1"
 # Fields that no row depends on.
 PLANNED_FOR = ("confidence", "looks")
@@ -192,7 +199,11 @@ def draw_subset(
     N = np.bincount(codes, minlength=len(strata) + 1)[: len(strata)].astype(np.int64)
     size = recipe.n if n is None else n
     _check_size(size, N)
-    order, number = order_units(N, _scale(recipe, strata), size)
+    # A stratum that the plan did not know gets the median weight: neither starved nor favoured.
+    known = [recipe.scale[name] for name in strata if name in recipe.scale]
+    typical = float(np.median(known or [1.0]))
+    scale = np.array([recipe.scale.get(name, typical) for name in strata])
+    order, number = order_units(N, scale, size)
     n_h = np.bincount(order, minlength=len(strata)).astype(np.int64)
     taken = _smallest_numbers(units, codes, n_h, N, seed)
     # The k-th smallest number of stratum h stands where the order gives h its k-th unit.
@@ -218,13 +229,6 @@ def census(
     N = np.bincount(units.codes, minlength=len(units.strata)).astype(np.int64)
     rows = _rows(eligible, units, taken, N, N, 0, recipe)
     return Subset(rows, len(every), len(every))
-
-
-def _scale(recipe: Recipe, strata: list[str]) -> Floats:
-    known = [recipe.scale.get(name) for name in strata]
-    # A stratum that the plan did not know gets the median weight: neither starved nor favoured.
-    typical = float(np.median([v for v in known if v is not None] or [1.0]))
-    return np.array([typical if v is None else v for v in known])
 
 
 def _check_size(n: int, N: Ints) -> None:
@@ -322,6 +326,8 @@ def _rows(
     picked = eligible.files.select("sample_id", "path", "label", "suspected_mislabel")[
         table["file"]
     ]
+    classes = eligible.files["label"].cast(pl.String).unique().sort().to_list()
+    listed = pl.lit(json.dumps(classes, ensure_ascii=False))
     return picked.with_columns(
         stratum=chosen["stratum"].cast(pl.String),
         unit_id=chosen["unit_id"],
@@ -335,15 +341,9 @@ def _rows(
         plan_hash=pl.lit(recipe.hash),
         planned_confidence=pl.lit(recipe.confidence, pl.Float64),
         planned_looks=pl.lit(recipe.looks, pl.Int64),
-    ).with_columns(_classes(eligible)).select(
+    ).with_columns(pl.when(pl.col("rank") == 1).then(listed).alias(SET_CLASSES)).select(
         *COLUMNS, *(PLANNED if recipe.confidence is not None else ()), SET_CLASSES
     ).sort("rank", "sample_id")  # fmt: skip
-
-
-def _classes(eligible: EligibleSet) -> pl.Expr:
-    names = eligible.files["label"].cast(pl.String).unique().sort().to_list()
-    told = pl.lit(json.dumps(names, ensure_ascii=False))
-    return pl.when(pl.col("rank") == 1).then(told).alias(SET_CLASSES)
 
 
 def planned_level(
@@ -374,18 +374,21 @@ def first_units(rows: pl.DataFrame, n: int) -> pl.DataFrame:
     total = rows["rank"].n_unique()
     if not 2 <= n <= total:
         raise UsageError(f"--first is {n}: the subset has {total} units; give 2 to {total}.")
-    head = rows.filter(pl.col("rank") <= n)
-    multiplicity = (pl.col("weight") * pl.col("inclusion_probability")).round()
-    recounted = head.with_columns(
-        multiplicity.alias("stands_for"),
-        pl.col("rank").n_unique().over("stratum").cast(pl.Int64).alias("n_h"),
-    ).with_columns((pl.col("n_h") / pl.col("N_h")).alias("inclusion_probability"))
-    weighted = recounted.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
+    drawn = pl.col("rank").n_unique().over("stratum").cast(pl.Int64)
+    head = reweighted(rows.filter(pl.col("rank") <= n), n_h=drawn)
     lost = rows["stratum"].n_unique() - head["stratum"].n_unique()
-    few = weighted.filter((pl.col("n_h") < FIRST_UNITS) & (pl.col("N_h") > 1))["stratum"].n_unique()
+    few = head.filter((pl.col("n_h") < FIRST_UNITS) & (pl.col("N_h") > 1))["stratum"].n_unique()
     if lost or few:
         raise UsageError(
             f"The first {n} units give fewer than two to {lost + few} strata: use more, or plan "
             "with fewer strata."
         )
-    return weighted.select(rows.columns)
+    return head
+
+
+def reweighted(rows: pl.DataFrame, **sizes: pl.Expr) -> pl.DataFrame:
+    """Return drawn rows under other `n_h` or `N_h`, with probabilities and weights to match."""
+    files = (pl.col("weight") * pl.col("inclusion_probability")).round()
+    chance = pl.col("n_h") / pl.col("N_h")
+    resized = rows.with_columns(weight=files, **sizes)
+    return resized.with_columns(inclusion_probability=chance, weight=pl.col("weight") / chance)

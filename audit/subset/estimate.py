@@ -310,10 +310,7 @@ def guarded_size(
 
 
 def _steadying(r: Ratio, answer_variance: Floats, estimand: Estimand) -> Floats:
-    """Return what is added to a variance for strata from which few files were drawn.
-
-    Each stratum's is drawn by `PRIOR_FILES` files towards that of the answers as a whole.
-    """
+    """Return what is added to a variance for strata from which few files were drawn."""
     m = r.moments
     value = np.expand_dims(r.value, -1)
     residual = np.maximum(m.yy - 2 * value * m.xy + value**2 * m.xx, 0.0)
@@ -346,23 +343,17 @@ def counted_interval(
     estimand: Estimand,
     confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
-    """Return the interval for `successes` of `n` files drawn by simple random sampling from N.
-
-    full-set: at n (N-1)/(N-n) below n/N = 0.5, the hypergeometric limits from there on.
-    """
-    if estimand == "generalisation":
-        return share_limits(successes / np.maximum(n, 1), n, confidence)
-    # The finite-population correction enters Wilson's limits as a larger sample size.
+    """Return the interval for `successes` of `n` files drawn by simple random sampling from N."""
     share = successes / np.maximum(n, 1)
+    if estimand == "generalisation":
+        return share_limits(share, n, confidence)
+    # The finite-population correction enters Wilson's limits as a larger sample size.
     low, high = share_limits(share, effective_n(n, population), confidence)
     coarse = n >= EXACT_FROM_FRACTION * population
     if np.any(coarse):
-        low, high = (np.array(np.broadcast_to(v, coarse.shape)) for v in (low, high))
-        k, size, total = (
-            np.broadcast_to(v, coarse.shape)[coarse] for v in (successes, n, population)
-        )
-        exact_low, exact_high = hypergeometric_limits(k, size, total, confidence)
-        low[coarse], high[coarse] = exact_low / total, exact_high / total
+        least, most = hypergeometric_limits(successes, n, population, confidence)
+        low = np.where(coarse, least / population, low)
+        high = np.where(coarse, most / population, high)
     return low, high
 
 

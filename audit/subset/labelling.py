@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -61,8 +61,6 @@ class Human(Documented):
 
 def labelling_sheet(rows: pl.DataFrame, copy: int = 1) -> pl.DataFrame:
     """Return a sheet for one person: id, path, and an empty `label`; `copy` sets its order."""
-    if not {"sample_id", "path"} <= set(rows.columns):
-        raise UsageError("A sheet needs a drawn subset: make one with `audit subset draw`.")
     order = np.argsort(permanent_numbers(rows["sample_id"].cast(pl.String), copy), kind="stable")
     return rows.select("sample_id", "path", label=pl.lit(""))[order]
 
@@ -190,9 +188,9 @@ def compare_people(
     agreement = kappa = None
     if len(given) > 1:
         agreement, kappa = _agreement(rows, given[0], given[1], confidence)
-    told = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
+    truth_name = f"the first sheet, {names[0]}" if unlabelled else "the labels of the set"
     notes = [note for model in models for note in model.notes]
-    return Human(len(rows), told, answers, agreement, kappa, notes)
+    return Human(len(rows), truth_name, answers, agreement, kappa, notes)
 
 
 def _agreement(
@@ -211,7 +209,10 @@ def _agreement(
     # Kappa is the agreement, less that of chance, over what chance leaves; so are its limits, at
     # the variance of kappa.
     found = _estimated(design, alike, observed, influence, confidence)
-    scaled = {e: _beyond_chance(one, chance) for e, one in found.items()}
+    scaled = {}
+    for e, of in found.items():
+        value, low, high = ((v - chance) / (1 - chance) for v in (of.value, of.low, of.high))
+        scaled[e] = replace(of, value=value, low=low, high=high)
     return agreement, MetricScore("kappa", scaled, "design-based interval, by linearisation")
 
 
@@ -221,11 +222,6 @@ def _estimated(
     share = np.full(alike.size, 1 / design.weight.sum())
     linear = Linearised(observed, influence * share, (share,), (1 - alike, alike))
     return estimate_linear(design, linear, confidence)
-
-
-def _beyond_chance(one: MetricEstimate, chance: float) -> MetricEstimate:
-    value, low, high = ((v - chance) / (1 - chance) for v in (one.value, one.low, one.high))
-    return MetricEstimate(value, low, high, one.effective_n, one.known, one.caution)
 
 
 def human_text(found: Human) -> str:

@@ -42,10 +42,6 @@ class Overlaps:
             self.classes, self.both[pictures], self.either[pictures], self.truth[pictures]
         )
 
-    def often(self, size: int) -> Ints | None:
-        """Return None: masks that no model was asked for are not decoded to count classes."""
-        return None
-
     @property
     def pictures(self) -> int:
         """Pictures of the set."""
@@ -69,11 +65,6 @@ class MaskEvaluation:
     weight: Floats
     unit: Ints
 
-    @property
-    def silent(self) -> int:
-        """Pictures without an answer: none, each has a mask."""
-        return 0
-
     def holding(self, metric: ObjectMetric, c: int) -> Ints:
         """Return 1 for a picture with pixels of a class, else 0."""
         return (self.matches.truth[:, c] > 0).astype(np.int64)
@@ -82,14 +73,12 @@ class MaskEvaluation:
         """Return the IoU of one class."""
         both, either = self.matches.both[:, c], self.matches.either[:, c]
         total = float((self.weight * either).sum())
-        holds = self.holding(metric, c)
-        if total == 0 or not holds.any():
+        if total == 0 or not self.holding(metric, c).any():
             return None
         share, found = either / total, both / total
         value = float((self.weight * found).sum())
         influence = (found - value * share) / (1 - leverage_of(self.weight * share, self.unit))
-        count = int(holds.sum())
-        return Part(value, influence, share, found, share**2, count, count)
+        return Part(value, influence, share, found, share**2)
 
 
 @dataclass(frozen=True)
@@ -123,11 +112,11 @@ class MaskSet(Places):
         for i, name in enumerate(self.ids):
             predicted = path / f"{name}.png"
             if predicted.is_file():
-                own, said = (
+                own, answer = (
                     read_png(file).astype(np.int64)
                     for file in (self.folder / f"{name}.png", predicted)
                 )
-                both[i], either[i], truth[i] = shared_pixels(own, said, predicted)
+                both[i], either[i], truth[i] = shared_pixels(own, answer, predicted)
         if np.isnan(both).all():
             raise UsageError(
                 f"{path} has no mask of an image of {self.name}: they go by the same path, such "
@@ -136,14 +125,14 @@ class MaskSet(Places):
         return Overlaps(self.classes, both, either, truth)
 
 
-def shared_pixels(own: Ints, said: Ints, name: Path) -> tuple[Floats, Floats, Floats]:
+def shared_pixels(own: Ints, answer: Ints, name: Path) -> tuple[Floats, Floats, Floats]:
     """Return for each class the pixels in both masks, in either, and in the first."""
-    if own.shape != said.shape:
+    if own.shape != answer.shape:
         raise UsageError(
-            f"{name} is of {said.shape[1]} x {said.shape[0]} px, the set's mask of "
+            f"{name} is of {answer.shape[1]} x {answer.shape[0]} px, the set's mask of "
             f"{own.shape[1]} x {own.shape[0]}: scale predictions to the set's masks."
         )
     used = own != VOID
-    table = np.bincount(own[used] * 256 + said[used], minlength=VOID * 256).reshape(VOID, 256)
+    table = np.bincount(own[used] * 256 + answer[used], minlength=VOID * 256).reshape(VOID, 256)
     both, truth = np.diagonal(table).astype(float), table.sum(1).astype(float)
     return both, truth + table.sum(0)[:VOID] - both, truth

@@ -77,7 +77,7 @@ class Matches:
         """Return the classes with objects that count in a range of areas."""
         return np.unique(self.owned[self.counts[size]])
 
-    def often(self, size: int) -> Ints | None:
+    def often(self, size: int) -> Ints:
         """Return how many pictures hold objects of each class that count."""
         owned, owner = (v[self.counts[size]] for v in (self.owned, self.owner))
         pair = np.unique(owned * self.pictures + owner)
@@ -95,9 +95,7 @@ class Matches:
         )  # fmt: skip
 
 
-def match_boxes(
-    truth: Boxes, found: Boxes, pictures: int, classes: tuple[str, ...], most: int = MOST
-) -> Matches:
+def match_boxes(truth: Boxes, found: Boxes, pictures: int, classes: tuple[str, ...]) -> Matches:
     """Assign detections to objects; both number the same `pictures` and `classes`.
 
     `pictures` are numbered in the order that decides among equal scores: COCO's is by image id.
@@ -106,7 +104,7 @@ def match_boxes(
     order = np.lexsort((-found.score, pair))  # stable: equal scores keep the order of the file
     starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
     rank = np.arange(order.size) - np.repeat(starts, np.diff(starts, append=order.size))
-    order, rank = order[rank < most], rank[rank < most]
+    order, rank = order[rank < MOST], rank[rank < MOST]
     pair = pair[order]
     pairs, begin = np.unique(pair, return_index=True)
     own = truth.picture * len(classes) + truth.kind

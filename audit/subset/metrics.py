@@ -20,7 +20,7 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, Ints, effective_n, wilson_share
-from audit.subset.draw import COLUMNS, splitmix64
+from audit.subset.draw import COLUMNS, counted_uniforms
 from audit.subset.estimate import (
     Ratio,
     caution,
@@ -429,15 +429,11 @@ def _ranked_below(score: Floats, weight: Floats) -> Floats:
 def mean_of(parts: list[Linearised]) -> Linearised:
     """Return the mean of several metrics of the same rows: AUROC of more than two classes."""
     known = [part for part in parts if np.isfinite(part.value)] or parts[:1]
-
-    def mean(arrays: list[Floats]) -> Floats:
-        return np.asarray(sum(arrays)) / len(known)
-
     return Linearised(
         float(np.mean([part.value for part in known])),
-        mean([part.influence for part in known]),
-        tuple(mean([part.sides[k] for part in known]) for k in (0, 1)),
-        tuple(mean([part.against[k] for part in known]) for k in (0, 1)),
+        np.mean([part.influence for part in known], axis=0),
+        tuple(np.mean([part.sides for part in known], axis=0)),
+        tuple(np.mean([part.against for part in known], axis=0)),
     )
 
 
@@ -465,14 +461,6 @@ BLOCK_VALUES = 4_000_000
 WeightedMetric = Callable[[Floats], Floats]
 
 
-def uniforms(count: int, stream: int) -> Floats:
-    """Return `count` numbers in [0, 1) that depend on `stream` and the position alone."""
-    # Counter-based: a number does not depend on how many were asked for before it.
-    salt = splitmix64(np.array([stream % 2**64], np.uint64))
-    bits = splitmix64(splitmix64(np.arange(count, dtype=np.uint64)) ^ salt)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
 def replicate_weights(
     stratum: Ints, population: Floats, estimand: Estimand, replicates: int, stream: int
 ) -> Floats:
@@ -487,7 +475,7 @@ def replicate_weights(
     # n - 1 of n units, not n: at L = 1 the replicates of a mean then have exactly s^2 / n.
     per_row = np.maximum(n - 1, 0)
     owner = np.repeat(np.arange(count), per_row)
-    chance = uniforms(replicates * owner.size, 2 * stream).reshape(replicates, owner.size)
+    chance = counted_uniforms(replicates * owner.size, 2 * stream).reshape(replicates, owner.size)
     # u n may round up to n itself: the last unit is the largest pick.
     pick = start[owner] + np.minimum((chance * n[owner]).astype(np.int64), n[owner] - 1)
     flat = (np.arange(replicates)[:, None] * units + order[pick]).ravel()
@@ -509,7 +497,7 @@ def _redrawn_sizes(population: Floats, replicates: int, stream: int) -> Floats:
     from scipy.special import ndtri
 
     z = ndtri(
-        np.clip(uniforms(replicates * population.size, 2 * stream + 1), 1e-12, 1 - 1e-12)
+        np.clip(counted_uniforms(replicates * population.size, 2 * stream + 1), 1e-12, 1 - 1e-12)
     ).reshape(replicates, population.size)
     sizes = np.maximum(population + z * np.sqrt(population), 0.0)
     return np.asarray(

@@ -30,7 +30,6 @@ PICTURE = "picture"
 """The label of every row: pictures have no class of their own here."""
 OWN_COLUMNS = ("rarest_class", "n_objects")
 NONE = "(no object)"
-NOT_ANNOTATED = "not in an annotation file"
 RESULTS = "a JSON list of {image_id, category_id, bbox: [x, y, width, height], score}"
 
 
@@ -98,7 +97,7 @@ class ObjectSet(Places):
             )
             joined = joined.with_columns(label=label)
         given = pl.col("excluded_reason") if "excluded_reason" in frame.columns else pl.lit(None)
-        absent = pl.when(pl.col("label").is_null()).then(pl.lit(NOT_ANNOTATED))
+        absent = pl.when(pl.col("label").is_null()).then(pl.lit("not in an annotation file"))
         return joined.with_columns(excluded_reason=pl.coalesce(given.cast(pl.String), absent))
 
 
@@ -218,7 +217,10 @@ def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:
     if path.suffix.lower() not in (".json", ".jsn"):
         raise UsageError(f"{path}: detections are COCO's results, {RESULTS}.")
     frame = read_results(path)
-    place = {key: _place(objects.names, key) for key in frame["image"].unique(maintain_order=True)}
+    place = {
+        key: next((objects.names[way] for way in (key, *_ways(key)) if way in objects.names), -1)
+        for key in frame["image"].unique(maintain_order=True)
+    }
     if place and max(place.values()) < 0:
         raise UsageError(
             f"{path}: no image_id, such as {frame['image'][0]!r}, is an image of {objects.name}, "
@@ -239,7 +241,3 @@ def read_detections(path: Path, objects: ObjectSet) -> tuple[Boxes, int]:
         here["score"].to_numpy(), np.zeros(len(box), bool),
     )  # fmt: skip
     return found, frame.height - here.height
-
-
-def _place(names: dict[str, int], text: str) -> int:
-    return next((names[way] for way in (text, *_ways(text)) if way in names), -1)

@@ -45,7 +45,6 @@ LEAST_DEVIATION = 0.3
 # From this loss to unequal weights on, a plan for the whole says so.
 UNEQUAL_WEIGHTS = 1.5
 NO_PREDICTIONS = "Without predictions"  # how the sentence on the worst case starts
-# The document's names for the estimands.
 DOCUMENT_NAMES = {"full-set": "agreement", "generalisation": "generalisation"}
 
 
@@ -82,6 +81,23 @@ class Unreachable:
     needs: int
     more: int
     sentence: str
+
+    @classmethod
+    def of(
+        cls, goal: Goal, what: str, figures: Figures, needs: int, units: int, *, why: str = "",
+        about: str = "",
+    ) -> Unreachable:  # fmt: skip
+        """Return the target of a goal on `units`, where it takes `needs`, with its sentence."""
+        target = goal.half_width or goal.detect or 0.0
+        reached = figures.detectable_difference if goal.detect else figures.half_width
+        gets = "no estimate" if math.isnan(reached) else f"it gets {counted_points(reached)}"
+        kind = "a difference of" if goal.detect else "a margin of error of"
+        sentence = (
+            f"{'the set' if what == 'all' else what}: {kind} {counted_points(target)} is "
+            f"unreachable with {units} units{why}; {gets}, and {about}{needs - units} more units "
+            f"({needs} in all) would reach it."
+        )
+        return cls(what, target, reached, needs, needs - units, sentence)
 
 
 @dataclass(frozen=True)
@@ -186,7 +202,12 @@ def make_plan(
     shares, n = _sized(population, kind, limit)
     population = take_giants(population, n)
     if population.strata.whole_above:
-        population.reasons.append(_giants_taken(population))
+        giant = _giants(population)
+        population.reasons.append(
+            f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
+            f"{100 * population.M[giant] / population.M.sum():.0f}% of all files: the plan takes "
+            "all of them and draws from the rest."
+        )
         shares, n = _sized(population, kind, limit)
     scale = dict(zip(population.units.strata, shares.scale.tolist(), strict=True))
     recipe = Recipe(
@@ -272,15 +293,6 @@ def _giants(population: Population) -> int:
     return population.units.strata.index(population.strata.giants)
 
 
-def _giants_taken(population: Population) -> str:
-    giant = _giants(population)
-    share = population.M[giant] / population.M.sum()
-    return (
-        f"{population.N[giant]} groups of more than {population.strata.whole_above} files hold "
-        f"{100 * share:.0f}% of all files: the plan takes all of them and draws from the rest."
-    )
-
-
 @dataclass(frozen=True)
 class Allocation:
     """A population with the weights S_h by which its units are shared out."""
@@ -326,10 +338,7 @@ class Allocation:
         return max(population.smallest, smallest_for_good(meets, population.total, limit))
 
     def units_needed(self, estimand: Estimand) -> int:
-        """Return the units that meet the target; more than the set has if it is unreachable.
-
-        For a target per class, the number is at most the units of the set.
-        """
+        """Return the units that meet the target; for all of F more than it has if unreachable."""
         population = self.population
         domain = population.domains[0][1]
         if len(population.domains) == 1 and domain.total == population.total:
@@ -485,10 +494,8 @@ def _assumptions(population: Population) -> dict[str, float]:
 def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
     """Return the targets that all units of a domain together do not meet."""
     population, goal = allocation.population, allocation.population.goal
-    target = goal.half_width or goal.detect or 0.0
-    kind = "a difference of" if goal.detect else "a margin of error of"
     # One answer of n moves a share by 1/n: a finer target is met in the formula only.
-    step = math.ceil(1 / target - 1e-9)
+    step = math.ceil(1 / (goal.half_width or goal.detect or 0.0) - 1e-9)
     # A full-set share is known at n = N however fine; a difference is still counted in answers.
     coarse = bool(goal.detect) or goal.estimand == "generalisation"
     result = []
@@ -497,37 +504,22 @@ def unreachable_targets(allocation: Allocation, n_h: Ints) -> list[Unreachable]:
         too_fine = coarse and units < step
         if needs <= units and not too_fine:
             continue
-        figures = allocation.figures(domain, n_h, goal.estimand)
-        reached = figures.detectable_difference if goal.detect else figures.half_width
-        needs = max(needs, step) if too_fine else needs
-        why = (
-            f" (one unit alone changes the metric by {counted_points(1 / units)})"
-            if too_fine
-            else ""
-        )
-        gets = f"it gets {counted_points(reached)}"
-        sentence = (
-            f"{'the set' if name == 'all' else name}: {kind} {counted_points(target)} is "
-            f"unreachable with {units} units{why}; "
-            f"{'no estimate' if math.isnan(reached) else gets}, and {needs - units} more "
-            f"units ({needs} in all) would reach it."
-        )
-        result.append(Unreachable(name, target, reached, needs, needs - units, sentence))
+        figures, why = allocation.figures(domain, n_h, goal.estimand), ""
+        if too_fine:
+            needs = max(needs, step)
+            why = f" (one unit alone changes the metric by {counted_points(1 / units)})"
+        result.append(Unreachable.of(goal, name, figures, needs, units, why=why))
     return result
 
 
 def unequal_weights(n_h: Ints, population: Population) -> float:
     """Return n sum w^2 / (sum w)^2, the loss from unequal weights: Kish (1965), section 11.7."""
-    weight = np.repeat(population.N / np.maximum(n_h, 1), np.minimum(n_h, 1)) * 1.0
-    units = n_h[n_h > 0]
-    return float(units.sum() * (units * weight**2).sum() / (units * weight).sum() ** 2)
+    weight = population.N / n_h
+    return float(n_h.sum() * (n_h * weight**2).sum() / (n_h * weight).sum() ** 2)
 
 
 def cautions(population: Population, n_h: Ints, effect: float) -> list[str]:
-    """Return what a score of this plan will suffer from: unequal weights, too few groups.
-
-    `effect`: the loss from unequal weights.
-    """
+    """Return what a score will suffer from: unequal weights (their `effect`), or too few groups."""
     n = int(n_h.sum())
     if n >= population.total:
         return []
@@ -565,7 +557,6 @@ def price_of_looks(allocation: Allocation) -> list[str]:
 # "Stops paying" is a stated rule, not a fit: the first size from which a tenth more examples
 # narrows the half-width by less than a tenth of a point. At p = 0.5 that is about 2,200 examples.
 
-CURVE_SCHEMA = "subset-curve/1"
 MINIMUM_GAIN = 0.001
 MORE = 1.1
 POINTS = 24
@@ -593,7 +584,7 @@ class Curve:
         """Return plain data under `subset-curve/1`; NaN becomes null."""
         names = {"minimum_gain": "worth"}  # the document's name for it
         content = {names.get(key, key): value for key, value in asdict(self).items()}
-        return document_of(CURVE_SCHEMA, content)
+        return document_of("subset-curve/1", content)
 
 
 def make_curve(
@@ -601,24 +592,18 @@ def make_curve(
     goal: Goal | None = None,
     *,
     sizes: Sequence[int] | None = None,
-    by: Sequence[str] = (),
-    group: str | None = None,
-    deduplicated: bool = False,
     allocation: str | None = None,
-    predictions: Sequence[pl.DataFrame] = (),
     minimum_gain: float = MINIMUM_GAIN,
-    by_label: bool = True,
+    **options: Any,
 ) -> Curve:
     """Return precision at `sizes` (default: 24 sizes from the smallest to all, evenly in log n).
 
-    `goal` gives metric, confidence and power; its target is not used.
+    `goal` gives metric, confidence and power; its target is not used. `options`: `by`, `group`,
+    `deduplicated`, `predictions` and `by_label`, as of `make_plan`.
     """
     base = replace(goal or Goal(n=2), half_width=None, detect=None, n=2, seconds=None,
                    throughput=None)  # fmt: skip
-    population = read_population(
-        frame, base, by=by, group=group, deduplicated=deduplicated, predictions=predictions,
-        by_label=by_label,
-    )  # fmt: skip
+    population = read_population(frame, base, **options)
     kind = choose_allocation(population, allocation)
     grid = _grid(population, sizes)
     made: dict[int, Allocation] = {}
@@ -642,15 +627,13 @@ def make_curve(
     ]
     if any(giant_size(population, n) for n in grid):
         reasons.append("Groups larger than the sampling interval are always included.")
-    bought = {n: {e: at(n, e) for e in ESTIMANDS} for n in grid}
-    points = [
-        CurvePoint(
-            n,
-            {e: f.half_width for e, f in figures.items()},
-            {e: f.detectable_difference for e, f in figures.items()},
+    points = []
+    for n in grid:
+        figures = {e: at(n, e) for e in ESTIMANDS}
+        widths = {e: f.half_width for e, f in figures.items()}
+        points.append(
+            CurvePoint(n, widths, {e: f.detectable_difference for e, f in figures.items()})
         )
-        for n, figures in bought.items()
-    ]
     return Curve(points, stops, minimum_gain, reasons)
 
 

@@ -32,8 +32,8 @@ from audit.subset.detect import (
     object_metric,
     score_classes,
 )
-from audit.subset.draw import Recipe, draw_subset
-from audit.subset.goal import ESTIMANDS, Estimand, Goal, counted_points
+from audit.subset.draw import Recipe, draw_subset, reweighted
+from audit.subset.goal import ESTIMANDS, Estimand, Goal
 from audit.subset.metrics import estimate_linear
 from audit.subset.objects import ObjectSet
 from audit.subset.plan import ClassPlan, Plan, Unreachable, make_plan
@@ -116,11 +116,7 @@ class Pilot:
         if len(self.frame) < self.population:
             # The pilot stands for the set: as many units, drawn from a population that is larger.
             up = self.population / len(self.frame)
-            stands_for = (pl.col("weight") * pl.col("inclusion_probability")).round()
-            rows = rows.with_columns(
-                stands_for=stands_for, N_h=(pl.col("N_h") * up).round().cast(pl.Int64)
-            ).with_columns(inclusion_probability=pl.col("n_h") / pl.col("N_h"))
-            rows = rows.with_columns(weight=pl.col("stands_for") / pl.col("inclusion_probability"))
+            rows = reweighted(rows, N_h=(pl.col("N_h") * up).round().cast(pl.Int64))
         return Drawn.of(rows, self.objects)
 
 
@@ -165,19 +161,21 @@ def make_objects_plan(
         plan = make(min(needed[goal.estimand] or 2, make(2).n_units))
     figures = _figures(pilot, plan, needed)
     classes = _classes(pilot, objects, frame, plan, wanted)
-    untold = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
+    unreachable, units = [], needed[goal.estimand]
+    if units is not None and units > plan.n_units:
+        gap = figures[goal.estimand]
+        unreachable = [Unreachable.of(goal, "all", gap, units, plan.n_units, about="about ")]
+    inconclusive = sum(math.isnan(c.estimands["full-set"].half_width) for c in classes)
     reasons = [r for r in plan.reasons if not r.startswith(OF_SHARES)] + notes
-    if pilot is None:
-        reasons.append(f"No margin of error: no detections are known. {_pilot_needs(objects)}")
-    if untold and wanted.label is None and pilot is not None:
+    if inconclusive and wanted.label is None and pilot is not None:
         reasons.append(
-            f"{untold} of {len(classes)} classes are inconclusive at this size: fewer than "
+            f"{inconclusive} of {len(classes)} classes are inconclusive at this size: fewer than "
             f"{LEAST:g} images are expected. {metric} is the mean over the remaining classes. Draw "
             "more images, or use --by rarest_class --set plan.allocation=equal."
         )
     return replace(
         plan, metric=metric, target=goal.target(), estimands=figures, classes=classes,
-        reasons=reasons, unreachable=_unreachable(goal, figures, needed, plan),
+        reasons=reasons, unreachable=unreachable,
         design=plan.design | dict.fromkeys(OF_CORRELATION, math.nan),
     )  # fmt: skip
 
@@ -187,7 +185,7 @@ def _pilot(
     results: Sequence[Path],
 ) -> tuple[Pilot | None, list[str]]:  # fmt: skip
     if not results:
-        return None, []
+        return None, [f"No margin of error: no detections are known. {_pilot_needs(objects)}"]
     if len(results) > 2:
         raise UsageError(f"{len(results)} files of detections were given: a plan takes one or two.")
     notes: list[str] = []
@@ -320,40 +318,22 @@ def _classes(
     pictures = np.bincount(np.unique(kind * total + picture) // total, minlength=classes)
     number = np.bincount(kind, minlength=classes)
     share = plan.n / plan.n_units
-    told: dict[str, dict[Estimand, Figures]] = {}
+    widths: dict[str, dict[Estimand, Figures]] = {}
     if pilot is not None and metric.label is None:
         drawn = pilot.draw(plan.recipe, min(plan.n, len(pilot.frame)), 0)
         first = pilot.matches[0]
-        for one in score_classes(metric, drawn.evaluate(first), drawn, first, pilot.goal.level):
-            if one.estimands is not None:
-                told[one.label] = {
-                    e: Figures(one.pictures, v.effective_n, (v.high - v.low) / 2, math.nan)
-                    for e, v in one.estimands.items()
+        for scored in score_classes(metric, drawn.evaluate(first), drawn, first, pilot.goal.level):
+            if scored.estimands is not None:
+                widths[scored.label] = {
+                    e: Figures(scored.pictures, v.effective_n, (v.high - v.low) / 2, math.nan)
+                    for e, v in scored.estimands.items()
                 }
     nothing = Figures(0, math.nan, math.nan, math.nan)
     return [
         ClassPlan(
             label, int(pictures[c]), round(share * float(pictures[c])),
             1 / max(share * float(number[c]), 1.0),
-            told.get(label, dict.fromkeys(ESTIMANDS, nothing)),
+            widths.get(label, dict.fromkeys(ESTIMANDS, nothing)),
         )
         for c, label in enumerate(objects.classes) if pictures[c]
     ]  # fmt: skip
-
-
-def _unreachable(
-    goal: Goal, figures: dict[Estimand, Figures], needed: dict[Estimand, int | None], plan: Plan
-) -> list[Unreachable]:
-    needs = needed[goal.estimand]
-    if needs is None or needs <= plan.n_units:
-        return []
-    target = goal.half_width or goal.detect or 0.0
-    one = figures[goal.estimand]
-    reached = one.detectable_difference if goal.detect else one.half_width
-    kind = "a difference of" if goal.detect else "a margin of error of"
-    sentence = (
-        f"the set: {kind} {counted_points(target)} is unreachable with {plan.n_units} units; it "
-        f"gets {counted_points(reached)}, and about {needs - plan.n_units} more units ({needs} in "
-        "all) would reach it."
-    )
-    return [Unreachable("all", target, reached, needs, needs - plan.n_units, sentence)]

@@ -83,9 +83,7 @@ class Prior:
         if self.first is None:
             worst = np.full(count, WORST_SHARE)
             return worst, f"Planning value p = {WORST_SHARE:g} (the worst case)."
-        code = units.codes
-        if units.unit_of_file is not None:
-            code = code[units.unit_of_file]
+        code = units.codes[units.unit_of_file]
         known = ~np.isnan(self.first)
         hits = np.bincount(code[known], self.first[known], count)
         files = np.bincount(code[known], minlength=count)
@@ -102,7 +100,7 @@ class Prior:
             return 1.0, ""  # a unit is one file, or copies of one picture: one answer
         if stated is not None:
             return stated, f"Within-group correlation {stated:g} (as stated)."
-        if self.first is not None and units.unit_of_file is not None:
+        if self.first is not None:
             known = ~np.isnan(self.first)
             rho = intraclass_correlation(self.first[known], units.unit_of_file[known])
             if not np.isnan(rho):
@@ -133,12 +131,10 @@ class Prior:
 
 def marked_noise(files: pl.DataFrame) -> NoiseRate:
     """Return the share of files that an audit marked as suspected mislabels, with exact limits."""
-    if "suspected_mislabel" not in files.columns:
-        return NoiseRate(0.0, 0.0, 1.0, "no label check was run", automatic=True)
     marked, n = int(files["suspected_mislabel"].sum()), len(files)
     low, high = (float(v) for v in clopper_pearson(marked, n))
     source = f"{marked} of {n} files marked as suspected mislabels by the audit"
-    return NoiseRate(marked / max(n, 1), low, high, source, automatic=True)
+    return NoiseRate(marked / n, low, high, source, automatic=True)
 
 
 def read_prior(
@@ -148,13 +144,6 @@ def read_prior(
     source: str = Prior.source,
 ) -> tuple[pl.DataFrame, Prior, list[str]]:
     """Return F (with a `confidence` column if it is stratified on), the prior, and notes."""
-    if not tables:
-        if wants_confidence and "confidence" not in files.columns:
-            raise UsageError(
-                "Stratifying by confidence needs the confidence of an earlier model: give "
-                "--predictions with a `confidence` column, or drop --by confidence."
-            )
-        return files, Prior(), []
     if len(tables) > 2:
         raise UsageError(f"{len(tables)} prediction files were given: a plan takes one or two.")
     notes, aligned, answers = [], [], []
@@ -169,12 +158,15 @@ def read_prior(
         answers.append(expected_answers(files, matched, name))
     labels = files["label"].to_numpy()
     if wants_confidence:
-        if "confidence" not in aligned[0].columns:
+        known_by = [*aligned, files][0]
+        if "confidence" not in known_by.columns:
             raise UsageError(
-                "Stratifying by confidence needs a `confidence` column in the first prediction "
-                "file."
+                "Stratifying by confidence needs the confidence of an earlier model: give "
+                "--predictions with a `confidence` column, or drop --by confidence."
             )
-        files = files.with_columns(confidence=aligned[0]["confidence"])
+        files = files.with_columns(known_by["confidence"])
+    if not answers:
+        return files, Prior(), []
     if len(answers) == 1:
         return files, Prior(labels, answers[0], source=source), notes
     first, second = answers
@@ -214,19 +206,6 @@ def with_confidence(
     return frame.with_columns(confidence=matched.table["confidence"])
 
 
-def known_hits(
-    frame: pl.DataFrame, tables: Sequence[pl.DataFrame], deduplicated: bool
-) -> Floats | None:
-    """Return the first model's right answers on F, or None unless it is known on all of F."""
-    if not tables:
-        return None
-    files = select_eligible(frame, deduplicated).files
-    if (files["label"] == UNLABELLED).all():
-        return None
-    first = match(files, tables[0], "predictions", "drop", "refuse-similar").hit
-    return None if np.isnan(first).any() else first
-
-
 @dataclass(frozen=True)
 class Domain:
     """The part of F that a figure is about: all of it, or one class.
@@ -249,12 +228,6 @@ class Domain:
     share: Floats | None = None
     centre: Floats | None = None
 
-    def at(self, rows: Ints) -> Domain:
-        """Return the part of the domain that lies in some strata."""
-        arrays = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        by_stratum: dict[str, Any] = {k: v[rows] for k, v in arrays.items()}
-        return replace(self, **by_stratum)
-
     @property
     def total(self) -> int:
         """Units of the domain in F."""
@@ -274,11 +247,6 @@ class Domain:
     def files(self) -> bool:
         """True where every unit is a file."""
         return self.cluster_effect == 1.0 and self.files_per_unit == 1.0
-
-    @property
-    def simple(self) -> bool:
-        """True where the draw is a simple random sample of single files."""
-        return bool((self.N > 0).sum() == 1 and self.cluster_effect == 1.0)
 
 
 @dataclass(frozen=True)
@@ -347,10 +315,7 @@ def expected_degrees(
 def student_factor(
     domain: Domain, n: Ints | Floats, confidence: float, estimand: Estimand = "generalisation"
 ) -> float:
-    """Return the share of an effective size that is left when groups show their own variance.
-
-    Korn and Graubard's squared ratio of quantiles, as in `audit.subset.estimate.effective_size`.
-    """
+    """Return what groups leave of an effective size: Korn and Graubard's squared quantile ratio."""
     from scipy.stats import t as student
 
     tail, degrees = (1 - confidence) / 2, expected_degrees(domain, n, estimand)
@@ -374,7 +339,7 @@ def expected_half_width(
         return 0.0
     # The same choice of method as in the score, so that the plan predicts what will be printed.
     full = estimand == "full-set"
-    if full and domain.simple:
+    if full and (domain.N > 0).sum() == 1 and domain.cluster_effect == 1.0:  # a simple sample
         return float(half_width(drawn, domain.planning_share, confidence, domain.total)[0])
     coarse = full and drawn >= EXACT_FROM_FRACTION * domain.total
     if not coarse:
@@ -586,7 +551,9 @@ class Population:
 
     def units_for(self, domain: Domain, estimand: Estimand) -> int:
         """Return the units of a domain that its target takes, more than there are if need be."""
-        local = domain.at(np.flatnonzero(domain.N > 0))
+        arrays = {k: v for k, v in vars(domain).items() if isinstance(v, np.ndarray)}
+        by_stratum: dict[str, Any] = {k: v[domain.N > 0] for k, v in arrays.items()}
+        local = replace(domain, **by_stratum)
         ones = np.ones(local.N.size)
 
         def meets(n: int) -> bool:

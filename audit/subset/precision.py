@@ -19,13 +19,14 @@ sample has 2^(2/3) times the excess and so shows it; a set of N pictures keeps (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from audit.statistics.intervals import Floats, Ints
+from audit.subset.draw import counted_uniforms
 from audit.subset.matching import MOST, SIZES, THRESHOLDS, Bits, Flags, Matches
-from audit.subset.metrics import uniforms
 
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
 
@@ -36,8 +37,7 @@ class Part:
 
     `influence` has the weighted sum 0; `share`, what its objects weigh, the weighted sum 1; `found`
     the part of `share` that counts for the metric; `squares`: what single objects weigh, squared
-    and summed. `objects`, `pictures`: how many hold it up. `excess`: what AP has too much here,
-    beyond a set of any size.
+    and summed. `excess`: what AP has too much here, beyond a set of any size.
     """
 
     value: float
@@ -45,8 +45,6 @@ class Part:
     share: Floats
     found: Floats
     squares: Floats
-    objects: int
-    pictures: int
     excess: float = 0.0
 
 
@@ -113,11 +111,6 @@ class Evaluation:
         self._found = np.searchsorted(matches.kind, edges)
         self._owned = np.searchsorted(matches.owned[self._order], edges)
 
-    @property
-    def silent(self) -> int:
-        """Pictures without a detection."""
-        return self.matches.pictures - self.matches.seen.size
-
     def holding(self, metric: ObjectMetric, c: int) -> Ints:
         """Return the objects of a class that count in each picture."""
         m = self.matches
@@ -145,7 +138,7 @@ class Evaluation:
             whole = float((self.weight * share).sum())
             value = float((self.weight * right).sum()) / whole
             influence = (right - value * share) / whole
-            return self._made(value, influence, share / whole, right / whole, 1 / whole, objects)
+            return self._made(value, influence, share / whole, right / whole, 1 / whole)
         bits = np.array(metric.bits)
         value, gain, at_right = _curve(self.weight[at], hit, skip, bits, total, True)
         share, found = objects / total, np.bincount(at, at_right, m.pictures) / total
@@ -156,17 +149,17 @@ class Evaluation:
             return _curve(weight[at], hit, skip, bits, whole, False)[0]
 
         excess = (self._on_halves(on, objects > 0, at, c) - value) / (2**EXCESS - 1)
-        return self._made(value, influence, share, found, 1 / total, objects, excess)
+        return self._made(value, influence, share, found, 1 / total, excess)
 
     def _made(
         self, value: float, influence: Floats, share: Floats, found: Floats, single: float,
-        objects: Ints, excess: float = 0.0,
+        excess: float = 0.0,
     ) -> Part:  # fmt: skip
         scale = self.scale
         leverage = leverage_of(self.weight * share, self.unit)
         return Part(
             value, influence / (1 - leverage) / scale, share / scale, found / scale,
-            share * single / scale**2, int(objects.sum()), int(np.count_nonzero(objects)), excess,
+            share * single / scale**2, excess,
         )  # fmt: skip
 
     def _on_halves(self, on: Callable[[Floats], float], holds: Flags, at: Ints, c: int) -> float:
@@ -179,7 +172,7 @@ class Evaluation:
         values = []
         for split in range(SPLITS):
             for place, units in enumerate((holding, others)):
-                chance = uniforms(units.size, (c * SPLITS + split) * 2 + place)
+                chance = counted_uniforms(units.size, (c * SPLITS + split) * 2 + place)
                 half[units[np.argsort(chance)]] = np.arange(units.size) % 2
             side = half[self.unit]
             values += [on(self.weight * (side == k)) for k in (0, 1)]
@@ -233,13 +226,8 @@ def leverage_of(held: Floats, unit: Ints) -> float:
 
 def mean_part(parts: Sequence[Part]) -> Part:
     """Return the mean of a metric over classes."""
-
-    def mean(name: str) -> Floats:
-        return np.asarray(np.mean([getattr(part, name) for part in parts], axis=0))
-
-    return Part(
-        float(mean("value")), mean("influence"), mean("share"), mean("found"),
-        mean("squares") / len(parts),
-        sum(part.objects for part in parts), sum(part.pictures for part in parts),
-        float(mean("excess")),
-    )  # fmt: skip
+    means: dict[str, Any] = {
+        f.name: np.mean([getattr(part, f.name) for part in parts], axis=0) for f in fields(Part)
+    }
+    means["squares"] /= len(parts)
+    return Part(**means)

@@ -17,7 +17,7 @@ import difflib
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -53,7 +53,10 @@ def read_table(path: Path, what: str) -> pl.DataFrame:
         return read_arrays(path)
     try:
         if path.suffix.lower() in {".jsonl", ".ndjson"}:
-            return with_columns_by_class(pl.read_ndjson(path, infer_schema_length=None))
+            table = pl.read_ndjson(path, infer_schema_length=None)
+            if not isinstance(table.schema.get(NESTED), pl.Struct):
+                return table
+            return table.with_columns(pl.col(NESTED).name.prefix_fields(PROBABILITY)).unnest(NESTED)
         if path.suffix.lower() in {".parquet", ".pq"}:
             return pl.read_parquet(path)
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
@@ -80,10 +83,8 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
         return table
     if not any(c in table.columns for c in LABELS):
         table = with_likeliest(table)
-    key, label = (
-        find_column(table, IDS, name, "id"),
-        find_column(table, LABELS, name, "predicted label"),
-    )
+    key = find_column(table, IDS, name, "id")
+    label = find_column(table, LABELS, name, "predicted label")
     columns = [
         pl.col(key).cast(pl.String).alias("key"),
         _class_names(table[label], name).alias("prediction"),
@@ -96,7 +97,13 @@ def standard_columns(table: pl.DataFrame, name: str = "the predictions") -> pl.D
     result = table.select(columns)
     for column in [*(["confidence"] if confidence else []), *probabilities]:
         _check_probability(result, column, name)
-    return _once_each(result, name)
+    clash = result.select("key", "prediction").unique().filter(pl.col("key").is_duplicated())
+    if len(clash):
+        raise UsageError(
+            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different "
+            f"labels, such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
+        )
+    return result.unique("key", keep="first", maintain_order=True)
 
 
 def _class_names(column: pl.Series, name: str) -> pl.Series:
@@ -154,17 +161,6 @@ def _check_probability(table: pl.DataFrame, column: str, name: str) -> None:
         )
 
 
-def _once_each(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    distinct = table.select("key", "prediction").unique()
-    clash = distinct.filter(pl.col("key").is_duplicated())
-    if len(clash):
-        raise UsageError(
-            f"{name}: {clash['key'].n_unique()} examples are predicted twice with different "
-            f"labels, such as {clash.sort('key')['key'][0]!r}. Keep one row for each example."
-        )
-    return table.unique("key", keep="first", maintain_order=True)
-
-
 @dataclass(frozen=True)
 class Matched:
     """Predictions aligned with the rows that are scored; `table` has one row for each of them.
@@ -177,9 +173,8 @@ class Matched:
     table: pl.DataFrame
     hit: np.ndarray
     missing: int
-    unknown: list[str] = field(default_factory=list)
-    unknown_count: int = 0
-    other_classes: str = ""
+    unknown: pl.Series
+    other_classes: str
 
     @property
     def prediction(self) -> pl.Series:
@@ -189,11 +184,11 @@ class Matched:
     def notes(self, name: str, rule: Missing) -> list[str]:
         """Say what was ignored or filled in."""
         notes = []
-        if self.unknown_count:
-            listed = ", ".join(self.unknown)
-            more = ", ..." if self.unknown_count > len(self.unknown) else ""
+        if count := len(self.unknown):
+            listed = ", ".join(self.unknown[:SHOWN])
+            more = ", ..." if count > SHOWN else ""
             notes.append(
-                f"{name}: {self.unknown_count} predictions are for examples that are not in the "
+                f"{name}: {count} predictions are for examples that are not in the "
                 f"subset and were ignored ({listed}{more})."
             )
         if self.other_classes:
@@ -241,8 +236,7 @@ def match(
     other = check_classes(classes_of(rows), table["prediction"], name, unknown_class)
     hit = (rows["label"] == table["prediction"]).cast(pl.Float64)
     hit = hit.fill_null(0.0 if missing == "wrong" else float("nan"))
-    listed = unknown[:SHOWN].to_list()
-    return Matched(table, hit.to_numpy(), absent, listed, len(unknown), other)
+    return Matched(table, hit.to_numpy(), absent, unknown, other)
 
 
 def classes_of(rows: pl.DataFrame) -> list[str]:
@@ -315,7 +309,6 @@ def _meant(answer: str, plain: Mapping[str, str]) -> str:
 
 PROBABILITY = "prob_"
 NESTED = "probabilities"
-ARRAY_IDS, ARRAY_CLASSES = "ids", "classes"
 
 
 def read_arrays(path: Path) -> pl.DataFrame:
@@ -328,40 +321,25 @@ def read_arrays(path: Path) -> pl.DataFrame:
             f"{path} cannot be read as arrays ({str(error).splitlines()[0]}): write it with "
             "numpy.savez, ids and classes as arrays of text."
         ) from error
-    if ARRAY_IDS not in arrays or arrays[ARRAY_IDS].ndim != 1:
+    if "ids" not in arrays or arrays["ids"].ndim != 1:
         raise UsageError(
             f"{path} has no array 'ids' with one id an example; it has {', '.join(arrays)}. Save "
             "it with numpy.savez(path, ids=..., probabilities=..., classes=...)."
         )
-    count = arrays[ARRAY_IDS].size
-    columns: dict[str, np.ndarray] = {"sample_id": arrays.pop(ARRAY_IDS).astype(str)}
+    count = arrays["ids"].size
+    columns: dict[str, np.ndarray] = {"sample_id": arrays.pop("ids").astype(str)}
     if NESTED in arrays:
-        columns |= _by_class(
-            arrays.pop(NESTED), arrays.pop(ARRAY_CLASSES, np.array([])), count, path
-        )
+        values, classes = arrays.pop(NESTED), arrays.pop("classes", np.array([]))
+        if values.ndim != 2 or values.shape != (count, classes.size):
+            raise UsageError(
+                f"{path}: 'probabilities' has the shape {values.shape} for {count} ids and "
+                f"{classes.size} classes. Give one row an example, one column a class, and their "
+                "names."
+            )
+        names = classes.astype(str)
+        columns |= {f"{PROBABILITY}{name}": values[:, k] for k, name in enumerate(names)}
     columns |= {k: v for k, v in arrays.items() if v.ndim == 1 and v.size == count}
     return pl.DataFrame(columns)
-
-
-def _by_class(
-    values: np.ndarray, classes: np.ndarray, count: int, path: Path
-) -> dict[str, np.ndarray]:
-    if values.ndim != 2 or values.shape != (count, classes.size):
-        raise UsageError(
-            f"{path}: 'probabilities' has the shape {values.shape} for {count} ids and "
-            f"{classes.size} classes. Give one row an example, one column a class, and their names."
-        )
-    return {f"{PROBABILITY}{name}": values[:, k] for k, name in enumerate(classes.astype(str))}
-
-
-def with_columns_by_class(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table with one `prob_` column a class where it has them nested in one column."""
-    nested_type = table.schema.get(NESTED)
-    if not isinstance(nested_type, pl.Struct):
-        return table
-    names = [field.name for field in nested_type.fields]
-    nested = [pl.col(NESTED).struct.field(n).alias(f"{PROBABILITY}{n}") for n in names]
-    return table.with_columns(nested).drop(NESTED)
 
 
 def with_likeliest(table: pl.DataFrame) -> pl.DataFrame:

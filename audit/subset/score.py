@@ -7,7 +7,7 @@ Every figure is given for both estimands, and with and without suspected mislabe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import polars as pl
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, alpha_for_looks
 from audit.subset.baseline import Baseline
-from audit.subset.compare import Comparison, Pairing, compare_metric, compare_right, noise_sentence
+from audit.subset.compare import FRESH_DRAW, Comparison, Pairing, compare_metric, compare_right
 from audit.subset.draw import planned_level
 from audit.subset.goal import ESTIMANDS, Estimand, document_of, parse_metric
 from audit.subset.metrics import (
@@ -28,14 +28,8 @@ from audit.subset.metrics import (
     estimate_metric,
     estimate_share,
 )
-from audit.subset.predictions import (
-    Matched,
-    Missing,
-    Unknown,
-    classes_of,
-    match,
-)
-from audit.subset.sizes import seen_accuracy
+from audit.subset.predictions import Missing, Unknown, classes_of, match
+from audit.subset.sizes import noise_bound, seen_accuracy
 from audit.subset.slices import Slices, score_slices
 
 SCHEMA = "subset-score/1"
@@ -133,7 +127,12 @@ def score_subset(
         match(design.rows, table, name, missing, unknown)
         for table, name in zip(predictions, names, strict=False)
     ]
-    outcomes = _outcomes(design, matched)
+    # Two models are compared on the same examples: one dropped for either is dropped for both.
+    counts = np.all([~np.isnan(found.hit) for found in matched], axis=0).astype(float)
+    outcomes = [
+        Outcome(design, np.nan_to_num(found.hit), counts, found.prediction, found.table)
+        for found in matched
+    ]
     if len(outcomes) == 2 and metrics[0] == "recall":
         raise UsageError(
             "recall is one number per class, and two models are compared on one number: give "
@@ -141,21 +140,16 @@ def score_subset(
         )
     # `recall` of no class is that of every class
     each = [f"recall:{label}" for label in design.rows["label"].unique().sort()]
-    metrics = [one for metric in metrics for one in (each if metric == "recall" else [metric])]
+    metrics = [name for metric in metrics for name in (each if metric == "recall" else [metric])]
     models = [
-        _score_model(outcome, name, metrics, level, user_metrics or {}, baseline)
+        _score_model(outcome, name, metrics, level, user_metrics or {}, baseline, slices)
         for outcome, name in zip(outcomes, names, strict=False)
     ]
-    for model, one, outcome in zip(models, matched, outcomes, strict=True):
-        model.notes[:0] = one.notes(model.name, missing)
+    for model, found, outcome in zip(models, matched, outcomes, strict=True):
+        model.notes[:0] = found.notes(model.name, missing)
         if label_noise is not None:
             classes = len(classes_of(design.rows))
             model.notes.append(seen_accuracy(label_noise, classes, float(outcome.accuracy.value)))
-    if slices is not None:
-        models = [
-            replace(model, slices=score_slices(outcome, slices, level))
-            for model, outcome in zip(models, outcomes, strict=True)
-        ]
     notes = notes_of(design, looks)
     undrawn = len(classes_of(design.rows)) - design.rows["label"].n_unique()
     if undrawn and set(metrics) & set(LINEARISED):
@@ -172,15 +166,6 @@ def score_subset(
     )  # fmt: skip
 
 
-def _outcomes(design: Design, matched: list[Matched]) -> list[Outcome]:
-    # Two models are compared on the same examples: one dropped for either is dropped for both.
-    counts = np.all([~np.isnan(one.hit) for one in matched], axis=0).astype(float)
-    return [
-        Outcome(design, np.nan_to_num(one.hit), counts, one.prediction, one.table)
-        for one in matched
-    ]
-
-
 def _score_model(
     outcome: Outcome,
     name: str,
@@ -188,6 +173,7 @@ def _score_model(
     confidence: float,
     user_metrics: dict[str, UserMetric],
     baseline: Baseline | None,
+    slices: pl.DataFrame | None,
 ) -> ModelScore:
     every = np.ones(outcome.hit.size)
     clean = 1.0 - outcome.design.rows["suspected_mislabel"].to_numpy().astype(float)
@@ -203,6 +189,7 @@ def _score_model(
     return ModelScore(
         name, scores, without, _class_counts(outcome, confidence), notes,
         [score for score in known if score is not None],
+        slices=None if slices is None else score_slices(outcome, slices, confidence),
     )  # fmt: skip
 
 
@@ -247,21 +234,23 @@ def _comparison(outcomes: list[Outcome], pairing: Pairing, label_noise: float | 
     if label_noise and name == "accuracy":
         differ = (first.predicted != second.predicted).fill_null(True).to_numpy()
         differing = float(np.average(differ, weights=pairing.design.weight))
-        value = comparison.estimands["full-set"].value
-        comparison.notes.append(noise_sentence(label_noise, differing, value))
+        bound, how = noise_bound(label_noise, differing), "the difference is larger than that."
+        if abs(comparison.estimands["full-set"].value) <= bound:
+            how = (
+                "the difference is within it, so it is not guaranteed under class-dependent noise."
+            )
+        comparison.notes.append(
+            f"Wrong labels at a rate of {label_noise:g} may shift the difference by up to "
+            f"{100 * bound:.2f} points; {how}"
+        )
     return comparison
 
 
 def notes_of(design: Design, looks: int) -> list[str]:
     """Return what holds for every score of a subset."""
-    again = (
-        "other data."
-        if design.complete
-        else "a fresh draw (`audit subset draw RUN --plan PLAN --seed N --exclude-drawn SUBSET`)."
-    )
     notes = [
         "The score of a model that is chosen by its score on these examples is too high: confirm "
-        f"it once on {again}"
+        f"it once on {'other data' if design.complete else FRESH_DRAW}."
     ]
     if looks > 1:
         notes.append(f"The confidence level is corrected for {looks} planned comparisons.")

@@ -68,28 +68,17 @@ def half_width(
     result = np.zeros(size.shape)
     small = size < EXACT_FROM_FRACTION * population
     result[small] = half_width(effective_n(size[small], population), p, confidence)
-    result[~small] = _exact_half_width(size[~small], p, confidence, population)
-    return result
-
-
-def _exact_half_width(size: Floats, p: float, confidence: float, population: int) -> Floats:
     # n p is rarely a whole count. The promise is for the wider of its two neighbours.
-    whole = np.minimum(np.floor(size).astype(np.int64), population)
-    widths = []
+    whole = np.minimum(np.floor(size[~small]).astype(np.int64), population)
     for successes in (np.floor(p * whole), np.ceil(p * whole)):
-        low, high = hypergeometric_limits(successes, whole, population, confidence)
-        widths.append((high - low) / (2 * population))
-    return np.maximum(*widths)
+        least, most = hypergeometric_limits(successes, whole, population, confidence)
+        result[~small] = np.maximum(result[~small], (most - least) / (2 * population))
+    return result
 
 
 @lru_cache(maxsize=256)
 def proportion_n(width: float, p: float = 0.5, confidence: float = 0.95) -> int:
     """Return the smallest n from which on every larger n has a half-width of at most `width`."""
-    if not 0 < width < 0.5:
-        raise UsageError(
-            f"A margin of error of {width} is not usable: give --half-width between 0 and 0.5, "
-            "such as 0.02 for 2 points."
-        )
     # The half-width is at most z / (2 sqrt(n)), nearly: the limit is high enough for any z up to 8.
     limit = 2 * math.ceil(10 / width**2)
     return smallest(lambda n: bool(half_width(n, p, confidence)[0] <= width), 1, limit)
@@ -272,7 +261,6 @@ def noisy_difference(
     d' = d (1 - eta K/(K-1)); psi' = psi (1 - eta (K-2)/(K-1)) + 2 r eta/(K-1). `both_wrong` is r,
     the share on which both models are wrong and differ.
     """
-    check_rate(eta, classes)
     # An answer that was right stays right with chance 1 - eta and one that was wrong becomes right
     # with chance eta/(K - 1); a label may also become what one of two wrong models said.
     others = classes - 1

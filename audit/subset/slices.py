@@ -17,6 +17,7 @@ from audit.errors import UsageError
 from audit.statistics.slices import LEVEL, find_slices
 from audit.subset.goal import Estimand
 from audit.subset.metrics import MetricEstimate, Outcome, estimate_share
+from audit.subset.source import rows_in_set
 from audit.subset.strata import Strata, cut_points, stratum_names
 
 MOST_VALUES = 50
@@ -60,16 +61,7 @@ def slice_columns(
         )
     if frame is None:
         return rows.select(names)
-    ids = rows.select(pl.col("sample_id").cast(pl.String))
-    chosen = frame.select(pl.col("sample_id").cast(pl.String), *names)
-    found = ids.join(chosen, on="sample_id", how="left", maintain_order="left").select(names)
-    lost = ~ids["sample_id"].is_in(chosen["sample_id"].implode())
-    if lost.any():
-        raise UsageError(
-            f"{int(lost.sum())} rows of the subset, such as {ids['sample_id'].filter(lost)[0]!r}, "
-            "are not in the set given with --from: give the one that it was drawn from."
-        )
-    return found
+    return frame[rows_in_set(rows["sample_id"], frame["sample_id"])].select(names)
 
 
 def score_slices(outcome: Outcome, columns: pl.DataFrame, confidence: float) -> Slices:

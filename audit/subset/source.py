@@ -35,6 +35,7 @@ from audit.errors import UsageError
 from audit.results.evaluation import TRAIN, read_evaluation
 from audit.results.results import open_results
 from audit.sources.label_lists import read_lists
+from audit.statistics.intervals import Ints
 from audit.subset.predictions import IDS, SHOWN, UNLABELLED, find_column, read_table
 
 REQUIRED = ("sample_id", "label")
@@ -45,7 +46,6 @@ DEFAULTS: dict[str, pl.Expr] = {
     "duplicate_group": pl.lit(None, pl.String),
     "suspected_mislabel": pl.lit(False),
 }
-NO_LABEL = "no label"
 MISSING = "(missing)"
 
 
@@ -75,11 +75,15 @@ def select_eligible(
         wanted = {*REQUIRED, *DEFAULTS, *keep}
         full = full.select(c for c in full.columns if c in wanted)
     reason = pl.coalesce(
-        "excluded_reason", pl.when(pl.col("label").is_null()).then(pl.lit(NO_LABEL))
+        "excluded_reason", pl.when(pl.col("label").is_null()).then(pl.lit("no label"))
     )
     full = full.with_columns(reason=reason).drop("excluded_reason")
     if deduplicated:
-        full = _without_copies(full)
+        in_group = pl.col("duplicate_group").is_not_null()
+        originals = representatives(full.filter(in_group & pl.col("reason").is_null()))
+        copy = in_group & ~pl.col("sample_id").is_in(originals["sample_id"].implode())
+        why = pl.when(copy).then(pl.lit("copy of a kept file (deduplicated estimand)"))
+        full = full.with_columns(reason=pl.coalesce("reason", why))
     excluded = full.filter(pl.col("reason").is_not_null()).select("sample_id", "path", "reason")
     files = full if excluded.is_empty() else full.filter(pl.col("reason").is_null())
     if files.is_empty():
@@ -113,19 +117,6 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
     return full
 
 
-def _without_copies(full: pl.DataFrame) -> pl.DataFrame:
-    grouped = full.filter(pl.col("duplicate_group").is_not_null() & pl.col("reason").is_null())
-    originals = representatives(grouped)["sample_id"]
-    in_group = pl.col("duplicate_group").is_not_null()
-    copy = in_group & ~pl.col("sample_id").is_in(originals.implode())
-    return full.with_columns(
-        pl.when(pl.col("reason").is_null() & copy)
-        .then(pl.lit("copy of a kept file (deduplicated estimand)"))
-        .otherwise(pl.col("reason"))
-        .alias("reason")
-    )
-
-
 def representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.DataFrame:
     """Return the one row of each duplicate group that names and represents it."""
     # The smallest hash does not depend on file names or on the order of the rows, and leaves the
@@ -133,6 +124,20 @@ def representatives(grouped: pl.DataFrame, key: str = "content_hash") -> pl.Data
     return grouped.sort("duplicate_group", key, "sample_id", nulls_last=True).unique(
         "duplicate_group", keep="first", maintain_order=True
     )
+
+
+def rows_in_set(sample_ids: pl.Series, known: pl.Series) -> Ints:
+    """Return the row in `known` of each sample of a subset; raises UsageError without one."""
+    wanted, there = (ids.cast(pl.String).alias("id").to_frame() for ids in (sample_ids, known))
+    there = there.with_row_index("row")
+    rows = wanted.join(there, on="id", how="left", maintain_order="left")["row"]
+    lost = wanted["id"].filter(rows.is_null())
+    if len(lost):
+        raise UsageError(
+            f"{len(lost)} rows of the subset, such as {lost[0]!r}, are not in the set given with "
+            "--from: give the one that it was drawn from."
+        )
+    return rows.cast(pl.Int64).to_numpy()
 
 
 def checked_column(files: pl.DataFrame, name: str) -> pl.Series:
@@ -172,12 +177,11 @@ def _several(count: int, total: int, example: str, labels: Sequence[str]) -> Usa
     )
 
 
-UNREADABLE = "unreadable file"
 # Columns of the `images` view that say where a file is or what it hashes to, not what it shows.
 NOT_PROPERTIES = {
     "uri", "source", "mtime_ns", "ctime_ns", "pixel_hash", "phash", "dhash", "phash256", "error",
     "content_hash", "group_key", "split", "label", "id", "status", "error_kind", "error_at",
-    "decoder_warnings", "picture", "shown", "conflict", "leaked", "beside", "excluded_reason",
+    "decoder_warnings", "picture", "shown", "excluded_reason",
 }  # fmt: skip
 
 
@@ -238,29 +242,20 @@ def _with_reasons(table: pl.DataFrame, near: set[str]) -> pl.DataFrame:
     # a leak is a matter between two of them.
     size = pl.format("{}x{}", "width", "height")
     table = table.with_columns(picture=pl.concat_str("pixel_hash", size, separator=" "))
-    picture = pl.col("picture")
-    shown = picture.is_not_null() & (pl.col("status") != "unreadable")
-    labels = pl.col("label").drop_nulls().n_unique().over("picture")
-    train = pl.col("split").is_in(TRAIN).any().over("picture")
-    beside = pl.col("id").is_in(list(near)) & ~pl.col("split").is_in(TRAIN)
-    table = table.with_columns(
-        shown=shown,
-        conflict=(shown & (labels > 1)).fill_null(False),
-        leaked=(shown & train & ~pl.col("split").is_in(TRAIN)).fill_null(False),
-        beside=(shown & beside).fill_null(False),
-    )
+    shown = pl.col("picture").is_not_null() & (pl.col("status") != "unreadable")
+    train = pl.col("split").is_in(TRAIN)
     # The first reason that holds: an unreadable file is nothing else.
     reason = (
-        pl.when(~pl.col("shown").fill_null(False))
-        .then(pl.lit(UNREADABLE))
-        .when("leaked")
+        pl.when(~shown.fill_null(False))
+        .then(pl.lit("unreadable file"))
+        .when(train.any().over("picture") & ~train)
         .then(pl.lit("also in the training split"))
-        .when("beside")
+        .when(pl.col("id").is_in(list(near)) & ~train)
         .then(pl.lit("a near-duplicate is in the training split (SPLIT001)"))
-        .when("conflict")
+        .when(pl.col("label").drop_nulls().n_unique().over("picture") > 1)
         .then(pl.lit("identical images with different labels"))
     )
-    return table.with_columns(reason.alias("excluded_reason"))
+    return table.with_columns(shown=shown, excluded_reason=reason)
 
 
 CLASSES = ("label", "class", "target", "y")
@@ -280,7 +275,12 @@ def frame_from_list(
     if not unlabelled:
         table = table.with_columns(label=_classes(table, path))
     cells = [] if unlabelled else table["label"].drop_nulls().unique().to_list()
-    table = _of_split(table, split, path)
+    if split is not None and "split" in table.columns:
+        given = table["split"].cast(pl.String)
+        table = table.filter(given == split)
+        if table.is_empty():
+            there = ", ".join(given.unique().drop_nulls().sort()[:12])
+            raise UsageError(f"{path} has no split {split!r}; its splits: {there}.")
     absent = [name for name in extra if name not in table.columns]
     if absent:
         raise UsageError(
@@ -290,16 +290,6 @@ def frame_from_list(
         return table.with_columns(label=pl.lit(UNLABELLED))
     check_single_labels(table, cells)
     return table
-
-
-def _of_split(table: pl.DataFrame, split: str | None, path: Path) -> pl.DataFrame:
-    if split is None or "split" not in table.columns:
-        return table
-    chosen = table.filter(pl.col("split").cast(pl.String) == split)
-    if chosen.is_empty():
-        there = ", ".join(table["split"].cast(pl.String).unique().drop_nulls().sort()[:12])
-        raise UsageError(f"{path} has no split {split!r}; its splits: {there}.")
-    return chosen
 
 
 def _classes(table: pl.DataFrame, path: Path) -> pl.Expr:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +24,6 @@ from audit.subset.source import MISSING, checked_column, representatives
 
 # Columns with more distinct numbers than this are cut into quarters instead of used as they are.
 BIN_FROM_VALUES = 12
-# The one stratum of a set that is not stratified.
 ALL = "all"
 
 
@@ -76,7 +74,11 @@ def stratum_names(files: pl.DataFrame, strata: Strata) -> pl.Series:
     table = pl.DataFrame(columns)
     # Names are made once per distinct combination, not once per row.
     distinct = table.unique().sort(table.columns)
-    names = [_stratum_name(row, strata) for row in distinct.iter_rows(named=True)]
+    names = []
+    for row in distinct.iter_rows(named=True):
+        values = (str(v) if key == "label" else f"{key}={v}" for key, v in row.items())
+        name = " / ".join(values)
+        names.append(strata.merged.get(name, name))
     # Sorted levels make the code of a stratum, and every tie, the same for any order of the rows.
     levels = pl.Enum(sorted(set(names)))
     distinct = distinct.with_columns(pl.Series("stratum", names, levels))
@@ -99,19 +101,11 @@ def _binned(column: pl.Series, edges: tuple[float, ...] | None) -> pl.Series:
     return binned.zip_with(column.is_not_null(), pl.Series([MISSING]))
 
 
-def _stratum_name(row: dict[str, Any], strata: Strata) -> str:
-    name = " / ".join(
-        str(row["label"]) if key == "label" else f"{key}={value}" for key, value in row.items()
-    )
-    return strata.merged.get(name, name)
-
-
 def merged_names(
     names: Sequence[str], sizes: Sequence[int], labels: Sequence[str], at_most: int | None = None
 ) -> dict[str, str]:
-    """Return stratum name -> name of the merged stratum, for the strata that change.
-
-    Strata of fewer than two units are always merged; `at_most` also limits how many are left.
+    """Return stratum name -> name of the merged stratum where it changes: strata of fewer than two
+    units are merged, and the smallest until `at_most` are left.
     """
     groups = [[i] for i in range(len(names))]
     size = np.array(sizes, float)
@@ -155,12 +149,12 @@ class Units:
 
     `table`: unit_id, unit_key (what the permanent random number is hashed from), size (files it
     stands for), stratum (Enum), class (the majority label). `whole`: a user's groups, taken whole.
-    `unit_of_file` maps rows of F to rows of `table`; None where every file is a unit.
+    `unit_of_file` maps rows of F to rows of `table`.
     """
 
     table: pl.DataFrame
     whole: bool
-    unit_of_file: np.ndarray | None
+    unit_of_file: Ints
 
     @property
     def sizes(self) -> np.ndarray:
@@ -199,12 +193,16 @@ def _formed(files: pl.DataFrame, strata: Strata, group: str | None) -> Units:
     stratum = stratum_names(files, strata)
     key = pl.coalesce("content_hash", "sample_id").alias("unit_key")
     if group is not None:
+        # A file without a group is a unit by itself, apart from any group of the same name.
+        unit = checked_column(files, group).cast(pl.String)
+        if unit.null_count():
+            unit = unit.fill_null(OWN + files["sample_id"])
         full = files.select("sample_id", "label", key)
-        return _user_groups(full.with_columns(stratum, unit=_group_key(files, group)))
+        return _user_groups(full.with_columns(stratum, unit=unit))
     full = files.select("sample_id", "label", "duplicate_group", key).with_columns(stratum)
     if full["duplicate_group"].null_count() == len(full):
         table = full.select("unit_key", "stratum", "label", unit_id="sample_id")
-        return Units(table.with_columns(size=pl.lit(1, pl.Int64)), False, None)
+        return Units(table.with_columns(size=pl.lit(1, pl.Int64)), False, np.arange(len(full)))
     return _files_and_copies(full)
 
 
@@ -248,12 +246,6 @@ def _without_empty_strata(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col("stratum").cast(pl.String).cast(pl.Enum(present)))
 
 
-def _group_key(files: pl.DataFrame, group: str) -> pl.Series:
-    column = checked_column(files, group).cast(pl.String)
-    # A file without a group is a unit by itself, apart from any group of the same name.
-    return column.fill_null(OWN + files["sample_id"]) if column.null_count() else column
-
-
 def _user_groups(full: pl.DataFrame) -> Units:
     """Return groups taken whole; a file without a group is one by itself."""
     # Text is compared once, in this cast: the group-bys below work on integers.
@@ -290,11 +282,8 @@ def _majority(full: pl.DataFrame, unit: str, column: str) -> pl.DataFrame:
 
 
 def evaluated_files(files: pl.DataFrame, units: Units, taken: pl.Series) -> pl.DataFrame:
-    """Return one row per (unit, file evaluated) of the units `taken`: row numbers in both tables.
-
-    Duplicate groups are evaluated on their representative, user groups on every file.
-    """
-    if units.unit_of_file is None:
+    """Return the row numbers `unit` and `file` of the files that stand for the units `taken`."""
+    if not units.whole and len(units.table) == len(files):  # every file is a unit
         return pl.DataFrame({"unit": taken, "file": taken})
     wanted = np.zeros(len(units.table), bool)
     wanted[taken.to_numpy()] = True

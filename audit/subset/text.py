@@ -14,7 +14,7 @@ from audit.subset.metrics import MetricEstimate, MetricScore
 from audit.subset.plan import Curve, Plan
 from audit.subset.population import Figures
 from audit.subset.precision import parse_object_metric
-from audit.subset.score import ClassScore, ModelScore, ObjectClass, Score
+from audit.subset.score import ModelScore, ObjectClass, Score
 from audit.subset.slices import slices_lines
 
 SHOWN_EXCLUDED = 20
@@ -79,7 +79,13 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield from _excluded_lines(plan)
     yield "\nWhy:"
     yield from (f"  {reason}" for reason in plan.reasons if reason != plan.assumed)
-    yield from _design_lines(plan)
+    if plan.design["mean_unit_size"] > 1 and math.isfinite(plan.design["rho"]):
+        yield (
+            f"  Effective sample size of the {plan.n_files} files: "
+            f"{plan.design['effective_set_size']:.0f} ({plan.design['mean_unit_size']:.2f} files "
+            f"in a unit, design effect {plan.design['cluster_design_effect']:.3f} at correlation "
+            f"{plan.design['rho']:.3g})."
+        )
 
 
 def _figure_cells(name: str, figures: Figures) -> tuple[str, ...]:
@@ -137,23 +143,10 @@ def _excluded_lines(plan: Plan) -> Iterator[str]:
         yield f"    and {len(plan.excluded) - SHOWN_EXCLUDED} more: see --json"
 
 
-def _design_lines(plan: Plan) -> Iterator[str]:
-    if plan.design["mean_unit_size"] > 1 and math.isfinite(plan.design["rho"]):
-        yield (
-            f"  Effective sample size of the {plan.n_files} files: "
-            f"{plan.design['effective_set_size']:.0f} ({plan.design['mean_unit_size']:.2f} files "
-            f"in a unit, design effect {plan.design['cluster_design_effect']:.3f} at correlation "
-            f"{plan.design['rho']:.3g})."
-        )
-
-
 def draw_text(
     subset: Subset, metric: MetricCheck | None, plan: Plan | None = None, then: str = ""
 ) -> str:
-    """Return a draw for a reader: its plan if it was made here, size, notes, what it is worth.
-
-    `then`: the command that comes next.
-    """
+    """Return a draw for a reader, with its plan if it was made here, and the command to come."""
     lines = [
         f"Drew {subset.n_units} of {subset.population_units} units, {len(subset.rows)} files, in "
         f"{subset.rows['stratum'].n_unique()} strata, with seed {subset.rows['seed'][0]}.",
@@ -169,7 +162,16 @@ def draw_text(
 
 def score_text(score: Score, by_class: bool = False) -> str:
     """Return the score for a reader: the answer first; `by_class`: the classes too."""
-    return "\n".join([*_answer_lines(score), *_score_lines(score, by_class)])
+    lines = [
+        *_answer_lines(score),
+        f"{score.n_files} files in {score.n_units} units drawn from {score.population_units}; "
+        f"confidence level {level_text(score.confidence)}.",
+    ]
+    for model in score.models:
+        lines += _model_lines(model, score.suspected, by_class)
+    if score.comparison is not None:
+        lines += _comparison_lines(score.comparison)
+    return "\n".join([*lines, "", *score.notes])
 
 
 def _answer_lines(score: Score) -> Iterator[str]:
@@ -194,19 +196,6 @@ def _percents(interval: MetricEstimate) -> str:
     return f"{100 * interval.low:.2f} to {100 * interval.high:.2f}"
 
 
-def _score_lines(score: Score, by_class: bool) -> Iterator[str]:
-    yield (
-        f"{score.n_files} files in {score.n_units} units drawn from {score.population_units}; "
-        f"confidence level {level_text(score.confidence)}."
-    )
-    for model in score.models:
-        yield from _model_lines(model, score.suspected, by_class)
-    if score.comparison is not None:
-        yield from _comparison_lines(score.comparison)
-    yield ""
-    yield from score.notes
-
-
 def _model_lines(model: ModelScore, suspected: int, by_class: bool) -> Iterator[str]:
     yield f"\n{model.name}:"
     for metric in model.metrics:
@@ -217,7 +206,10 @@ def _model_lines(model: ModelScore, suspected: int, by_class: bool) -> Iterator[
     for metric in model.without_suspected:
         yield from _metric_lines(metric, f" without {suspected} suspected mislabels")
     if by_class:
-        yield from (f"  {c.label}: {_class_recall(c)}" for c in model.classes[:SHOWN_ROWS])
+        for c in model.classes[:SHOWN_ROWS]:
+            new = c.recall["generalisation"]
+            limits = f"; {100 * new.low:.1f} to {100 * new.high:.1f}% for new data" if c.n else ""
+            yield f"  {c.label}: {c.sentence}{limits}"
         yield from _more(len(model.classes), "classes")
         yield from _object_lines(model)
     if model.slices is not None:
@@ -244,15 +236,7 @@ def _class_cells(one: ObjectClass) -> Iterator[str]:
         return
     yield points_text(one.estimands["full-set"].value)
     for found in one.estimands.values():
-        known = "known" if found.known else f"{100 * found.low:.1f} to {100 * found.high:.1f}"
-        yield known
-
-
-def _class_recall(scored: ClassScore) -> str:
-    found = scored.recall["generalisation"]
-    if not scored.n:
-        return scored.sentence
-    return f"{scored.sentence}; {100 * found.low:.1f} to {100 * found.high:.1f}% for new data"
+        yield "known" if found.known else f"{100 * found.low:.1f} to {100 * found.high:.1f}"
 
 
 def _metric_lines(metric: MetricScore, suffix: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ cubic transformation of the t statistic, because losses are skewed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,18 +15,12 @@ from scipy.stats import t as student
 
 from audit.errors import UsageError
 from audit.statistics.intervals import Floats, z_value
-from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, places
+from audit.subset.baseline import LARGEST_LEVERAGE, Known, fit_known, known_on, rows_of
 from audit.subset.draw import planned_level
 from audit.subset.estimate import FEW_DEGREES, Ratio, degrees_of_freedom
 from audit.subset.goal import ESTIMANDS, TARGET_NAMES, Documented, Estimand, level_text
 from audit.subset.metrics import Design
-from audit.subset.predictions import (
-    IDS,
-    PROBABILITY,
-    find_column,
-    match,
-    value_of_each,
-)
+from audit.subset.predictions import IDS, PROBABILITY, find_column, match, value_of_each
 
 BRIER = "brier"
 SKEWED = 0.5
@@ -69,11 +62,7 @@ class Measures(Documented):
 
 
 def row_numbers(rows: pl.DataFrame, table: pl.DataFrame, column: str, name: str) -> Floats:
-    """Return a number for each row of a subset (or of F): a column, by id or path, or `brier` from
-    the probabilities.
-
-    Raises UsageError where a row has no finite number.
-    """
+    """Return a finite number for each row: a column, by id or path, or `brier` of probabilities."""
     if column == BRIER and column not in table.columns:
         return brier_values(rows["label"], match(rows, table, name).table)
     if column not in table.columns:
@@ -123,23 +112,14 @@ def estimate_mean(
         unit = Known(known.values / scale, known.means / scale)
         r = fit_known(design, y, ones, unit).ratio
     value = low + scale * float(r.value)
-
-    def limits(estimand: Estimand) -> tuple[float, float, str]:
-        down, up, caution = _mean_limits(design, r, y, estimand, confidence)
-        return value - scale * down, value + scale * up, caution
-
-    return _estimates(design, value, limits)
-
-
-def _estimates(
-    design: Design, value: float, limits: Callable[[Estimand], tuple[float, float, str]]
-) -> dict[Estimand, ValueEstimate]:
-    """Return a value with its limits (low, high, caution), which is known of a whole set."""
     estimates: dict[Estimand, ValueEstimate] = {}
-    for estimand in ESTIMANDS:
-        known = estimand == "full-set" and design.complete
-        low, high, caution = (value, value, "") if known else limits(estimand)
-        estimates[estimand] = ValueEstimate(value, low, high, known, caution)
+    for e in ESTIMANDS:
+        down, up, caution = _mean_limits(design, r, y, e, confidence)
+        estimates[e] = ValueEstimate(
+            value, value - scale * down, value + scale * up, False, caution
+        )
+    if design.complete:
+        estimates["full-set"] = ValueEstimate(value, value, value, known=True)
     return estimates
 
 
@@ -182,9 +162,8 @@ def measure_subset(
 ) -> Measures:
     """Measure the mean of one number per example on drawn rows.
 
-    `table`: an id and `column`, for every row; `brier` is made from probabilities.
-    `baseline`: the whole set, and a table with the same
-    column of an earlier model for all of it, on which the mean is regressed.
+    `table`: an id and `column`, for every row; `brier` is made from probabilities. `baseline`: the
+    whole set, and a table with the same column of an earlier model for all of it.
     """
     confidence = planned_level(rows, confidence)[0]
     design = Design.of(rows)
@@ -195,7 +174,7 @@ def measure_subset(
     if baseline is not None:
         whole, earlier = baseline
         old = row_numbers(whole.rows, earlier, column, "the baseline")
-        known = known_on(whole, places(whole, design), old, np.ones(old.size))
+        known = known_on(whole, rows_of(whole, design), old, np.ones(old.size))
         mean = estimate_mean(design, values, confidence, known)
         how = "regression on the baseline's numbers, Hall's interval"
         if not fit_known(design, values, np.ones(values.size), known).used:
@@ -205,14 +184,8 @@ def measure_subset(
                 "the weight in the regression. Draw more examples."
             )
         measures.append(Measure(f"mean {column} with the baseline", mean, how))
-    return _measures(design, values, confidence, measures, notes)
-
-
-def _measures(
-    design: Design, values: Floats, confidence: float, measures: list[Measure], notes: list[str]
-) -> Measures:
-    mean = np.average(values, weights=design.weight)
-    spread = float(np.average((values - mean) ** 2, weights=design.weight))
+    plain_mean = np.average(values, weights=design.weight)
+    spread = float(np.average((values - plain_mean) ** 2, weights=design.weight))
     return Measures(
         len(design.rows), design.n_units, int(design.population.sum()), confidence,
         math.sqrt(spread), measures, notes,

@@ -28,7 +28,6 @@ from audit.subset.baseline import equivalent_n
 from audit.subset.draw import PLAN_SCHEMA, load_recipe
 from audit.subset.estimate import proportion_interval, unit_moments, weighted_ratio
 from audit.subset.goal import level_text, session_throughput
-from audit.subset.population import known_hits
 from audit.subset.source import select_eligible
 from audit.subset.strata import Strata, form_units
 from audit.subset.text import curve_text, plan_text
@@ -456,9 +455,9 @@ def test_equivalent_n_is_the_ratio_of_variances():
     options = {"by": ["confidence"], "predictions": [table], "allocation": "neyman"}
     recipe = make_plan(frame, Goal(n=150), **options).recipe
     frame = frame.with_columns(confidence=table["confidence"])
-    hit = known_hits(frame, [table], False)
+    hit = (table["prediction"] == frame["label"]).cast(pl.Float64).to_numpy()
     found, *others = (
-        metric_check(frame, recipe, draw_subset(frame, recipe, seed), hit) for seed in range(80)
+        metric_check(frame, recipe, draw_subset(frame, recipe, seed), table) for seed in range(80)
     )
     assert found.n == 150
     assert found.equivalent_n > 170
