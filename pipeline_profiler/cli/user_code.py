@@ -214,25 +214,37 @@ def _why_training(function: ast.FunctionDef, functions: _Functions) -> str | Non
 
 
 def _returns_parts(function: ast.FunctionDef) -> bool:
-    """Return whether an expression that comes back holds the parts of a training."""
     nodes = [node for node, _ in _own_nodes(function)]
-    values = [node.value for node in nodes if isinstance(node, ast.Return) and node.value]
-    names = {n.id for value in values for n in ast.walk(value) if isinstance(n, ast.Name)}
-    given = [node for node in nodes if isinstance(node, ast.Assign)]
-    values += [node.value for node in given if names & set(map(_last_word, node.targets))]
-    return any(_shows_parts(part) for value in values for part in ast.walk(value))
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                assigned.setdefault(_last_word(target), []).append(node.value)
+    returned = [node.value for node in nodes if isinstance(node, ast.Return) and node.value]
+    return any(_shows_parts(value, assigned) for value in returned)
 
 
-def _shows_parts(value: ast.AST) -> bool:
-    if isinstance(value, ast.Dict):
-        return "model" in [getattr(key, "value", "model") for key in value.keys]
-    if isinstance(value, ast.Tuple | ast.List):
-        return len(value.elts) >= PARTS
-    if not isinstance(value, ast.Call):
-        return False
-    maker, named = _last_word(value.func), [word.arg or "model" for word in value.keywords]
-    holds = maker == "dict" or maker[:1].isupper()
-    return holds and ("model" in named or len(value.args) >= PARTS)
+def _shows_parts(value: ast.expr, assigned: Mapping[str, Sequence[ast.expr]]) -> bool:
+    """Return whether an expression is seen to hold the parts of a training."""
+    match value:
+        case ast.Dict():
+            keys = [getattr(key, "value", "model") for key in value.keys]
+            return "model" in keys
+        case ast.Tuple() | ast.List():
+            return len(value.elts) >= PARTS
+        case ast.Call():
+            known = [word.arg or "model" for word in value.keywords]
+            made = _last_word(value.func)
+            return (made == "dict" or made[:1].isupper()) and (
+                "model" in known or len(value.args) >= PARTS
+            )
+        case ast.BinOp():
+            return any(_shows_parts(side, assigned) for side in (value.left, value.right))
+        case ast.IfExp():
+            return any(_shows_parts(side, assigned) for side in (value.body, value.orelse))
+        case ast.Name():
+            return any(_shows_parts(given, {}) for given in assigned.get(value.id, ()))
+    return False
 
 
 def _calls_of(

@@ -444,4 +444,5 @@ def test_two_ranks_in_two_processes(
     assert {code for code, c in found.items() if c["verdict"] == "failed"} == failed, done.stderr
     reads = "Each rank reads all 512 samples, unsplit." if failed else "2 ranks: disjoint"
     assert reads in found["LOAD004"]["sentence"], found
-    assert found["TRAIN025"]["verdict"] == "inconclusive", found  # statistics of rank 0 alone
+    # healthy: statistics of rank 0 alone
+    assert failed or found["TRAIN025"]["verdict"] == "inconclusive", found
