@@ -26,17 +26,31 @@ def read_box_table(reading: Reading) -> None:
         return
     form, columns = numbers
     label = first_column(names, LABEL)
-    sides = ("width", "height") if form == "corners" and {"width", "height"} <= set(names) else ()
+    sized = form == "corners" and {"width", "height"} <= set(names)
+    reading.form = f"{form} px"
     rows = frame.with_columns(
         image_key=pl.col(picture),
         category_key=pl.col(label) if label else pl.lit("object"),
-        **{f"v{i}": pl.col(c).cast(pl.Float64, strict=False) for i, c in enumerate(columns, 1)},
-        declared_width=pl.col("width").cast(pl.Float64, strict=False) if sides else pl.lit(None),
-        declared_height=pl.col("height").cast(pl.Float64, strict=False) if sides else pl.lit(None),
+        **{f"declared_{s}": _number(s) if sized else pl.lit(None) for s in ("width", "height")},
     )
-    reading.form = f"{form} px"
-    note_texts(rows, columns, reading)
-    add_rows(rows, reading)
+    add_rows(rows, columns, reading)
+
+
+def _number(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Float64, strict=False)
+
+
+def _with_numbers(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> pl.DataFrame:
+    """Return rows with the numbers of a box, `v1` to `v4`; cells that are no numbers are noted."""
+    rows = rows.with_columns(**{f"v{i}": _number(c) for i, c in enumerate(columns, 1)})
+    for i, column in enumerate(columns, 1):
+        bad = rows.filter(pl.col(f"v{i}").is_null())
+        for row in bad.head(20).iter_rows(named=True):
+            what = f"`{column}` is {str(row[column])[:40]!r}, not a number"
+            reading.note("wrong-type", what, f"line {row['line']}", row["image_key"])
+        if bad.height > 20:
+            reading.note("wrong-type", f"`{column}` is not a number", count=bad.height - 20)
+    return rows
 
 
 def read_manifest_boxes(reading: Reading) -> None:
@@ -45,22 +59,20 @@ def read_manifest_boxes(reading: Reading) -> None:
     assert manifest is not None
     form, rows = manifest.box_rows()
     reading.form = f"{form} px"
-    numbers = [f"n{i}" for i in range(1, 5)]
+    numbers = manifest.box_columns
     names = ["line", "image_key", "file_name", *numbers, "category_key", "width", "height"]
     schema = dict.fromkeys(names, pl.String) | {"line": pl.Int64}
     frame = pl.DataFrame(list(rows), schema=schema, orient="row").with_row_index("entry")
     frame = frame.with_columns(
-        pl.col("category_key").fill_null("object"), pl.col("entry").cast(pl.Int64),
+        pl.col("category_key").fill_null("object"),
+        pl.col("entry").cast(pl.Int64),
         pl.col("width", "height").cast(pl.Float64, strict=False),
-        **{f"v{i}": pl.col(f"n{i}").cast(pl.Float64, strict=False) for i in range(1, 5)},
-    )  # fmt: skip
-    given = frame.filter(pl.any_horizontal(pl.col(numbers).is_not_null()))
-    columns = manifest.box_columns
-    note_texts(given.rename(dict(zip(numbers, columns, strict=True))), columns, reading)
+    )
     pictures = frame.unique("image_key", keep="first", maintain_order=True)
-    kept = ("image_key", "file_name", "line", "entry", "width", "height")
-    reading.add_frame("annotated_images", pictures.select(kept))
-    add_objects(given, reading)
+    columns = ("image_key", "file_name", "line", "entry", "width", "height")
+    reading.add_frame("annotated_images", pictures.select(columns))
+    given = frame.filter(pl.any_horizontal(pl.col(numbers).is_not_null()))
+    add_objects(_with_numbers(given, numbers, reading), reading)
 
 
 def read_csv_text(reading: Reading) -> pl.DataFrame | None:
@@ -95,20 +107,9 @@ def _ragged(path: str) -> bool:
     return False
 
 
-def note_texts(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> None:
-    """Note cells that are no numbers."""
-    for i, column in enumerate(columns, 1):
-        bad = rows.filter(pl.col(f"v{i}").is_null())
-        for row in bad.head(20).iter_rows(named=True):
-            said = f"`{column}` is {str(row[column])[:40]!r}, not a number"
-            reading.note("wrong-type", said, f"line {row['line']}", row["image_key"])
-        if bad.height > 20:
-            reading.note("wrong-type", f"`{column}` is not a number", count=bad.height - 20)
-
-
-def add_rows(rows: pl.DataFrame, reading: Reading) -> None:
-    """Append annotations (`image_key`, `category_key`, `v1`..`v4`, `line`), pictures, classes."""
-    rows = rows.with_columns(entry=pl.col("line") - 2)
+def add_rows(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> None:
+    """Append annotations (`image_key`, `category_key`, numbers, `line`), pictures, classes."""
+    rows = _with_numbers(rows, columns, reading).with_columns(entry=pl.col("line") - 2)
     pictures = rows.group_by("image_key", maintain_order=True).agg(
         pl.col("entry", "line").first(), width=pl.col("declared_width").first(),
         height=pl.col("declared_height").first(),
@@ -149,11 +150,9 @@ def read_open_images(reading: Reading) -> None:
     rows = frame.with_columns(
         image_key=pl.col("imageid"), category_key=pl.col("labelname"),
         crowd=crowd.fill_null(False), declared_width=pl.lit(None), declared_height=pl.lit(None),
-        **{f"v{i}": pl.col(c).cast(pl.Float64, strict=False) for i, c in enumerate(CORNERS, 1)},
     )  # fmt: skip
-    note_texts(rows, CORNERS, reading)
     names = _class_names(reading.group)
-    add_rows(rows.with_columns(label=pl.lit("")) if names else rows, reading)
+    add_rows(rows.with_columns(label=pl.lit("")) if names else rows, CORNERS, reading)
     for entry, (key, label) in enumerate(names.items()):
         reading.add_class(entry, key, label, declared=True)
 

@@ -58,9 +58,9 @@ def load_names(tree: Tree, folder: str, problems: ProblemLog) -> StatedNames:
             listed = content.get("names", "")
             names = numbered_texts(listed)
             if 0 < len(names) < len(listed):
-                problems.add("malformed", "an entry of `names` is not a text with a number", path)
+                problems.note("malformed", "an entry of `names` is not a text with a number", path)
             for kind, said, line in faults:
-                problems.add(kind, said, f"{path}, line {line}")
+                problems.note(kind, said, f"{path}, line {line}")
             if not names and any(kind == "malformed" for kind, *_ in faults):
                 stated.unread = path
                 break

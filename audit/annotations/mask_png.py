@@ -58,8 +58,7 @@ def _masks(
     reading: Reading, name: str, key: str, classes: Indices
 ) -> list[tuple[int, NDArray[np.bool_]]]:
     """Return (class, mask) of each object, or of each class where objects are not told apart."""
-    above = reading.group.folder.rstrip("/").rpartition("/")[0]
-    path = os.path.join(reading.group.root, above, OBJECT_MASKS, name)
+    path = os.path.join(reading.group.tree.root, reading.group.above, OBJECT_MASKS, name)
     objects = _indices(reading, path, {}, key) if os.path.isfile(path) else None
     if objects is not None and objects.shape != classes.shape:
         h, w = objects.shape

@@ -254,7 +254,9 @@ def match_pictures(store: Store, groups: Mapping[str, AnnotationGroup]) -> None:
     samples = _samples(store)
     entries = store.query("SELECT rowid AS row, file, image_key, file_name FROM annotated_images")
     found = [
-        _match_group(part, samples.filter(pl.col("source") == groups[file].source), groups[file])
+        _match_group(
+            part, samples.filter(pl.col("source") == groups[file].tree.source), groups[file]
+        )
         for (file,), part in entries.group_by("file", maintain_order=True)
         if isinstance(file, str) and file in groups
     ]
@@ -316,9 +318,7 @@ def _match_group(
 
 
 def _prefixes(group: AnnotationGroup) -> list[str]:
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    above = above + "/" if above else ""
-    own = [group.folder, above, ""]
+    own = [group.folder, group.above, ""]
     if not group.single:
         return list(dict.fromkeys([*picture_folders(group.folder), *own]))
     inner = [base + folder for base in own for folder in _PICTURE_FOLDERS]
@@ -360,9 +360,7 @@ def _by_name(
         whole=pl.struct("sample_path", "path").map_elements(_shared_parts, pl.Int64),
         same_split=(pl.col("split") == pl.lit(split)).fill_null(False) if known else pl.lit(False),
         inside=pl.col("sample_path").str.starts_with(group.folder),
-        other_split=_other_split(known, split),
-    )
-    pairs = pairs.filter(~pl.col("other_split"))
+    ).filter(~_other_split(known, split))
     rank = (
         pl.col("whole") * 4 + pl.col("same_split").cast(pl.Int64) * 2
         + pl.col("inside").cast(pl.Int64)
@@ -385,8 +383,8 @@ def _other_split(known: bool, split: str | None) -> pl.Expr:
     """Return whether the picture lies in a split other than the entry's path or file says."""
     by_file = (pl.col("split") != pl.lit(split)).fill_null(False) if known else pl.lit(False)
     folders = pl.col("path").str.extract(r"^(.*)/[^/]*$", 1)
-    said = folders.map_elements(_split_in, pl.String, skip_nulls=True)
-    return by_file | (said != pl.col("split")).fill_null(False)
+    by_path = folders.map_elements(_split_in, pl.String, skip_nulls=True)
+    return by_file | (by_path != pl.col("split")).fill_null(False)
 
 
 def _split_in(folders: str) -> str | None:

@@ -32,8 +32,8 @@ MOST_BYTES = 64 << 20  # of one file
 def read_yolo(reading: Reading) -> None:
     """Read the text files of one folder into the tables."""
     group, reading.form = reading.group, "centre share"
-    stated = load_names(group.tree, group.folder, reading.problems)
-    names, pose = stated.names, stated_pose(stated, reading.problems)
+    stated = load_names(group.tree, group.folder, reading)
+    names, pose = stated.names, stated_pose(stated, reading)
     used: set[str] = set()
     parts = range(0, len(group.names), FILES)
     for first, raws in look_ahead(parts, lambda first: _read_files(group, first)):
@@ -262,7 +262,7 @@ def stated_pose(stated: StatedNames, problems: ProblemLog) -> PoseForm | None:
     shape = _whole(given)
     if given and (len(shape) != 2 or shape[0] < 1 or shape[1] not in (2, 3)):
         said = "`kpt_shape` is not [number of keypoints, 2 or 3]"
-        problems.add("malformed", said, path)
+        problems.note("malformed", said, path)
     elif given:
         flip = _flip(stated.settings.get("flip_idx", ""), shape[0], path, problems)
         names = _names(stated.settings.get("kpt_names", ""), shape[0])
@@ -278,7 +278,7 @@ def _flip(value: Value, points: int, path: str, problems: ProblemLog) -> tuple[i
         said = (
             f"`flip_idx` does not pair the {points:,} keypoints: mirroring twice must restore all"
         )
-        problems.add("malformed", said, path)
+        problems.note("malformed", said, path)
     return tuple(flip) if back else ()
 
 
