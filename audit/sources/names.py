@@ -95,8 +95,7 @@ def is_container(name: str) -> bool:
 def is_annotation(name: str, *, beside_images: bool) -> bool:
     """Return whether a folder contains annotations: `labels`, `SegmentationClass`, `train_masks`.
 
-    `beside_images`: the folder next to it is one of pictures, which lets single words such as
-    `mask` count too.
+    `beside_images`: beside a folder of pictures, single words such as `mask` count too.
     """
     joined = re.sub(r"[\W_]", "", name.lower())
     if joined in _ANNOTATION:

@@ -189,8 +189,6 @@ def _below(path: str, root: str) -> str:
 
 def _split_by_name(path: str, root: str) -> str | None:
     """Return the split that the name of a pack, or of a folder above it, says."""
-    for part in reversed(_below(path, root).split(os.sep)):
-        words = (split_word(word) for word in re.split(r"[-_. ]", part))
-        if (found := next((word for word in words if word is not None), None)) is not None:
-            return found
-    return None
+    parts = reversed(_below(path, root).split(os.sep))
+    words = (split_word(word) for part in parts for word in re.split(r"[-_. ]", part))
+    return next(filter(None, words), None)
