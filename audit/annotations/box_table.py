@@ -7,6 +7,7 @@ machine ids, and their names in another file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import polars as pl
 
@@ -78,18 +79,21 @@ def read_manifest_boxes(reading: Reading) -> None:
 def read_csv_text(reading: Reading) -> pl.DataFrame | None:
     """Return a CSV file as texts, with `line`; names of columns in lower case. None: unreadable."""
     path = reading.group.path(reading.group.names[0])
+    read = partial(
+        pl.read_csv, path, infer_schema=False, encoding="utf8-lossy", raise_if_empty=False
+    )
     try:
         refuse_special(path)
-        frame = pl.read_csv(
-            path, infer_schema=False, encoding="utf8-lossy", truncate_ragged_lines=True,
-            raise_if_empty=False,
-        )  # fmt: skip
+        try:
+            frame = read()
+        except pl.exceptions.PolarsError:
+            frame = read(truncate_ragged_lines=True)
+            what = "a line has more columns than the header"
+            reading.note("malformed", what, "see the last lines")
     except (pl.exceptions.PolarsError, OSError) as error:
         said = str(error).partition("\n")[0][:120]
         reading.note("malformed", f"the table cannot be read ({said})")
         return None
-    if _ragged(path):
-        reading.note("malformed", "a line has more columns than the header", "see the last lines")
     lower = [name.strip().lower() for name in frame.columns]
     if len(set(lower)) < len(lower):
         reading.note("duplicate-key", "two columns have the same name")
@@ -97,14 +101,6 @@ def read_csv_text(reading: Reading) -> pl.DataFrame | None:
     frame = frame.rename(dict(zip(frame.columns, lower, strict=True)))
     texts = frame.with_columns(pl.all().str.strip_chars())
     return texts.with_row_index("line").with_columns(pl.col("line").cast(pl.Int64) + 2)
-
-
-def _ragged(path: str) -> bool:
-    try:
-        pl.read_csv(path, infer_schema=False, encoding="utf8-lossy", raise_if_empty=False)
-    except pl.exceptions.PolarsError:
-        return True
-    return False
 
 
 def add_rows(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> None:

@@ -103,9 +103,7 @@ def _rank(path: str) -> int:
 
 def plain_names(text: str) -> dict[str, str]:
     """Return one name per line."""
-    lines = [line.strip() for line in text.splitlines()]
-    while lines and not lines[-1]:
-        lines.pop()
+    lines = map(str.strip, text.splitlines())
     return {str(i): line for i, line in enumerate(lines) if line}
 
 
@@ -129,8 +127,7 @@ class _Part:
         """Return the list or mapping; keys given twice are faults, keys that are no texts none."""
         if not self.is_mapping:
             return [value for value, _ in self.items]
-        merged: dict[str, Value] = {}
-        own: dict[str, Value] = {}
+        merged, own = dict[str, Value](), dict[str, Value]()
         for (key, line), (value, _) in zip(self.items[::2], self.items[1::2], strict=True):
             if key == "<<" and not isinstance(value, str):
                 for base in [value] if isinstance(value, dict) else reversed(value):

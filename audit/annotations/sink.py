@@ -38,8 +38,7 @@ class Sink:
 
     def add_frame(self, table: str, frame: pl.DataFrame) -> None:
         """Append a frame whose columns are columns of the table."""
-        if frame.height:
-            self._store.append(table, frame)
+        self._store.append(table, frame)
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:

@@ -210,10 +210,7 @@ def _last(cell: object) -> str:
 def _pictures_for(
     tree: FolderListing, path: str, pictures: Pictures, splits: Mapping[str, str]
 ) -> tuple[Pictures, Pictures]:
-    """Return the pictures that a table may name: of its split, and below it where there are any.
-
-    Also those of all folders that were listed, where the table may name others than these.
-    """
+    """Return the pictures that a table may name, and all of them where it may name others too."""
     below = os.path.dirname(os.path.relpath(path, tree.root))
     word = names.split_word(_name_of(path))
     split = {name for name, means in splits.items() if means == word}
@@ -267,10 +264,7 @@ def _begins_with(path: str, pictures: Pictures) -> bool:
 
 
 def _naming_column(table: Table, pictures: Pictures) -> tuple[int, frozenset[str], Set[str]] | None:
-    """Return the column that names pictures, the folders that these are in, and those it has.
-
-    It names nearly all pictures of a folder, or nearly all that it names are there.
-    """
+    """Return the column that names pictures, the folders that these are in, and those it has."""
     everything = range(len(table.columns))
     asked = [cells for _, cells in islice(table.rows(everything), ROWS_ASKED)]
     likely = [place for place in everything if _may_name([row[place] for row in asked])]

@@ -95,10 +95,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class FolderLayout:
-    """How the folders of one root are read: roles by level, outer folders to skip, split names.
-
-    `layout` is the published result (`records.Layout`): the name and the reason, for a person.
-    """
+    """How the folders of one root are read: roles by level, outer folders to skip, split names."""
 
     layout: Layout
     roles: tuple[str, ...]

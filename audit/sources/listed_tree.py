@@ -86,10 +86,7 @@ class ListedTree(ABC):
 
     @abstractmethod
     def read(self, path: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
-        """Return the bytes of a file, or a range; raises ReadingError, OSError.
-
-        Of more than `limit` bytes nothing is returned.
-        """
+        """Return the bytes of a file or a range, at most `limit`; raises ReadingError, OSError."""
 
     def has_file(self, path: str) -> bool:
         """Return whether there is a file of this path."""

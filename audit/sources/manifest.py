@@ -211,10 +211,7 @@ class ManifestReader:
         stat_files: bool = True,
         every_row: bool = False,
     ) -> Iterator[tuple[int, Sequence[Any], str, Sample]]:
-        """Yield (line, values of the extra columns, id as listed, sample with its unique id).
-
-        Of a picture with several boxes the first row alone, unless `every_row`.
-        """
+        """Yield (line, extra values, id as listed, sample) by picture, or for `every_row`."""
         exclusion, log = exclusion or Exclusion(self.given.exclude), log or ReadLog()
         ids, used, classes = paths.IdRegister(), self._used, self._classes
         places = {role: place for place, role in enumerate(used)}
@@ -299,10 +296,7 @@ class ManifestReader:
         return sample_id(relative), os.path.normpath(target) if relative[:2] == ".." else target
 
     def _file_status(self, uri: str) -> tuple[str, int, int, int] | None:
-        """Return (storable uri, size, mtime, ctime); -1 if missing, remote or a folder.
-
-        None for a pipe, socket or device: opening one could wait for ever.
-        """
+        """Return (storable uri, size, mtime, ctime), -1 where unknown; None for a pipe or device."""
         if paths.is_remote(uri):
             return uri, -1, -1, -1
         if paths.path_of(uri) is None:

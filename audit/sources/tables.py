@@ -37,10 +37,7 @@ def original_text(cell: str) -> str | None:
 
 
 def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame for CSV, its texts and headers escaped.
-
-    Where any needs an apostrophe, there is one more column, `MARK`.
-    """
+    """Return the frame for CSV, texts and headers escaped; a column `MARK` where any needs it."""
     import polars as pl
 
     text = pl.col(pl.String)

@@ -136,11 +136,12 @@ def _unpickled(path: str) -> dict[str, Any]:
         found = _Arrays(io.BytesIO(file.read()), encoding="bytes").load()
     if not isinstance(found, dict):
         raise ValueError("it holds no dictionary")
-    return {_texts(key): _texts(value) for key, value in found.items()}
+    return {_word(key): _words(value) for key, value in found.items()}
 
 
-def _texts(value: Any) -> Any:
-    """Return bytes as text, those of a list too; anything else as it is."""
-    if isinstance(value, list):
-        return [_texts(item) for item in value]
+def _word(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _words(value: Any) -> Any:
+    return [_word(item) for item in value] if isinstance(value, list) else value
