@@ -13,6 +13,7 @@ import polars as pl
 
 from audit.annotations.discovery import LABEL, PICTURE, AnnotationGroup
 from audit.annotations.sink import Reading
+from audit.annotations.voc import CORNERS
 from audit.sources.tables import first_column, number_columns
 from preflight.files import refuse_special, regular
 
@@ -131,9 +132,6 @@ def add_objects(rows: pl.DataFrame, reading: Reading) -> None:
     )
     classes = used.select("category_key", "entry", label="category_key", declared=pl.lit(False))
     reading.add_frame("categories", classes)
-
-
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def read_open_images(reading: Reading) -> None:

@@ -14,7 +14,7 @@ import json
 import mmap
 import re
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from audit.annotations.discovery import AnnotationGroup, Tree
-from audit.annotations.geometry import (
-    OUTLINE,
-    RINGS,
-    add_keypoints,
-    add_segmentations,
-    loads,
-    number,
-)
+from audit.annotations.geometry import RINGS, add_keypoints, add_segmentations, loads, number
 from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.run.store import Store
@@ -549,7 +542,7 @@ def _add_annotations(document: Document, frame: pl.DataFrame) -> None:
     _note_misshapen(document, frame)
     outlines = add_segmentations(document.reading, frame)
     add_keypoints(document.reading, frame)
-    frame = _with_numbers(frame.join(outlines, on="entry", how="left"))
+    frame = _with_numbers(frame.join(outlines, on="entry", how="left"), outlines.columns[1:])
     document.reading.objects += int((frame["kind"] != "label").sum())
     document.reading.add_frame(
         "annotations",
@@ -562,8 +555,8 @@ def _add_annotations(document: Document, frame: pl.DataFrame) -> None:
     )  # fmt: skip
 
 
-def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the four numbers, the angle, and how the box came about."""
+def _with_numbers(frame: pl.DataFrame, extent: Sequence[str]) -> pl.DataFrame:
+    """Return the frame with the four numbers, those of `extent` without a box, angle and kind."""
     length = pl.col("bbox").list.len().fill_null(0)
     turned = length == 5
     a, b, c, d, e = (pl.col("bbox").list.get(i, null_on_oob=True) for i in range(5))
@@ -573,7 +566,7 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
         *(
             pl.when(length > 0).then(given).otherwise(pl.col(outline)).alias(f"v{i}")
-            for i, (given, outline) in enumerate(zip((a, b, c, d), OUTLINE, strict=True), 1)
+            for i, (given, outline) in enumerate(zip((a, b, c, d), extent, strict=True), 1)
         ),
         angle=pl.when(turned).then(e),
         kind=pl.when(length > 0).then(pl.lit("box"))

@@ -13,13 +13,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from audit.annotations.box_pairs import Flags, Integers, Numbers
 from audit.annotations.sink import Reading
 
-Numbers = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 MOST_SIDES = 3000
 BLOCK = 1 << 16  # coordinates of rings that are measured together
 FACTS = ("area", "x", "y", "width", "height", "crossings")

@@ -17,9 +17,10 @@ from itertools import islice
 import numpy as np
 import polars as pl
 
+from audit.annotations.box_pairs import Numbers
 from audit.annotations.class_names import StatedNames, Value, load_names, numbered_texts
 from audit.annotations.discovery import AnnotationGroup
-from audit.annotations.geometry import Numbers, add_rings
+from audit.annotations.geometry import add_rings
 from audit.annotations.keypoints import flip_names
 from audit.annotations.sink import ProblemLog, Reading, look_ahead
 from audit.records import sample_id

@@ -23,14 +23,7 @@ from audit.records import sample_id
 from audit.sources import names
 from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, ends_of, longest_end
 from audit.sources.formats import KINDS, extension_of_name, named_as_images
-from audit.sources.manifest import (
-    ALIASES,
-    MAYBE_SPLIT,
-    ManifestReader,
-    as_text,
-    role_column,
-    underscored,
-)
+from audit.sources.manifest import ALIASES, MAYBE_SPLIT, ManifestReader, as_text, role_column
 from audit.sources.manifest_rows import Table, open_table
 from audit.sources.readings import Given
 from audit.sources.tables import joined_frames, number_columns
@@ -365,7 +358,7 @@ def _reader(
     path: str, table: Table, column: int, wanted: Sequence[str], *, sure: bool
 ) -> ManifestReader:
     """Return a reader of a table that knows which column names pictures and which the classes."""
-    lowered, used = underscored(table), {"path": column}
+    lowered, used = table.underscored, {"path": column}
     for role in ("split", "group"):
         match = role_column(table, role)
         if match is not None and match != column:

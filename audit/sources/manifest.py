@@ -115,7 +115,7 @@ class ManifestReader:
 
     def _find_split(self) -> str:
         """Find the column of splits by its cells; return what `true` means, empty for names."""
-        lowered = underscored(self._table)
+        lowered = self._table.underscored
         candidates = (*MAYBE_SPLIT, *_IS_SPLIT) if "split" not in self._used else ()
         for name in (name for name in candidates if name in lowered):
             column = lowered.index(name)
@@ -296,7 +296,7 @@ class ManifestReader:
         return sample_id(relative), os.path.normpath(target) if relative[:2] == ".." else target
 
     def _file_status(self, uri: str) -> tuple[str, int, int, int] | None:
-        """Return (storable uri, size, mtime, ctime), -1 where unknown; None for a pipe or device."""
+        """Return (storable uri, size, mtime, ctime), -1: unknown; None for a pipe or device."""
         if paths.is_remote(uri):
             return uri, -1, -1, -1
         if paths.path_of(uri) is None:
@@ -334,15 +334,10 @@ class ManifestReader:
             )
 
 
-def underscored(table: Table) -> list[str]:
-    """Return the names of columns in lower case, with `_` for blanks."""
-    return [column.strip().lower().replace(" ", "_") for column in table.columns]
-
-
 def role_column(table: Table, role: str) -> int | None:
     """Return the number of the column that is called as one of a role, None without one."""
-    lowered = underscored(table)
-    return next((lowered.index(alias) for alias in ALIASES[role] if alias in lowered), None)
+    names = table.underscored
+    return next((names.index(alias) for alias in ALIASES[role] if alias in names), None)
 
 
 def _columns(table: Table) -> dict[str, int]:

@@ -54,6 +54,11 @@ class Table:
     before: int = 0
     """Lines before the header: `sep=;`, which tells Excel what stands between fields."""
 
+    @property
+    def underscored(self) -> list[str]:
+        """The names of the columns in lower case, with `_` for blanks."""
+        return [column.strip().lower().replace(" ", "_") for column in self.columns]
+
     def rows(self, wanted: Sequence[int]) -> Iterator[Row]:
         """Yield (line or row number from 1, values of the wanted columns, by column number)."""
         if self.format == "csv":

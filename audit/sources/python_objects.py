@@ -35,8 +35,6 @@ TOLD = 1000  # items
 MOST_ODD = 8  # items without a picture at the start, after which nothing else is expected
 Label = str | int | Sequence[Any] | Callable[[Any], Any] | None
 Told = Callable[[int, int], None]
-
-
 Row = tuple[str, str, str | None, str | None]  # id, path, label, split
 
 
@@ -206,7 +204,7 @@ def _class_names(part: Any) -> Sequence[str]:
     part = _loaded(part)
     names, features = getattr(part, "classes", None), getattr(part, "features", None)
     if names is None and isinstance(features, Mapping):
-        inner = [getattr(f, "feature", f) for f in features.values()]
+        inner: list[Any] = [getattr(f, "feature", f) for f in features.values()]
         names = next((f.names for f in inner if hasattr(f, "names")), None)
     return [str(name) for name in names] if isinstance(names, Iterable) else []
 
