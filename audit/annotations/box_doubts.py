@@ -19,7 +19,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from posixpath import basename
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -53,8 +54,7 @@ _BOXES = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Picture:
+class _Picture(NamedTuple):
     """The boxes of one picture as corners: annotated ones and predictions."""
 
     boxes: Floats
@@ -77,8 +77,7 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
             [results.file],
         ).iter_rows()
     )
-    doubts: list[dict[str, Any]] = []
-    quality: list[dict[str, Any]] = []
+    doubts, quality = list[dict[str, Any]](), list[dict[str, Any]]()
     n_boxes = left_out = low = 0
     for (key,), predicted in results.frame.partition_by("image_key", as_dict=True).items():
         if key not in samples:
@@ -87,27 +86,22 @@ def judge_boxes(store: Store, results: BoxResults) -> None:
             left_out += predicted.height - MOST_PREDICTED
             predicted = predicted.sort("score", descending=True, maintain_order=True)
             predicted = predicted.head(MOST_PREDICTED)
-        given = boxes.get((key,))
         confident = predicted.filter(pl.col("score") >= LOW)
         low += predicted.height - confident.height
-        picture = _without_crowds(given, confident)
+        picture = _without_crowds(boxes.get((key,)), confident)
         n_boxes += len(picture.entries)
         head = {"sample_id": samples[key], "file": results.file, "image_key": key}
         found, scores = judge_picture(picture)
         doubts += [{**head, **doubt} for doubt in found]
         quality.append({**head, **scores})
-    _store(store, "box_doubts", doubts)
-    _store(store, "box_quality", quality)
     facts = {
         "file": results.file, "predictions": results.total, "unknown": results.unknown,
         "confident": int((results.frame["score"] >= HIGH).sum()), "pictures": len(quality),
         "boxes": n_boxes, "left_out": left_out, "low": low, "lowest": LOW,
     }  # fmt: skip
-    _store(store, "prediction_facts", [{"key": k, "value": str(v)} for k, v in facts.items()])
-
-
-def _store(store: Store, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    if rows:
+    texts = [{"key": k, "value": str(v)} for k, v in facts.items()]
+    tables = {"box_doubts": doubts, "box_quality": quality, "prediction_facts": texts}
+    for table, rows in tables.items():
         store.append(table, rows_frame(rows, ANNOTATION_TABLES[table]))
 
 
@@ -169,14 +163,11 @@ def judge_picture(picture: _Picture) -> tuple[list[dict[str, Any]], dict[str, fl
     explained = {doubt["prediction"] for doubt in doubts}
     doubts += _overlooked(picture, same, overlap, alike, explained)
     scores = {
-        kind: _soft_minimum([d["score"] for d in doubts if d["kind"] == kind])
+        kind.replace(" ", "_"): _soft_minimum([d["score"] for d in doubts if d["kind"] == kind])
         for kind in ("overlooked", "badly placed", "swapped")
     }
-    quality = math.exp(sum(map(math.log, scores.values())) / 3)
-    return [{k: v for k, v in d.items() if k != "prediction"} for d in doubts], {
-        "overlooked": scores["overlooked"], "badly_placed": scores["badly placed"],
-        "swapped": scores["swapped"], "quality": quality,
-    }  # fmt: skip
+    scores["quality"] = math.exp(sum(map(math.log, scores.values())) / 3)
+    return [{k: v for k, v in d.items() if k != "prediction"} for d in doubts], scores
 
 
 def _soft_minimum(scores: Sequence[float]) -> float:
@@ -272,10 +263,7 @@ class BoxResults:
 
 
 def holds_boxes(path: Path) -> bool:
-    """Return whether predictions are boxes (JSON), and not a table of probabilities.
-
-    Raises UsageError where they are neither.
-    """
+    """Return whether predictions are boxes (JSON), no table of probabilities; raises UsageError."""
     if path.is_dir():
         raise UsageError(
             f"{path} is a folder. Give a detector's boxes ({FORMAT}) or a table of class "
@@ -358,8 +346,7 @@ def _row(path: Path, number: int, entry: Any) -> tuple[Any, ...]:
         )
     if cut is not None and "bbox" not in entry:
         entry = {**entry, "bbox": list(cut[0] or (0, 0, 1, 1))}
-    missing = [k for k in ("image_id", "category_id", "bbox", "score") if k not in entry]
-    if missing:
+    if missing := [k for k in ("image_id", "category_id", "bbox", "score") if k not in entry]:
         raise UsageError(f"{path}: entry {number:,} has no `{missing[0]}`: write {FORMAT}.")
     box, score = entry["bbox"], entry["score"]
     if not isinstance(box, list) or len(box) != 4:
@@ -428,7 +415,7 @@ def _ways(store: Store, file: str) -> Iterator[dict[str, str]]:
         [file],
     ).rows()
     yield {key: key for key, _, _ in rows}
-    for named in (str, _name, _stem):
+    for named in (str, basename, _stem):
         ways: dict[str, str] = {}
         for key, name, sample in rows:
             for text in {named(name), named(sample)}:
@@ -436,17 +423,13 @@ def _ways(store: Store, file: str) -> Iterator[dict[str, str]]:
         yield {text: key for text, key in ways.items() if key}
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
 def _stem(path: str) -> str:
-    name = _name(path)
+    name = basename(path)
     return name.rpartition(".")[0] or name
 
 
 def _other_pictures(store: Store, file: str, other: str) -> bool:
     """Say whether two files list different pictures."""
     sql = "SELECT DISTINCT sample_id FROM annotated_images WHERE file = ? AND sample_id IS NOT NULL"
-    one, two = (set(store.query(sql, [f])["sample_id"]) for f in (file, other))
-    return one != two
+    pictures, others = (set(store.query(sql, [f])["sample_id"]) for f in (file, other))
+    return pictures != others

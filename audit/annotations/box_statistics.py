@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -225,7 +225,10 @@ BY_SPLIT = (
     "CASE lower(split) WHEN 'train' THEN 0 WHEN 'val' THEN 1 WHEN 'valid' THEN 1 "
     "WHEN 'validation' THEN 1 WHEN 'test' THEN 2 ELSE 3 END, split"
 )
-PAIRS = 200  # pairs of classes kept, the most frequent
+_PLACES = "SELECT split, cell_x, cell_y, sum(boxes)::BIGINT AS n FROM box_positions GROUP BY ALL"
+_PAIRS = """
+    SELECT label, other, pictures FROM box_pairs ORDER BY pictures DESC, label, other LIMIT 200
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +254,7 @@ class BoxClass:
     crowds: int
 
 
-@dataclass(frozen=True, slots=True)
-class BoxBin:
+class BoxBin(NamedTuple):
     """Boxes (or pictures) of one split from `low` on: a bin of a histogram."""
 
     split: str | None
@@ -260,8 +262,7 @@ class BoxBin:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class BoxPlace:
+class BoxPlace(NamedTuple):
     """Boxes of one split with their centre in one cell, sixteenths of the picture."""
 
     split: str | None
@@ -271,21 +272,13 @@ class BoxPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxPair:
-    """Pictures with boxes of both classes."""
-
-    label: str
-    other: str
-    pictures: int
-
-
-@dataclass(frozen=True, slots=True)
 class BoxStatistics:
     """Statistics of the boxes of a run.
 
     `counts`: pictures by number of boxes; `ratios`: boxes by log2 of width / height; `overlaps`:
     boxes by greatest IoU with another, from -1 those that touch none; `places`: by centre; `pairs`:
-    the most frequent of `n_pairs`. `annotated` counts pictures that an annotation file lists.
+    the most frequent of `n_pairs` pairs of classes, with the number of pictures that have both.
+    `annotated` counts pictures that an annotation file lists.
     """
 
     annotated: int
@@ -294,7 +287,7 @@ class BoxStatistics:
     ratios: tuple[BoxBin, ...]
     overlaps: tuple[BoxBin, ...]
     places: tuple[BoxPlace, ...]
-    pairs: tuple[BoxPair, ...]
+    pairs: list[tuple[Any, ...]]
     n_pairs: int
 
     @property
@@ -311,17 +304,6 @@ class BoxStatistics:
         totals = sum_by_key((c.label, c.boxes) for c in self.classes)
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0] or "")))
 
-    def sizes(self) -> dict[str | None, tuple[int, int, int]]:
-        """Return small, medium and large boxes by split."""
-        return {
-            split: (
-                sum(c.small for c in self.classes if c.split == split),
-                sum(c.medium for c in self.classes if c.split == split),
-                sum(c.large for c in self.classes if c.split == split),
-            )
-            for split in self.by_split()
-        }
-
 
 def load_box_statistics(store: Store) -> BoxStatistics | None:
     """Return the statistics of a run; None where it has no annotated pictures."""
@@ -335,17 +317,8 @@ def load_box_statistics(store: Store) -> BoxStatistics | None:
         _bins(store, "box_counts", "boxes", "pictures"),
         _bins(store, "box_ratios", "low", "boxes"),
         _bins(store, "box_overlaps", "low", "boxes"),
-        _rows(
-            store,
-            BoxPlace,
-            "FROM (SELECT split, cell_x, cell_y, sum(boxes)::BIGINT AS n FROM box_positions "
-            f"GROUP BY ALL) ORDER BY {BY_SPLIT}, cell_y, cell_x",
-        ),
-        _rows(
-            store,
-            BoxPair,
-            f"FROM box_pairs ORDER BY pictures DESC, label, other LIMIT {PAIRS}",
-        ),
+        _rows(store, BoxPlace, f"FROM ({_PLACES}) ORDER BY {BY_SPLIT}, cell_y, cell_x"),
+        store.query(_PAIRS).rows(),
         int(store.scalar("SELECT count(*) FROM box_pairs")),
     )
 

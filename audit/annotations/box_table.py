@@ -7,11 +7,13 @@ machine ids, and their names in another file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import polars as pl
 
 from audit.annotations.discovery import LABEL, PICTURE, AnnotationGroup
 from audit.annotations.sink import Reading
+from audit.annotations.voc import CORNERS
 from audit.sources.tables import first_column, number_columns
 from preflight.files import refuse_special, regular
 
@@ -26,17 +28,31 @@ def read_box_table(reading: Reading) -> None:
         return
     form, columns = numbers
     label = first_column(names, LABEL)
-    sides = ("width", "height") if form == "corners" and {"width", "height"} <= set(names) else ()
+    sized = form == "corners" and {"width", "height"} <= set(names)
+    reading.form = f"{form} px"
     rows = frame.with_columns(
         image_key=pl.col(picture),
         category_key=pl.col(label) if label else pl.lit("object"),
-        **{f"v{i}": pl.col(c).cast(pl.Float64, strict=False) for i, c in enumerate(columns, 1)},
-        declared_width=pl.col("width").cast(pl.Float64, strict=False) if sides else pl.lit(None),
-        declared_height=pl.col("height").cast(pl.Float64, strict=False) if sides else pl.lit(None),
+        **{f"declared_{s}": _number(s) if sized else pl.lit(None) for s in ("width", "height")},
     )
-    reading.form = f"{form} px"
-    note_texts(rows, columns, reading)
-    add_rows(rows, reading)
+    add_rows(rows, columns, reading)
+
+
+def _number(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Float64, strict=False)
+
+
+def _with_numbers(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> pl.DataFrame:
+    """Return rows with the numbers of a box, `v1` to `v4`; cells that are no numbers are noted."""
+    rows = rows.with_columns(**{f"v{i}": _number(c) for i, c in enumerate(columns, 1)})
+    for i, column in enumerate(columns, 1):
+        bad = rows.filter(pl.col(f"v{i}").is_null())
+        for row in bad.head(20).iter_rows(named=True):
+            what = f"`{column}` is {str(row[column])[:40]!r}, not a number"
+            reading.note("wrong-type", what, f"line {row['line']}", row["image_key"])
+        if bad.height > 20:
+            reading.note("wrong-type", f"`{column}` is not a number", count=bad.height - 20)
+    return rows
 
 
 def read_manifest_boxes(reading: Reading) -> None:
@@ -45,39 +61,40 @@ def read_manifest_boxes(reading: Reading) -> None:
     assert manifest is not None
     form, rows = manifest.box_rows()
     reading.form = f"{form} px"
-    numbers = [f"n{i}" for i in range(1, 5)]
+    numbers = manifest.box_columns
     names = ["line", "image_key", "file_name", *numbers, "category_key", "width", "height"]
     schema = dict.fromkeys(names, pl.String) | {"line": pl.Int64}
     frame = pl.DataFrame(list(rows), schema=schema, orient="row").with_row_index("entry")
     frame = frame.with_columns(
-        pl.col("category_key").fill_null("object"), pl.col("entry").cast(pl.Int64),
+        pl.col("category_key").fill_null("object"),
+        pl.col("entry").cast(pl.Int64),
         pl.col("width", "height").cast(pl.Float64, strict=False),
-        **{f"v{i}": pl.col(f"n{i}").cast(pl.Float64, strict=False) for i in range(1, 5)},
-    )  # fmt: skip
-    given = frame.filter(pl.any_horizontal(pl.col(numbers).is_not_null()))
-    columns = manifest.box_columns
-    note_texts(given.rename(dict(zip(numbers, columns, strict=True))), columns, reading)
+    )
     pictures = frame.unique("image_key", keep="first", maintain_order=True)
-    kept = ("image_key", "file_name", "line", "entry", "width", "height")
-    reading.add_frame("annotated_images", pictures.select(kept))
-    add_objects(given, reading)
+    columns = ("image_key", "file_name", "line", "entry", "width", "height")
+    reading.add_frame("annotated_images", pictures.select(columns))
+    given = frame.filter(pl.any_horizontal(pl.col(numbers).is_not_null()))
+    add_objects(_with_numbers(given, numbers, reading), reading)
 
 
 def read_csv_text(reading: Reading) -> pl.DataFrame | None:
     """Return a CSV file as texts, with `line`; names of columns in lower case. None: unreadable."""
     path = reading.group.path(reading.group.names[0])
+    read = partial(
+        pl.read_csv, path, infer_schema=False, encoding="utf8-lossy", raise_if_empty=False
+    )
     try:
         refuse_special(path)
-        frame = pl.read_csv(
-            path, infer_schema=False, encoding="utf8-lossy", truncate_ragged_lines=True,
-            raise_if_empty=False,
-        )  # fmt: skip
+        try:
+            frame = read()
+        except pl.exceptions.PolarsError:
+            frame = read(truncate_ragged_lines=True)
+            what = "a line has more columns than the header"
+            reading.note("malformed", what, "see the last lines")
     except (pl.exceptions.PolarsError, OSError) as error:
         said = str(error).partition("\n")[0][:120]
         reading.note("malformed", f"the table cannot be read ({said})")
         return None
-    if _ragged(path):
-        reading.note("malformed", "a line has more columns than the header", "see the last lines")
     lower = [name.strip().lower() for name in frame.columns]
     if len(set(lower)) < len(lower):
         reading.note("duplicate-key", "two columns have the same name")
@@ -87,28 +104,9 @@ def read_csv_text(reading: Reading) -> pl.DataFrame | None:
     return texts.with_row_index("line").with_columns(pl.col("line").cast(pl.Int64) + 2)
 
 
-def _ragged(path: str) -> bool:
-    try:
-        pl.read_csv(path, infer_schema=False, encoding="utf8-lossy", raise_if_empty=False)
-    except pl.exceptions.PolarsError:
-        return True
-    return False
-
-
-def note_texts(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> None:
-    """Note cells that are no numbers."""
-    for i, column in enumerate(columns, 1):
-        bad = rows.filter(pl.col(f"v{i}").is_null())
-        for row in bad.head(20).iter_rows(named=True):
-            said = f"`{column}` is {str(row[column])[:40]!r}, not a number"
-            reading.note("wrong-type", said, f"line {row['line']}", row["image_key"])
-        if bad.height > 20:
-            reading.note("wrong-type", f"`{column}` is not a number", count=bad.height - 20)
-
-
-def add_rows(rows: pl.DataFrame, reading: Reading) -> None:
-    """Append annotations (`image_key`, `category_key`, `v1`..`v4`, `line`), pictures, classes."""
-    rows = rows.with_columns(entry=pl.col("line") - 2)
+def add_rows(rows: pl.DataFrame, columns: Sequence[str], reading: Reading) -> None:
+    """Append annotations (`image_key`, `category_key`, numbers, `line`), pictures, classes."""
+    rows = _with_numbers(rows, columns, reading).with_columns(entry=pl.col("line") - 2)
     pictures = rows.group_by("image_key", maintain_order=True).agg(
         pl.col("entry", "line").first(), width=pl.col("declared_width").first(),
         height=pl.col("declared_height").first(),
@@ -136,9 +134,6 @@ def add_objects(rows: pl.DataFrame, reading: Reading) -> None:
     reading.add_frame("categories", classes)
 
 
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
-
-
 def read_open_images(reading: Reading) -> None:
     """Read a file of boxes into the tables."""
     frame, reading.form = read_csv_text(reading), "corners share"
@@ -149,11 +144,9 @@ def read_open_images(reading: Reading) -> None:
     rows = frame.with_columns(
         image_key=pl.col("imageid"), category_key=pl.col("labelname"),
         crowd=crowd.fill_null(False), declared_width=pl.lit(None), declared_height=pl.lit(None),
-        **{f"v{i}": pl.col(c).cast(pl.Float64, strict=False) for i, c in enumerate(CORNERS, 1)},
     )  # fmt: skip
-    note_texts(rows, CORNERS, reading)
     names = _class_names(reading.group)
-    add_rows(rows.with_columns(label=pl.lit("")) if names else rows, reading)
+    add_rows(rows.with_columns(label=pl.lit("")) if names else rows, CORNERS, reading)
     for entry, (key, label) in enumerate(names.items()):
         reading.add_class(entry, key, label, declared=True)
 

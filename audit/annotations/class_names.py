@@ -58,9 +58,9 @@ def load_names(tree: Tree, folder: str, problems: ProblemLog) -> StatedNames:
             listed = content.get("names", "")
             names = numbered_texts(listed)
             if 0 < len(names) < len(listed):
-                problems.add("malformed", "an entry of `names` is not a text with a number", path)
+                problems.note("malformed", "an entry of `names` is not a text with a number", path)
             for kind, said, line in faults:
-                problems.add(kind, said, f"{path}, line {line}")
+                problems.note(kind, said, f"{path}, line {line}")
             if not names and any(kind == "malformed" for kind, *_ in faults):
                 stated.unread = path
                 break
@@ -103,9 +103,7 @@ def _rank(path: str) -> int:
 
 def plain_names(text: str) -> dict[str, str]:
     """Return one name per line."""
-    lines = [line.strip() for line in text.splitlines()]
-    while lines and not lines[-1]:
-        lines.pop()
+    lines = map(str.strip, text.splitlines())
     return {str(i): line for i, line in enumerate(lines) if line}
 
 
@@ -129,8 +127,7 @@ class _Part:
         """Return the list or mapping; keys given twice are faults, keys that are no texts none."""
         if not self.is_mapping:
             return [value for value, _ in self.items]
-        merged: dict[str, Value] = {}
-        own: dict[str, Value] = {}
+        merged, own = dict[str, Value](), dict[str, Value]()
         for (key, line), (value, _) in zip(self.items[::2], self.items[1::2], strict=True):
             if key == "<<" and not isinstance(value, str):
                 for base in [value] if isinstance(value, dict) else reversed(value):

@@ -14,7 +14,7 @@ import json
 import mmap
 import re
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -240,24 +240,18 @@ SCHEMAS: Mapping[str, Mapping[str, pl.DataType | type[pl.DataType]]] = {
         "attributes": pl.String,
     },
     "annotations": {
-        "id": pl.String, "image_id": pl.String, "category_id": pl.String, "bbox": NUMBERS,
-        "area": pl.Float64, "iscrowd": pl.String, "segmentation": pl.String, "keypoints": NUMBERS,
-        "num_keypoints": pl.Float64, "track_id": pl.String, "attributes": pl.String,
-        "caption": pl.String, "segments_info": pl.String,
+        "id": pl.String, "image_id": pl.String, "category_id": pl.String, "iscrowd": pl.String,
+        "track_id": pl.String, "caption": pl.String, "area": pl.Float64,
+        "num_keypoints": pl.Float64, "bbox": NUMBERS, "keypoints": NUMBERS,
+        "segmentation": pl.String, "attributes": pl.String, "segments_info": pl.String,
     },
 }  # fmt: skip
+JSON_COLUMNS = ("attributes", "segmentation", "segments_info")
 NAMED = 20  # problems of one kind that are named in one chunk
 BARE_ID = {
     word: re.compile(rb'"' + word.encode() + rb'"[ \t\r\n]*:[ \t\r\n]*-?\d')
     for word in ("id", "image_id")
 }
-_TEXTS = {
-    "images": ("id", "file_name"),
-    "annotations": ("id", "image_id", "category_id", "iscrowd", "track_id", "caption"),
-}
-_NUMBERS = {"images": ("width", "height"), "annotations": ("area", "num_keypoints")}
-_LISTS = {"images": (), "annotations": ("bbox", "keypoints")}
-_JSON = {"images": ("attributes",), "annotations": ("segmentation", "attributes", "segments_info")}
 
 
 def parse_entries(document: Document, part: Elements, lines: Positions) -> pl.DataFrame:
@@ -280,25 +274,25 @@ def parse_entries(document: Document, part: Elements, lines: Positions) -> pl.Da
 
 
 def _row(reading: Reading, key: str, entry: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
-    names = (*_TEXTS[key], *_NUMBERS[key], *_LISTS[key], *_JSON[key])
-    if entry is None:
-        return {**dict.fromkeys(names), "present": False}
-    row: dict[str, Any] = {"present": True}
-    image = _text(entry.get("image_id"))
-    for name in _TEXTS[key]:
-        row[name] = _text(entry.get(name))
-        if isinstance(entry.get(name), list | dict):
-            reading.note("wrong-type", f"`{name}` is a list or an object", place, image)
-    for name in _NUMBERS[key]:
-        value, wrong = number(entry.get(name))
-        row[name] = value
-        if wrong and entry.get(name) is not None:
-            reading.note("wrong-type", f"`{name}` is {wrong}, not a number", place, image)
-    for name in _LISTS[key]:
-        row[name] = _numbers(reading, entry.get(name), name, place, image)
-    for name in _JSON[key]:
-        value = entry.get(name)
-        row[name] = None if value is None else json.dumps(value, ensure_ascii=False)
+    row: dict[str, Any] = dict.fromkeys(SCHEMAS[key]) | {"present": entry is not None}
+    given = entry or {}
+    image = _text(given.get("image_id"))
+    for name, kind in SCHEMAS[key].items():
+        value, wrong = given.get(name), None
+        if value is None:
+            continue
+        if name in JSON_COLUMNS:
+            row[name] = json.dumps(value, ensure_ascii=False)
+        elif kind is NUMBERS:
+            row[name], wrong = _numbers(name, value)
+        elif kind is pl.Float64:
+            row[name], what = number(value)
+            wrong = what and f"`{name}` is {what}, not a number"
+        else:
+            row[name] = _text(value)
+            wrong = f"`{name}` is a list or an object" if isinstance(value, list | dict) else None
+        if wrong:
+            reading.note("wrong-type", wrong, place, image)
     return row
 
 
@@ -313,20 +307,14 @@ def _text(value: Any) -> str | None:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _numbers(
-    reading: Reading, value: Any, name: str, place: str, image: str | None
-) -> list[float | None] | None:
-    if value is None:
-        return None
+def _numbers(name: str, value: Any) -> tuple[list[float | None] | None, str | None]:
+    """Return a list as numbers, and what is wrong with it."""
     if not isinstance(value, list):
-        reading.note("wrong-type", f"`{name}` is not a list of numbers", place, image)
-        return None
+        return None, f"`{name}` is not a list of numbers"
     converted = [number(item) for item in value]
-    wrong = sorted({what for _, what in converted if what})
-    if wrong:
-        said = f"`{name}` has {wrong[0]} in place of a number"
-        reading.note("wrong-type", said, place, image)
-    return [item for item, _ in converted]
+    what = min((what for _, what in converted if what), default=None)
+    wrong = what and f"`{name}` has {what} in place of a number"
+    return [item for item, _ in converted], wrong
 
 
 def panoptic_segments(frame: pl.DataFrame) -> pl.DataFrame:
@@ -341,21 +329,14 @@ def panoptic_segments(frame: pl.DataFrame) -> pl.DataFrame:
             if not isinstance(segment, dict):
                 continue
             box = [number(v)[0] for v in segment.get("bbox") or [] if not isinstance(v, list)]
-            rows.append(
-                {
-                    **{k: row[k] for k in ("entry", "line", "byte", "image_id")},
-                    "id": _text(segment.get("id")), "bbox": box,
-                    "category_id": _text(segment.get("category_id")),
-                     "area": number(segment.get("area"))[0],
-                    "iscrowd": _text(segment.get("iscrowd")),
-                }
-            )  # fmt: skip
-    schema = {name: frame.schema[name] for name in ("entry", "line", "byte")}
-    schema["segmentation"] = frame.schema["segmentation"]
-    texts = ("image_id", "id", "category_id", "iscrowd", "caption")
-    schema |= dict.fromkeys(texts, pl.String())
-    schema |= {"bbox": pl.List(pl.Float64), "area": pl.Float64(), "keypoints": pl.List(pl.Float64)}
-    return pl.DataFrame(rows, schema=schema)
+            texts = {k: _text(segment.get(k)) for k in ("id", "category_id", "iscrowd")}
+            head = {k: row[k] for k in ("entry", "line", "byte", "image_id")}
+            rows.append({**head, **texts, "bbox": box, "area": number(segment.get("area"))[0]})
+    columns = (
+        "entry", "line", "byte", "segmentation", "image_id", "id", "category_id", "iscrowd",
+        "caption", "bbox", "area", "keypoints",
+    )  # fmt: skip
+    return pl.DataFrame(rows, schema={name: frame.schema[name] for name in columns})
 
 
 def add_categories(document: Document, part: Elements) -> None:
@@ -420,7 +401,7 @@ def read_coco(reading: Reading, pictures: list[bytes] | None = None) -> None:
                     _read_mapped(reading, mapped, pictures)
     except OSError as error:
         reading.note("unreadable", f"the file cannot be read: {error.strerror or error}")
-    kinds = {row["kind"] for row in reading.problems.rows}
+    kinds = {row["kind"] for row in reading.rows}
     reading.complete = not {"truncated", "not-json", "nesting", "unreadable"} & kinds
 
 
@@ -434,11 +415,11 @@ def read_coco_alone(store: Store, path: Path) -> pl.DataFrame:
     where anything of the file could not be read.
     """
     tree = Tree(str(path.parent), "")
-    reading = Reading(AnnotationGroup("COCO", tree.root, "", "", (path.name,), tree), Sink(store))
+    reading = Reading(AnnotationGroup("COCO", "", (path.name,), tree), Sink(store))
     pictures: list[bytes] = []
     read_coco(reading, pictures)
     reading.sink.finish()
-    for row in reading.problems.rows:
+    for row in reading.rows:
         if row["kind"] in LEFT_UNREAD:
             place = f" ({row['place']})" if row["place"] else ""
             raise UsageError(f"{path} is not a usable COCO file: {row['detail']}{place}.")
@@ -500,8 +481,7 @@ def _read_elements(document: Document, part: Elements, frame: pl.DataFrame | Non
     for k in np.flatnonzero(part.repeats)[:NAMED].tolist():
         place = f"{part.key}[{part.first + k}], line {lines[k]}, byte {part.starts[k]}"
         document.reading.note("duplicate-key", "a key occurs twice in one entry", place)
-    more = int(part.repeats.sum()) - NAMED
-    if more > 0:
+    if (more := int(part.repeats.sum()) - NAMED) > 0:
         document.reading.note("duplicate-key", "a key occurs twice in one entry", count=more)
     chunk = bytes(document.text[int(part.starts[0]) : int(part.ends[-1])])
     _note_id_types(document, part.key, chunk)
@@ -523,9 +503,7 @@ def _read_elements(document: Document, part: Elements, frame: pl.DataFrame | Non
 
 def _parse_fast(text: Bytes, part: Elements | Value | Broken) -> pl.DataFrame | None:
     """Return the entries as a frame, None where there are none or the strict parser refuses."""
-    if not isinstance(part, Elements) or part.key not in SCHEMAS:
-        return None
-    if not len(part.starts):
+    if not isinstance(part, Elements) or part.key not in SCHEMAS or not len(part.starts):
         return None
     lines, schemas = as_lines(text, part), [dict(SCHEMAS[part.key])]
     # Polygons that are parsed with the rest take half of the time; masks are objects, not lists.
@@ -545,8 +523,7 @@ def _add_images(document: Document, frame: pl.DataFrame) -> None:
     bad = frame.filter(pl.col("id").is_null() | pl.col("file_name").is_null())
     for row in bad.head(NAMED).iter_rows(named=True):
         what = "id" if row["id"] is None else "file_name"
-        said = f"an image's entry has no `{what}`"
-        _note_entry(document, "images", row, "missing-key", said)
+        _note_entry(document, "images", row, "missing-key", f"an image's entry has no `{what}`")
     columns = ("entry", "line", "byte", "file_name", "width", "height", "attributes")
     document.reading.add_frame("annotated_images", frame.select(*columns, image_key="id"))
 
@@ -565,7 +542,7 @@ def _add_annotations(document: Document, frame: pl.DataFrame) -> None:
     _note_misshapen(document, frame)
     outlines = add_segmentations(document.reading, frame)
     add_keypoints(document.reading, frame)
-    frame = _with_numbers(frame.join(outlines, on="entry", how="left"))
+    frame = _with_numbers(frame.join(outlines, on="entry", how="left"), outlines.columns[1:])
     document.reading.objects += int((frame["kind"] != "label").sum())
     document.reading.add_frame(
         "annotations",
@@ -578,25 +555,18 @@ def _add_annotations(document: Document, frame: pl.DataFrame) -> None:
     )  # fmt: skip
 
 
-def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the four numbers, the angle, and how the box came about."""
+def _with_numbers(frame: pl.DataFrame, extent: Sequence[str]) -> pl.DataFrame:
+    """Return the frame with the four numbers, those of `extent` without a box, angle and kind."""
     length = pl.col("bbox").list.len().fill_null(0)
     turned = length == 5
-    numbers = [pl.col("bbox").list.get(i, null_on_oob=True) for i in range(5)]
-    a, b, c, d, e = numbers
+    a, b, c, d, e = (pl.col("bbox").list.get(i, null_on_oob=True) for i in range(5))
     outlined = pl.col("outline_x").is_not_null()
     # Five numbers are centre, size and angle; the upright box of that size stands for it.
-    written = [
-        pl.when(turned).then(a - c / 2).otherwise(a),
-        pl.when(turned).then(b - d / 2).otherwise(b),
-        c,
-        d,
-    ]
-    made = ["outline_x", "outline_y", "outline_width", "outline_height"]
+    a, b = (pl.when(turned).then(v - side / 2).otherwise(v) for v, side in ((a, c), (b, d)))
     return frame.with_columns(
         *(
-            pl.when(length > 0).then(w).otherwise(pl.col(m)).alias(f"v{i}")
-            for i, (w, m) in enumerate(zip(written, made, strict=True), 1)
+            pl.when(length > 0).then(given).otherwise(pl.col(outline)).alias(f"v{i}")
+            for i, (given, outline) in enumerate(zip((a, b, c, d), extent, strict=True), 1)
         ),
         angle=pl.when(turned).then(e),
         kind=pl.when(length > 0).then(pl.lit("box"))
@@ -605,20 +575,18 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _note_misshapen(document: Document, frame: pl.DataFrame) -> None:
-    length = pl.col("bbox").list.len()
-    for row in frame.filter((length > 0) & ~length.is_in([4, 5])).iter_rows(named=True):
-        said = f"the box has {len(row['bbox'])} numbers instead of 4"
-        _note_entry(document, "annotations", row, "malformed", said)
-    odd = frame.filter(
-        ~pl.col("iscrowd").is_in(["0", "1", "0.0", "1.0", "true", "false"])
-        | pl.col("image_id").str.contains(r"^[\[{]")
-    )
-    for row in odd.iter_rows(named=True):
-        said = "`iscrowd` is not 0 or 1, or `image_id` is a list or an object"
-        _note_entry(document, "annotations", row, "wrong-type", said)
-    for row in frame.filter(pl.col("image_id").is_null()).iter_rows(named=True):
-        said = "an annotation has no `image_id`"
-        _note_entry(document, "annotations", row, "missing-key", said)
+    length, image = pl.col("bbox").list.len(), pl.col("image_id")
+    crowd = pl.col("iscrowd").is_in(["0", "1", "0.0", "1.0", "true", "false"])
+    problems = (
+        ("malformed", (length > 0) & ~length.is_in([4, 5]), "the box has {} numbers instead of 4"),
+        ("wrong-type", ~crowd | image.str.contains(r"^[\[{]"),
+         "`iscrowd` is not 0 or 1, or `image_id` is a list or an object"),
+        ("missing-key", image.is_null(), "an annotation has no `image_id`"),
+    )  # fmt: skip
+    for kind, wrong, detail in problems:
+        for row in frame.filter(wrong).iter_rows(named=True):
+            said = detail.format(len(row["bbox"] or ()))
+            _note_entry(document, "annotations", row, kind, said)
 
 
 def _note_entry(document: Document, key: str, row: Mapping[str, Any], kind: str, said: str) -> None:
@@ -628,10 +596,9 @@ def _note_entry(document: Document, key: str, row: Mapping[str, Any], kind: str,
 
 def _note_id_types(document: Document, key: str, chunk: bytes) -> None:
     """Remember whether ids are numbers or texts: "1" is not 1 for the usual readers."""
-    name = {"images": ["id"], "annotations": ["image_id"], "categories": []}[key]
-    for word in name:
-        quoted = any(f'"{word}"{colon}"'.encode() in chunk for colon in (": ", ":"))
-        bare = BARE_ID[word].search(chunk) is not None
+    if word := {"images": "id", "annotations": "image_id"}.get(key):
         types = document.id_types.setdefault(f"{key}.{word}", set())
-        types |= {"text"} if quoted else set()
-        types |= {"number"} if bare else set()
+        if any(f'"{word}"{colon}"'.encode() in chunk for colon in (": ", ":")):
+            types.add("text")
+        if BARE_ID[word].search(chunk):
+            types.add("number")

@@ -45,7 +45,7 @@ PICTURE = (
 LABEL = ("class", "label", "class_name", "category", "name", "label_name", "object")
 _OPEN_IMAGES = frozenset(("imageid", "labelname", "xmin", "xmax", "ymin", "ymax"))
 _DESCRIPTIONS = re.compile("class[-_]descriptions")
-_FILES = {"json": "json", "xml": "xml", "txt": "txt", "csv": "csv"}
+_FILES = ("json", "xml", "txt", "csv")
 
 
 @dataclass(slots=True)
@@ -96,10 +96,8 @@ class AnnotationGroup:
     """Annotation files that are read together: one large one, or the small ones of one folder."""
 
     format: str
-    root: str
-    source: str
     folder: str  # below the root, '' or ending with '/'
-    names: tuple[str, ...]
+    names: Sequence[str]
     tree: Tree = field(compare=False, repr=False)
     manifest: ManifestReader | None = field(default=None, compare=False, repr=False)
 
@@ -112,7 +110,12 @@ class AnnotationGroup:
     def file(self) -> str:
         """The id of the file, or of the folder of small ones."""
         path = self.folder + self.names[0] if self.single else self.folder.rstrip("/") or "."
-        return sample_id(path, self.source)
+        return sample_id(path, self.tree.source)
+
+    @property
+    def above(self) -> str:
+        """The folder above its own, '' or ending with '/'."""
+        return self.folder[: self.folder.rstrip("/").rfind("/") + 1]
 
     @property
     def descriptions(self) -> list[str]:
@@ -122,7 +125,7 @@ class AnnotationGroup:
 
     def path(self, name: str) -> str:
         """Return the path of one of its files."""
-        return os.path.join(self.root, self.folder + name)
+        return os.path.join(self.tree.root, self.folder + name)
 
     def key(self) -> str:
         """Return what tells whether a file changed: size, mtime and ctime of all."""
@@ -138,11 +141,12 @@ class AnnotationGroup:
     def _state_of(self, below: str, names: Sequence[str]) -> str:
         import hashlib
 
-        state, folder = hashlib.blake2b(digest_size=16), os.path.join(self.root, below, "")
+        root, state = self.tree.root, hashlib.blake2b(digest_size=16)
+        folder = os.path.join(root, below, "")
         for name in names:
             try:
                 if self.tree.listed is not None:
-                    at = self.tree.listed.status(f"{self.root}/{below}{name}")
+                    at = self.tree.listed.status(f"{root}/{below}{name}")
                     text = f"{name}\0{at.uri} {at.n_bytes} {at.mtime_ns} {at.ctime_ns}\n"
                 else:
                     s = os.stat(folder + name)
@@ -155,44 +159,36 @@ class AnnotationGroup:
 
 def list_tree(scope: FolderReader) -> Tree:
     """List the files of a tree that may hold annotations, in a fixed order."""
-    tree, exclusion = (
-        Tree(scope.root, scope.name, listed=scope.listed),
-        Exclusion(scope.given.exclude),
-    )
-    ignored, seen = {os.path.realpath(p) for p in scope.given.ignore}, set[str]()
-    waiting = [""]
+    tree = Tree(scope.root, scope.name, listed=scope.listed)
+    exclusion, waiting = Exclusion(scope.given.exclude), [""]
+    seen = set(map(os.path.realpath, scope.given.ignore))
     while waiting:
         folder = waiting.pop()
         path = os.path.join(scope.root, folder)
         real = path if scope.listed else os.path.realpath(path)
-        if real in ignored or real in seen:
+        if real in seen:
             continue
         seen.add(real)
         try:
-            entries = _met(scope, folder) or tree.entries(folder)
+            # of what the walk for pictures listed it keeps no pictures, which may be masks
+            met = {} if scope.listed or _is_mask_folder(folder) else scope.met
+            entries = met.get(path.rstrip("/") or "/") or tree.entries(folder)
         except OSError:
             continue
         tree.folders.add(folder)
         for name in entries.files:
-            _place(tree, folder, name, exclusion)
+            _add_file(tree, folder, name, exclusion)
         inner = [f for f in entries.folders if not is_hidden(f)]
         inner = [f for f in inner if not (exclusion and exclusion.matches(folder + f, f))]
         waiting += [f"{folder}{name}/" for name in reversed(inner)]
     return tree
 
 
-def _met(scope: FolderReader, folder: str) -> FolderEntries | None:
-    """Return what the walk for pictures listed; None where pictures may be masks."""
-    if scope.listed is not None or _is_mask_folder(folder):
-        return None
-    return scope.met.get(os.path.join(scope.root, folder).rstrip("/") or "/")
-
-
 def _is_mask_folder(folder: str) -> bool:
     return folder.rstrip("/").rpartition("/")[2] in MASK_FOLDERS
 
 
-def _place(tree: Tree, folder: str, name: str, exclusion: Exclusion) -> None:
+def _add_file(tree: Tree, folder: str, name: str, exclusion: Exclusion) -> None:
     extension = extension_of_name(name)
     if extension == "png" and _is_mask_folder(folder):
         tree.files.setdefault("mask", {}).setdefault(folder, []).append(name)
@@ -209,36 +205,30 @@ def _place(tree: Tree, folder: str, name: str, exclusion: Exclusion) -> None:
 def find_groups(tree: Tree) -> list[AnnotationGroup]:
     """Return the annotation files of a tree, in the order in which they are read."""
     groups = [*_json_groups(tree), *_xml_groups(tree), *_yolo_groups(tree), *_csv_groups(tree)]
-    groups += [_group(tree, "masks", f, names) for f, names in tree.files.get("mask", {}).items()]
+    masks = tree.files.get("mask", {}).items()
+    groups += [AnnotationGroup("masks", folder, names, tree) for folder, names in masks]
     return sorted(groups, key=lambda group: (group.folder, group.names[0], group.format))
 
 
 def manifest_group(reader: ManifestReader) -> AnnotationGroup:
     """Return the boxes of a manifest that has a row for each."""
     tree, name = Tree(reader.root, reader.name), os.path.basename(reader.path)
-    return AnnotationGroup("manifest", reader.root, reader.name, "", (name,), tree, reader)
-
-
-def _group(tree: Tree, form: str, folder: str, names: Sequence[str]) -> AnnotationGroup:
-    return AnnotationGroup(form, tree.root, tree.source, folder, tuple(names), tree)
+    return AnnotationGroup("manifest", "", (name,), tree, reader)
 
 
 def _json_groups(tree: Tree) -> list[AnnotationGroup]:
     groups = []
     for folder, names in tree.files.get("json", {}).items():
         forms: dict[str, list[str]] = {}
-        opened = 0
-        for name in names:
-            if opened >= SNIFFED and set(forms) == {"LabelMe"}:
-                forms["LabelMe"].append(name)  # a folder of one file per picture
-                continue
-            opened += 1
-            form = _json_form(tree.head_and_tail(folder + name))
+        for i, name in enumerate(names):
+            # a folder of one file per picture: the first show what the others are
+            alike = i >= SNIFFED and set(forms) == {"LabelMe"}
+            form = "LabelMe" if alike else _json_form(tree.head_and_tail(folder + name))
             if form:
                 forms.setdefault(form, []).append(name)
-        groups += [_group(tree, "COCO", folder, [name]) for name in forms.get("COCO", [])]
-        if forms.get("LabelMe"):
-            groups.append(_group(tree, "LabelMe", folder, forms["LabelMe"]))
+        groups += [AnnotationGroup("COCO", folder, [n], tree) for n in forms.get("COCO", [])]
+        if "LabelMe" in forms:
+            groups.append(AnnotationGroup("LabelMe", folder, forms["LabelMe"], tree))
     return groups
 
 
@@ -261,31 +251,26 @@ def _xml_groups(tree: Tree) -> list[AnnotationGroup]:
         # VOC has outlines too, each behind its box; LabelMe has no boxes.
         polygons = sum("<polygon>" in text and "<bndbox>" not in text for text in found)
         form = "LabelMe" if polygons * 2 > len(found) else "VOC"
-        groups.append(_group(tree, form, folder, names))
+        groups.append(AnnotationGroup(form, folder, names, tree))
     return groups
 
 
 def _csv_groups(tree: Tree) -> list[AnnotationGroup]:
-    groups = []
-    for folder, names in tree.files.get("csv", {}).items():
-        for name in names[: 4 * SNIFFED]:
-            form = table_form(tree.head_and_tail(folder + name))
-            if form:
-                groups.append(_group(tree, form, folder, [name]))
-    return groups
+    return [
+        AnnotationGroup(form, folder, [name], tree)
+        for folder, names in tree.files.get("csv", {}).items()
+        for name in names[: 4 * SNIFFED]
+        if (form := table_form(tree.head_and_tail(folder + name)))
+    ]
 
 
 def table_form(text: str) -> str | None:
     """Return `Open Images` or `table` for how a CSV file of boxes starts, None for another."""
-    names = _names(text)
+    header = text.lstrip("\ufeff").partition("\n")[0]
+    names = [name.strip().strip('"').lower() for name in header.split(",")]
     if set(names) >= _OPEN_IMAGES:
         return "Open Images"
     return "table" if first_column(names, PICTURE) and number_columns(names) else None
-
-
-def _names(text: str) -> list[str]:
-    header = text.lstrip("\ufeff").partition("\n")[0]
-    return [name.strip().strip('"').lower() for name in header.split(",")]
 
 
 def _yolo_groups(tree: Tree) -> list[AnnotationGroup]:
@@ -298,7 +283,7 @@ def _yolo_groups(tree: Tree) -> list[AnnotationGroup]:
         if not labels or not (together or named) or not (together * 2 >= len(labels) or named):
             continue
         if _looks_labelled(tree, folder, labels):
-            groups.append(_group(tree, "YOLO", folder, labels))
+            groups.append(AnnotationGroup("YOLO", folder, labels, tree))
     return groups
 
 
@@ -323,8 +308,7 @@ def _looks_labelled(tree: Tree, folder: str, names: Sequence[str]) -> bool:
 
 def read_label_map(group: AnnotationGroup) -> list[list[str]]:
     """Return the lines of VOC's `labelmap.txt` beside a folder: `name:r,g,b:parts:actions`."""
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    path = os.path.join(group.root, above, "labelmap.txt")
+    path = os.path.join(group.tree.root, group.above, "labelmap.txt")
     try:
         with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
             lines = [line.partition("#")[0].strip() for line in file.read(1 << 20).splitlines()]

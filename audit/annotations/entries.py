@@ -11,12 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import cycle
+from typing import Any, NamedTuple
 
 from audit.annotations.geometry import ring_area
 from audit.run.store import Store
 
 Box = tuple[float, float, float, float]
+# It needs the table `decided`, made of `apply_decisions`.
 KEPT_PICTURES = """
     CREATE OR REPLACE TEMP TABLE kept_pictures AS
     WITH firsts AS (
@@ -67,9 +69,8 @@ _OBJECTS = """
 _ORDERS = {"entry": "a.entry, p.entry", "picture": "p.entry, a.entry"}
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotationFile:
-    """One annotation file of a run; `unit_share`: its outlines are in shares of the picture."""
+class AnnotationFile(NamedTuple):
+    """One annotation file of a run."""
 
     file: str
     format: str
@@ -77,11 +78,6 @@ class AnnotationFile:
     reading: str
     frame: str
     file_key: str
-
-    @property
-    def unit_share(self) -> bool:
-        """Whether its numbers are shares of the picture's sides."""
-        return self.reading.endswith("share")
 
 
 @dataclass(slots=True)
@@ -148,11 +144,6 @@ class ObjectEntry:
     changed: set[str] = field(default_factory=set)
 
 
-def prepare_pictures(store: Store) -> None:
-    """Make the table of kept pictures; the store has a table `decided` (`apply_decisions`)."""
-    store.execute(KEPT_PICTURES)
-
-
 def list_files(store: Store) -> list[AnnotationFile]:
     """Return the annotation files of the run in the order in which they were read."""
     if not store.columns("annotation_files"):
@@ -196,7 +187,7 @@ def list_objects(
         finite = all(v is not None and math.isfinite(v) for v in box)
         columns: list[Any] = [file.file, key, *head, box if finite else None]
         thing = ObjectEntry(*columns)
-        own_sides = sides.get(key) if file.unit_share else None
+        own_sides = sides.get(key) if file.reading.endswith("share") else None
         _add_shapes(thing, shapes or (), own_sides or (1.0, 1.0))
         yield thing
 
@@ -208,19 +199,16 @@ def _add_shapes(
     for shape in shapes:
         points: list[float] = shape["points"] or []  # null where a text stood for a number
         if shape["kind"] == "mask":
-            runs = [int(v) for v in points]
-            thing.mask = (shape["mask_width"], shape["mask_height"], runs)
-        elif shape["kind"] == "polygon":
-            thing.rings.append([_scaled(v, scale[i % 2]) for i, v in enumerate(points)])
+            thing.mask = (shape["mask_width"], shape["mask_height"], [int(v) for v in points])
+            continue
+        is_ring = shape["kind"] == "polygon"
+        factors = cycle(scale if is_ring else (*scale, 1.0))
+        # a point that is no number stays none, and its ring is not used
+        px = [v if v is None else v * factor for v, factor in zip(points, factors, strict=False)]
+        if is_ring:
+            thing.rings.append(px)
         else:
-            thing.keypoints = [
-                v if i % 3 == 2 else _scaled(v, scale[i % 3]) for i, v in enumerate(points)
-            ]
-
-
-def _scaled(value: float, side: float) -> float:
-    """Return a share as px; a point that is no number stays none, and its ring is not used."""
-    return value if value is None else value * side
+            thing.keypoints = px
 
 
 def class_list(store: Store, file: str) -> list[tuple[str, str, str | None, str | None]]:

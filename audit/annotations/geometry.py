@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from audit.annotations.box_pairs import Flags, Integers, Numbers
 from audit.annotations.sink import Reading
 
-Numbers = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 MOST_SIDES = 3000
 BLOCK = 1 << 16  # coordinates of rings that are measured together
 FACTS = ("area", "x", "y", "width", "height", "crossings")
@@ -31,9 +28,7 @@ def ring_facts(flat: Numbers, offsets: Integers) -> Numbers:
     `offsets` (rings + 1) are positions in `flat`, where ring r is flat[offsets[r]:offsets[r + 1]].
     """
     facts, corners = np.full((len(offsets) - 1, len(FACTS)), np.nan), np.diff(offsets) // 2
-    blocks = (
-        np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], BLOCK)) if len(facts) else ()
-    )
+    blocks = np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], BLOCK))
     with np.errstate(all="ignore"):
         for block in np.split(np.arange(len(facts)), np.unique(blocks)):
             rings = block[corners[block] > 0]
@@ -105,6 +100,16 @@ def unpack_runs(text: str) -> Integers | None:
     return runs
 
 
+def read_runs(counts: Any) -> Integers | None:
+    """Return the run lengths of a mask, a text or a list of numbers; None where one is none."""
+    if isinstance(counts, str):
+        runs = unpack_runs(counts)
+        return None if runs is None or (runs < 0).any() else runs
+    numbers = [number(v)[0] for v in counts] if isinstance(counts, list) else [None]
+    good = all(n is not None and 0 <= n < 1e15 for n in numbers)
+    return np.array(numbers, np.float64).astype(np.int64) if good else None
+
+
 def run_extent(runs: Integers, height: int) -> Numbers:
     """Return area, x, y, width, height of a mask in px; NaN for the extent of an empty one.
 
@@ -130,10 +135,8 @@ def clip_box(box: Corners, width: float, height: float) -> Corners | None:
     """Return the part of a box (x, y, width, height) inside the picture, None without any."""
     x, y, w, h = box
     left, top = max(x, 0.0), max(y, 0.0)
-    right, bottom = min(x + w, width), min(y + h, height)
-    if right <= left or bottom <= top:
-        return None
-    return left, top, right - left, bottom - top
+    w, h = min(x + w, width) - left, min(y + h, height) - top
+    return (left, top, w, h) if w > 0 and h > 0 else None
 
 
 def clip_ring(ring: Sequence[float], width: float, height: float) -> list[float]:
@@ -143,28 +146,17 @@ def clip_ring(ring: Sequence[float], width: float, height: float) -> list[float]
     """
     points: list[Point] = list(zip(ring[0::2], ring[1::2], strict=False))
     for axis, limit, sign in ((0, 0.0, 1), (0, width, -1), (1, 0.0, 1), (1, height, -1)):
-        points = _cut(points, _depth(axis, limit, sign))
+        inside: list[Point] = []
+        for i, (x, y) in enumerate(points):
+            before = points[i - 1]
+            a, b = (sign * (point[axis] - limit) for point in (before, (x, y)))
+            if (a < 0) != (b < 0):
+                t = a / (a - b)
+                inside.append((before[0] + t * (x - before[0]), before[1] + t * (y - before[1])))
+            if b >= 0:
+                inside.append((x, y))
+        points = inside
     return [value for point in points for value in point]
-
-
-def _depth(axis: int, limit: float, sign: int) -> Callable[[Point], float]:
-    return lambda point: sign * (point[axis] - limit)
-
-
-def _cut(points: Sequence[Point], depth: Callable[[Point], float]) -> list[Point]:
-    """Keep the side of a line on which `depth` is not negative."""
-    kept: list[Point] = []
-    for i, point in enumerate(points):
-        before = points[i - 1]
-        a, b = depth(before), depth(point)
-        if (a < 0) != (b < 0):
-            t = a / (a - b)
-            kept.append(
-                (before[0] + t * (point[0] - before[0]), before[1] + t * (point[1] - before[1]))
-            )
-        if b >= 0:
-            kept.append(point)
-    return kept
 
 
 def ring_area(ring: Sequence[float]) -> float:
@@ -179,7 +171,7 @@ RINGS = pl.List(pl.List(pl.Float64))
 RING_ROW: dict[str, Any] = {
     "image_key": pl.String, "entry": pl.Int64, "part": pl.Int32, "points": pl.List(pl.Float64),
 }  # fmt: skip
-_OUTLINE = ("outline_x", "outline_y", "outline_width", "outline_height")
+OUTLINE = ("outline_x", "outline_y", "outline_width", "outline_height")
 _KEYS = ("image_key", "entry")
 
 
@@ -215,24 +207,22 @@ def add_segmentations(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     """
     if frame.schema["segmentation"] == RINGS:
         given = frame.filter(pl.col("segmentation").list.len() > 0)
-        return _add_polygons(
-            reading, given.select("entry", image_key="image_id", points="segmentation")
-        )
+        points = given.select("entry", image_key="image_id", points="segmentation")
+        return _add_polygons(reading, points)
     given = frame.filter(
         pl.col("segmentation").is_not_null() & ~pl.col("segmentation").is_in(["[]", "null", "{}"])
     ).select("entry", "line", "segmentation", image_key="image_id")
     polygons = given.filter(pl.col("segmentation").str.starts_with("["))
     masks = given.filter(pl.col("segmentation").str.starts_with("{"))
     for row in given.filter(~pl.col("segmentation").str.contains(r"^[\[{]")).iter_rows(named=True):
-        reading.note(
-            "wrong-type", "`segmentation` is not an outline", _place(row), row["image_key"]
-        )
+        _note(reading, row, "wrong-type", "is not an outline")
     decoded = polygons.with_columns(points=_decoded(reading, polygons))
     return pl.concat([_add_polygons(reading, decoded), _add_masks(reading, masks)])
 
 
-def _place(row: dict[str, Any]) -> str:
-    return f"annotations[{row['entry']}], line {row['line']}"
+def _note(reading: Reading, row: dict[str, Any], kind: str, what: str) -> None:
+    place = f"annotations[{row['entry']}], line {row['line']}"
+    reading.note(kind, f"`segmentation` {what}", place, row["image_key"])
 
 
 def _decoded(reading: Reading, polygons: pl.DataFrame) -> pl.Series:
@@ -245,13 +235,9 @@ def _decoded(reading: Reading, polygons: pl.DataFrame) -> pl.Series:
 
 
 def _add_polygons(reading: Reading, polygons: pl.DataFrame) -> pl.DataFrame:
-    exploded = (
-        polygons.select(*_KEYS, "points")
-        .explode("points")
-        .filter(pl.col("points").is_not_null())
-        .with_columns(part=pl.int_range(pl.len(), dtype=pl.Int32).over("entry"))
-    )
-    return add_rings(reading, exploded)
+    rings = polygons.select(*_KEYS, "points").explode("points").drop_nulls("points")
+    part = pl.int_range(pl.len(), dtype=pl.Int32).over("entry")
+    return add_rings(reading, rings.with_columns(part=part))
 
 
 def _rings(row: dict[str, Any], reading: Reading) -> list[list[float | None]]:
@@ -264,8 +250,7 @@ def _rings(row: dict[str, Any], reading: Reading) -> list[list[float | None]]:
         wrong = wrong or not isinstance(ring, list) or any(what for _, what in items)
         rings.append([item for item, _ in items])
     if wrong:
-        said = "`segmentation` is not a list of rings of numbers"
-        reading.note("wrong-type", said, _place(row), row["image_key"])
+        _note(reading, row, "wrong-type", "is not a list of rings of numbers")
     return rings
 
 
@@ -289,52 +274,40 @@ def add_rings(
         stored = shapes.join(entries, on="entry").drop("entry").rename({"line": "entry"})
     reading.add_frame("annotation_shapes", stored)
     finite = shapes.filter(pl.all_horizontal(pl.col("x", "y", "width", "height").is_finite()))
-    x, y, w, h = _OUTLINE
+    x, y = pl.col("x"), pl.col("y")
+    right, bottom = (x + pl.col("width")).max(), (y + pl.col("height")).max()
+    extents = (x.min(), y.min(), right - x.min(), bottom - y.min())
     return (
         finite.group_by("entry", maintain_order=True)
-        .agg(
-            pl.col("x").min().alias(x),
-            pl.col("y").min().alias(y),
-            (pl.col("x") + pl.col("width")).max().alias(w),
-            (pl.col("y") + pl.col("height")).max().alias(h),
-        )
-        .with_columns(pl.col(w) - pl.col(x), pl.col(h) - pl.col(y))
-        .select(pl.col("entry").cast(pl.Int64), *_OUTLINE)
+        .agg(extent.alias(name) for extent, name in zip(extents, OUTLINE, strict=True))
+        .with_columns(pl.col("entry").cast(pl.Int64))
     )
 
 
 def _add_masks(reading: Reading, masks: pl.DataFrame) -> pl.DataFrame:
     extents: list[tuple[Any, ...]] = []
     for row in masks.iter_rows(named=True):
-        shape = _mask(json.loads(row["segmentation"]), row, reading)
-        if shape is None:
+        if (shape := _mask(json.loads(row["segmentation"]), row, reading)) is None:
             continue
         reading.add("annotation_shapes", **{k: row[k] for k in _KEYS}, **shape)
         if shape["x"] is not None:
             extents.append((row["entry"], *(shape[k] for k in ("x", "y", "width", "height"))))
-    schema = {"entry": pl.Int64, **dict.fromkeys(_OUTLINE, pl.Float64)}
+    schema = {"entry": pl.Int64, **dict.fromkeys(OUTLINE, pl.Float64)}
     return pl.DataFrame(extents, schema=schema, orient="row")
 
 
 def _mask(value: dict[str, Any], row: dict[str, Any], reading: Reading) -> dict[str, Any] | None:
-    size, counts = value.get("size"), value.get("counts")
+    size, runs = value.get("size"), read_runs(value.get("counts"))
     sides = [number(v)[0] for v in size] if isinstance(size, list) else []
-    runs = unpack_runs(counts) if isinstance(counts, str) else None
-    if isinstance(counts, list):
-        numbers = [number(v)[0] for v in counts]
-        good = all(n is not None and 0 <= n < 1e15 for n in numbers)
-        runs = np.array(numbers, np.float64).astype(np.int64) if good else None
     whole = len(sides) == 2 and all(s is not None and 0 <= s < 1e9 for s in sides)
-    if runs is None or not whole or (runs < 0).any():
-        said = "`segmentation` is not a mask: it needs `size` [height, width] and `counts`"
-        reading.note("malformed-mask", said, _place(row), row["image_key"])
+    if runs is None or not whole:
+        what = "is not a mask: it needs `size` [height, width] and `counts`"
+        _note(reading, row, "malformed-mask", what)
         return None
     return mask_shape(runs, int(sides[1] or 0), int(sides[0] or 0))
 
 
-def mask_shape(
-    runs: np.ndarray[Any, np.dtype[np.int64]], width: int, height: int
-) -> dict[str, Any]:
+def mask_shape(runs: Integers, width: int, height: int) -> dict[str, Any]:
     """Return a mask as a row of shapes: extent, area, size, run lengths."""
     area, x, y, w, h = (None if np.isnan(v) else float(v) for v in run_extent(runs, height))
     return {

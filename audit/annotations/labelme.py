@@ -13,13 +13,12 @@ from typing import Any
 
 import polars as pl
 
-from audit.annotations.geometry import RING_ROW, add_rings, loads, number
+from audit.annotations.geometry import RING_ROW, Point, add_rings, loads, number
 from audit.annotations.sink import Reading
-from audit.annotations.voc import Node, float_of, read_annotation_xml
+from audit.annotations.voc import CORNERS, Node, float_of, read_annotation_xml
 from audit.records import sample_id
 from preflight.files import regular
 
-Point = tuple[float, float]
 Found = tuple[dict[str, Any], list[dict[str, Any]]]  # a picture and its objects, as rows
 _MOST_BYTES = 64 << 20  # a picture may be inside, as text
 
@@ -27,16 +26,14 @@ _MOST_BYTES = 64 << 20  # a picture may be inside, as text
 def read_labelme(reading: Reading) -> None:
     """Read the files of one folder into the tables."""
     reading.form = "xywh px"
-    used: dict[str, None] = {}
-    rings: list[dict[str, Any]] = []
+    used, rings = dict[str, None](), list[dict[str, Any]]()
     for position, name in enumerate(reading.group.names):
-        read = _read_xml if name.lower().endswith(".xml") else _read_json
-        found = read(reading, name)
+        read, key = _read_xml if name.lower().endswith(".xml") else _read_json, sample_id(name)
+        found = read(reading, name, key)
         if found is None:
             reading.complete = False
             continue
         picture, objects = found
-        key = sample_id(name)
         reading.add("annotated_images", image_key=key, entry=position, **picture)
         for thing in objects:
             points: Sequence[Point] = thing.pop("points")
@@ -56,12 +53,11 @@ def _extent(points: Sequence[Point]) -> list[float | None]:
     """Return x, y, width and height of what holds all points, None for each without any."""
     if not points:
         return [None] * 4
-    left, top = min(x for x, _ in points), min(y for _, y in points)
-    right, bottom = max(x for x, _ in points), max(y for _, y in points)
-    return [left, top, right - left, bottom - top]
+    x, y = zip(*points, strict=True)
+    return [min(x), min(y), max(x) - min(x), max(y) - min(y)]
 
 
-def _read_xml(reading: Reading, name: str) -> Found | None:
+def _read_xml(reading: Reading, name: str, key: str) -> Found | None:
     node = read_annotation_xml(reading, name)
     if node is None:
         return None
@@ -72,7 +68,6 @@ def _read_xml(reading: Reading, name: str) -> Found | None:
         "height": float_of(node.value("imagesize", "nrows")),
     }
     things = [thing for thing in node.all("object") if thing.value("deleted") != "1"]
-    key = sample_id(name)
     return picture, [_xml_object(reading, i, thing, key) for i, thing in enumerate(things)]
 
 
@@ -86,10 +81,9 @@ def _xml_object(reading: Reading, entry: int, thing: Node, key: str) -> dict[str
         if len(points) < len(pairs):
             reading.note("wrong-type", "a point does not have two numbers", place, key)
     elif box is not None and (corners := box.first("box")) is not None:
-        sides = [float_of(corners.value(side)) for side in ("xmin", "ymin", "xmax", "ymax")]
-        if None not in sides:
-            x1, y1, x2, y2 = (float(v) for v in sides if v is not None)
-            points = [(x1, y1), (x2, y2)]
+        sides = [float_of(corners.value(side)) for side in CORNERS]
+        known = [side for side in sides if side is not None]
+        points = [(known[0], known[1]), (known[2], known[3])] if len(known) == 4 else []
     if not points:
         reading.note("malformed", "an object has neither polygon nor box", place, key)
     label = thing.value("name")
@@ -103,8 +97,7 @@ def _xml_object(reading: Reading, entry: int, thing: Node, key: str) -> dict[str
     }  # fmt: skip
 
 
-def _read_json(reading: Reading, name: str) -> Found | None:
-    key = sample_id(name)
+def _read_json(reading: Reading, name: str, key: str) -> Found | None:
     try:
         with open(reading.group.path(name), "rb", opener=regular) as file:
             raw = file.read(_MOST_BYTES + 1)
@@ -143,16 +136,15 @@ def _json_object(reading: Reading, entry: int, shape: Any, key: str) -> dict[str
         reading.note("wrong-type", "a shape has points without two numbers", place, key)
     kind = shape.get("shape_type") or "polygon"
     if kind == "circle" and len(points) == 2:
-        (x, y), edge = points[0], points[1]
-        r = math.dist(points[0], edge)
+        (x, y), r = points[0], math.dist(*points)
         points = [(x - r, y - r), (x + r, y + r)]
-    label = shape.get("label")
-    if not isinstance(label, str):
+    label = shape.get("label") if isinstance(shape.get("label"), str) else None
+    if label is None:
         reading.note("missing-key", "a shape has no label", place, key)
     flags = shape.get("flags")
     no_box = kind in ("point", "line", "linestrip", "points")
     return {
-        "entry": entry, "category_key": label if isinstance(label, str) else None, "points": points,
+        "entry": entry, "category_key": label, "points": points,
         "kind": "label" if no_box else "outline" if kind == "polygon" else "box",
         "attributes": json.dumps(flags) if flags else None,
     }  # fmt: skip

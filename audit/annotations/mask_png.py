@@ -58,28 +58,27 @@ def _masks(
     reading: Reading, name: str, key: str, classes: Indices
 ) -> list[tuple[int, NDArray[np.bool_]]]:
     """Return (class, mask) of each object, or of each class where objects are not told apart."""
-    above = reading.group.folder.rstrip("/").rpartition("/")[0]
-    path = os.path.join(reading.group.root, above, OBJECT_MASKS, name)
+    path = os.path.join(reading.group.tree.root, reading.group.above, OBJECT_MASKS, name)
     objects = _indices(reading, path, {}, key) if os.path.isfile(path) else None
     if objects is not None and objects.shape != classes.shape:
         h, w = objects.shape
-        said = f"the object mask is {w} x {h} px, the class mask is {classes.shape[1]} x "
-        reading.note("malformed-mask", f"{said}{classes.shape[0]}", key, key)
+        size = f"{classes.shape[1]} x {classes.shape[0]}"
+        what = f"the object mask is {w} x {h} px, the class mask is {size}"
+        reading.note("malformed-mask", what, key, key)
         objects = None
     if objects is None:
         numbers = [n for n in np.unique(classes).tolist() if n not in (0, VOID)]
         return [(n, classes == n) for n in numbers]
     found = []
-    for thing in [n for n in np.unique(objects).tolist() if n not in (0, VOID)]:
-        mask = objects == thing
+    for object_number in [n for n in np.unique(objects).tolist() if n not in (0, VOID)]:
+        mask = objects == object_number
         inside = np.bincount(classes[mask], minlength=256)
         inside[VOID] = 0
-        number = int(inside.argmax())
-        if number == 0:
-            said = f"object {thing} lies where the class mask is empty"
-            reading.note("malformed-mask", said, key, key)
-            continue
-        found.append((number, mask))
+        if number := int(inside.argmax()):
+            found.append((number, mask))
+        else:
+            what = f"object {object_number} lies where the class mask is empty"
+            reading.note("malformed-mask", what, key, key)
     return found
 
 
@@ -173,11 +172,9 @@ def voc_colours() -> Colours:
 
 def _label_map(group: AnnotationGroup) -> tuple[dict[int, str], Colours]:
     """Return names and colours of `labelmap.txt` beside the folder: `name:r,g,b:parts:actions`."""
-    parts = read_label_map(group)
-    names = {number: part[0].strip() for number, part in enumerate(parts)}
-    colours: Colours = {}
-    for number, part in enumerate(parts):
-        values = [v.strip() for v in part[1].split(",")]
-        if len(values) == 3 and all(v.isdigit() and int(v) < 256 for v in values):
-            colours[int(values[0]), int(values[1]), int(values[2])] = number
-    return names, colours if len(colours) == len(parts) else {}
+    names, colours = dict[int, str](), Colours()
+    for number, (name, values, *_) in enumerate(read_label_map(group)):
+        names[number], rgb = name.strip(), [v.strip() for v in values.split(",")]
+        if len(rgb) == 3 and all(v.isdigit() and int(v) < 256 for v in rgb):
+            colours[int(rgb[0]), int(rgb[1]), int(rgb[2])] = number
+    return names, colours if len(colours) == len(names) else {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.annotations.geometry import number, run_extent, unpack_runs
+from audit.annotations.geometry import read_runs, run_extent
 from audit.errors import UsageError
 from preflight.files import read_regular
 
@@ -23,14 +23,9 @@ def segment(value: Any) -> tuple[tuple[int, int, int, int] | None, Any] | None:
     The first is (x, y, width, height) in whole px around it, None where it is empty.
     """
     if isinstance(value, dict):
-        size, counts = value.get("size"), value.get("counts")
-        runs = unpack_runs(counts) if isinstance(counts, str) else None
-        if isinstance(counts, list):
-            numbers = [number(v)[0] for v in counts]
-            runs = np.array([-1 if v is None else v for v in numbers], float).astype(np.int64)
-        if not isinstance(size, list) or len(size) != 2 or runs is None or (runs < 0).any():
+        size, runs = value.get("size"), read_runs(value.get("counts"))
+        if not isinstance(size, list) or len(size) != 2 or runs is None:
             return None
-        size = list[Any](size)
         if int(runs.sum()) != size[0] * size[1]:
             return None
         box = run_extent(runs, int(size[0]))[1:]

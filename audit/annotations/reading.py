@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -69,40 +69,34 @@ def read_annotations(store: Store, source: Source) -> None:
     sink.finish()
     match_pictures(store, {group.file: group for group in groups})
     store.execute(
-        "UPDATE annotation_files SET pictures = n, matched = m FROM (SELECT file, count(*) AS n, "
-        "count(sample_id) AS m FROM annotated_images GROUP BY file) c "
-        "WHERE annotation_files.file = c.file"
-    )
-    store.execute(
-        "UPDATE annotation_files SET classes = n FROM (SELECT file, count(DISTINCT category_key) "
-        "AS n FROM categories GROUP BY file) c WHERE annotation_files.file = c.file"
+        "UPDATE annotation_files f SET "
+        "pictures = (SELECT count(*) FROM annotated_images i WHERE i.file = f.file), "
+        "matched = (SELECT count(sample_id) FROM annotated_images i WHERE i.file = f.file), "
+        "classes = (SELECT count(DISTINCT category_key) FROM categories c WHERE c.file = f.file)"
     )
 
 
 def find_annotations(source: Source) -> list[AnnotationGroup]:
     """Return the annotation files of a source, root by root."""
-    groups: list[AnnotationGroup] = []
-    for tree in source.trees:
-        groups += find_groups(list_tree(tree))
+    groups = [group for tree in source.trees for group in find_groups(list_tree(tree))]
     return groups + [manifest_group(reader) for reader in source.box_tables]
 
 
 def _read_group(group: AnnotationGroup, key: str, sink: Sink) -> None:
     module, name = READERS[group.format]
-    read: Callable[[Reading], None] = getattr(
-        importlib.import_module(f"audit.annotations.{module}"), name
-    )
+    read = getattr(importlib.import_module(f"audit.annotations.{module}"), name)
     try:
         with sink.whole(), on_this_machine(group) as here:
             reading = Reading(here, sink)
             read(reading)
-            sink.add_problems(reading.problems)
+            reading.add_problems()
     except (AuditError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one broken file must not lose the scan
-        reading = Reading(group, sink, complete=False)
+        reading = Reading(group, sink)
+        reading.complete = False
         reading.note("reader-failed", f"the reader failed: {error_text(error)}")
-        sink.add_problems(reading.problems)
+        reading.add_problems()
     reading.add(
         "annotation_files", format=group.format, file_key=key, n_files=len(group.names), pictures=0,
         matched=0, objects=reading.objects, classes=0, complete=reading.complete, form=reading.form,
@@ -147,20 +141,17 @@ def on_this_machine(group: AnnotationGroup) -> Iterator[AnnotationGroup]:
         names = list(dict.fromkeys(_needed(group, listed)))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda name: _copy(listed, name, top), names))
-        tree = replace(group.tree, root=str(top), listed=None)
-        yield replace(group, root=str(top), tree=tree)
+        yield replace(group, tree=replace(group.tree, root=str(top), listed=None))
 
 
 def _needed(group: AnnotationGroup, listed: ListedTree) -> Iterator[str]:
     """Yield the files of a group, and those that its reader looks at beside them."""
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    above = f"{above}/" if above else ""
     yield from (group.folder + name for name in group.names)
     yield from group.tree.named
     if group.format == "Open Images":
         yield from (group.folder + name for name in group.descriptions)
     if group.format == "masks":
-        objects = (f"{above}{OBJECT_MASKS}/{name}" for name in group.names)
+        objects = (f"{group.above}{OBJECT_MASKS}/{name}" for name in group.names)
         yield from (path for path in objects if listed.has_file(f"{listed.root}/{path}"))
 
 

@@ -152,14 +152,13 @@ def _take_better(store: Store, file: str, form: str) -> None:
 def _decide_frames(store: Store) -> None:
     """For pictures that EXIF turns on their side: do the boxes fit as displayed, or as stored?"""
     store.execute("UPDATE annotation_files SET frame = 'displayed'")
-    forms = store.rows(
-        "SELECT DISTINCT file, reading FROM annotation_files WHERE reading IS NOT NULL"
-    )
     turned = "orientation >= 5 AND finite AND pw <> ph"
-    files = {r["file"] for r in store.rows(f"SELECT DISTINCT file FROM placed WHERE {turned}")}
-    for row in forms:
-        reading = row["reading"].rpartition(" ")[0]
-        if row["file"] not in files or reading not in READINGS:
+    files = store.query(
+        "SELECT DISTINCT file, reading FROM annotation_files WHERE reading IS NOT NULL "
+        f"AND file IN (SELECT file FROM placed WHERE {turned})"
+    )
+    for file, named in files.iter_rows():
+        if (reading := named.rpartition(" ")[0]) not in READINGS:
             continue
         [[shown, stored, says_stored, says_shown]] = store.query(
             f"SELECT count(*) FILTER (WHERE {_fits(reading, 'pw', 'ph')}), "
@@ -167,12 +166,10 @@ def _decide_frames(store: Store) -> None:
             "count(*) FILTER (WHERE dw = ph AND dh = pw), "
             "count(*) FILTER (WHERE dw = pw AND dh = ph) "
             f"FROM placed WHERE file = ? AND {turned}",
-            [row["file"]],
+            [file],
         ).rows()
         if stored > shown or (stored == shown and says_stored > says_shown):
-            store.execute(
-                "UPDATE annotation_files SET frame = 'stored' WHERE file = ?", [row["file"]]
-            )
+            store.execute("UPDATE annotation_files SET frame = 'stored' WHERE file = ?", [file])
 
 
 def _turned(orientation: str, width: str, height: str) -> tuple[str, str]:
@@ -254,7 +251,9 @@ def match_pictures(store: Store, groups: Mapping[str, AnnotationGroup]) -> None:
     samples = _samples(store)
     entries = store.query("SELECT rowid AS row, file, image_key, file_name FROM annotated_images")
     found = [
-        _match_group(part, samples.filter(pl.col("source") == groups[file].source), groups[file])
+        _match_group(
+            part, samples.filter(pl.col("source") == groups[file].tree.source), groups[file]
+        )
         for (file,), part in entries.group_by("file", maintain_order=True)
         if isinstance(file, str) and file in groups
     ]
@@ -270,12 +269,9 @@ def match_pictures(store: Store, groups: Mapping[str, AnnotationGroup]) -> None:
 
 def _samples(store: Store) -> pl.DataFrame:
     frame = store.query("SELECT id, source, split FROM samples")
-    path = (
-        pl.when(pl.col("source") == "")
-        .then(pl.col("id"))
-        .otherwise(pl.col("id").str.slice(pl.col("source").str.len_chars() + 1))
-    )
-    return _with_names(frame.with_columns(path=path))
+    source = pl.col("source").str.len_chars()
+    start = pl.when(source == 0).then(0).otherwise(source + 1)
+    return _with_names(frame.with_columns(path=pl.col("id").str.slice(start)))
 
 
 def _with_names(frame: pl.DataFrame) -> pl.DataFrame:
@@ -316,9 +312,7 @@ def _match_group(
 
 
 def _prefixes(group: AnnotationGroup) -> list[str]:
-    above = group.folder.rstrip("/").rpartition("/")[0]
-    above = above + "/" if above else ""
-    own = [group.folder, above, ""]
+    own = [group.folder, group.above, ""]
     if not group.single:
         return list(dict.fromkeys([*picture_folders(group.folder), *own]))
     inner = [base + folder for base in own for folder in _PICTURE_FOLDERS]
@@ -360,22 +354,17 @@ def _by_name(
         whole=pl.struct("sample_path", "path").map_elements(_shared_parts, pl.Int64),
         same_split=(pl.col("split") == pl.lit(split)).fill_null(False) if known else pl.lit(False),
         inside=pl.col("sample_path").str.starts_with(group.folder),
-        other_split=_other_split(known, split),
-    )
-    pairs = pairs.filter(~pl.col("other_split"))
-    rank = (
-        pl.col("whole") * 4 + pl.col("same_split").cast(pl.Int64) * 2
-        + pl.col("inside").cast(pl.Int64)
-    )  # fmt: skip
+    ).filter(~_other_split(known, split))
+    rank = 4 * pl.col("whole") + 2 * pl.col("same_split").cast(int) + pl.col("inside").cast(int)
     best = pairs.with_columns(rank=rank).filter(pl.col("rank") == pl.col("rank").max().over("row"))
     counted = best.group_by("row", maintain_order=True).agg(
         pl.col("id").first(), n=pl.len(), whole=pl.col("whole").first()
     )
-    one = pl.col("n") == 1
+    single = pl.col("n") == 1
     hits = counted.select(
         "row",
-        id=pl.when(one).then("id"),
-        how=pl.when(~one).then(pl.lit("ambiguous"))
+        id=pl.when(single).then("id"),
+        how=pl.when(~single).then(pl.lit("ambiguous"))
         .when(pl.col("whole") > 1).then(pl.lit("end of path")).otherwise(pl.lit("name")),
     )  # fmt: skip
     return hits, rest.join(hits, on="row", how="anti", maintain_order="left")
@@ -385,8 +374,8 @@ def _other_split(known: bool, split: str | None) -> pl.Expr:
     """Return whether the picture lies in a split other than the entry's path or file says."""
     by_file = (pl.col("split") != pl.lit(split)).fill_null(False) if known else pl.lit(False)
     folders = pl.col("path").str.extract(r"^(.*)/[^/]*$", 1)
-    said = folders.map_elements(_split_in, pl.String, skip_nulls=True)
-    return by_file | (said != pl.col("split")).fill_null(False)
+    by_path = folders.map_elements(_split_in, pl.String, skip_nulls=True)
+    return by_file | (by_path != pl.col("split")).fill_null(False)
 
 
 def _split_in(folders: str) -> str | None:

@@ -11,7 +11,6 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import polars as pl
@@ -33,15 +32,13 @@ class Sink:
 
     def add(self, table: str, row: Mapping[str, Any]) -> None:
         """Append one row; a column that is absent becomes null."""
-        rows = self._waiting.setdefault(table, [])
-        rows.append(row)
-        if len(rows) >= ROWS:
+        self._waiting.setdefault(table, []).append(row)
+        if len(self._waiting[table]) >= ROWS:
             self._flush(table)
 
     def add_frame(self, table: str, frame: pl.DataFrame) -> None:
         """Append a frame whose columns are columns of the table."""
-        if frame.height:
-            self._store.append(table, frame)
+        self._store.append(table, frame)
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -55,37 +52,29 @@ class Sink:
             self._waiting.clear()
             raise
 
-    def add_problems(self, log: ProblemLog) -> None:
-        """Append the problems of a file."""
-        for row in log.finished():
-            self.add("annotation_problems", row)
-
     def finish(self) -> None:
         """Append whatever waits."""
         for table in list(self._waiting):
             self._flush(table)
 
     def _flush(self, table: str) -> None:
-        rows: Sequence[Mapping[str, Any]] = self._waiting.pop(table, [])
-        if rows:
-            self._store.append(table, rows_frame(rows, ANNOTATION_TABLES[table]))
+        rows = rows_frame(self._waiting.pop(table), ANNOTATION_TABLES[table])
+        self._store.append(table, rows)
 
 
 MOST = 200  # rows of one kind in one file
 
 
-@dataclass(slots=True)
 class ProblemLog:
     """Problems of one file or group of small files, in order of appearance."""
 
-    file: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    _counts: Counter[str] = field(default_factory=Counter)
+    def __init__(self, file: str) -> None:
+        self.file, self.rows, self._counts = file, list[dict[str, Any]](), Counter[str]()
 
-    def add(
+    def note(
         self, kind: str, detail: str, place: str = "", image_key: str | None = None, count: int = 1
     ) -> None:
-        """Keep one problem; `count` is how many it stands for."""
+        """Add a problem; `count` is how many it stands for."""
         self._counts[kind] += count
         if self._counts[kind] <= MOST or not any(row["kind"] == kind for row in self.rows):
             self.rows.append(
@@ -104,48 +93,38 @@ class ProblemLog:
         return self.rows
 
 
-@dataclass(slots=True)
-class Reading:
-    """A group of files while it is read: where rows and problems go, and what was counted.
+class Reading(ProblemLog):
+    """A group of files while it is read: where rows and problems go, and what was counted."""
 
-    `form` says what its four numbers are, such as `xywh px`.
-    """
+    def __init__(self, group: AnnotationGroup, sink: Sink) -> None:
+        super().__init__(group.file)
+        self.group, self.sink = group, sink
+        self.form = "unknown"
+        """What the four numbers of a box are, such as `xywh px`."""
+        self.objects, self.complete = 0, True
+        self.not_read = self.remark = ""
 
-    group: AnnotationGroup
-    sink: Sink
-    form: str = "unknown"
-    objects: int = 0
-    not_read: str = ""
-    remark: str = ""
-    complete: bool = True
-    problems: ProblemLog = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.problems = ProblemLog(self.group.file)
-
-    def note(
-        self, kind: str, detail: str, place: str = "", image_key: str | None = None, count: int = 1
-    ) -> None:
-        """Keep one problem; `count` is how many it stands for."""
-        self.problems.add(kind, detail, place, image_key, count)
+    def add_problems(self) -> None:
+        """Append the problems as rows of the file."""
+        for row in self.finished():
+            self.sink.add("annotation_problems", row)
 
     def add(self, table: str, **row: Any) -> None:
         """Append one row of the file; a column that is absent becomes null."""
-        self.sink.add(table, {"file": self.group.file, **row})
+        self.sink.add(table, {"file": self.file, **row})
 
     def add_frame(self, table: str, frame: pl.DataFrame) -> None:
-        """Append rows of the file."""
-        self.sink.add_frame(table, frame.with_columns(file=pl.lit(self.group.file)))
+        """Append rows of the file, a frame whose columns are columns of the table."""
+        self.sink.add_frame(table, frame.with_columns(file=pl.lit(self.file)))
 
     def add_class(
         self, entry: int, key: str | None, label: str | None, *, declared: bool,
         keypoints: Sequence[str] | None = None, parent: str | None = None,
     ) -> None:  # fmt: skip
         """Append a class: whether a file `declared` it, names of keypoints, the class above it."""
-        points = json.dumps(keypoints) if keypoints else None
         self.add(
             "categories", category_key=key, label=label, entry=entry, parent=parent,
-            declared=declared, keypoints=points,
+            declared=declared, keypoints=json.dumps(keypoints) if keypoints else None,
         )  # fmt: skip
 
 
@@ -156,10 +135,7 @@ Result = TypeVar("Result")
 def look_ahead(
     items: Iterable[Item], work: Callable[[Item], Result]
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with what `work` makes of it, in order; a thread works on the next one.
-
-    What `work` raises is raised here. It pays where `work` lets go of Python's lock.
-    """
+    """Yield each item with `work(item)`, in order, while a thread works on the next item."""
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     with ThreadPoolExecutor(1) as thread:
         for item in items:

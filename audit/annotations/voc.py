@@ -58,9 +58,8 @@ def read_annotation_xml(reading: Reading, name: str) -> Node | None:
     except OSError as error:
         reading.note("unreadable", f"a file cannot be read: {error.strerror}", key, key)
     except XmlError as error:
-        reading.note(
-            "malformed", f"a file is not valid XML ({error})", f"{key}, line {error.line}", key
-        )
+        place = f"{key}, line {error.line}"
+        reading.note("malformed", f"a file is not valid XML ({error})", place, key)
     reading.complete = False
     return None
 
@@ -70,8 +69,8 @@ def _add_picture(reading: Reading, key: str, position: int, node: Node | None) -
     named, stem = node.value("filename"), key.rpartition(".")[0]
     given = os.path.basename((named or "").replace("\\", "/")).rpartition(".")[0] or named
     if named and given != stem:
-        said = f"the file names the image {named[:200]}, not the image of its own name"
-        reading.note("name-differs", said, key, key)
+        what = f"the file names the image {named[:200]}, not the image of its own name"
+        reading.note("name-differs", what, key, key)
     sides = [node.value("size", side) for side in ("width", "height")]
     for side in sides:
         if side is not None and float_of(side) is None:
@@ -90,17 +89,19 @@ def _add_object(reading: Reading, key: str, entry: int, thing: Node) -> str | No
     if label is None:
         reading.note("missing-key", "an object has no name", place, key)
     boxes = thing.all("bndbox")
-    numbers: list[float | None] = [None] * 4
     if len(boxes) != 1:
         reading.note("malformed", f"an object has {len(boxes)} boxes instead of 1", place, key)
-    if boxes:
-        numbers = [_corner(reading, boxes[0], name, place, key) for name in CORNERS]
+    texts = [box.value(name) for box in boxes[:1] for name in CORNERS]
+    for name, text in zip(CORNERS, texts, strict=False):
+        if float_of(text) is None:
+            what = "is missing" if text is None else f"is {text[:40]!r}, not a number"
+            reading.note("wrong-type", f"`{name}` {what}", place, key)
     traits = {name: text for name in _TRAITS if (text := thing.value(name))}
     reading.add(
         "annotations", image_key=key, entry=entry, line=thing.line, category_key=label, kind="box",
         crowd=False, track=thing.value("trackid"),
         attributes=json.dumps(traits) if traits else None,
-        **{f"v{i}": value for i, value in enumerate(numbers, 1)},
+        **{f"v{i}": float_of(text) for i, text in enumerate(texts, 1)},
     )  # fmt: skip
     return label
 
@@ -111,15 +112,6 @@ def _rings(key: str, entry: int, thing: Node) -> Iterator[dict[str, Any]]:
         points = [float_of(n.text) for n in polygon.inside if _COORDINATE.match(n.name)]
         if points:
             yield {"image_key": key, "entry": entry, "part": part, "points": points}
-
-
-def _corner(reading: Reading, box: Node, name: str, place: str, key: str) -> float | None:
-    text = box.value(name)
-    value = float_of(text)
-    if value is None:
-        what = "is missing" if text is None else f"is {text[:40]!r}, not a number"
-        reading.note("wrong-type", f"`{name}` {what}", place, key)
-    return value
 
 
 MOST_BYTES = 64 << 20
@@ -189,11 +181,11 @@ def parse_xml(raw: bytes) -> Node:
     try:
         parser.Parse(raw, True)
     except expat.ExpatError as error:
-        said = expat.errors.messages.get(error.code, "not well-formed")
-        raise XmlError(said, error.lineno) from None
-    except (UnicodeDecodeError, LookupError, ValueError) as error:
-        if isinstance(error, XmlError):
-            raise
+        why = expat.errors.messages.get(error.code, "not well-formed")
+        raise XmlError(why, error.lineno) from None
+    except XmlError:
+        raise
+    except (LookupError, ValueError):
         raise XmlError("its encoding differs from its declaration", 1) from None
     return top.inside[0]
 

@@ -12,13 +12,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import polars as pl
 
+from audit.annotations.box_pairs import Numbers
 from audit.annotations.class_names import StatedNames, Value, load_names, numbered_texts
 from audit.annotations.discovery import AnnotationGroup
-from audit.annotations.geometry import Numbers, add_rings
+from audit.annotations.geometry import add_rings
 from audit.annotations.keypoints import flip_names
 from audit.annotations.sink import ProblemLog, Reading, look_ahead
 from audit.records import sample_id
@@ -32,8 +34,8 @@ MOST_BYTES = 64 << 20  # of one file
 def read_yolo(reading: Reading) -> None:
     """Read the text files of one folder into the tables."""
     group, reading.form = reading.group, "centre share"
-    stated = load_names(group.tree, group.folder, reading.problems)
-    names, pose = stated.names, stated_pose(stated, reading.problems)
+    stated = load_names(group.tree, group.folder, reading)
+    names, pose = stated.names, stated_pose(stated, reading)
     used: set[str] = set()
     parts = range(0, len(group.names), FILES)
     for first, raws in look_ahead(parts, lambda first: _read_files(group, first)):
@@ -94,13 +96,10 @@ def _lines(raws: Mapping[str, bytes | OSError], reading: Reading) -> pl.DataFram
         texts += lines
         counts.append(len(lines))
     owner = pl.Series("image_key", keys, pl.String).repeat_by(pl.Series(counts, dtype=pl.UInt32))
-    frame = pl.DataFrame(
-        {"image_key": owner.explode(empty_as_null=False), "text": pl.Series(texts, dtype=pl.String)}
-    )
-    return frame.with_columns(
-        line=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("image_key"),
-        text=pl.col("text").str.strip_chars(),
-    ).filter(pl.col("text") != "")
+    stripped = pl.Series("text", texts, pl.String).str.strip_chars()
+    frame = pl.DataFrame([owner.explode(empty_as_null=False), stripped])
+    line = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("image_key")
+    return frame.with_columns(line=line).filter(pl.col("text") != "")
 
 
 def _text(raw: bytes, key: str, reading: Reading) -> str:
@@ -108,12 +107,12 @@ def _text(raw: bytes, key: str, reading: Reading) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        said = "a file is UTF-16" if utf16 else f"byte {error.start} of a file is not UTF-8"
-        reading.note("encoding", said, key, key)
+        what = "a file is UTF-16" if utf16 else f"byte {error.start} of a file is not UTF-8"
+        reading.note("encoding", what, key, key)
         text = raw.decode("utf-16" if utf16 else "latin-1", "replace")
     if raw.startswith(b"\xef\xbb\xbf"):
-        said = "a file begins with a byte-order mark, so its first class is not a number"
-        reading.note("encoding", said, key, key)
+        what = "a file begins with a byte-order mark, so its first class is not a number"
+        reading.note("encoding", what, key, key)
     return text
 
 
@@ -121,8 +120,7 @@ def _add_objects(reading: Reading, frame: pl.DataFrame, pose: PoseForm | None) -
     """Add the objects of lines; returns the classes that they use."""
     commas = frame["text"].str.contains(",", literal=True)
     if commas.any():
-        said = "a line has commas, which YOLO readers reject"
-        _note(frame.filter(commas), "malformed", said, reading)
+        _note(frame.filter(commas), "a line has commas, which YOLO readers reject", reading)
     parts = frame["text"].str.replace_all(",", " ", literal=True).str.replace_all(r"\s+", " ")
     frame = frame.with_columns(parts=parts.str.split(" "))
     frame = frame.with_columns(
@@ -166,36 +164,28 @@ def _add_poses(reading: Reading, frame: pl.DataFrame, form: PoseForm) -> None:
 def _checked(frame: pl.DataFrame, reading: Reading, pose: PoseForm | None) -> pl.DataFrame:
     """Note lines that are no labels; returns those that are."""
     n = pl.col("numbers").list.len()
-    few = frame.filter((n < 4) | ((n > 5) & (n < 6)))
-    _note(few, "malformed", "a line does not have 5 columns (class and 4 numbers)", reading)
+    few = frame.filter(n < 4)
+    _note(few, "a line does not have 5 columns (class and 4 numbers)", reading)
     if pose is not None:
-        _note(frame.filter((n >= 4) & (n != pose.columns)), "malformed", pose.misfit(), reading)
+        _note(frame.filter((n >= 4) & (n != pose.columns)), pose.misfit(), reading)
         # The box of a line without keypoints is one; what other lines mean cannot be told.
         frame = frame.filter((n <= 5) | (n == pose.columns))
     whole = pl.col("category_key").str.contains(r"^\d+$")
-    odd = frame.filter((n >= 4) & ~whole)
-    _note(odd, "malformed", "the class of a line is not an integer", reading)
+    frame = frame.filter(n >= 4)
+    _note(frame.filter(~whole), "the class of a line is not an integer", reading)
     texts = pl.col("numbers").list.eval(pl.element().is_null()).list.any()
-    _note(
-        frame.filter((n >= 4) & texts), "malformed", "a line has text in place of a number", reading
-    )
-    keys = pl.col("category_key").str.replace(r"\.0+$", "")
-    return frame.filter(n >= 4).with_columns(category_key=keys)
+    _note(frame.filter(texts), "a line has text in place of a number", reading)
+    return frame.with_columns(category_key=pl.col("category_key").str.replace(r"\.0+$", ""))
 
 
-def _note(frame: pl.DataFrame, kind: str, said: str, reading: Reading) -> None:
+def _note(frame: pl.DataFrame, what: str, reading: Reading) -> None:
     for row in frame.iter_rows(named=True):
-        text = row["text"][:60]
-        place = f"{row['image_key']}, line {row['line']}"
-        reading.note(kind, said, f"{place}: {text!r}", row["image_key"])
+        place = f"{row['image_key']}, line {row['line']}: {row['text'][:60]!r}"
+        reading.note("malformed", what, place, row["image_key"])
 
 
 def _outlined(reading: Reading, frame: pl.DataFrame) -> pl.DataFrame:
     """Append polygons; returns their extents as centre and size."""
-    if not frame.height:
-        schema = dict.fromkeys(("v1", "v2", "v3", "v4"), pl.Float64)
-        empty = pl.DataFrame(schema={"kind": pl.String, **schema})
-        return pl.concat([frame, empty], how="horizontal")
     numbered = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     # Extents come back by entry, which is a line, unique in one file only: so rows are numbered.
     rings = numbered.select("image_key", entry="row", part=pl.lit(0, pl.Int32), points="numbers")
@@ -261,8 +251,7 @@ def stated_pose(stated: StatedNames, problems: ProblemLog) -> PoseForm | None:
     given = numbered_texts(stated.settings.get("kpt_shape", ""))
     shape = _whole(given)
     if given and (len(shape) != 2 or shape[0] < 1 or shape[1] not in (2, 3)):
-        said = "`kpt_shape` is not [number of keypoints, 2 or 3]"
-        problems.add("malformed", said, path)
+        problems.note("malformed", "`kpt_shape` is not [number of keypoints, 2 or 3]", path)
     elif given:
         flip = _flip(stated.settings.get("flip_idx", ""), shape[0], path, problems)
         names = _names(stated.settings.get("kpt_names", ""), shape[0])
@@ -275,10 +264,8 @@ def _flip(value: Value, points: int, path: str, problems: ProblemLog) -> tuple[i
     flip = _whole(given)
     back = sorted(flip) == list(range(points)) and all(flip[j] == i for i, j in enumerate(flip))
     if given and not back:
-        said = (
-            f"`flip_idx` does not pair the {points:,} keypoints: mirroring twice must restore all"
-        )
-        problems.add("malformed", said, path)
+        what = f"does not pair the {points:,} keypoints: mirroring twice must restore all"
+        problems.note("malformed", f"`flip_idx` {what}", path)
     return tuple(flip) if back else ()
 
 
@@ -298,9 +285,7 @@ def _names(value: Value, points: int) -> dict[str, list[str]]:
 def guess_pose(raws: Iterable[bytes | OSError]) -> PoseForm | None:
     """Return the form that all long lines of some label files have in common, None without."""
     lengths: set[int] = set()
-    for raw, _ in zip(
-        (raw for raw in raws if isinstance(raw, bytes)), range(SAMPLED), strict=False
-    ):
+    for raw in islice((raw for raw in raws if isinstance(raw, bytes)), SAMPLED):
         for line in raw.splitlines():
             tokens = line.split()[1:]
             if len(tokens) > BOX + 1:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from audit.annotations.entries import (
+    KEPT_PICTURES,
     AnnotationFile,
     ObjectEntry,
     PictureEntry,
@@ -27,7 +28,6 @@ from audit.annotations.entries import (
     list_objects,
     list_pictures,
     object_area,
-    prepare_pictures,
 )
 from audit.annotations.geometry import clip_box, clip_ring, ring_area
 from audit.decisions.store import Decision, DecisionStore, Entry
@@ -101,7 +101,7 @@ def propose_fixes(
         if name and (wrong := set(findings["code"]) - {"BOX003", "BOX026"}):
             raise UsageError(f"{min(wrong)} takes no class: use --as fix, without a name.")
         store.create_from("decided", decided.effective)
-        prepare_pictures(store)
+        store.execute(KEPT_PICTURES)
         look = _Look(store, findings["ids"].explode().drop_nulls().unique().to_list())
         params = dict(store.query("SELECT code, params FROM judged.main.check_runs").iter_rows())
         return [
@@ -143,7 +143,7 @@ def propose_removal(run: Path, fingerprint: str) -> ProposedFix:
     with open_for_deciding(run) as store:
         row = load_findings(store, [fingerprint]).row(0, named=True)
         store.create_from("decided", decided.effective)
-        prepare_pictures(store)
+        store.execute(KEPT_PICTURES)
         evidence, found = json.loads(row["evidence"]), list[Fix]()
         for sample in row["ids"] or ():
             for file, picture, objects in _Look(store, [sample]).of(sample):
@@ -305,7 +305,7 @@ def _size(listed: _Listed, params: Mapping[str, Any], name: str | None) -> Itera
     if declared == real:
         return
     boxes = [t.box for t in objects if t.box is not None]
-    if file.unit_share or not all(_beyond(box, *real) <= 1.0 for box in boxes):
+    if file.reading.endswith("share") or not all(_beyond(box, *real) <= 1.0 for box in boxes):
         raise _NotMechanicalError(
             "some boxes do not fit the image: check whether they were scaled with it"
         )

@@ -27,6 +27,7 @@ import polars as pl
 
 from audit.annotations.discovery import AnnotationGroup, Tree
 from audit.annotations.entries import (
+    KEPT_PICTURES,
     AnnotationFile,
     Losses,
     ObjectEntry,
@@ -35,7 +36,6 @@ from audit.annotations.entries import (
     list_files,
     list_objects,
     list_pictures,
-    prepare_pictures,
 )
 from audit.annotations.reading import READER_VERSION
 from audit.decisions.box_fixes import AppliedFixes, find_fixes
@@ -68,7 +68,7 @@ def export_annotations(
         decided = apply_decisions(run, stage.version)
         with open_for_deciding(run, stage.version) as store:
             store.create_from("decided", decided.effective)
-            prepare_pictures(store)
+            store.execute(KEPT_PICTURES)
             if places is not None:
                 store.create_from("placed", pl.DataFrame({"id": list(places)}, {"id": pl.String}))
                 store.execute("DELETE FROM kept_pictures WHERE sample_id NOT IN (FROM placed)")
@@ -202,7 +202,7 @@ def _unchanged_place(store: Store, file: AnnotationFile) -> str | None:
         place = os.path.normpath(os.path.join(root, file.file[len(prefix) :]))
         folder, name = os.path.split(place) if is_one else (place, "")
         own = (name,) if is_one else tuple(names)
-        group = AnnotationGroup(file.format, folder, "", "", own, Tree(folder, ""))
+        group = AnnotationGroup(file.format, "", own, Tree(folder, ""))
         if file.file_key.startswith(f"{READER_VERSION} {group.key()} "):
             return place
     return None

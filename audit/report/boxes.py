@@ -37,8 +37,8 @@ def box_sentences(stats: BoxStatistics) -> list[str]:
     said = [f"{head}, {empty:,} without any." if empty else f"{head}."]
     if not boxes:
         return said
-    sizes = [sum(column) for column in zip(*stats.sizes().values(), strict=True)]
-    small, medium, large = (f"{n / boxes:.0%}" for n in sizes)
+    sizes = zip(*((c.small, c.medium, c.large) for c in stats.classes), strict=True)
+    small, medium, large = (f"{sum(n) / boxes:.0%}" for n in sizes)
     said.append(f"Sizes as COCO counts them: {small} small, {medium} medium, {large} large.")
     touching = sum(b.n for b in stats.overlaps if b.low >= 0)
     close = sum(c.overlapping for c in stats.classes)
@@ -82,7 +82,7 @@ def render_boxes(stats: BoxStatistics | None) -> Markup:
         head=HEAD,
         classes=[_class_row(c) for c in sorted(rows, key=lambda c: order[c.label])],
         hidden_classes=len(order) - CLASSES,
-        pairs=[(p.label, p.other, f"{p.pictures:,}") for p in pairs],
+        pairs=[(label, other, f"{pictures:,}") for label, other, pictures in pairs],
         n_pairs=stats.n_pairs,
     )
     return Markup(section)

@@ -100,8 +100,9 @@ def list_source(
 
     total = store_samples(store, listed(), compared=compared)
     _settle_labels(store, source)
-    store.append("skipped_files", [asdict(s) for s in source.skipped])
-    store.append("declared_classes", [{"split": s, "label": c} for s, c in source.declared_classes])
+    store.append("skipped_files", [asdict(s) for s in source.log.skipped])
+    declared = [{"split": s, "label": c} for s, c in source.log.declared_classes]
+    store.append("declared_classes", declared)
     notes = [{"kind": k, "sample_id": i, "message": m} for k, i, m in source.notes]
     store.append("source_notes", notes)
     store.append("failed_readers", [asdict(part) for part in source.failed])

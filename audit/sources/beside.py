@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from audit.errors import UsageError
 from audit.records import sample_id
 from audit.sources import names
-from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing
+from audit.sources.folder_listing import FOLDERS_LISTED, FolderListing, ends_of, longest_end
 from audit.sources.formats import KINDS, extension_of_name, named_as_images
-from audit.sources.manifest import ALIASES, MAYBE_SPLIT, ManifestReader, as_text
+from audit.sources.manifest import ALIASES, MAYBE_SPLIT, ManifestReader, as_text, role_column
 from audit.sources.manifest_rows import Table, open_table
 from audit.sources.readings import Given
 from audit.sources.tables import joined_frames, number_columns
@@ -57,6 +57,7 @@ _GUESSED = names.word_set("pred preds predicted prediction predictions submissio
 _DIGITS_ONLY = re.compile(r"[\d\W_]+")
 _FLAGS = names.word_set("true false yes no")
 _BITS = frozenset({"0", "1"})
+NO_LABEL_COLUMNS = frozenset({*MAYBE_SPLIT, "", "index"})
 _NUMBERED = {"0": "train", "1": "val", "2": "test"}
 """What numbers of a column of splits mean, where there are these three and most are 0."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -65,7 +66,7 @@ MOST_DIFFERING = 0.01
 Pictures = Mapping[str, Sequence[str]]
 
 
-class Told(NamedTuple):
+class SidecarRow(NamedTuple):
     """What a row tells of a picture."""
 
     label: str | None
@@ -78,28 +79,24 @@ class _Named:
     """A table and the pictures that it names: its rows by the end of a path, in these folders."""
 
     reader: ManifestReader
-    rows: Mapping[str, Told]
+    rows: Mapping[str, SidecarRow]
     folders: frozenset[str]
     listed: Set[str]
     common: str
     depths: Set[int]
     """Where folders that were not listed are such as well: below what these share, as deep."""
     ends: Mapping[str, str]
-    said: str
+    reason: str
     split: str | None
     """The split that its own name tells: `train.csv`."""
 
     def key_of(self, relative: str) -> str | None:
         """Return the key of the row of a picture, the longest end of its path that is one."""
-        end = stem_of(relative if relative.isascii() else sample_id(relative))
-        while end not in self.rows:
-            _, slash, end = end.partition("/")
-            if not slash:
-                return None
-        folder = os.path.dirname(relative)
+        path = stem_of(relative if relative.isascii() else sample_id(relative))
+        end, folder = longest_end(path, self.rows), os.path.dirname(relative)
         beyond = folder.count("/") in self.depths and folder not in self.listed
         beyond = beyond and folder.startswith(self.common)
-        return end if "/" in end or folder in self.folders or beyond else None
+        return end if end and ("/" in end or folder in self.folders or beyond) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +104,17 @@ class TablesBeside:
     """The tables that tell something of the pictures of a folder; the first that tells counts."""
 
     tables: Sequence[_Named] = ()
-    said: str = ""
+    reason: str = ""
     names_pictures: bool = False
     """Whether any table names pictures here, though it may tell nothing of them."""
 
-    def of(self, relative: str) -> Told:
+    def of(self, relative: str) -> SidecarRow:
         """Return what the tables tell of a picture."""
         rows = [t.rows[key] for t in self.tables if (key := t.key_of(relative)) is not None]
         if len(rows) < 2:
-            return rows[0] if rows else UNTOLD
-        return Told(*(next((c for c in cells if c), None) for cells in zip(*rows, strict=True)))
+            return rows[0] if rows else EMPTY_ROW
+        columns = zip(*rows, strict=True)
+        return SidecarRow(*(next(filter(None, cells), None) for cells in columns))
 
     def metadata(self, ids: Mapping[str, str]) -> pl.DataFrame | None:
         """Return the other columns by `sample_id`, of pictures by path; None without any."""
@@ -124,7 +122,7 @@ class TablesBeside:
         return joined_frames(frames)
 
 
-UNTOLD = Told(None, None, None)
+EMPTY_ROW = SidecarRow(None, None, None)
 NOTHING = TablesBeside()
 
 
@@ -151,23 +149,23 @@ def find_tables_beside(
     for path in tables:
         within, listed = _pictures_for(tree, path, pictures, splits)
         try:
-            one = _read(path, within, listed, wanted, words, sure=sure)
+            table = _read(path, within, listed, wanted, words, sure=sure)
         except (UsageError, OSError) as error:
             unread += [f"not read: {error}"] * _begins_with(path, within)
         else:
-            named += [one] if one else []
+            named += [table] if table else []
     if not _parts_of_a_whole(named):
-        named = [_without_split(one) if one.split else one for one in named]
-    told = dict[str, list[str]]()
-    for one in named:
-        for what in filter(None, (one.said, one.split and "split from the names")):
-            name = sample_id(os.path.relpath(one.reader.path, tree.root))
-            told.setdefault(what, []).append(name)
-    said = "; ".join([*(f"{w} of {', '.join(paths)}" for w, paths in told.items()), *unread])
-    labels = sum(1 for one in named for row in one.rows.values() if row.label) if sure else 0
+        named = [_without_split(table) if table.split else table for table in named]
+    roles = dict[str, list[str]]()
+    for table in named:
+        for role in filter(None, (table.reason, table.split and "split from the names")):
+            name = sample_id(os.path.relpath(table.reader.path, tree.root))
+            roles.setdefault(role, []).append(name)
+    reason = "; ".join([*(f"{r} of {', '.join(paths)}" for r, paths in roles.items()), *unread])
+    labels = sum(bool(row.label) for table in named for row in table.rows.values())
     if sure and labels < NAMED * sum(map(len, pictures.values())):
         return NOTHING
-    return TablesBeside([one for one in named if one.said or one.split], said, bool(named))
+    return TablesBeside([t for t in named if t.reason or t.split], reason, bool(named))
 
 
 def _name_of(path: str) -> str:
@@ -205,31 +203,22 @@ def _last(cell: object) -> str:
 def _pictures_for(
     tree: FolderListing, path: str, pictures: Pictures, splits: Mapping[str, str]
 ) -> tuple[Pictures, Pictures]:
-    """Return the pictures that a table may name: of its split, and below it where there are any.
-
-    Also those of all folders that were listed, where the table may name others than these.
-    """
+    """Return the pictures that a table may name, and all of them where it may name others too."""
     below = os.path.dirname(os.path.relpath(path, tree.root))
     word = names.split_word(_name_of(path))
     split = {name for name, means in splits.items() if means == word}
-    kept = {
-        folder: found
-        for folder, found in pictures.items()
-        if not split or not split.isdisjoint(folder.split("/"))
-    }
-    inside = {f: found for f, found in kept.items() if f"{f}/".startswith(f"{below}/")}
-    return (inside, {}) if below and inside else (kept, pictures)
+    if split:
+        own = {f: found for f, found in pictures.items() if not split.isdisjoint(f.split("/"))}
+    else:
+        own = dict(pictures)
+    inside = {f: found for f, found in own.items() if f"{f}/".startswith(f"{below}/")}
+    return (inside, {}) if below and inside else (own, pictures)
 
 
 def _read(
-    path: str,
-    pictures: Pictures,
-    listed: Pictures,
-    wanted: Sequence[str],
-    words: Mapping[str, str],
-    *,
-    sure: bool,
-) -> _Named | None:
+    path: str, pictures: Pictures, listed: Pictures, wanted: Sequence[str],
+    words: Mapping[str, str], *, sure: bool,
+) -> _Named | None:  # fmt: skip
     """Return a table that names pictures, with what is wanted of them where it tells that."""
     if not pictures or os.path.getsize(path) > MOST_BYTES:
         return None
@@ -241,20 +230,19 @@ def _read(
     if number_columns([name.strip().lower() for name in table.columns]):
         wanted = ()  # boxes
     reader = _reader(path, table, column, wanted, sure=sure)
-    told = {role: name for role, name in reader.roles.items() if role in wanted}
+    roles = {role: name for role, name in reader.roles.items() if role in wanted}
     split = None if "split" in reader.roles else words.get(_name_of(path))
     ends = _ends(pictures, above)
-    rows = _rows(reader, ends, split) if told or split else None
+    rows = _rows(reader, ends, split) if roles or split else None
     if rows is None or (not any("/" in key for key in rows) and _meet(pictures, folders)):
-        told, split, rows = {}, None, {}
-    said = ", ".join(
-        f"{role} from {name!r}" for role, name in told.items()
+        roles, split, rows = {}, None, {}
+    reason = ", ".join(
+        f"{role} from {name!r}" for role, name in roles.items()
         if any(getattr(row, role) for row in rows.values())
     )  # fmt: skip
     depths = {folder.count("/") for folder in folders} if listed else set()
-    common = os.path.commonpath(folders)
-    keys = listed.keys()
-    return _Named(reader, rows, folders, keys, common, depths, ends, sample_id(said), split)
+    common, keys = os.path.commonpath(folders), listed.keys()
+    return _Named(reader, rows, folders, keys, common, depths, ends, sample_id(reason), split)
 
 
 def _begins_with(path: str, pictures: Pictures) -> bool:
@@ -269,10 +257,7 @@ def _begins_with(path: str, pictures: Pictures) -> bool:
 
 
 def _naming_column(table: Table, pictures: Pictures) -> tuple[int, frozenset[str], Set[str]] | None:
-    """Return the column that names pictures, the folders that these are in, and those it has.
-
-    It names nearly all pictures of a folder, or nearly all that it names are there.
-    """
+    """Return the column that names pictures, the folders that these are in, and those it has."""
     everything = range(len(table.columns))
     asked = [cells for _, cells in islice(table.rows(everything), ROWS_ASKED)]
     likely = [place for place in everything if _may_name([row[place] for row in asked])]
@@ -327,17 +312,10 @@ def _meet(pictures: Pictures, folders: Set[str]) -> bool:
 
 def _ends(pictures: Pictures, above: Set[str]) -> dict[str, str]:
     """Return {folder in the table: folder here}, without what is elsewhere alone: `/content/x`."""
-    parts = [folder.casefold().split("/") for folder in pictures]
-    here = {"/".join(one[first:]) for one in parts for first in range(len(one))}
-    before = set[str]()
-    for folder in above:
-        end = folder
-        while end and end not in here:
-            end = end.partition("/")[2]
-        if end:
-            before.add(folder[: len(folder) - len(end)])
-    shortest = sorted(before, key=len)
-    away = {f: next((one for one in shortest if f.startswith(one)), f) for f in above}
+    here = {end for folder in pictures for end in ends_of(folder.casefold())}
+    prefixes = {f.removesuffix(end) for f in above if (end := longest_end(f, here))}
+    shortest = sorted(prefixes, key=len)
+    away = {f: next(filter(f.startswith, shortest), f) for f in above}
     return {folder: folder.removeprefix(prefix) for folder, prefix in away.items()}
 
 
@@ -348,16 +326,16 @@ def _key(path: str, ends: Mapping[str, str]) -> str:
 
 def _rows(
     reader: ManifestReader, ends: Mapping[str, str], split: str | None
-) -> dict[str, Told] | None:
+) -> dict[str, SidecarRow] | None:
     """Return what each row tells, by the end of a path; None where rows of one picture differ."""
-    rows = dict[str, Told]()
+    rows = dict[str, SidecarRow]()
     n = differing = 0
-    for listed, sample in reader.told():
-        told = Told(sample.label, split or sample.split, sample.group)
+    for listed, sample in reader.listed_samples():
+        row = SidecarRow(sample.label, split or sample.split, sample.group)
         n += 1
-        if rows.setdefault(key := _key(listed, ends), told) != told:
+        if rows.setdefault(key := _key(listed, ends), row) != row:
             differing += 1
-            rows[key] = UNTOLD
+            rows[key] = EMPTY_ROW
     if differing > MOST_DIFFERING * n:
         return None
     splits = Counter(row.split for row in rows.values() if row.split)
@@ -380,16 +358,16 @@ def _reader(
     path: str, table: Table, column: int, wanted: Sequence[str], *, sure: bool
 ) -> ManifestReader:
     """Return a reader of a table that knows which column names pictures and which the classes."""
-    lowered = [name.strip().lower().replace(" ", "_") for name in table.columns]
-    used = {"path": column}
+    lowered, used = table.underscored, {"path": column}
     for role in ("split", "group"):
-        match = next((lowered.index(name) for name in ALIASES[role] if name in lowered), None)
+        match = role_column(table, role)
         if match is not None and match != column:
             used[role] = match
     if "label" in wanted and _GUESSED.isdisjoint(names.words(_name_of(path))):
         rest = [
             place for place, name in enumerate(lowered)
-            if place not in used.values() and name not in MAYBE_SPLIT and not _numbers_rows(name)
+            if place not in used.values() and name not in NO_LABEL_COLUMNS
+            and not name.startswith("unnamed")
             and _GUESSED.union(names.CANONICAL).isdisjoint(names.words(table.columns[place]))
         ]  # fmt: skip
         if (place := _label_column(table, lowered, rest, sure=sure)) is not None:
@@ -397,10 +375,6 @@ def _reader(
         elif one_hot := _one_hot(table, rest):
             return ManifestReader(Given(path, one_hot=one_hot), used)
     return ManifestReader(Given(path), used)
-
-
-def _numbers_rows(name: str) -> bool:
-    return name in ("", "index") or name.startswith("unnamed")
 
 
 def _label_column(
@@ -415,13 +389,11 @@ def _label_column(
     left = [place for place in left if NOT_CLASS_WORDS.isdisjoint(told[place])]
     is_truth = not _TRUTH.isdisjoint(names.words(_name_of(table.path)))
     for places, doubt in ((usual[:1], 0), (same, 0), (worded, 1), (left, 3 - is_truth)):
-        if len(places) == 1 and _are_classes(_values(table, places[0]), doubt):
-            return places[0]
+        if len(places) == 1:
+            texts = (as_text(cell) for _, (cell,) in table.rows(places))
+            if _are_classes(Counter(filter(None, texts)), doubt):
+                return places[0]
     return None
-
-
-def _values(table: Table, place: int) -> Counter[str]:
-    return Counter(text for _, cells in table.rows([place]) if (text := as_text(cells[0])))
 
 
 def _are_classes(counts: Counter[str], doubt: int) -> bool:

@@ -6,19 +6,15 @@ become equal in Unicode normal form C are numbered `#2` in walking order, with a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
 from audit.records import Layout, Sample, sample_id
 from audit.sources import names
-from audit.sources.folder_listing import (
-    FolderEntries,
-    beside_images,
-    repeats_parent,
-    stat_files,
-)
+from audit.sources.folder_listing import FolderEntries, beside_images, repeats_parent, stat_files
 from audit.sources.formats import pack_advice
 from audit.sources.layout import FolderLayout, infer_layout
 from audit.sources.listed_tree import ListedTree
@@ -55,9 +51,8 @@ class FolderReader:
         """Folders that were listed for samples, by path; of their files, the texts alone."""
         self._ids: dict[str, str] = {}
         self._folders: FolderLayout = infer_layout(self.root, given.layout, listed)
-        self._split = given.split
-        if not given.split_wins and "split" in self._folders.roles:
-            self._split = None
+        by_folder = not given.split_wins and "split" in self._folders.roles
+        self._split = None if by_folder else given.split
         self._reject_empty()
 
     @property
@@ -73,11 +68,6 @@ class FolderReader:
     def metadata(self) -> pl.DataFrame | None:
         """Return the other columns of tables beside the pictures; None before `rows`."""
         return self._folders.beside.metadata(self._ids)
-
-    def samples(self, log: ReadLog) -> Iterator[Sample]:
-        """Yield the samples in walking order, one by one; see `rows`."""
-        for rows in self.rows(log):
-            yield from rows.samples()
 
     def rows(self, log: ReadLog) -> Iterator[SampleRows]:
         """Yield the samples in walking order; what is left out goes to `log`."""
@@ -124,24 +114,24 @@ class FolderReader:
             files = folder.images[start : start + BLOCK]
             identities = self._identities(folder, files, walk.log, ids)
             if self.listed is not None:
-                samples = self._listed_samples(self.listed, folder, files, identities)
-                yield SampleRows.of(list(samples))
+                pairs = zip(files, identities, strict=True)
+                yield SampleRows.of(list(self._listed_samples(self.listed, folder, pairs)))
                 continue
             for name in files if folder.links else ():
                 if name in folder.links:
-                    walk.count_link(folder.path_of(name), folder.relative + name)
+                    walk.count_link(os.path.join(folder.path, name), folder.relative + name)
             yield self._file_rows(folder, files, identities)
 
     def _file_rows(
         self, folder: Folder[Place], files: Sequence[str], identities: list[str]
     ) -> SampleRows:
-        place = folder.path_of("")
+        place = os.path.join(folder.path, "")
         uris = [place + name for name in files]
         if not "".join(files).isascii() or uri_of(place) != place:
             uris = [uri_of(path) for path in uris]
         n, state = len(files), folder.state
         splits = [state.split] * n
-        if self._folders.listed.said and self._split is None:
+        if self._folders.listed.reason and self._split is None:
             of = self._folders.listed.of
             splits = [of(folder.relative + name) or state.split for name in files]
         labels, groups = [state.label] * n, list[str | None]([None] * n)
@@ -157,20 +147,14 @@ class FolderReader:
         )  # fmt: skip
 
     def _listed_samples(
-        self,
-        tree: ListedTree,
-        folder: Folder[Place],
-        files: Sequence[str],
-        identities: Sequence[str],
+        self, tree: ListedTree, folder: Folder[Place], samples: Iterable[tuple[str, str]]
     ) -> Iterator[Sample]:
         split, label = folder.state.split, folder.state.label
-        for name, identity in zip(files, identities, strict=True):
-            path = folder.path_of(name)
-            at = tree.status(path)
-            yield Sample(
-                identity, at.uri, self.name, split, label or tree.label_beside(path), None,
-                at.n_bytes, at.mtime_ns, at.ctime_ns,
-            )  # fmt: skip
+        for name, identity in samples:
+            path = os.path.join(folder.path, name)
+            uri, *sizes = tree.status(path)
+            label_here = label or tree.label_beside(path)
+            yield Sample(identity, uri, self.name, split, label_here, None, *sizes)
 
     def _identities(
         self, folder: Folder[Place], files: Sequence[str], log: ReadLog, ids: IdRegister
@@ -178,20 +162,18 @@ class FolderReader:
         if not folder.clashing and "".join(files).isascii():
             prefix = sample_id(folder.relative, self.name)
             return [prefix + name for name in files]
-        return [self._identity(folder, name, log, ids) for name in files]
-
-    def _identity(self, folder: Folder[Place], name: str, log: ReadLog, ids: IdRegister) -> str:
-        identity = sample_id(folder.relative + name, self.name)
+        identities = [sample_id(folder.relative + name, self.name) for name in files]
         if not folder.clashing:
-            return identity
-        unique = ids.take(identity)
-        if unique != identity:
-            log.note(
-                "repeated-id",
-                f"Two files have the same id {identity} after Unicode normalization (NFC) or "
-                f"%-escaping: this one is recorded as {unique}. Rename one of them.",
-                unique,
-            )
+            return identities
+        unique = [ids.take(identity) for identity in identities]
+        for identity, number in zip(identities, unique, strict=True):
+            if number != identity:
+                log.note(
+                    "repeated-id",
+                    f"Two files have the same id {identity} after Unicode normalization (NFC) or "
+                    f"%-escaping: this one is recorded as {number}. Rename one of them.",
+                    number,
+                )
         return unique
 
     def _enter(self, place: Place, name: str, beside: FolderEntries, log: ReadLog) -> Place | str:

@@ -7,8 +7,9 @@ first 20 by name are listed for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from audit.sources import names
 from audit.sources.formats import KINDS, extension_of_name, named_as_images
@@ -75,43 +76,41 @@ def leads_up(link: str, target: str) -> bool:
     return contains(target, os.path.realpath(os.path.dirname(link)))
 
 
+def ends_of(path: str) -> Iterator[str]:
+    """Yield a path and what remains of it without its first folders: `a/b`, `b`."""
+    parts = path.split("/") if path else []
+    return ("/".join(parts[first:]) for first in range(len(parts)))
+
+
+def longest_end(path: str, known: Container[str]) -> str | None:
+    """Return the longest end of a path that is known, None without one."""
+    return next((end for end in ends_of(path) if end in known), None)
+
+
 def stat_files(folder: str, files: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
     """Return bytes, mtimes and ctimes (ns) of files of one folder, links followed.
 
     They are -1 for a file that was deleted since it was listed, and for a broken link.
     """
     n_bytes, mtimes, ctimes = list[int](), list[int](), list[int]()
-    stat = os.stat
-    place, at = "", _opened(folder)
-    if at is None:
-        place = os.path.join(folder, "")
+    stat, prefix, opened = os.stat, "", None
     try:
-        for name in files:
-            try:
-                found = stat(place + name, dir_fd=at)
-            except OSError:
-                size = mtime = ctime = -1
-            else:
-                size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns
-            n_bytes.append(size)
-            mtimes.append(mtime)
-            ctimes.append(ctime)
-    finally:
-        if at is not None:
-            os.close(at)
-    return n_bytes, mtimes, ctimes
-
-
-def _opened(folder: str) -> int | None:
-    """Open a folder, for paths relative to it; None if it cannot be."""
-    try:
-        return os.open(folder, os.O_RDONLY)
+        opened = os.open(folder, os.O_RDONLY)  # paths relative to it are found faster
     except OSError:
-        return None
-
-
-ListFolder = Callable[[str], FolderEntries]
-ReadEnds = Callable[[str], str]
+        prefix = os.path.join(folder, "")
+    for name in files:
+        try:
+            found = stat(prefix + name, dir_fd=opened)
+        except OSError:
+            size = mtime = ctime = -1
+        else:
+            size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        n_bytes.append(size)
+        mtimes.append(mtime)
+        ctimes.append(ctime)
+    if opened is not None:
+        os.close(opened)
+    return n_bytes, mtimes, ctimes
 
 
 def is_hidden(name: str) -> bool:
@@ -131,11 +130,11 @@ class FolderListing:
     """The folders listed so far, by path; a folder that cannot be listed counts as empty."""
 
     def __init__(
-        self, root: str, list_one: ListFolder = list_folder, read_ends: ReadEnds | None = None
-    ) -> None:
-        """Start at `root`, an absolute path; a folder is listed when it is asked for."""
-        self.root = root
-        self._list_one = list_one
+        self, root: str, list_one: Callable[[str], FolderEntries] = list_folder,
+        read_ends: Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
+        """Start at `root`, an absolute path; a folder is listed at its first use."""
+        self.root, self._list_one = root, list_one
         self._read_ends, self._reads_left = read_ends, MOST_DISTANT_READS
         self._entries: dict[str, FolderEntries] = {}
         self._others: dict[str, list[str]] = {}
@@ -167,9 +166,7 @@ class FolderListing:
 
     def _fill(self, level: Level, path: str, depth: int, *, linked: bool) -> None:
         entries = self.entries(path)
-        level.n_images += sum(
-            KINDS.get(extension_of_name(name)) == "image" for name in entries.files
-        )
+        level.n_images += sum(map(_has_image_extension, entries.files))
         beside = beside_images(entries)
         own_name = "" if path == self.root else os.path.basename(path)
         for name in entries.folders:
@@ -195,20 +192,20 @@ class FolderListing:
     def saw_images(self) -> bool:
         """Return whether a folder listed so far contains a file named like a picture."""
         return any(
-            KINDS.get(extension_of_name(name)) == "image" and not is_hidden(name)
+            _has_image_extension(name) and not is_hidden(name)
             for entries in self._entries.values()
             for name in entries.files
         )
 
     def outer_folders(self) -> list[str]:
         """Return the root and lone folders below it, `VOCdevkit/VOC2007`, the innermost last."""
-        places = [self.root]
+        outer = [self.root]
         for _ in range(MOST_OUTER):
-            inside = self.entries(places[-1])
+            inside = self.entries(outer[-1])
             if len(inside.folders) != 1 or named_as_images(inside.files):
                 break
-            places.append(os.path.join(places[-1], inside.folders[0]))
-        return places
+            outer.append(os.path.join(outer[-1], inside.folders[0]))
+        return outer
 
     def near_folders(self) -> Iterator[str]:
         """Yield the outer folders and two levels below the innermost, the first 20 of each."""
@@ -227,7 +224,7 @@ class FolderListing:
             for name in self._other_files(folder)
             if extension_of_name(name) in extensions and not name.startswith(".")
         )
-        return [path for path, _ in zip(wanted, range(limit), strict=False)]
+        return list(islice(wanted, limit))
 
 
 def repeats_parent(name: str, parent: str, beside: FolderEntries) -> bool:
@@ -242,9 +239,12 @@ def repeats_parent(name: str, parent: str, beside: FolderEntries) -> bool:
 
 def beside_images(entries: FolderEntries) -> bool:
     """Return whether a folder contains pictures, or folders whose names announce them."""
-    return any(
-        names.is_container(name) or names.split_word(name) for name in entries.folders
-    ) or any(KINDS.get(extension_of_name(name)) == "image" for name in entries.files)
+    named = any(names.is_container(name) or names.split_word(name) for name in entries.folders)
+    return named or any(map(_has_image_extension, entries.files))
+
+
+def _has_image_extension(name: str) -> bool:
+    return KINDS.get(extension_of_name(name)) == "image"
 
 
 def head_and_tail(path: str) -> str:

@@ -42,12 +42,7 @@ KINDS: Mapping[str, str] = {
     **dict.fromkeys(_UNSUPPORTED.split(), "image format not read"),
     **dict.fromkeys(_IMAGE.split(), "image"),
 }
-IMAGE_ENDINGS = frozenset(
-    spelled
-    for ext, kind in KINDS.items()
-    if kind == "image"
-    for spelled in (f".{ext}", f".{ext}".upper())
-)
+IMAGE_ENDINGS = frozenset(f".{e}" for ext in _IMAGE.split() for e in (ext, ext.upper()))
 """What the names of nearly all pictures end in."""
 TEXTS = frozenset(["json", "xml", "txt", "csv", "yaml", "yml", "names"])
 """Formats of annotation files, and of the names of their classes."""

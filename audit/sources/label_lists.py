@@ -22,28 +22,27 @@ class LabelLists:
     reading: str = ""
 
 
-def read_lists(cells: Iterable[str], told: str | None = None) -> LabelLists:
-    """Return what the different cells of a column hold; `told`: what stands between labels."""
+def read_lists(cells: Iterable[str], stated: str | None = None) -> LabelLists:
+    """Return what the different cells of a column hold; `stated`: the user's separator."""
     known = set(cells)
     lists, reading = _bracketed(known)
     if lists:
         return LabelLists(lists, reading)
-    for separator in SEPARATORS if told is None else (told,):
+    for separator in SEPARATORS if stated is None else (stated,):
         holding = {cell for cell in known if separator in cell}
         split = {cell: _parts(cell.split(separator)) for cell in holding}
         parts = {part for labels in split.values() for part in labels}
         if not holding:
             continue
-        if told is not None:
+        if stated is not None:
             return LabelLists(split, f"split at {separator!r} by [scan] label_separator")
         if parts <= known - holding:
             return LabelLists(split, f"split at {separator!r}: all parts are also single labels")
         # commas are in many names, and parts that never come again are no classes
         if separator != "," and len(parts) < len(holding) + len(known - holding):
-            alone = min(parts - known)
             reading = (
-                f"not split at {separator!r}: {alone!r} is not a label on its own; --set "
-                f"scan.label_separator={separator!r} splits"
+                f"not split at {separator!r}: {min(parts - known)!r} is not a label on its own; "
+                f"--set scan.label_separator={separator!r} splits"
             )
             return LabelLists({}, reading)
     return LabelLists({})
@@ -67,9 +66,7 @@ def _listed(cell: str) -> tuple[str, ...] | None:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         if all(isinstance(value, str | int | float) for value in values):
-            return _parts(
-                "true" if v is True else "false" if v is False else str(v) for v in values
-            )
+            return _parts(str(v).lower() if isinstance(v, bool) else str(v) for v in values)
     return None
 
 

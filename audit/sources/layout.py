@@ -30,8 +30,7 @@ from audit.sources.listed_tree import ListedTree
 
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')
 _YOLO_LINE = re.compile(r"\s*\d+(?:[ \t]+-?\d*\.?\d+(?:[eE][-+]?\d+)?){4,}[ \t]*(?:\r?\n|$)")
-_YOLO_NAMES = re.compile(r"""^["']?names["']?\s*:""", re.MULTILINE)
-_YOLO_TRAIN = re.compile(r"""^["']?(?:train|val|nc)["']?\s*:""", re.MULTILINE)
+_YOLO_YAML = re.compile(r"""(?ms)(?=.*^["']?names["']?\s*:).*^["']?(?:train|val|nc)["']?\s*:""")
 
 
 class Sign(NamedTuple):
@@ -39,7 +38,7 @@ class Sign(NamedTuple):
 
     extensions: tuple[str, ...]
     shows: Callable[[str], object]
-    said: str
+    reason: str
     most: int = 8
 
 
@@ -64,11 +63,7 @@ CONVENTIONS: Mapping[str, tuple[Sign, ...]] = MappingProxyType(
             ),
         ),
         "YOLO": (
-            Sign(
-                ("yaml", "yml"),
-                lambda text: _YOLO_NAMES.search(text) and _YOLO_TRAIN.search(text),
-                "names classes and splits",
-            ),
+            Sign(("yaml", "yml"), _YOLO_YAML.match, "names classes and splits"),
             Sign(("txt",), _is_yolo, "has lines of class and box"),
         ),
         "VOC": (Sign(("xml",), lambda t: "<annotation" in t and "<polygon>" not in t, _XML),),
@@ -85,7 +80,7 @@ def find_evidence(tree: FolderListing, signs: tuple[Sign, ...]) -> str | None:
         for sign in signs:
             for path in tree.files(folder, *sign.extensions, limit=sign.most):
                 if sign.shows(tree.head_and_tail(path)):
-                    return f"{os.path.relpath(path, tree.root)} {sign.said}"
+                    return f"{os.path.relpath(path, tree.root)} {sign.reason}"
     return None
 
 
@@ -100,10 +95,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class FolderLayout:
-    """How the folders of one root are read: roles by level, outer folders to skip, split names.
-
-    `layout` is the published result (`records.Layout`): the name and the reason, for a person.
-    """
+    """How the folders of one root are read: roles by level, outer folders to skip, split names."""
 
     layout: Layout
     roles: tuple[str, ...]
@@ -113,6 +105,17 @@ class FolderLayout:
     listed: ListedSplits = NO_SPLITS
     beside: TablesBeside = NOTHING
     unused: str = ""
+
+    def because(self, reason: str) -> FolderLayout:
+        """Return the same layout with one more reason."""
+        layout = replace(self.layout, reason=f"{self.layout.reason}; {reason}")
+        return replace(self, layout=layout)
+
+    def without_classes(self) -> FolderLayout:
+        """Return the layout in which folders are splits or nothing."""
+        roles = tuple(role for role in self.roles if role != "class")
+        layout = replace(self.layout, name="split/file" if roles else "flat")
+        return replace(self, layout=layout, roles=roles)
 
 
 def option_of(convention: str) -> str:
@@ -141,30 +144,26 @@ def infer_layout(
     if listed is not None:
         tree = FolderListing(root, listed.entries, listed.head_and_tail)
     inferred = _infer_roles(tree)
+    annotation, evidence = _annotation(tree, None if wanted in ROLES else wanted)
     if wanted in ROLES:
-        chosen = _force_layout(tree, inferred, cast(str, wanted))
+        chosen = _force_layout(tree, inferred, cast(str, wanted), annotation)
+    elif not annotation:
+        chosen = inferred
+    elif wanted is None and _classes_recur(tree, inferred):
+        chosen = inferred.because(f"also {annotation} annotations ({evidence})")
+        chosen = replace(chosen, layout=replace(chosen.layout, annotations=annotation))
     else:
-        annotation, evidence = _annotation(tree, wanted)
-        if annotation and wanted is None and _classes_recur(tree, inferred):
-            reason = f"{inferred.layout.reason}; also {annotation} annotations ({evidence})"
-            layout = replace(inferred.layout, reason=reason, annotations=annotation)
-            chosen = replace(inferred, layout=layout)
-        else:
-            chosen = _drop_class_labels(inferred, annotation, evidence) if annotation else inferred
+        chosen = _drop_class_labels(inferred, annotation, evidence)
     if listed is None and len(set(chosen.splits.values())) < 2:
         found = find_listed_splits(tree)
-        if found.said:
-            reason = f"{chosen.layout.reason}; {sample_id(found.said)}"
-            chosen = replace(chosen, layout=replace(chosen.layout, reason=reason), listed=found)
+        if found.reason:
+            chosen = replace(chosen.because(sample_id(found.reason)), listed=found)
     if listed is None and wanted not in ROLES and not chosen.layout.annotations:
         chosen = _with_tables(tree, chosen)
     if wanted is None and (why := _why_no_classes(tree, chosen)):
-        roles = tuple(role for role in chosen.roles if role != "class")
-        reason = f"{chosen.layout.reason}; {why}"
-        layout = replace(chosen.layout, name="split/file" if roles else "flat", reason=reason)
-        chosen = replace(chosen, layout=layout, roles=roles)
+        chosen = chosen.without_classes().because(why)
     by_table = any(row.split for table in chosen.beside.tables for row in table.rows.values())
-    if listed is None and not (chosen.splits or chosen.listed.said or by_table):
+    if listed is None and not (chosen.splits or chosen.listed.reason or by_table):
         chosen = replace(chosen, unused=unused_lists(tree))
     return replace(chosen, saw_images=tree.saw_images())
 
@@ -189,14 +188,11 @@ def _with_tables(tree: FolderListing, chosen: FolderLayout) -> FolderLayout:
         open_roles.append("label")
     elif open_roles:
         beside = find_tables_beside(tree, chosen.splits, open_roles)
-    layout, roles = chosen.layout, chosen.roles
-    if "label" in open_roles and "class" in roles and beside.names_pictures:
-        roles = tuple(role for role in roles if role != "class")
-        name = "split/file" if roles else "flat"
-        layout = Layout(name, "its folders contain images, but their names are not classes")
-    if beside.said:
-        layout = replace(layout, reason=f"{layout.reason}; {beside.said}")
-    return replace(chosen, layout=layout, roles=roles, beside=beside)
+    if "label" in open_roles and "class" in chosen.roles and beside.names_pictures:
+        chosen = chosen.without_classes()
+        reason = "its folders contain images, but their names are not classes"
+        chosen = replace(chosen, layout=Layout(chosen.layout.name, reason))
+    return replace(chosen.because(beside.reason) if beside.reason else chosen, beside=beside)
 
 
 def _class_folders(tree: FolderListing, chosen: FolderLayout) -> Collection[str]:
@@ -213,7 +209,7 @@ def _are_numbered(folders: Collection[str]) -> bool:
 
 def _is_told(tree: FolderListing, chosen: FolderLayout, role: str) -> bool:
     if role == "split":
-        return "split" in chosen.roles or bool(chosen.listed.said)
+        return "split" in chosen.roles or bool(chosen.listed.reason)
     if chosen.roles != ROLES["class/file"]:
         return "class" in chosen.roles
     filled = _filled(tree)
@@ -231,7 +227,7 @@ def _filled(tree: FolderListing) -> list[str]:
     ]  # fmt: skip
 
 
-def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | None, str]:
+def _annotation(tree: FolderListing, wanted: str | None) -> tuple[str | None, str]:
     for name, signs in CONVENTIONS.items():
         if wanted == option_of(name):
             return name, "given by --layout"
@@ -240,8 +236,9 @@ def _annotation(tree: FolderListing, wanted: str | None = None) -> tuple[str | N
     return None, ""
 
 
-def _force_layout(tree: FolderListing, inferred: FolderLayout, wanted: str) -> FolderLayout:
-    annotation, _ = _annotation(tree)
+def _force_layout(
+    tree: FolderListing, inferred: FolderLayout, wanted: str, annotation: str | None
+) -> FolderLayout:
     layout = Layout(wanted, "given by --layout", annotation)
     # An outer folder that another layout skips may be the class in this one.
     wrappers = inferred.wrappers if len(ROLES[wanted]) <= len(inferred.roles) else ()
@@ -263,8 +260,7 @@ def _classes_recur(tree: FolderListing, shape: FolderLayout) -> bool:
 def _drop_class_labels(shape: FolderLayout, annotation: str, evidence: str) -> FolderLayout:
     """Return the layout without class folders: the annotations hold the labels."""
     roles = tuple("-" if role == "class" else role for role in shape.roles)
-    if roles and roles[-1] == "-":
-        roles = roles[:-1]
+    roles = roles[:-1] if roles[-1:] == ("-",) else roles
     name = "split/file" if "split" in roles else "flat"
     splits = f"; splits: {_list_names(list(shape.splits))}" if "split" in roles else ""
     reason = f"{annotation} annotations ({evidence}), so folders are not classes{splits}"
@@ -278,15 +274,13 @@ def _infer_roles(tree: FolderListing) -> FolderLayout:
         shape = _layout_with_splits(tree, level, splits)
     elif level.folders and _mostly_inside(tree, level):
         shape = _layout_with_classes(tree, level)
-    elif level.folders:
-        reason = (
-            "most images are directly under the root, so its folders are not treated as classes"
-        )
-        shape = FolderLayout(Layout("flat", reason), ())
     else:
-        shape = FolderLayout(
-            Layout("flat", "images are directly under the root, no class folders"), ()
-        )
+        reason = "images are directly under the root, no class folders"
+        if level.folders:
+            reason = (
+                "most images are directly under the root, so its folders are not treated as classes"
+            )
+        shape = FolderLayout(Layout("flat", reason), ())
     if not wrappers:
         return shape
     reason = f"{shape.layout.reason} (inside {sample_id('/'.join(wrappers))})"
@@ -340,19 +334,17 @@ def _layout_with_splits(
     listed = _list_names(list(splits))
     if not inner:
         layout = Layout("split/file", f"{listed} contain images and no class folders")
-        return FolderLayout(layout, ROLES["split/file"], splits=splits)
+        return FolderLayout(layout, ROLES[layout.name], splits=splits)
     counts = sorted({len(classes) for classes in inner.values()})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    plural = "s" if counts[-1] != 1 else ""
-    each = " each" if len(inner) > 1 else ""
-    verb = "contain" if len(inner) > 1 else "contains"
-    reason = f"{_list_names(list(inner))} {verb} {number} class folder{plural}{each}"
+    folders = f"{number} class folder{'s' if counts[-1] != 1 else ''}"
+    verb, each = ("contain", " each") if len(inner) > 1 else ("contains", "")
+    reason = f"{_list_names(list(inner))} {verb} {folders}{each}"
     without = [name for name in splits if name not in inner]
     if without:
         reason += f", {_list_names(without)} none"
-    return FolderLayout(
-        Layout("split/class/file", reason), ROLES["split/class/file"], splits=splits
-    )
+    layout = Layout("split/class/file", reason)
+    return FolderLayout(layout, ROLES[layout.name], splits=splits)
 
 
 def _layout_with_classes(tree: FolderListing, level: Level) -> FolderLayout:
@@ -368,9 +360,8 @@ def _layout_with_classes(tree: FolderListing, level: Level) -> FolderLayout:
     if _are_versions(tree, level, inner):
         reason = f"{_list_names(listed)} contain versions of the same images in the same folders"
         return FolderLayout(Layout("class/file", reason), ("-", "class"))
-    count = len(level.folders)
-    plural = "s" if count != 1 else ""
-    reason = f"{count:,} folder{plural} under the root, not named like splits"
+    plural = "s" if len(level.folders) != 1 else ""
+    reason = f"{len(level.folders):,} folder{plural} under the root, not named like splits"
     return FolderLayout(Layout("class/file", reason), ROLES["class/file"])
 
 
@@ -379,14 +370,9 @@ def _are_versions(tree: FolderListing, level: Level, inner: Mapping[str, set[str
     classes = next(iter(inner.values()), set[str]())
     if len(classes) < 2 or not len(inner) == len(level.folders) > 1:
         return False
-    same = all(one == classes for one in inner.values())
-    files = {
-        frozenset(
-            os.path.splitext(name)[0] for name in tree.entries(f"{path}/{min(classes)}").files
-        )
-        for paths in level.folders.values()
-        for path in paths
-    }
+    paths = [f"{path}/{min(classes)}" for paths in level.folders.values() for path in paths]
+    files = {frozenset(os.path.splitext(n)[0] for n in tree.entries(p).files) for p in paths}
+    same = all(folders == classes for folders in inner.values())
     return same and len(files) == 1 and bool(min(files))
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from audit.records import sample_id
 from audit.sources import names
-from audit.sources.folder_listing import FolderListing
+from audit.sources.folder_listing import FolderListing, ends_of, longest_end
 from audit.sources.formats import named_as_images
 from preflight.files import regular
 
@@ -38,10 +38,10 @@ MOST_OF_LIST = 1 << 30
 
 
 class ListedSplits(NamedTuple):
-    """What tells the split of a picture: its path's end without extension, its folder, its name."""
+    """The split by end of path without extension, by folder, or by file name; and the reason."""
 
     split_of: Mapping[str, str] = {}
-    said: str = ""
+    reason: str = ""
     folders: Mapping[str, str] = {}
     by_name: bool = False
 
@@ -54,12 +54,8 @@ class ListedSplits(NamedTuple):
             if folder in self.folders:
                 return self.folders[folder]
             folder = os.path.dirname(folder)
-        end = _end(relative)
-        while end not in self.split_of:
-            _, slash, end = end.partition("/")
-            if not slash:
-                return None
-        return self.split_of[end]
+        end = longest_end(_end(relative), self.split_of)
+        return None if end is None else self.split_of[end]
 
 
 NO_SPLITS = ListedSplits()
@@ -67,42 +63,36 @@ NO_SPLITS = ListedSplits()
 
 def find_listed_splits(tree: FolderListing) -> ListedSplits:
     """Return the splits that files of the tree tell; none where fewer than two are told."""
-    kinds: tuple[tuple[str, Callable[[str], Iterator[str]]], ...] = (
-        ("txt", _lines), ("json", _coco_names)
-    )  # fmt: skip
     outer = tree.outer_folders()
     inner = [os.path.join(outer[-1], name) for name in tree.entries(outer[-1]).folders[:4]]
     found, looked = list[ListedSplits](), set[str]()
     for root in (*outer, *inner):
-        named = _named_in_yaml(tree, root)
-        if (named := named if named.said else _numbered(tree, root)).said:
-            return named
+        for find in (_named_in_yaml, _numbered):
+            if (named := find(tree, root)).reason:
+                return named
         folders = [os.path.normpath(os.path.join(root, below)) for below in _FOLDERS]
-        told = (
+        listed = (
             _listed(tree, tree.files(folder, extension, limit=64), read)
             for folder in folders
-            for extension, read in kinds
+            for extension, read in (("txt", _lines), ("json", _coco_names))
             if folder not in looked
         )
-        found += list(islice((one for one in told if one.said), 1))
+        found += list(islice((splits for splits in listed if splits.reason), 1))
         looked |= set(folders)
     if not found:
         return _by_name(tree)
-    joined = {end: split for one in reversed(found) for end, split in one.split_of.items()}
-    return ListedSplits(joined, "; ".join(one.said for one in found))
+    joined = {end: split for splits in reversed(found) for end, split in splits.split_of.items()}
+    return ListedSplits(joined, "; ".join(splits.reason for splits in found))
 
 
 def unused_lists(tree: FolderListing) -> str:
-    """Return a sentence on files named like lists of splits, for a tree without any split; ""
-    without such files.
-    """
+    """Return a sentence on files named like lists of splits, for a tree without any split."""
     start = tree.outer_folders()[-1]
-    found = dict[str, None]()
+    found = list[str]()
     for below in _FOLDERS:
         files = tree.files(os.path.normpath(os.path.join(start, below)), *LISTS, limit=64)
         named = names.split_values({_last_words(path) for path in files})
-        lists = [path for path in files if "ImageSets" in below or _last_words(path) in named]
-        found |= dict.fromkeys(lists)
+        found += [path for path in files if "ImageSets" in below or _last_words(path) in named]
     if not found:
         return ""
     shown = [sample_id(os.path.relpath(path, tree.root)) for path in found]
@@ -116,57 +106,52 @@ def unused_lists(tree: FolderListing) -> str:
 def _listed(
     tree: FolderListing, files: list[str], read: Callable[[str], Iterator[str]]
 ) -> ListedSplits:
-    splits = names.split_values({_last_words(path): path for path in files})
-    told: Mapping[str, str]
-    told = {path: split for path in files if (split := splits.get(_last_words(path)))}
-    if any(split not in names.CANONICAL.values() for split in told.values()):
-        told = _one_series(told)
-    plain = {path: split for path, split in told.items() if split in names.CANONICAL.values()}
-    told = plain if len(set(plain.values())) > 1 else told
-    return _from_lists(tree, told, read)
+    known = names.CANONICAL.values()
+    words = names.split_values({_last_words(path): path for path in files})
+    splits = {path: split for path in files if (split := words.get(_last_words(path)))}
+    if any(split not in known for split in splits.values()):
+        splits = _first_series(splits)
+    plain = {path: split for path, split in splits.items() if split in known}
+    return _from_lists(tree, plain if len(set(plain.values())) > 1 else splits, read)
 
 
-def _one_series(told: Mapping[str, str]) -> Mapping[str, str]:
-    """Return of several series of lists the first: `train1`, `val1` before those of other folds,
-    `images_train` before `images_variant_train`.
-    """
+def _first_series(lists: dict[str, str]) -> dict[str, str]:
+    """Return one series of several: `train1`, `val1` before other folds, the shortest name."""
     series = dict[str, dict[str, str]]()
-    for path in told:
+    for path in lists:
         words = names.words(_last_words(path))
         if len(splits := [word for word in words if word in names.CANONICAL]) == 1:
             words.remove(splits[0])
             series.setdefault(" ".join(words), {})[path] = names.CANONICAL[splits[0]]
-    whole = [name for name, one in series.items() if len(set(one.values())) == len(one) > 1]
-    return series[min(whole, key=len)] if whole else told
+    whole = [name for name, part in series.items() if len(set(part.values())) == len(part) > 1]
+    return series[min(whole, key=len)] if whole else lists
 
 
 def _from_lists(
-    tree: FolderListing, told: Mapping[str, str], read: Callable[[str], Iterator[str]]
+    tree: FolderListing, lists: Mapping[str, str], read: Callable[[str], Iterator[str]]
 ) -> ListedSplits:
-    """Return what lists tell, {path of a list: split}; none where they name no picture here."""
-    if len(set(told.values())) < 2:
+    """Return the splits of lists, {path of a list: split}; none where they name no picture here."""
+    if len(set(lists.values())) < 2:
         return NO_SPLITS
     split_of: dict[str, str] = {}
     seen, twice = Counter[str](), 0
-    for path, split in told.items():
+    for path, split in lists.items():
         for line in read(path):
-            end = _end(line)
-            twice += split_of.setdefault(end, split) != split
+            twice += split_of.setdefault(_end(line), split) != split
             seen[path] += 1
-    if len({split for path, split in told.items() if seen[path]}) < 2:
+    if len({lists[path] for path in seen}) < 2:
         return NO_SPLITS
-    there = {
-        _end(name)
-        for folder in tree.near_folders()
-        for name in named_as_images(tree.entries(folder).files)
-    }
-    if there.isdisjoint(end.rpartition("/")[2] for end in split_of):
+    if set(map(_end, _near_images(tree))).isdisjoint(end.rpartition("/")[2] for end in split_of):
         return NO_SPLITS
-    lists = ", ".join(
-        f"{told[path]} from {os.path.relpath(path, tree.root)} ({n:,})" for path, n in seen.items()
+    each = ", ".join(
+        f"{lists[path]} from {os.path.relpath(path, tree.root)} ({n:,})" for path, n in seen.items()
     )
     more = f"; {twice:,} are in several lists and count for the first list" if twice else ""
-    return ListedSplits(_as_here(tree, split_of), f"splits: {lists}{more}")
+    return ListedSplits(_as_here(tree, split_of), f"splits: {each}{more}")
+
+
+def _near_images(tree: FolderListing) -> list[str]:
+    return [n for f in tree.near_folders() for n in named_as_images(tree.entries(f).files)]
 
 
 def _as_here(tree: FolderListing, split_of: dict[str, str]) -> dict[str, str]:
@@ -174,12 +159,9 @@ def _as_here(tree: FolderListing, split_of: dict[str, str]) -> dict[str, str]:
     first, last = min(split_of), max(split_of)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = "".join(char for char, _ in same).rpartition("/")[0]
-    here = ["/" + os.path.relpath(folder, tree.root) for folder in tree.near_folders()]
-    end = shared
-    while end and not any(folder.endswith("/" + end) for folder in here):
-        end = end.partition("/")[2]
-    lost = len(shared) - len(end)
-    lost += bool(shared and not end)
+    here = {end for f in tree.near_folders() for end in ends_of(os.path.relpath(f, tree.root))}
+    end = longest_end(shared, here) or ""
+    lost = len(shared) - len(end) + bool(shared and not end)
     return {path[lost:]: split for path, split in split_of.items()} if lost else split_of
 
 
@@ -189,27 +171,26 @@ def _named_in_yaml(tree: FolderListing, folder: str) -> ListedSplits:
         keys = _yaml_keys(path)
         lists, folders = dict[str, str](), dict[str, str]()
         for key in ("train", "val", "valid", "test"):
-            split = names.CANONICAL[key]
-            told = keys.get(key)
-            for value in told if isinstance(told, list) else [told]:
-                place = _place(folder, str(keys.get("path") or ""), value)
-                within = os.path.relpath(place, tree.root) if place else ""
-                if place and os.path.isdir(place):
-                    folders.setdefault(within, split)
-                elif place:
-                    lists.setdefault(place, split)
+            split, given = names.CANONICAL[key], keys.get(key)
+            for value in given if isinstance(given, list) else [given]:
+                path_here = _path_here(folder, str(keys.get("path") or ""), value)
+                if path_here and os.path.isdir(path_here):
+                    folders.setdefault(os.path.relpath(path_here, tree.root), split)
+                elif path_here:
+                    lists.setdefault(path_here, split)
         if len(set(folders.values())) > 1 and not lists:
-            each = ", ".join(f"{split} is {place}" for place, split in folders.items())
+            each = ", ".join(f"{split} is {below}" for below, split in folders.items())
             name = os.path.relpath(path, tree.root)
             return ListedSplits({}, f"splits of {name}: {each}", folders)
-        if (found := _from_lists(tree, lists, _lines)).said:
+        if (found := _from_lists(tree, lists, _lines)).reason:
             return found
     return NO_SPLITS
 
 
 def _numbered(tree: FolderListing, folder: str) -> ListedSplits:
     """Return the splits of CUB and NABirds: pictures by number, and 1 for those to train on."""
-    flags = dict(_pairs(os.path.join(folder, "train_test_split.txt")))
+    file = os.path.join(folder, "train_test_split.txt")
+    flags = dict(_pairs(file))
     split_of = {
         _end(path): "train" if flags[number] == "1" else "test"
         for number, path in (_pairs(os.path.join(folder, "images.txt")) if flags else ())
@@ -219,19 +200,14 @@ def _numbered(tree: FolderListing, folder: str) -> ListedSplits:
     if len(counts) < 2:
         return NO_SPLITS
     each = ", ".join(f"{split} ({n:,})" for split, n in counts.items())
-    name = os.path.relpath(os.path.join(folder, "train_test_split.txt"), tree.root)
-    return ListedSplits(split_of, f"splits: {each} from {name}")
+    return ListedSplits(split_of, f"splits: {each} from {os.path.relpath(file, tree.root)}")
 
 
 def _pairs(path: str) -> Iterator[tuple[str, str]]:
-    try:
-        with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
-            for line in file:
-                first, _, rest = line.strip().partition(" ")
-                if rest:
-                    yield first, rest
-    except OSError:
-        return
+    for line in _text_lines(path):
+        first, _, rest = line.partition(" ")
+        if rest:
+            yield first, rest
 
 
 def _yaml_keys(path: str) -> Mapping[str, object]:
@@ -245,15 +221,13 @@ def _yaml_keys(path: str) -> Mapping[str, object]:
     return keys if isinstance(keys, dict) else {}
 
 
-def _place(folder: str, start: str, value: object) -> str | None:
-    """Return the longest end of a path that is there, below `folder`: the rest is elsewhere."""
-    if not isinstance(value, str):
-        return None
-    for text in (f"{start}/{value}", value):
-        parts = [one for one in text.replace("\\", "/").split("/") if one not in ("", ".", "..")]
-        ends = (os.path.join(folder, *parts[first:]) for first in range(len(parts)))
-        if place := next((end for end in ends if os.path.exists(end)), None):
-            return place
+def _path_here(folder: str, start: str, value: object) -> str | None:
+    """Return the longest end of a path that exists below `folder`."""
+    for text in (f"{start}/{value}", value) if isinstance(value, str) else ():
+        parts = [part for part in text.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+        paths = (os.path.join(folder, end) for end in ends_of("/".join(parts)))
+        if path := next(filter(os.path.exists, paths), None):
+            return path
     return None
 
 
@@ -261,11 +235,7 @@ def _by_name(tree: FolderListing) -> ListedSplits:
     """Return the splits that names hold, `img_train_0001`, where nearly all pictures have one."""
     stems: dict[tuple[str, ...], set[str]] = {}
     counts = Counter[str]()
-    pictures = [
-        name
-        for folder in tree.near_folders()
-        for name in named_as_images(tree.entries(folder).files)
-    ]
+    pictures = _near_images(tree)
     probe = pictures[:: len(pictures) // PROBED + 1]
     if sum(split_in_name(name) is not None for name in probe) < LEAST_PROBED * len(probe):
         return NO_SPLITS
@@ -275,8 +245,8 @@ def _by_name(tree: FolderListing) -> ListedSplits:
             rest = (word for word in names.words(_end(name)) if not word.isdigit())
             stem = tuple(word for word in rest if names.CANONICAL.get(word) != split)
             stems.setdefault(stem, set()).add(split)
-    told = counts.total() >= NEARLY_ALL * len(pictures)
-    if not told or not any(len(splits) > 1 for splits in stems.values()):
+    several = any(len(splits) > 1 for splits in stems.values())
+    if not several or counts.total() < NEARLY_ALL * len(pictures):
         return NO_SPLITS
     each = ", ".join(f"{split} ({n:,})" for split, n in counts.items())
     return ListedSplits({}, f"splits: {each} from the names of files", by_name=True)
@@ -303,15 +273,17 @@ def _end(path: str) -> str:
 
 def _lines(path: str) -> Iterator[str]:
     """Yield the first word of each line, or all of it where it is a path with spaces."""
+    for text in _text_lines(path):
+        if text and not text.startswith("#"):
+            yield text if named_as_images([text]) else text.split()[0]
+
+
+def _text_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a file, stripped; none where it cannot be read or is too large."""
     try:
-        if os.path.getsize(path) > MOST_OF_LIST:
-            return
         with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
-            for line in file:
-                text = line.strip()
-                if text and not text.startswith("#"):
-                    whole = bool(named_as_images([text]))
-                    yield text if whole else text.split()[0]
+            if os.path.getsize(path) <= MOST_OF_LIST:
+                yield from map(str.strip, file)
     except OSError:
         return
 

@@ -11,8 +11,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from audit.sources.folder_listing import FolderEntries
 from audit.sources.formats import KINDS, extension_of_name
@@ -26,8 +25,7 @@ MOST_WHOLE = 1 << 30  # bytes of a file whose length its listing does not tell
 TEXTS_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """What a listing says of a file: where its bytes are, bytes, times in ns."""
 
     uri: str
@@ -88,10 +86,7 @@ class ListedTree(ABC):
 
     @abstractmethod
     def read(self, path: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
-        """Return the bytes of a file, or a range; raises ReadingError, OSError.
-
-        Of more than `limit` bytes nothing is returned.
-        """
+        """Return the bytes of a file or a range, at most `limit`; raises ReadingError, OSError."""
 
     def has_file(self, path: str) -> bool:
         """Return whether there is a file of this path."""
@@ -148,8 +143,7 @@ _LABEL_KEYS = ("label", "class", "class_name", "cls", "target", "category")
 _MOST_BESIDE = 1 << 20  # bytes of a file that holds a label
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
+class Pack(NamedTuple):
     """One archive: its path, its format, and the times of its file, ns."""
 
     path: str
@@ -169,10 +163,12 @@ class PackedTree(ListedTree):
 
     def add(self, pack: Pack, members: Sequence[PackMember], split: str | None) -> None:
         """Add the members of a pack, below the folder of its split where it has one."""
-        named = [(self._inside(pack, member.name), member) for member in members]
-        for parts, member in named:
-            if parts:
-                self._add_file(pack, [split, *parts] if split else parts, member)
+        above = [split] if split else []
+        for member in members:
+            if parts := self._inside(pack, member.name):
+                folder = self.make_folder([*above, *parts[:-1]])
+                path = self.add_name(folder, self._free_name(folder, parts[-1]))
+                self._members[path] = (pack, member.key, member.n_bytes)
 
     def _inside(self, pack: Pack, name: str) -> list[str]:
         parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -183,11 +179,6 @@ class PackedTree(ListedTree):
                 "the folder if it is unpacked carelessly: it is read below the root.",
             )
         return [part for part in parts if part != ".."]
-
-    def _add_file(self, pack: Pack, parts: Sequence[str], member: PackMember) -> None:
-        folder = self.make_folder(parts[:-1])
-        path = self.add_name(folder, self._free_name(folder, parts[-1]))
-        self._members[path] = (pack, member.key, member.n_bytes)
 
     def _free_name(self, folder: str, name: str) -> str:
         stem, dot, rest = name.partition(".")
@@ -224,19 +215,15 @@ class PackedTree(ListedTree):
         for ending in (".cls", ".cls.txt"):
             if (text := self._text(key + ending)) is not None:
                 return text.strip() or None
-        if (text := self._text(key + ".json")) is None:
-            return None
         try:
-            found = json.loads(text)
+            found = json.loads(self._text(key + ".json") or "")
         except (ValueError, RecursionError):
             return None
         values = [found[k] for k in _LABEL_KEYS if k in found] if isinstance(found, dict) else []
         return str(values[0]) if values and isinstance(values[0], str | int) else None
 
     def _text(self, path: str) -> str | None:
-        if path not in self._members:
-            return None
         try:
             return self.read(path, _MOST_BESIDE).decode("utf-8", "replace")
-        except (ReadingError, OSError):
+        except (KeyError, ReadingError, OSError):
             return None

@@ -65,21 +65,20 @@ class ManifestReader:
 
         `used` are the numbers of the columns by role, where the caller knows them.
         """
-        self.path, self.name, self._given = given.path, given.name, given
-        path = given.path
-        self.root = os.path.dirname(path)
-        self._base = self.root.rstrip("/") + "/"
-        self._table: Table = open_table(path)
+        self.path, self.name, self.given = given.path, given.name, given
+        self.root = os.path.dirname(self.path)
+        self._base = os.path.join(self.root, "")
+        self._table = open_table(self.path)
         self._used = _columns(self._table) if used is None else dict(used)
         self._classes = class_columns(given.one_hot, self._table) if given.one_hot else {}
         if self._classes:
             self._used.pop("label", None)
         self._yes = self._find_split()
-        lowered = [column.strip().lower() for column in self._table.columns]
-        self._box = number_columns(lowered)
-        self._box_places = [lowered.index(c) for c in self._box[1]] if self._box else []
+        self._lowered = [column.strip().lower() for column in self._table.columns]
+        self._box = number_columns(self._lowered)
+        self._box_numbers = [self._lowered.index(column) for column in self.box_columns]
         if next(self._table.rows([self._used["path"]]), None) is None:
-            raise UsageError(f"{path} has a header but no rows: add one row per image.")
+            raise UsageError(f"{self.path} has a header but no rows: add one row per image.")
         # One box a picture is a crop of it, and the class is the picture's; several are objects.
         self._several = bool(self._box) and self._lists_again()
 
@@ -100,11 +99,9 @@ class ManifestReader:
         picture; as text, None where there is none.
         """
         assert self._box is not None
-        lowered = [column.strip().lower() for column in self._table.columns]
         names = ("width", "height") if self._box[0] == "corners" else ()
-        sides = [lowered.index(name) for name in names if name in lowered]
-        sides = sides if len(sides) == 2 else []
-        wanted = [*self._box_places, *sides]
+        sides = [self._lowered.index(name) for name in names if name in self._lowered]
+        wanted = [*self._box_numbers, *(sides if len(sides) == 2 else ())]
         prefix = f"{self.name}:" if self.name else ""
 
         def rows() -> Iterator[tuple[Any, ...]]:
@@ -117,19 +114,17 @@ class ManifestReader:
         return self._box[0], rows()
 
     def _find_split(self) -> str:
-        """Find the column of splits by its cells where no name says it; return what `true` means.
-
-        That is empty where the cells are names of splits.
-        """
-        lowered = [column.strip().lower().replace(" ", "_") for column in self._table.columns]
-        asked = (*MAYBE_SPLIT, *_IS_SPLIT) if "split" not in self._used else ()
-        for place in (lowered.index(name) for name in asked if name in lowered):
-            rows = islice(self._table.rows([place]), ROWS_ASKED)
+        """Find the column of splits by its cells; return what `true` means, empty for names."""
+        lowered = self._table.underscored
+        candidates = (*MAYBE_SPLIT, *_IS_SPLIT) if "split" not in self._used else ()
+        for name in (name for name in candidates if name in lowered):
+            column = lowered.index(name)
+            rows = islice(self._table.rows([column]), ROWS_ASKED)
             cells = {as_text(value) or "" for _, (value,) in rows}
-            yes = _IS_SPLIT.get(lowered[place], "")
-            told = all(cell.lower() in YES | NO if yes else split_in_cell(cell) for cell in cells)
-            if told and len(cells) > 1:
-                self._used["split"] = place
+            yes = _IS_SPLIT.get(name, "")
+            named = all(cell.lower() in YES | NO if yes else split_in_cell(cell) for cell in cells)
+            if named and len(cells) > 1:
+                self._used["split"] = column
                 return yes
         return ""
 
@@ -147,7 +142,7 @@ class ManifestReader:
         classes = {"label": ", ".join(self._classes)} if self._classes else {}
         return {role: self._table.columns[i] for role, i in self._used.items()} | classes
 
-    def told(self) -> Iterator[tuple[str, Sample]]:
+    def listed_samples(self) -> Iterator[tuple[str, Sample]]:
         """Yield the path as listed, and the sample, of each row; no picture is looked at."""
         found = self._identified(stat_files=False)
         return ((listed, sample) for _, _, listed, sample in found)
@@ -171,7 +166,7 @@ class ManifestReader:
     def samples(self, log: ReadLog) -> Iterator[Sample]:
         """Yield one sample per row, in file order; repeats of an id are numbered, with a note."""
         n_rows = n_missing = n_repeats = 0
-        exclusion = Exclusion(self._given.exclude)
+        exclusion = Exclusion(self.given.exclude)
         for _, _, listed, sample in self._identified(exclusion, log):
             n_rows += 1
             n_missing += sample.mtime_ns < 0 and not paths.is_remote(sample.uri)
@@ -196,14 +191,14 @@ class ManifestReader:
         if not extra:
             return None
         found = self._identified(extra=extra, stat_files=False)
-        rows = ((one, cells) for _, cells, name, sample in found for one in ids_of(name, sample))
+        rows = ((id_, cells) for _, cells, name, sample in found for id_ in ids_of(name, sample))
         columns = [self._table.columns[i] for i in extra]
         from_text, exact = self._table.format == "csv", self._table.mark >= 0
         return typed_frame(rows, columns, from_text=from_text, exact=exact)
 
     def _extra(self) -> list[int]:
         used = {
-            *self._used.values(), *self._classes.values(), self._table.mark, *self._box_places
+            *self._used.values(), *self._classes.values(), self._table.mark, *self._box_numbers
         }  # fmt: skip
         return [i for i in range(len(self._table.columns)) if i not in used]
 
@@ -216,17 +211,13 @@ class ManifestReader:
         stat_files: bool = True,
         every_row: bool = False,
     ) -> Iterator[tuple[int, Sequence[Any], str, Sample]]:
-        """Yield (line, values of the extra columns, id as listed, sample with its unique id).
-
-        Of a picture with several boxes the first row alone, unless `every_row`.
-        """
-        exclusion, log = exclusion or Exclusion(self._given.exclude), log or ReadLog()
+        """Yield (line, extra values, id as listed, sample) by picture, or for `every_row`."""
+        exclusion, log = exclusion or Exclusion(self.given.exclude), log or ReadLog()
         ids, used, classes = paths.IdRegister(), self._used, self._classes
         places = {role: place for place, role in enumerate(used)}
         i_path, i_id = places["path"], places.get("id", -1)
-        first_class, n_used = len(used), len(used) + len(classes)
-        i_label, i_split = places.get("label", -1), places.get("split", -1)
-        i_group = places.get("group", -1)
+        n_used = len(used) + len(classes)
+        i_label, i_split, i_group = (places.get(role, -1) for role in ("label", "split", "group"))
         text: Callable[[Any], str | None]
         text = (lambda cell: cell) if self._table.mark >= 0 else as_text
         listed = set[str]()
@@ -244,11 +235,10 @@ class ManifestReader:
                 if identity in listed:
                     continue  # another box of the same picture
                 listed.add(identity)
-            label = (
-                text(values[i_label]) if i_label >= 0 and (every_row or not self._several) else None
-            )
+            labelled = i_label >= 0 and (every_row or not self._several)
+            label = text(values[i_label]) if labelled else None
             if classes:
-                label = self._marked(values[first_class:n_used], number)
+                label = self._marked(values[len(used) : n_used], number)
             split = text(values[i_split]) if i_split >= 0 else None
             if self._yes:
                 split = self._yes if (split or "").lower() in YES else "train"
@@ -259,7 +249,7 @@ class ManifestReader:
                 log.skip("not a regular file", extension_of_name(path), path, self.name)
                 continue
             stored, *sizes = status
-            split = split or self._given.split
+            split = split or self.given.split
             sample = Sample(unique, stored, self.name, split, label, group, *sizes)
             yield number, values[n_used:], identity, sample
 
@@ -291,14 +281,14 @@ class ManifestReader:
     def _locate(self, listed: str) -> tuple[str, str]:
         """Return (id without the source, path or URL to read) of a path as listed."""
         if paths.is_remote(listed):
-            return listed, paths.remap(listed, self._given.roots)
+            return listed, paths.remap(listed, self.given.roots)
         if paths.path_of(listed) is None:
             return listed, listed  # a member of a pack, or an object of a store, as exported
         path = paths.path_of(listed) or listed
         if os.path.isabs(path):
             below = os.path.normpath(path)
             relative = below.removeprefix(self._base)
-            return sample_id(relative), paths.remap(below, self._given.roots)
+            return sample_id(relative), paths.remap(below, self.given.roots)
         # Most rows are plain already, and normpath costs as much as the rest of the row.
         plain = not ("//" in path or "./" in path or path.startswith("/"))
         relative = path if plain else os.path.normpath(path)
@@ -306,10 +296,7 @@ class ManifestReader:
         return sample_id(relative), os.path.normpath(target) if relative[:2] == ".." else target
 
     def _file_status(self, uri: str) -> tuple[str, int, int, int] | None:
-        """Return (storable uri, size, mtime, ctime); -1 if missing, remote or a folder.
-
-        None for a pipe, socket or device: opening one could wait for ever.
-        """
+        """Return (storable uri, size, mtime, ctime), -1: unknown; None for a pipe or device."""
         if paths.is_remote(uri):
             return uri, -1, -1, -1
         if paths.path_of(uri) is None:
@@ -347,14 +334,15 @@ class ManifestReader:
             )
 
 
+def role_column(table: Table, role: str) -> int | None:
+    """Return the number of the column that is called as one of a role, None without one."""
+    names = table.underscored
+    return next((names.index(alias) for alias in ALIASES[role] if alias in names), None)
+
+
 def _columns(table: Table) -> dict[str, int]:
     """Return {role: column number}; raises UsageError without a path column."""
-    lowered = [column.strip().lower().replace(" ", "_") for column in table.columns]
-    used = {
-        role: lowered.index(match)
-        for role, aliases in ALIASES.items()
-        if (match := next((alias for alias in aliases if alias in lowered), None))
-    }
+    used = {role: i for role in ALIASES if (i := role_column(table, role)) is not None}
     if "path" not in used and table.embedded:
         raise UsageError(
             f"{table.path} contains the images themselves (column {table.embedded[0]!r}): write "
@@ -373,10 +361,10 @@ def _columns(table: Table) -> dict[str, int]:
 YES, NO = frozenset({"1", "1.0", "true"}), frozenset({"0", "0.0", "-1", "-1.0", "false", ""})
 
 
-def class_columns(told: str, table: Table) -> dict[str, int]:
-    """Return the columns that `told` names, `A,B` or `A..D` for all between, with their numbers."""
+def class_columns(one_hot: str, table: Table) -> dict[str, int]:
+    """Return the columns of `one_hot`, `A,B` or `A..D` for all between, with their numbers."""
     columns, found = list(table.columns), dict[str, int]()
-    for part in told.split(","):
+    for part in one_hot.split(","):
         ends = [end.strip() for end in (part.split("..", 1) if part not in columns else [part])]
         for end in ends:
             if end not in columns:
@@ -385,7 +373,7 @@ def class_columns(told: str, table: Table) -> dict[str, int]:
                     f"{table.path} has no column {end!r} for [scan] one_hot (its columns: {shown})."
                 )
         first, last = columns.index(ends[0]), columns.index(ends[-1])
-        found |= {columns[place]: place for place in range(first, last + 1)}
+        found |= {columns[i]: i for i in range(first, last + 1)}
     return found
 
 

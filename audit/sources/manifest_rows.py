@@ -37,7 +37,7 @@ Row = tuple[int, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A manifest's columns, and how its rows are read again and again.
+    """A manifest's columns, and how its rows are read.
 
     `embedded` are Parquet columns that hold bytes (pictures inside the table): never read.
     `left_out` says, in sentences, what else of the file is not read. `mark` is the column that says
@@ -53,6 +53,11 @@ class Table:
     mark: int = -1
     before: int = 0
     """Lines before the header: `sep=;`, which tells Excel what stands between fields."""
+
+    @property
+    def underscored(self) -> list[str]:
+        """The names of the columns in lower case, with `_` for blanks."""
+        return [column.strip().lower().replace(" ", "_") for column in self.columns]
 
     def rows(self, wanted: Sequence[int]) -> Iterator[Row]:
         """Yield (line or row number from 1, values of the wanted columns, by column number)."""
@@ -111,7 +116,7 @@ class Table:
 
 def open_table(path: str) -> Table:
     """Recognise the format and read the columns; raises UsageError with the fix."""
-    extension = os.path.splitext(path)[1].lower().lstrip(".")
+    extension = _extension(path)
     form = FORMATS.get(extension)
     if form is None and pack_advice(os.path.basename(path)) == OBJECT_INSTEAD:
         raise UsageError(f"{path} is not a manifest. {OBJECT_INSTEAD}.")
@@ -146,6 +151,10 @@ def text_lines(path: str) -> Iterator[str]:
             yield line
 
 
+def _extension(path: str) -> str:
+    return os.path.splitext(path)[1].lower().lstrip(".")
+
+
 def _hint(extension: str) -> str:
     if extension == "json":
         return "; for a COCO file give the folder that contains it and the images"
@@ -154,21 +163,19 @@ def _hint(extension: str) -> str:
 
 def _open_csv(path: str) -> Table:
     header, second = (line.rstrip("\r\n") for line in islice(chain(text_lines(path), [""]), 2))
-    told = _SEPARATOR.fullmatch(header)
+    stated = _SEPARATOR.fullmatch(header) if second else None
     if is_image_list(path, header):
         return Table(path, "list", ("path", "label"))
-    delimiter = told[1] if told and second else max(",;\t|", key=header.count)
-    before = int(bool(told and second))
+    delimiter = stated[1] if stated else max(",;\t|", key=header.count)
+    before = int(stated is not None)
     try:
         if exported := _exported_header(path):
-            columns = tuple(original_text(name) or "" for name in exported)
-            mark = exported.index(MARK)
-            _distinct(tuple(exported), path)
-            return Table(path, "csv", columns, mark=mark)
+            columns = tuple(original_text(name) or "" for name in _distinct(exported, path))
+            return Table(path, "csv", columns, mark=exported.index(MARK))
         names = _header(path, delimiter, before)
     except csv.Error as error:
         raise UsageError(f"{path}: the header cannot be read as CSV ({error}).") from None
-    cleaned = tuple(name.strip() or f"unnamed_{i}" for i, name in enumerate(names, 1))
+    cleaned = [name.strip() or f"unnamed_{i}" for i, name in enumerate(names, 1)]
     return Table(path, "csv", _distinct(cleaned, path), delimiter, before=before)
 
 
@@ -254,14 +261,13 @@ def _record(line: str, path: str, number: int) -> dict[str, Any]:
     raise UsageError(f"{os.path.basename(path)}, line {number:,} {fault}")
 
 
-def _distinct(names: tuple[str, ...], path: str) -> tuple[str, ...]:
-    twice = sorted(name for name, n in Counter(names).items() if n > 1)
-    if twice:
-        raise UsageError(f"{path}: the column {twice[0]!r} occurs twice in the header: rename one.")
-    return names
+def _distinct(names: Sequence[str], path: str) -> tuple[str, ...]:
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        name = min(twice)
+        raise UsageError(f"{path}: the column {name!r} occurs twice in the header: rename one.")
+    return tuple(names)
 
 
-EXTENSIONS = ("txt", "lst")
 FOLDERS = ("", "images", "JPEGImages", "data")
 """Where the paths of a list may begin, below its own folder."""
 _PICTURES = "|".join(sorted(name for name, kind in KINDS.items() if kind == "image"))
@@ -278,8 +284,7 @@ def split_line(line: str) -> tuple[str, str | None] | None:
 
 def is_image_list(path: str, first: str) -> bool:
     """Return whether a file with this first line is such a list, and no table with a header."""
-    extension = os.path.splitext(path)[1].lower().lstrip(".")
-    return extension in EXTENSIONS and split_line(first) is not None
+    return _extension(path) in ("txt", "lst") and split_line(first) is not None
 
 
 def list_rows(path: str, lines: Iterator[str]) -> Iterator[tuple[int, str, str | None]]:
@@ -296,19 +301,17 @@ def list_rows(path: str, lines: Iterator[str]) -> Iterator[tuple[int, str, str |
 
 
 def _folder(path: str, listed: str) -> str:
-    """Return where the paths begin: the first place in which the first of them is."""
+    """Return the folder where the paths begin: the first in which the first path exists."""
     base = os.path.dirname(path)
-    places = (name for name in FOLDERS if os.path.exists(os.path.join(base, name, listed)))
-    return next(places, "")
+    return next((f for f in FOLDERS if os.path.exists(os.path.join(base, f, listed))), "")
 
 
 def _class_names(path: str) -> list[str]:
     """Return the class names of a file beside a list, [] without one."""
     for name in ("synsets.txt", "classes.txt", "labels.txt", "class_names.txt"):
         try:
-            with open(
-                os.path.join(os.path.dirname(path), name), encoding="utf-8", opener=regular
-            ) as file:
+            beside = os.path.join(os.path.dirname(path), name)
+            with open(beside, encoding="utf-8", opener=regular) as file:
                 return [line.strip() for line in file if line.strip()]
         except (OSError, UnicodeDecodeError):
             continue

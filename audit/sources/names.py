@@ -93,11 +93,7 @@ def is_container(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_annotation(name: str, *, beside_images: bool) -> bool:
-    """Return whether a folder contains annotations: `labels`, `SegmentationClass`, `train_masks`.
-
-    `beside_images`: the folder next to it is one of pictures, which lets single words such as
-    `mask` count too.
-    """
+    """Return whether a folder contains annotations; `beside_images`: `mask` alone counts too."""
     joined = re.sub(r"[\W_]", "", name.lower())
     if joined in _ANNOTATION:
         return beside_images or joined not in _WEAK_ANNOTATION

@@ -91,12 +91,8 @@ def _filesystem(protocol: str) -> Any:
             import aiohttp  # type: ignore[import-not-found, unused-ignore]
 
             timeout = aiohttp.ClientTimeout(REQUEST_S, sock_connect=SILENCE_S, sock_read=SILENCE_S)
-            options = {
-                "client_kwargs": {
-                    "timeout": timeout,
-                    "headers": {"User-Agent": "dataset-preflight"},
-                }
-            }
+            headers = {"User-Agent": "dataset-preflight"}
+            options = {"client_kwargs": {"timeout": timeout, "headers": headers}}
         return fsspec.filesystem(protocol, **options)
     except ImportError as error:
         raise UsageError(f"{protocol}:// needs another library ({error}): {_INSTALL}.") from None
@@ -131,14 +127,14 @@ def list_store(url: str) -> dict[str, dict[str, Any]]:
         raise UsageError(f"{url} is empty, does not exist or cannot be reached: check the address.")
     objects = {path.removeprefix(prefix) if path != root else "": i for path, i in found.items()}
     if all(info.get("size") is None for info in objects.values()):
-        objects = _asked_one_by_one(store, prefix, objects)
+        objects = _ask_each(store, prefix, objects)
     return objects
 
 
-def _asked_one_by_one(
+def _ask_each(
     store: Any, prefix: str, objects: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return what a store tells of each object, where its listing tells no more than names."""
+    """Return what a store knows of each object, where its listing has names only."""
 
     def ask(name: str) -> dict[str, Any]:
         try:
@@ -155,27 +151,22 @@ def object_times(info: Mapping[str, Any]) -> tuple[int, int, int]:
 
     Without either, the number is the time now: the object is read again.
     """
-    size = info.get("size")
+    size = -1 if info.get("size") is None else int(info["size"])
     tag = next((str(info[name]) for name in _TAGS if info.get(name)), None)
-    when = next((info[name] for name in _TIMES if info.get(name)), None)
-    changed = _nanoseconds(when)
+    changed = _nanoseconds(next((info[name] for name in _TIMES if info.get(name)), None))
     if tag is not None:
         digest = hashlib.blake2b(tag.encode(), digest_size=7).digest()
-        return -1 if size is None else int(size), changed, int.from_bytes(digest, "big")
-    return -1 if size is None else int(size), changed, -1 if changed >= 0 else time.time_ns()
+        return size, changed, int.from_bytes(digest, "big")
+    return size, changed, -1 if changed >= 0 else time.time_ns()
 
 
 def _nanoseconds(when: Any) -> int:
-    if isinstance(when, datetime):
-        return int(when.timestamp() * 1e9)
-    if isinstance(when, int | float):
-        return int(when * 1e9)
-    if isinstance(when, str):
-        try:
-            return int(datetime.fromisoformat(when).timestamp() * 1e9)
-        except ValueError:
-            return -1
-    return -1
+    try:
+        when = datetime.fromisoformat(when) if isinstance(when, str) else when
+        when = when.timestamp() if isinstance(when, datetime) else when
+    except ValueError:
+        return -1
+    return int(when * 1e9) if isinstance(when, int | float) else -1
 
 
 def read_object(url: str, limit: int, start: int = 0, size: int | None = None) -> bytes:
@@ -226,8 +217,7 @@ def _tried(ask: Callable[[], Any], what: str) -> Any:
                 text = "the object ends before the requested bytes"
                 raise ReadingError("truncated", text) from None
             if attempt == TRIES:
-                name = type(error).__name__
-                text = f"the store failed {TRIES} times: {name}: {error}"
+                text = f"the store failed {TRIES} times: {type(error).__name__}: {error}"
                 raise ReadingError("io", text) from None
         time.sleep(pause)
         pause *= 2

@@ -54,11 +54,11 @@ class PackedReader:
         `objects` is the listing of the store below the root, where it is an address.
         """
         path = given.path
-        self.root, self.name, self._given, self._log = path, given.name, given, ReadLog()
-        forms = {one: format_of(one) for one in packs}
+        self.root, self.name, self.given, self._log = path, given.name, given, ReadLog()
+        forms = {pack: format_of(pack) for pack in packs}
         known = next(form for form in forms.values() if form is not None)
         # what is chosen without a format cannot be opened: it is listed, and noted, as the others
-        self._packs = [_pack(one, form or known, path, objects) for one, form in forms.items()]
+        self._packs = [_pack(pack, form or known, path, objects) for pack, form in forms.items()]
         self._form = _only_format(path, self._packs)
         self.tree_reader: FolderReader | None = None
         """What reads archives as folders; None for rows."""
@@ -83,9 +83,10 @@ class PackedReader:
         if self.tree_reader is not None:
             for kind, sample, message in self._log.notes:
                 log.note(kind, message, sample)
-            yield from self.tree_reader.samples(log)
+            for rows in self.tree_reader.rows(log):
+                yield from rows.samples()
             return
-        exclusion = Exclusion(self._given.exclude)
+        exclusion = Exclusion(self.given.exclude)
         for pack, member, identity in self._rows(log):
             if exclusion and exclusion.matches(identity, identity):
                 log.skip("excluded", "", identity, self.name)
@@ -101,9 +102,8 @@ class PackedReader:
         """Return the other columns of the rows, by `sample_id`; reads the packs again."""
         if self.tree_reader is not None:
             return None
-        columns: list[str] = []
-        for _, member, _ in islice(self._rows(ReadLog()), 1000):
-            columns += [name for name in member.more if name not in columns]
+        first = (member for _, member, _ in islice(self._rows(ReadLog()), 1000))
+        columns = list(dict.fromkeys(name for member in first for name in member.more))
         if not columns:
             return None
         rows = (
@@ -118,12 +118,12 @@ class PackedReader:
         for pack in self._packs:
             for member in _listed(pack, self.root, log):
                 split = self._split_of(pack, member)
-                number = counts[split]
+                prefix = "" if split is None else f"{split}/"
+                yield pack, member, f"{prefix}{counts[split]}"
                 counts[split] += 1
-                yield pack, member, str(number) if split is None else f"{split}/{number}"
 
     def _split_of(self, pack: Pack, member: PackMember) -> str | None:
-        return self._given.split or member.split or _split_by_name(pack.path, self.root)
+        return self.given.split or member.split or _split_by_name(pack.path, self.root)
 
     def _packed_tree(self) -> PackedTree:
         tree = PackedTree(self.root, self._log)
@@ -152,8 +152,7 @@ def find_stored_packs(url: str, objects: Objects) -> list[str]:
 
 def _pack(path: str, form: PackFormat, root: str, objects: Objects) -> Pack:
     if objects:
-        _, changed, tag = object_times(objects[path.removeprefix(root).lstrip("/")])
-        return Pack(path, form, changed, tag)
+        return Pack(path, form, *object_times(objects[path.removeprefix(root).lstrip("/")])[1:])
     status = os.stat(path)
     return Pack(path, form, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -190,8 +189,6 @@ def _below(path: str, root: str) -> str:
 
 def _split_by_name(path: str, root: str) -> str | None:
     """Return the split that the name of a pack, or of a folder above it, says."""
-    for part in reversed(_below(path, root).split(os.sep)):
-        words = (split_word(word) for word in re.split(r"[-_. ]", part))
-        if (found := next((word for word in words if word is not None), None)) is not None:
-            return found
-    return None
+    parts = reversed(_below(path, root).split(os.sep))
+    words = (split_word(word) for part in parts for word in re.split(r"[-_. ]", part))
+    return next(filter(None, words), None)

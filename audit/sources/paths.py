@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from audit.sources.folder_listing import contains
 from audit.sources.object_store import is_object
 from audit.sources.packs.members import is_member, member_place
 
@@ -26,8 +27,6 @@ PART_FOLDER = ".preflight-part"
 
 def uri_of(path: str) -> str:
     """Return the storable form of an absolute path."""
-    if path.isascii():
-        return path
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -61,13 +60,9 @@ def leads_outside(uri: str, roots: Mapping[str, str]) -> bool:
     if path is None:
         return False
     folders = [os.path.abspath(folder) for root in roots.values() if (folder := path_of(root))]
-    if not _is_below(os.path.abspath(path), folders):
-        return False
-    return not _is_below(os.path.realpath(path), [os.path.realpath(folder) for folder in folders])
-
-
-def _is_below(path: str, folders: Iterable[str]) -> bool:
-    return any(path == f or path.startswith(f.rstrip("/") + "/") for f in folders)
+    target, targets = os.path.realpath(path), map(os.path.realpath, folders)
+    inside = any(contains(folder, os.path.abspath(path)) for folder in folders)
+    return inside and not any(contains(folder, target) for folder in targets)
 
 
 def is_inside_process(uri: str) -> bool:
@@ -77,13 +72,9 @@ def is_inside_process(uri: str) -> bool:
 
 def is_remote(text: str) -> bool:
     """Return whether `text` is a URL of another machine."""
-    return (
-        "://" in text
-        and bool(_SCHEME.match(text))
-        and not text.startswith(_FILE)
-        and not is_member(text)
-        and not is_object(text)
-    )
+    if "://" not in text or not _SCHEME.match(text):
+        return False
+    return not (text.startswith(_FILE) or is_member(text) or is_object(text))
 
 
 def remap(path: str, roots: Mapping[str, str]) -> str:

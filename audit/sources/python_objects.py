@@ -35,8 +35,6 @@ TOLD = 1000  # items
 MOST_ODD = 8  # items without a picture at the start, after which nothing else is expected
 Label = str | int | Sequence[Any] | Callable[[Any], Any] | None
 Told = Callable[[int, int], None]
-
-
 Row = tuple[str, str, str | None, str | None]  # id, path, label, split
 
 
@@ -56,11 +54,7 @@ def is_dataset(thing: object) -> bool:
 
 
 def store_dataset(
-    dataset: Any,
-    run: Path,
-    *,
-    label: Label = None,
-    told: Told | None = None,
+    dataset: Any, run: Path, *, label: Label = None, told: Told | None = None
 ) -> Path:
     """Write the pictures of a dataset below `run` and return the manifest that lists them.
 
@@ -93,8 +87,13 @@ def dataset_name(dataset: object) -> str:
         dataset = next(iter(dataset.values()))
     if type(dataset).__module__ in ("builtins", "numpy"):
         return "pictures_in_memory"
-    inner = getattr(dataset, "dataset", None)  # a loader is named after what it loads
-    return type(dataset if inner is None else inner).__name__.strip("_")
+    return type(_loaded(dataset)).__name__.strip("_")
+
+
+def _loaded(part: Any) -> Any:
+    """Return the dataset that a loader loads; anything else as it is."""
+    inner = getattr(part, "dataset", None)
+    return part if inner is None else inner
 
 
 def remove_unlisted(manifest: Path) -> None:
@@ -111,9 +110,8 @@ def remove_unlisted(manifest: Path) -> None:
 def _store_part(
     part: Any, split: str | None, folder: Path, label: Label, rows: list[Row], told: Told
 ) -> None:
-    names = _class_names(part)
+    names, total = _class_names(part), count_items(part)
     given = None if label is None or isinstance(label, str | int) or callable(label) else label
-    total = count_items(part)
     if given is not None and total not in (0, len(given)):
         raise UsageError(
             f"label has {len(given):,} values and the dataset {total:,} items: give one for each."
@@ -152,12 +150,12 @@ def _items(part: Any) -> Iterator[tuple[Any, str]]:
         yield from ((item, "") for batch in take_all(part) for item in _unbatched(batch))
     elif hasattr(part, "__len__") and hasattr(part, "__getitem__"):
         for index in range(_length(part)):
-            yield _asked(part, index)
+            yield _item_at(part, index)
     else:
         yield from ((item, "") for item in take_all(part))
 
 
-def _asked(part: Any, index: int) -> tuple[Any, str]:
+def _item_at(part: Any, index: int) -> tuple[Any, str]:
     try:
         return part[index], ""
     except (MemoryError, KeyboardInterrupt):
@@ -180,20 +178,14 @@ def _undecoded(part: Any) -> Any:
 def _is_batched(part: Any) -> bool:
     if is_loader(part):
         return part.batch_sampler is not None
-    spec = getattr(part, "element_spec", None)
-    leaves = list(_leaves(spec)) if spec is not None else []
-    return any(len(getattr(leaf, "shape", None) or ()) == 4 for leaf in leaves)
+    return _has_batch_shape(getattr(part, "element_spec", None))
 
 
-def _leaves(spec: Any) -> Iterator[Any]:
-    if isinstance(spec, Mapping):
-        for value in spec.values():
-            yield from _leaves(value)
-    elif isinstance(spec, tuple | list):
-        for value in spec:
-            yield from _leaves(value)
-    else:
-        yield spec
+def _has_batch_shape(spec: Any) -> bool:
+    parts = spec.values() if isinstance(spec, Mapping) else spec
+    if isinstance(spec, Mapping | tuple | list):
+        return any(map(_has_batch_shape, parts))
+    return len(getattr(spec, "shape", None) or ()) == 4
 
 
 def _unbatched(batch: Any) -> Iterator[Any]:
@@ -209,12 +201,10 @@ def _unbatched(batch: Any) -> Iterator[Any]:
 
 def _class_names(part: Any) -> Sequence[str]:
     """Return the names that the numbers of the classes stand for, where the dataset knows them."""
-    if (inner := getattr(part, "dataset", None)) is not None:
-        part = inner
-    names = getattr(part, "classes", None)
-    features = getattr(part, "features", None)
+    part = _loaded(part)
+    names, features = getattr(part, "classes", None), getattr(part, "features", None)
     if names is None and isinstance(features, Mapping):
-        inner = [getattr(f, "feature", f) for f in features.values()]
+        inner: list[Any] = [getattr(f, "feature", f) for f in features.values()]
         names = next((f.names for f in inner if hasattr(f, "names")), None)
     return [str(name) for name in names] if isinstance(names, Iterable) else []
 
@@ -236,23 +226,21 @@ def _picture_of(item: Any, index: int) -> Any:
 def _label_of(item: Any, label: Label, index: int) -> Any:
     if callable(label):
         return label(item)
+    position = 1 if label is None else label
     if isinstance(item, Mapping):
-        names = LABELS if label is None else (label,)
-        found = next((name for name in names if name in item), None)
-        if found is None and label is not None:
-            columns = ", ".join(map(str, islice(item, 8)))
-            raise UsageError(f"Item {index} has no column {label!r}; it has {columns}.")
-        return None if found is None else item[found]
-    place = 1 if label is None else label
-    if not isinstance(item, tuple | list) or not isinstance(place, int):
-        if label is not None:
-            raise UsageError(f"Item {index} has no {label!r}: it is a {type(item).__name__}.")
+        names = [name for name in (LABELS if label is None else (label,)) if name in item]
+        if names:
+            return item[names[0]]
+        problem = f"no column {label!r}; it has {', '.join(map(str, islice(item, 8)))}"
+    elif not isinstance(item, tuple | list) or not isinstance(position, int):
+        problem = f"no {label!r}: it is a {type(item).__name__}"
+    elif -len(item) <= position < len(item):
+        return item[position]
+    else:
+        problem = f"{len(item)} parts, and no label at {position}"
+    if label is None:
         return None
-    if not -len(item) <= place < len(item):
-        if label is not None:
-            raise UsageError(f"Item {index} has {len(item)} parts, and no label at {place}.")
-        return None
-    return item[place]
+    raise UsageError(f"Item {index} has {problem}.")
 
 
 def _label_text(value: Any, names: Sequence[str]) -> str | None:
@@ -261,9 +249,9 @@ def _label_text(value: Any, names: Sequence[str]) -> str | None:
     A list is several, where the dataset names them or they are words: else it may be anything.
     """
     if isinstance(value, list) and value:
-        words = all(isinstance(one, str) for one in value)
-        if words or all(type(one) is int and 0 <= one < len(names) for one in value):
-            return json.dumps([_label_text(one, names) for one in value], ensure_ascii=False)
+        words = all(isinstance(label, str) for label in value)
+        if words or all(type(label) is int and 0 <= label < len(names) for label in value):
+            return json.dumps([_label_text(label, names) for label in value], ensure_ascii=False)
     if hasattr(value, "item"):
         try:
             value = value.item()
@@ -271,8 +259,8 @@ def _label_text(value: Any, names: Sequence[str]) -> str | None:
             return None
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, bool) or value is None:
-        return None if value is None else str(value).lower()
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int):
         return names[value] if 0 <= value < len(names) else str(value)
     return value if isinstance(value, str) else None
@@ -320,16 +308,15 @@ def encode_picture(picture: Any, identity: str) -> bytes:
     """Return a picture as a PNG without loss."""
     if hasattr(picture, "save") and hasattr(picture, "mode"):  # PIL
         buffer = io.BytesIO()
-        kept = picture if picture.mode in _PNG_MODES else picture.convert("RGB")
-        kept.save(buffer, "PNG", compress_level=1)
+        image = picture if picture.mode in _PNG_MODES else picture.convert("RGB")
+        image.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
     import cv2
 
     pixels = _pixels(picture, identity)
-    if pixels.shape[-1] == 3:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    elif pixels.shape[-1] == 4:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGBA2BGRA)
+    if pixels.shape[-1] > 1:
+        codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
+        pixels = cv2.cvtColor(pixels, codes[pixels.shape[-1]])
     done, data = cv2.imencode(".png", pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1])
     if not done:
         raise UsageError(

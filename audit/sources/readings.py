@@ -44,7 +44,7 @@ class ReadLog:
     """Counts and notes of one pass over a source."""
 
     def __init__(self) -> None:
-        self._skipped: dict[tuple[str, str], int] = {}
+        self._skipped = Counter[tuple[str, str]]()
         self._examples: dict[tuple[str, str], str] = {}
         self._notes: list[Note] = []
         self._kinds: Counter[str] = Counter()
@@ -53,12 +53,12 @@ class ReadLog:
     def skip(self, reason: str, extension: str, relative: str, source: str = "") -> None:
         """Count one file that is not a sample; the first of its kind is the example."""
         key = (reason, extension)
-        self._skipped[key] = self._skipped.get(key, 0) + 1
+        self._skipped[key] += 1
         if key not in self._examples:
             self._examples[key] = sample_id(relative, source)
 
     def note(self, kind: str, message: str, sample: str | None = None) -> None:
-        """Keep a note, one sentence; beyond 1,000 of a kind only their number."""
+        """Add a note, a sentence; beyond 1,000 of a kind only their number."""
         self._kinds[kind] += 1
         if self._kinds[kind] <= NOTES_PER_KIND:
             self._notes.append((kind, sample, message))
@@ -71,10 +71,7 @@ class ReadLog:
     def skipped(self) -> list[SkippedFiles]:
         """Files left out, by reason and extension, the most frequent first."""
         ordered = sorted(self._skipped.items(), key=lambda item: (-item[1], item[0]))
-        return [
-            SkippedFiles(reason, extension, count, self._examples[reason, extension])
-            for (reason, extension), count in ordered
-        ]
+        return [SkippedFiles(*key, count, self._examples[key]) for key, count in ordered]
 
     @property
     def declared_classes(self) -> list[tuple[str | None, str]]:
@@ -84,19 +81,12 @@ class ReadLog:
     @property
     def notes(self) -> list[Note]:
         """(kind, sample id, message), in order of appearance, then how many exceeded the limit."""
-        more = [
-            (
-                kind,
-                None,
-                f"{count - NOTES_PER_KIND:,} more notes of the kind {kind} are not listed.",
-            )
-            for kind, count in self._kinds.items()
-            if count > NOTES_PER_KIND
-        ]
-        return [*self._notes, *more]
+        over = {kind: n - NOTES_PER_KIND for kind, n in self._kinds.items() if n > NOTES_PER_KIND}
+        sentence = "{:,} more notes of the kind {} are not listed."
+        return [*self._notes, *((kind, None, sentence.format(n, kind)) for kind, n in over.items())]
 
 
-FIELDS = tuple(one.name for one in fields(Sample))
+FIELDS = tuple(column.name for column in fields(Sample))
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from audit.errors import AuditError, UsageError, error_place, error_text, error_trace
-from audit.records import ONE_HOT, FailedPart, Layout, Sample, SkippedFiles, sample_id
+from audit.records import ONE_HOT, FailedPart, Layout, Sample, sample_id
 from audit.sources import paths
 from audit.sources.folder import FolderReader
 from audit.sources.folder_listing import list_folder
@@ -49,18 +49,19 @@ class Source:
         """Combine readers that are ready; use `open_source`."""
         self.name = name
         self._readers = tuple(readers)
-        self._log = ReadLog()
+        self.log = ReadLog()
+        """What is no sample, and declared classes; complete after `rows` ended, as `failed`."""
         self.failed: list[FailedPart] = []
-        """Readers that broke while listing; complete after `rows` ended."""
+        """Readers that broke while listing."""
         self.remarks: list[Note] = []
-        """Notes of whoever opened the source, beside those of its readers."""
+        """Notes of the caller, in addition to those of the readers."""
         self.label_separator: str | None = None
-        """What stands between the labels of a cell, where the user said it."""
+        """The separator between the labels of a cell, where the user set it."""
 
     @property
     def roots(self) -> dict[str, str]:
         """{name: storable absolute path} of every root, '' for the name of a single one."""
-        return {reader.name: paths.uri_of(_path(reader)) for reader in self._readers}
+        return {reader.name: paths.uri_of(reader.given.path) for reader in self._readers}
 
     @property
     def layout(self) -> Layout:
@@ -83,18 +84,17 @@ class Source:
         lines = [f"{self.name}: {layout.name}{form} ({layout.reason})"]
         for reader in self._readers:
             name = f"{reader.name} = " if reader.name else ""
-            lines.append(f"  {name}{sample_id(_path(reader))}")
+            lines.append(f"  {name}{sample_id(reader.given.path)}")
         # A line break in a folder's name makes no line here.
         return "\n".join(line.replace("\n", "\\x0a") for line in lines)
 
     def rows(self, size: int = 5000) -> Iterator[SampleRows]:
-        """Yield the samples in a fixed order, about `size` at a time; each call starts at the
-        first.
+        """Yield the samples in a fixed order, about `size` at a time.
 
-        A reader that breaks is kept in `failed`, and the others go on; where all break, the last
-        error is raised.
+        A reader that breaks is listed in `failed`; where all readers break, the last error is
+        raised.
         """
-        self._log, self.failed = ReadLog(), []
+        self.log, self.failed = ReadLog(), []
         self._note_overlaps()
         waiting = SampleRows()
         for part in chain.from_iterable(map(self._listed, self._readers)):
@@ -113,8 +113,8 @@ class Source:
 
     def _listed(self, reader: Reader) -> Iterator[SampleRows]:
         if isinstance(reader, FolderReader):
-            return self._guarded(reader, reader.rows(self._log))
-        return in_rows(self._guarded(reader, reader.samples(self._log)))
+            return self._guarded(reader, reader.rows(self.log))
+        return in_rows(self._guarded(reader, reader.samples(self.log)))
 
     def _guarded(self, reader: Reader, parts: Iterator[T]) -> Iterator[T]:
         try:
@@ -124,35 +124,25 @@ class Source:
         except Exception as error:
             if len(self.failed) == len(self._readers) - 1:
                 raise
-            name = reader.name or os.path.basename(_path(reader))
-            text, place, trace = error_text(error), error_place(error), error_trace(error)
-            self.failed.append(FailedPart("reader", "", name, text, place, trace))
+            name = reader.name or os.path.basename(reader.given.path)
+            details = error_text(error), error_place(error), error_trace(error)
+            self.failed.append(FailedPart("reader", "", name, *details))
 
     def _note_overlaps(self) -> None:
         roots = [(tree.name, tree.root) for tree in self.trees if tree.listed is None]
         for name, root in roots:
             for other, outer in roots:
                 if name != other and os.path.commonpath([root, outer]) == outer:
-                    self._log.note(
+                    self.log.note(
                         "overlapping-roots",
                         f"{name} is inside {other}, so its files are listed under both names. "
                         "Give folders that do not overlap, or --exclude the inner one.",
                     )
 
     @property
-    def skipped(self) -> list[SkippedFiles]:
-        """Files that are not samples, counted; complete after `rows` ended."""
-        return self._log.skipped
-
-    @property
-    def declared_classes(self) -> list[tuple[str | None, str]]:
-        """(split, label) of every class folder, with or without images."""
-        return self._log.declared_classes
-
-    @property
     def notes(self) -> list[Note]:
         """(kind, sample id or None, message) of what the readers noted."""
-        return [*self.remarks, *self._log.notes]
+        return [*self.remarks, *self.log.notes]
 
     @property
     def trees(self) -> list[FolderReader]:
@@ -161,9 +151,7 @@ class Source:
 
     @property
     def label_columns(self) -> dict[str, str]:
-        """Names of the roots whose labels come from columns, not from folders: how these are read
-        where the user said it, else empty.
-        """
+        """{root whose labels come from columns: `ONE_HOT` where the user said so, else ''}."""
         trees = {r.name: tree.labels_in_table for r in self._readers if (tree := _tree_of(r))}
         readers = [r for r in self._readers if trees.get(r.name, True)]
         return {r.name: ONE_HOT if getattr(r, "one_hot", False) else "" for r in readers}
@@ -186,10 +174,6 @@ def _tree_of(reader: Reader) -> FolderReader | None:
     return tree if isinstance(tree, FolderReader) else None
 
 
-def _path(reader: Reader) -> str:
-    return reader.path if isinstance(reader, ManifestReader) else reader.root
-
-
 def open_source(
     specs: Sequence[str],
     *,
@@ -202,21 +186,20 @@ def open_source(
 ) -> Source:
     """Return the source for a folder, a manifest, or several `name=PATH`.
 
-    `layout` overrules inference; `exclude` are globs on the path below the root or the bare name;
-    `roots` maps old path prefixes to new ones; `ignore` are folders that are not part of the
-    dataset, such as the run being written; `label_separator` stands between the labels of a cell,
-    `one_hot` names the columns of a manifest that are classes.
-    Raises UsageError with the fix.
+    `layout` overrules inference; `label_separator` stands between the labels of a cell; the other
+    options are those of `Given`. Raises UsageError with the fix.
     """
     parsed = _parse(specs, roots or {})
     readers: list[Reader] = []
-    for spec in parsed:
-        word = split_word(spec.name) if spec.name else None
-        split = _split_name(spec.name, word, parsed) if len(parsed) > 1 or word else None
-        wins = word is not None
-        given = replace(spec, split=split, split_wins=wins, layout=layout, exclude=tuple(exclude))
-        if one_hot:
-            given = replace(given, one_hot=one_hot)
+    words = [split_word(spec.name) for spec in parsed]
+    for spec, word in zip(parsed, words, strict=True):
+        split = spec.name if len(parsed) > 1 or word else None
+        if word and words.count(word) == 1:  # `training=DIR` is the split `train`
+            split = word
+        given = replace(
+            spec, split=split, split_wins=word is not None, layout=layout, exclude=tuple(exclude),
+            one_hot=one_hot or "",
+        )  # fmt: skip
         if os.path.isfile(os.path.join(spec.path, "CURRENT")) and is_run(list_folder(spec.path)):
             raise UsageError(
                 f"{spec.path} is a run of a scan, not a dataset: give the folder of the images, "
@@ -254,12 +237,6 @@ def _stored(given: Given) -> FolderReader | PackedReader:
     if packs := find_stored_packs(given.path, objects):
         return PackedReader(given, packs, objects)
     return FolderReader(given, StoredTree(given.path, objects))
-
-
-def _split_name(name: str, word: str | None, parsed: Sequence[Given]) -> str:
-    """Return `train` for `training=DIR`, unless another root means the same split."""
-    words = [split_word(spec.name) for spec in parsed]
-    return word if word is not None and words.count(word) == 1 else name
 
 
 def _parse(specs: Sequence[str], roots: Mapping[str, str]) -> list[Given]:

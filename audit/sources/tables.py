@@ -37,10 +37,7 @@ def original_text(cell: str) -> str | None:
 
 
 def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame for CSV, its texts and headers escaped.
-
-    Where any needs an apostrophe, there is one more column, `MARK`.
-    """
+    """Return the frame for CSV, texts and headers escaped; a column `MARK` where any needs it."""
     import polars as pl
 
     text = pl.col(pl.String)
@@ -118,7 +115,7 @@ def typed_frame(
     parts, stream = [], iter(rows)
     while batch := list(islice(stream, _BATCH)):
         values = zip(*((key, *map(_plain, cells)) for key, cells in batch), strict=True)
-        parts.append(pl.DataFrame([_series(n, v) for n, v in zip(names, values, strict=True)]))
+        parts.append(pl.DataFrame(list(map(_series, names, values))))
     if not parts:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     frame = pl.concat(_same_types(parts), how="vertical_relaxed")
@@ -160,10 +157,8 @@ def _same_types(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
     mixed = []
     for name in parts[0].columns:
         columns = [part[name] for part in parts if part.schema[name] != pl.Null()]
-        types = {column.dtype for column in columns}
-        if len(types) > 1 and not (
-            all(t.is_numeric() for t in types) and all(map(_is_exact_as_real, columns))
-        ):
+        numeric = all(c.dtype.is_numeric() and _is_exact_as_real(c) for c in columns)
+        if not numeric and len({column.dtype for column in columns}) > 1:
             mixed.append(name)
     return [part.with_columns(pl.col(mixed).cast(pl.String)) for part in parts] if mixed else parts
 
@@ -171,8 +166,7 @@ def _same_types(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
 def _is_exact_as_real(column: pl.Series) -> bool:
     if not column.dtype.is_integer():
         return True
-    beyond = (column > _EXACT) | (column < -_EXACT)
-    return not beyond.any()
+    return bool(column.is_between(-_EXACT, _EXACT).all())
 
 
 def _inferred(column: pl.Series) -> pl.Series:
@@ -211,9 +205,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:

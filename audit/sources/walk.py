@@ -40,10 +40,6 @@ class Folder(Generic[S]):
     links: frozenset[str]
     clashing: bool
 
-    def path_of(self, name: str) -> str:
-        """Return the path of a file of the folder."""
-        return os.path.join(self.path, name)
-
 
 class Exclusion:
     """The `--exclude` globs: each is tried on the path below the root and on the name alone."""
@@ -92,10 +88,7 @@ class Walk(Generic[S]):
     ) -> None:  # fmt: skip
         self._list_one = list_folder if tree is None else tree.entries
         self._kind = kind_of if tree is None else tree.kind
-        self.root = given.path
-        self.log = log
-        self._enter = enter
-        self._exclusion = exclusion
+        self.root, self.log, self._enter, self._exclusion = given.path, log, enter, exclusion
         self._ignore = {os.path.realpath(path) for path in given.ignore}
         self._ignored_names = {os.path.basename(path) for path in self._ignore}
         self._source = given.name
@@ -124,9 +117,9 @@ class Walk(Generic[S]):
             children = []
             clashing = clashing or _clash(entries.folders)
             for name in entries.folders:
-                child = self._child(path, relative, name, state, entries, links_above)
+                full = os.path.join(path, name)
+                child = self._child(full, relative + name, state, entries, links_above)
                 if child is not None:
-                    full = os.path.join(path, name)
                     links = (*links_above, full) if name in entries.links else links_above
                     children.append((full, f"{relative}{name}/", child, links, clashing))
             stack.extend(reversed(children))
@@ -162,7 +155,7 @@ class Walk(Generic[S]):
         for name in entries.files:
             if name in known:
                 continue
-            reason = self._reason(path, relative, name)
+            reason = self._name_reason(relative + name, name) or self._kind(name, path)
             if reason == "image":
                 images.append(name)
             else:
@@ -170,29 +163,23 @@ class Walk(Generic[S]):
                 self._skip(reason, relative + name, name)
         return sorted(images), others
 
-    def _reason(self, path: str, relative: str, name: str) -> str:
-        if name[0] == "." or name.lower() in SYSTEM:
-            return "system file" if name.lower() in SYSTEM else "hidden"
-        if self._exclusion and self._exclusion.matches(relative + name, name):
-            return "excluded"
-        return self._kind(name, path)
+    def _name_reason(self, below: str, name: str) -> str | None:
+        if name.lower() in SYSTEM:
+            return "system file"
+        if name[0] == ".":
+            return "hidden"
+        return "excluded" if self._exclusion and self._exclusion.matches(below, name) else None
 
     def _skip(self, reason: str, relative: str, name: str) -> None:
         self.log.skip(reason, extension_of_name(name), relative, self._source)
 
     def _child(
-        self,
-        path: str,
-        relative: str,
-        name: str,
-        state: S,
-        entries: FolderEntries,
-        links_above: tuple[str, ...],
+        self, full: str, below: str, state: S, entries: FolderEntries, links_above: tuple[str, ...]
     ) -> S | None:
         """Return the state of a folder to visit; None, its files counted, for one left out."""
+        name = os.path.basename(full)
         if name == "__pycache__":  # comes and goes with scripts beside the pictures
             return None
-        full, below = os.path.join(path, name), relative + name
         reason = self._folder_reason(full, below, name)
         if reason is None and name in entries.links:
             reason = self._link_reason(full, below, links_above)
@@ -206,15 +193,10 @@ class Walk(Generic[S]):
         return None
 
     def _folder_reason(self, full: str, below: str, name: str) -> str | None:
-        if name.lower() in SYSTEM:
-            return "system file"
-        if name.startswith("."):
-            return "hidden"
-        if self._exclusion and self._exclusion.matches(below, name):
-            return "excluded"
-        if name in self._ignored_names and os.path.realpath(full) in self._ignore:
-            return "run directory"
-        return None
+        if reason := self._name_reason(below, name):
+            return reason
+        ignored = name in self._ignored_names and os.path.realpath(full) in self._ignore
+        return "run directory" if ignored else None
 
     def _count_below(self, full: str, below: str, reason: str) -> None:
         stack = [(full, below + "/")]
@@ -275,12 +257,5 @@ def is_run(entries: FolderEntries) -> bool:
 
 def _clash(names: Sequence[str]) -> bool:
     """Return whether two names get the same id: only names with other than ASCII, or %, can."""
-    if is_plain("".join(names)):
-        return False
-    odd = [name for name in names if not is_plain(name)]
+    odd = [name for name in names if not name.isascii() or "%" in name]
     return len({sample_id(name) for name in odd}) < len(odd)
-
-
-def is_plain(text: str) -> bool:
-    """Return whether ids and uris spell a text as it is."""
-    return text.isascii() and "%" not in text

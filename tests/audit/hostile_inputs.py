@@ -104,7 +104,7 @@ def list_source(source: Path) -> None:
             terminal.write_text(f"{sample.id}\t{sample.label}\t{sample.split}")
     for note in opened.notes:
         terminal.write_text(note[2])
-    terminal.write_text(f"{opened.skipped} {opened.declared_classes} {opened.failed}")
+    terminal.write_text(f"{opened.log.skipped} {opened.log.declared_classes} {opened.failed}")
     if opened.failed:
         raise AssertionError(opened.failed[0].trace)
     if (metadata := opened.metadata) is not None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Protocol, cast
@@ -13,6 +11,7 @@ from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.packs.members import PackMember, member_place
 from audit.sources.packs.parquet_rows import is_unreadable
 from audit.sources.readings import ReadingError
+from preflight.check_contract import modules_in
 
 FOLDERS_DEEP = 3
 
@@ -37,9 +36,7 @@ class PackFormat(Protocol):
 @cache
 def pack_formats() -> dict[str, PackFormat]:
     """Return every format by name."""
-    package = __name__.rpartition(".")[0]
-    path = importlib.import_module(package).__path__
-    modules = [importlib.import_module(f"{package}.{m.name}") for m in pkgutil.iter_modules(path)]
+    modules = modules_in(__name__.rpartition(".")[0])
     found = [cast(PackFormat, module) for module in modules if hasattr(module, "list_members")]
     return {module.NAME: module for module in sorted(found, key=lambda module: module.NAME)}
 

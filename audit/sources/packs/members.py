@@ -68,9 +68,7 @@ def is_member(place: str) -> bool:
 def read_range(path: str, start: int, size: int) -> bytes:
     """Return a range of a pack; raises ReadingError where the pack ends before."""
     if is_distant(path):
-        if not size:
-            return b""
-        return read_object(path, size, start, size)
+        return read_object(path, size, start, size) if size else b""
     with open(path, "rb", buffering=0, opener=regular) as file:
         file.seek(start)
         data = file.read(size) or b""
@@ -116,11 +114,10 @@ def kept_open(read: Callable[..., Any], path: str, *more: Any) -> Any:
         if key in _open:
             _open.move_to_end(key)
             return _open[key]
-        opened = read(path, *more)
-        _open[key] = opened
+        _open[key] = read(path, *more)
         while len(_open) > KEPT:
             _open.popitem(last=False)
-        return opened
+        return _open[key]
 
 
 def encode_member(find: Callable[[int], Any], index: str, limit: int) -> bytes:

@@ -26,6 +26,7 @@ from preflight.files import regular
 NAME = "arrays"
 NAMED = False
 _PICTURES = re.compile(r"^(x|images?|imgs?|pictures?|data|features|arr_0)$", re.IGNORECASE)
+_PARTS = re.compile(r"[_/.\- ]")
 _LABELS = re.compile(r"^(y|labels?|targets?|class(es)?|arr_1)$", re.IGNORECASE)
 
 
@@ -42,11 +43,9 @@ def list_members(path: str) -> Iterator[PackMember]:
     except NOT_AN_ARRAY as error:
         raise DamagedPackError(f"it cannot be read as an array: {error}") from None
     if not names:
-        shapes = (
-            ", ".join(f"{name} {tuple(arrays[name].shape)}" for name in sorted(arrays)) or "none"
-        )
+        shapes = ", ".join(f"{name} {tuple(arrays[name].shape)}" for name in sorted(arrays))
         raise DamagedPackError(
-            f"none of its arrays (n, height, width[, channels]) are images: {shapes}"
+            f"none of its arrays (n, height, width[, channels]) are images: {shapes or 'none'}"
         )
     for name in names:
         labels, split = _labels_of(arrays, name), _split_of(name)
@@ -110,12 +109,11 @@ def _labels_of(arrays: Mapping[str, Any], name: str) -> Any:
 
 
 def _split_of(name: str) -> str | None:
-    words = (split_word(part) for part in re.split(r"[_/.\- ]", name))
-    return next((word for word in words if word is not None), None)
+    return next(filter(None, map(split_word, _PARTS.split(name))), None)
 
 
 def _without_split(name: str) -> str:
-    parts = [part for part in re.split(r"[_/.\- ]", name) if part and split_word(part) is None]
+    parts = [part for part in _PARTS.split(name) if part and split_word(part) is None]
     return parts[-1] if parts else ""
 
 

@@ -28,26 +28,22 @@ NAME = "parquet"
 NAMED = False
 _LABELS = ("label", "labels", "class", "class_name", "target", "fine_label", "category")
 _ENDINGS = (".parquet", ".pq")
-_PATHS = (
-    "path",
-    "file",
-    "filename",
-    "file_name",
-    "image_path",
-    "file_path",
-    "filepath",
-    "img_path",
-)
+_PATHS = {
+    "path", "file", "filename", "file_name", "image_path", "file_path", "filepath", "img_path",
+}  # fmt: skip
 _SPLITS = ("split", "subset", "partition")
 _NO_TABLE = (OSError, ValueError, RuntimeError)  # what pyarrow raises for a damaged file
 
 
 def recognises(path: str) -> bool:
     """Return whether a file is Parquet with a column of pictures."""
+    import pyarrow as pa
+
     schema = _columns_of(path)
     if schema is None or _picture_column(schema) is None:
         return False
-    return {*_PATHS}.isdisjoint(map(str.lower, _text_columns(schema)))  # else it is a manifest
+    texts = (f.name.lower() for f in schema if f.type in (pa.string(), pa.large_string()))
+    return _PATHS.isdisjoint(texts)  # else it is a manifest
 
 
 def is_unreadable(path: str) -> bool:
@@ -67,6 +63,7 @@ def _columns_of(path: str) -> pa.Schema | None:
 def list_members(path: str) -> Iterator[PackMember]:
     """Yield the rows in order; a null picture is a member of no bytes."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     group = 0
     try:
@@ -76,13 +73,13 @@ def list_members(path: str) -> Iterator[PackMember]:
         others = _plain_columns(file.schema_arrow, column)
         names = _class_names(file.schema_arrow)
         for group in range(file.num_row_groups):
-            sizes = _sizes(_bytes_column(path, group, column))
+            sizes = pc.binary_length(_bytes_column(path, group, column)).to_pylist()
             rows = file.read_row_group(group, columns=others).to_pylist()
             rows = rows or [{} for _ in sizes]
             for number, (size, row) in enumerate(zip(sizes, rows, strict=True)):
                 label, split = _first_taken(row, _LABELS), _first_taken(row, _SPLITS)
                 yield PackMember(
-                    "", f"{group}+{number}+{column}", size, _named(label, names),
+                    "", f"{group}+{number}+{column}", size or 0, _named(label, names),
                     None if split is None else str(split), row,
                 )  # fmt: skip
     except (*_NO_TABLE, pa.ArrowException) as error:
@@ -121,12 +118,6 @@ def _bytes_column(path: str, group: int, column: str) -> pa.ChunkedArray:
     return pc.struct_field(values, "bytes") if _is_record(values.type) else values
 
 
-def _sizes(values: pa.ChunkedArray) -> list[int]:
-    import pyarrow.compute as pc
-
-    return [size or 0 for size in pc.binary_length(values).to_pylist()]
-
-
 def _picture_column(schema: pa.Schema) -> str | None:
     """Return the first column of bytes that is called a picture, or is the only one of bytes."""
     import pyarrow as pa
@@ -138,14 +129,6 @@ def _picture_column(schema: pa.Schema) -> str | None:
     ]
     called = [name for name in found if any(word in name.lower() for word in ("im", "pic", "jpg"))]
     return called[0] if called else found[0] if len(found) == 1 else None
-
-
-def _text_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the columns of texts."""
-    import pyarrow as pa
-
-    tests = (pa.types.is_string, pa.types.is_large_string)
-    return [field.name for field in schema if any(test(field.type) for test in tests)]
 
 
 def _is_record(kind: pa.DataType) -> bool:
@@ -194,7 +177,7 @@ def _first_taken(row: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 def _named(label: Any, names: list[str]) -> str | None:
     if isinstance(label, list):
-        return json.dumps([_named(one, names) for one in label], ensure_ascii=False)
+        return json.dumps([_named(item, names) for item in label], ensure_ascii=False)
     if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
         return names[label]
     return None if label is None else str(label)

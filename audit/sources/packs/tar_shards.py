@@ -10,12 +10,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 
-from audit.sources.packs.members import (
-    DamagedPackError,
-    PackMember,
-    open_pack,
-    read_range,
-)
+from audit.sources.packs.members import DamagedPackError, PackMember, open_pack, read_range
 from audit.sources.readings import ReadingError
 
 NAME = "tar"
@@ -36,31 +31,26 @@ def list_members(path: str) -> Iterator[PackMember]:
             "it is compressed as a whole, so that no image in it can be read by itself: unpack "
             f"the compression alone (gunzip -k {os.path.basename(path)}) and scan the .tar"
         )
-    lost = 0
-    first_lost = -1
+    lost, first_lost, end = 0, -1, 0
     with open_pack(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        end = 0
         try:
             with tarfile.open(fileobj=file, mode="r:", ignore_zeros=True) as archive:
                 while (entry := archive.next()) is not None:
                     archive.members = []  # type: ignore[attr-defined]  # kept, they fill the memory
-                    gap = _damaged_bytes(path, end, entry.offset)
-                    if gap:
+                    if gap := _damaged_bytes(path, end, entry.offset):
                         lost, first_lost = lost + gap, end if first_lost < 0 else first_lost
                     stored = entry.size if entry.isreg() or entry.type == tarfile.AREGTYPE else 0
                     end = entry.offset_data + -(-stored // _BLOCK) * _BLOCK
                     if entry.isreg() and not entry.issparse():
-                        yield PackMember(
-                            entry.name, f"{entry.offset_data}+{entry.size}", entry.size
-                        )
+                        key = f"{entry.offset_data}+{entry.size}"
+                        yield PackMember(entry.name, key, entry.size)
         except tarfile.TarError as error:
-            if end > size:
-                raise _cut(size, end) from None
-            raise DamagedPackError(f"at byte {end:,} of {size:,}: {error}") from None
+            if end <= size:
+                raise DamagedPackError(f"at byte {end:,} of {size:,}: {error}") from None
     if end > size:
-        raise _cut(size, end)
+        raise DamagedPackError(f"it ends at byte {size:,}, within a member that goes on to {end:,}")
     if end == size and end:
         raise DamagedPackError(
             f"it ends at byte {size:,} without the mark of an end: it may be cut after a member"
@@ -71,20 +61,13 @@ def list_members(path: str) -> Iterator[PackMember]:
         raise DamagedPackError(f"{lost:,} bytes from byte {first_lost:,} on hold no readable entry")
 
 
-def _cut(size: int, end: int) -> DamagedPackError:
-    return DamagedPackError(f"it ends at byte {size:,}, within a member that goes on to {end:,}")
-
-
 def _damaged_bytes(path: str, start: int, end: int) -> int:
     """Return how many bytes of a gap are something: zeros end an archive, or pad it."""
     if end <= start:
         return 0
     with open_pack(path) as file:
         file.seek(start)
-        while start < end:
-            data = file.read(min(1 << 20, end - start))
-            if not data:
-                return 0
+        while data := file.read(min(1 << 20, end - start)):
             if data.strip(b"\0"):
                 return end - start
             start += len(data)

@@ -21,8 +21,10 @@ from audit.sources.packs.tar_shards import read_member as read_member  # a range
 NAME = "tfrecord"
 NAMED = False
 FILES = re.compile(r"\.(tfrecords?|record|tfrec)(-\d+-of-\d+)?$", re.IGNORECASE)
-LABEL_TEXTS = ("image/class/text", "class/text", "label_name", "class_name")
-LABELS = ("label", "image/class/label", "class", "target", "image/label")
+LABELS = (
+    "image/class/text", "class/text", "label_name", "class_name", "label", "image/class/label",
+    "class", "target", "image/label",
+)  # fmt: skip
 _HEAD = struct.Struct("<QI")
 _CHECKSUM_BYTES = 4
 _LONGEST_TEXT = 200  # bytes of a feature that is a word
@@ -54,8 +56,7 @@ def list_members(path: str) -> Iterator[PackMember]:
                 raise DamagedPackError(
                     f"it ends at byte {size:,}, within the record at byte {offset:,}"
                 )
-            member = _member(file.read(length), start)
-            if member is not None:
+            if (member := _member(file.read(length), start)) is not None:
                 yield member
             without += member is None
             offset = start + length + _CHECKSUM_BYTES
@@ -69,21 +70,14 @@ def _member(record: bytes, start: int) -> PackMember | None:
         features = example_features(record)
     except (IndexError, ValueError, struct.error):
         return None
-    picture = next(
-        (
-            (at, n)
-            for values in features.values()
-            for at, n in (v for v in values if isinstance(v, tuple))
-            if looks_like_image(record[at : at + min(n, HEAD_BYTES)])
-        ),
-        None,
-    )
-    if picture is None:
+    ranges = (v for values in features.values() for v in values if isinstance(v, tuple))
+    pictures = (r for r in ranges if looks_like_image(record[r[0] : r[0] + min(r[1], HEAD_BYTES)]))
+    if (picture := next(pictures, None)) is None:
         return None
     at, n = picture
     words = {name: _single(record, values) for name, values in features.items()}
     words = {name: value for name, value in words.items() if value is not None}
-    label = next((words.pop(n) for n in (*LABEL_TEXTS, *LABELS) if n in words), None)
+    label = next((words.pop(name) for name in LABELS if name in words), None)
     return PackMember("", f"{start + at}+{n}", n, None if label is None else str(label), more=words)
 
 

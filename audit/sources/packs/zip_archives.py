@@ -11,12 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 
-from audit.sources.packs.members import (
-    DamagedPackError,
-    PackMember,
-    open_pack,
-    read_range,
-)
+from audit.sources.packs.members import DamagedPackError, PackMember, open_pack, read_range
 from audit.sources.readings import ReadingError
 
 NAME = "zip"

@@ -150,7 +150,7 @@ def test_batches_stream_and_start_afresh(tmp_path: Path) -> None:
     source = open_source([str(tmp_path)])
     assert [len(batch) for batch in source.batches(3)] == [3, 3, 1]
     assert ids(read(source)) == [f"{i}.png" for i in range(7)]
-    assert [row.count for row in source.skipped] == [1]
+    assert [row.count for row in source.log.skipped] == [1]
 
 
 def test_a_changed_folder_between_opening_and_reading(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_every_picture_is_one_sample_or_is_counted(paths: set[str]) -> None:
         files = {os.path.relpath(sample.uri, root) for sample in samples}
         assert len(files) == len(samples) == len(set(ids(samples)))
         assert files <= paths
-        assert len(paths) - len(files) == sum(row.count for row in source.skipped)
+        assert len(paths) - len(files) == sum(row.count for row in source.log.skipped)
         for sample in samples:
             parts = os.path.relpath(sample.uri, root).split(os.sep)[:-1]
             assert sample.label is None or sample.label in parts

@@ -113,7 +113,7 @@ def test_photos_raccoon_and_odd_images() -> None:
     assert raccoon.layout.annotations == "VOC"
     odd = open_source([str(DATA / "odd-images")])
     samples = read(odd)
-    assert len(samples) + sum(row.count for row in odd.skipped) == 544
+    assert len(samples) + sum(row.count for row in odd.log.skipped) == 544
     assert odd.layout.name == "flat"
 
 

@@ -4,6 +4,7 @@ import os
 import socket
 import unicodedata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -94,7 +95,7 @@ def test_what_is_left_out_is_counted_with_an_example(tmp_path: Path) -> None:
         ("system file", ""): 1, ("system file", "png"): 1, ("not an image", "txt"): 1,
         ("not an image", "csv"): 1, ("not an image", ""): 1, ("image format not read", "dng"): 1,
     }  # fmt: skip
-    examples = {(row.reason, row.extension): row.example for row in source.skipped}
+    examples = {(row.reason, row.extension): row.example for row in source.log.skipped}
     assert examples["not an image", ""] == "a/noext"
 
 
@@ -232,7 +233,7 @@ def test_class_folders_without_images_are_declared(tmp_path: Path) -> None:
     grow(tmp_path, "train/cat/a.png", "train/dog/", "test/cat/b.png", "test/images/", "val/")
     source = open_source([str(tmp_path)])
     read(source)
-    assert sorted(source.declared_classes, key=str) == [
+    assert sorted(source.log.declared_classes, key=str) == [
         ("test", "cat"), ("train", "cat"), ("train", "dog"),
     ]  # fmt: skip
     assert [message for kind, _, message in source.notes if kind == "empty-split"] == [
@@ -283,7 +284,7 @@ def test_a_file_that_is_gone_when_its_size_is_asked_for_has_none(
     grow(tmp_path, "a.png", "b.png")
     a, b = (os.stat(tmp_path / name) for name in ("a.png", "b.png"))
     if not opens:  # a system that opens no folders
-        monkeypatch.setattr("audit.sources.folder_listing._opened", lambda folder: None)
+        monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError))
     assert stat_files(str(tmp_path), ["a.png", "gone.png", "b.png"]) == (
         [a.st_size, -1, b.st_size],
         [a.st_mtime_ns, -1, b.st_mtime_ns],

@@ -40,7 +40,7 @@ def places(root: Path | str, **options: object) -> dict[str, tuple[str | None, s
 
 
 def skipped(source: Source) -> dict[tuple[str, str], int]:
-    return {(row.reason, row.extension): row.count for row in source.skipped}
+    return {(row.reason, row.extension): row.count for row in source.log.skipped}
 
 
 def kinds(source: Source) -> list[str]:
