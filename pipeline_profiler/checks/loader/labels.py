@@ -230,15 +230,18 @@ def _judge_flips(subject: LoaderSubject) -> Answer:
         )
     if not turned:
         return absent(f"No image came out flipped in {pairs} pairs.")
-    return passed(
-        f"The targets follow in all but {len(left)} of {turned} pairs whose image is flipped."
-    )
+    if left:
+        return unclear(f"The target stays in {len(left)} of {turned} pairs whose image is flipped.")
+    return passed(f"The targets follow in all {turned} pairs whose image is flipped.")
 
 
 def _mask_stays(before: Array, after: Array, turn: str, shape: tuple[int, ...]) -> bool | None:
-    """Whether a mask is not turned; None if it is symmetric."""
-    symmetric = np.array_equal(_flipped(before, turn), before)
-    return None if symmetric else np.array_equal(before, after)
+    """Whether a mask is not turned, or in another way; None if it is symmetric."""
+    expected = _flipped(before, turn)
+    if np.array_equal(expected, before):
+        return None
+    others = [before, *(_flipped(before, other) for other in TURNS if other != turn)]
+    return not np.array_equal(expected, after) and any(np.array_equal(o, after) for o in others)
 
 
 def _boxes_stay(before: Array, after: Array, turn: str, shape: tuple[int, ...]) -> bool | None:
