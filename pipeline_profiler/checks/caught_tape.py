@@ -33,8 +33,11 @@ class CaughtError(Exception):
     """What the loop does cannot be given to the checks; the text says why."""
 
 
-class Node(int):
-    """A tensor at one time: its number on the tape."""
+@dataclass(frozen=True)
+class Node:
+    """The place of a tensor in the arguments of a call; no number, which an argument may be."""
+
+    number: int
 
 
 class Call(NamedTuple):
@@ -50,7 +53,8 @@ class Call(NamedTuple):
     def run(self, values: Mapping[int, Any], resize: Callable[[Any], Any]) -> dict[int, Any]:
         """Return what the call makes of other values of its nodes."""
         given = (self.args, self.kwargs)
-        args, kwargs = torch.utils._pytree.tree_map_only(Node, values.__getitem__, given)
+        put = torch.utils._pytree.tree_map_only
+        args, kwargs = put(Node, lambda node: values[node.number], given)
         if self.name in SIZED:
             args = (args[0], *resize(args[1:]))
         # other outputs may lie in memory in another order, in which a view has no form
@@ -104,9 +108,9 @@ class Tape:
     models: list[ModelCall] = field(default_factory=list)
     loss: str = ""  # where the last function of torch that is a loss was called
 
-    def node(self, tensor: Any) -> Node:
+    def node(self, tensor: Any) -> int:
         """The node of a tensor as it is now; a new leaf where it was not seen."""
-        return Node(self.now[id(tensor)] if id(tensor) in self.now else self._add(tensor))
+        return self.now[id(tensor)] if id(tensor) in self.now else self._add(tensor)
 
     def _add(self, tensor: Any) -> int:
         self.tensors.append(tensor)
@@ -129,11 +133,11 @@ class Tape:
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         if not in_place and all(id(tensor) in given for tensor in found):
             return  # `.to` of what is there already
-        taken = list[Node]()
+        taken = list[int]()
 
         def node_of(tensor: Any) -> Node:
             taken.append(self.node(tensor))
-            return taken[-1]
+            return Node(taken[-1])
 
         tree_map = torch.utils._pytree.tree_map_only
         args, kwargs = tree_map(torch.Tensor, node_of, (tuple(args), dict(kwargs)))

@@ -268,6 +268,7 @@ TWINS = [
     ("TRAIN009", asked("copy.deepcopy(model)")),
     ("TRAIN009", SCALER),
     ("TRAIN016", changed("DIVIDED", f"{SCORED[:-1]}, reduction='sum').backward()", SUMMED)),
+    ("TRAIN016", changed("DIVIDED", "(loss / 4 * torch.tensor(64.0)).backward()", SUMMED)),
     ("TRAIN047", changed("copy.deepcopy(model)", "net()", changed("RATE", "1e-4", SLOW))),
     ("TRAIN009", {EVAL: f"{EVAL}    model[1].train()\n"}),
 ]  # fmt: skip
