@@ -319,6 +319,7 @@ class Caught(Hooks):
     loaded: bool = False  # a state was loaded into some module
     filled: set[int] = field(default_factory=set)  # modules that a state was loaded into
     loaded_rates: dict[int, Any] = field(default_factory=dict)  # (before, after, line) by optimizer
+    scale: float = 1.0  # of gradients, by a GradScaler
 
     def hook(self, torch: Any) -> None:
         """Put the hooks in."""
@@ -348,6 +349,8 @@ class Caught(Hooks):
             (lr_scheduler.ReduceLROnPlateau, "step", self._plateau),
             (lr_scheduler.LRScheduler, "__init__", self._make_schedule),
             (torch.autograd, "backward", self._backward),
+            (torch.amp.GradScaler, "scale", self._scale_loss),
+            (torch.amp.GradScaler, "unscale_", self._unscale),
             (builtins, "print", self._print),
             (logging.LogRecord, "getMessage", self._print),
         ]
@@ -865,11 +868,20 @@ class Caught(Hooks):
             facts.places["plateau"] = user_place()
         return plain(schedule, metrics, *args, **kwargs)
 
+    def _scale_loss(self, plain: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        self.scale = float(scaler.get_scale())
+        return plain(scaler, *args, **kwargs)
+
+    def _unscale(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
+        self.scale = 1.0
+        return plain(*args, **kwargs)
+
     def _clip(self, plain: Any, *args: Any, **kwargs: Any) -> Any:
         record, facts = self.record, self.record.facts
         if record.idle is None and record.event:
             (before, after), late = facts.clipped, record.event == "step"
             facts.clipped = (before + (not late), after + late)
+            facts.clip_scale = max(facts.clip_scale, self.scale)
             facts.places.setdefault("clip late" if late else "clip", user_place())
             if args and not late:
                 record.clip = lambda parameters: plain(parameters, *args[1:], **kwargs)

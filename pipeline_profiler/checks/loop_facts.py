@@ -44,6 +44,7 @@ class LoopFacts:
     repeated: str = ""  # the line of a seed that gives two epochs one order
     stale: tuple[str, str] | None = None  # (attribute that persistent workers do not see, line)
     clipped: tuple[int, int] = (0, 0)  # before and after the step
+    clip_scale: float = 1.0  # of a GradScaler, by which clipped gradients were multiplied
     kept: int = 0  # steps that began with old gradients
     lost: int = 0  # gradients that were cleared between two backward() without a step
     summed: tuple[int, float] = (1, 1.0)  # (batches of a step, factor of their mean)

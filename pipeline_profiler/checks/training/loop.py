@@ -66,19 +66,23 @@ def judge_order(facts: LoopFacts) -> Answer:
     return passed(f"The sampler was set to epochs {first} and {second}.")
 
 
-@row("TRAIN039", "clipped-late")
+@row("TRAIN039", "wrong-clipping")
 def judge_clipping(facts: LoopFacts) -> Answer:
-    """Gradients that are clipped after the step that used them.
+    """Gradients that are clipped after their step, or while a scaler enlarges them.
 
     ## How it decides
-    Fails if `clip_grad_norm_` or `clip_grad_value_` runs only after the optimizer's step. Exact.
-    Custom clipping is not seen.
+    Fails if `clip_grad_norm_` or `clip_grad_value_` runs only after the optimizer's step, or before
+    `unscale_` of a GradScaler. Exact. Custom clipping is not seen.
     """
     before, after = facts.clipped
     if after > before:  # the first step of a next training comes before it is known
         text = f"Gradients were clipped {after} times after the step that used them."
         place = facts.places.get("clip late", "")
         return fault(text, "clip_grad_norm_ after step()", "Clip before step().", place)
+    if facts.clip_scale > 1:
+        text = f"Gradients are clipped while they are {facts.clip_scale:,.0f} times as large."
+        cause, place = "scaler.unscale_(optimizer) is missing", facts.places.get("clip", "")
+        return fault(text, cause, "Call it before the gradients are clipped.", place)
     if not before:
         return absent("Gradients are not clipped by torch's functions.")
     return passed(f"Gradients were clipped before the step, {before} times.")

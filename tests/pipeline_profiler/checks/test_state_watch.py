@@ -174,6 +174,12 @@ SUMMED = {
     "loss.backward()": "DIVIDED",
     "optimizer.step()": "if count % 4 == 0:\n    optimizer.step()\n    optimizer.zero_grad()",
 }
+SCALED = {
+    "SETUP": "scaler = torch.amp.GradScaler('cpu')",
+    "loss.backward()": "scaler.scale(loss).backward()\nUNSCALE",
+    "optimizer.step()": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "scaler.step(optimizer)\nscaler.update()",
+}
 APPENDED = {"SETUP": "losses = []", "STEP": "losses.append(loss)"}
 WITH_GRAPHS = {
     "[128:]), 16": "[128:]), 8",
@@ -226,6 +232,8 @@ PAIRS = [  # (code, changes of the fault, changes of its twin)
      {"BATCH": ADVERSARIAL}),
     ("TRAIN016", changed("DIVIDED", "loss.backward()", SUMMED),
      changed("DIVIDED", "(loss / 4).backward()", SUMMED)),
+    ("TRAIN039", changed("UNSCALE", "pass", SCALED),
+     changed("UNSCALE", "scaler.unscale_(optimizer)", SCALED)),
     ("TRAIN047", changed("RATE", "1e-4", SLOW), changed("RATE", "0.1", SLOW)),
     ("TRAIN049", NO_GRAD, ATTACK),
     ("TRAIN009", {EVAL: ""}, {}),
