@@ -119,7 +119,7 @@ def _as_made(optimizer: Any) -> Any:
     return type(optimizer).from_config(optimizer.get_config())
 
 
-class ModelCall(NamedTuple):
+class KerasCall(NamedTuple):
     """A call of a model by the user's code."""
 
     model: Any
@@ -177,7 +177,7 @@ class KerasRecorder:
         self.patience, self.on_end = patience, on_end
         self.replaced: list[tuple[Any, str, Any]] = []
         self.within = False  # a recorded call: the calls inside are parts of it
-        self.calls: deque[ModelCall] = deque(maxlen=RECENT)
+        self.calls: deque[KerasCall] = deque(maxlen=RECENT)
         self.losses: deque[LossCall] = deque(maxlen=RECENT)
         self.starts: dict[int, list[tuple[Any, Any]]] = {}  # first values, by model
         self.applied: set[int] = set()
@@ -287,7 +287,7 @@ class KerasRecorder:
         default = getattr(inspect.signature(model.call).parameters.get("training"), "default", None)
         trains = kwargs.get("training", default) is True
         self.calls.append(
-            ModelCall(model, entering(args, None), main_tensor(outputs), trains, user_place())
+            KerasCall(model, entering(args, None), main_tensor(outputs), trains, user_place())
         )
         return outputs
 

@@ -175,7 +175,7 @@ class RowCheck(Check):
         vars(self).update(code=code, name=name, run=judge, __doc__=judge.__doc__, **options)
 
 
-class Table(list[Check]):
+class CheckTable(list[Check]):
     """A table of checks that are functions of a subject."""
 
     def row(self, code: str, name: str, **options: Any) -> Callable[[Judge], Judge]:

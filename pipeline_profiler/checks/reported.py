@@ -16,7 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline_profiler.checks.batches import batch_size, inputs_and_targets, main_tensor
+from pipeline_profiler.checks.batches import (
+    batch_size,
+    inputs_and_targets,
+    main_tensor,
+    padding_of,
+)
 from pipeline_profiler.checks.caught_tape import at
 from pipeline_profiler.checks.lazy import torch
 from pipeline_profiler.checks.loop_facts import Reported
@@ -73,6 +78,7 @@ class Pass:
     means: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
     labels: list[tuple[Any, Any, Any]] = field(default_factory=list)
     ignores: bool = False  # some targets, such as padding
+    padding: float = math.nan  # the token that fills the ends of rows
 
     def note(self, metric: str, flaw: str, values: Any) -> None:
         """Note the values of the samples of a batch."""
@@ -118,14 +124,19 @@ class Evaluations:
         self.batch, self.taken = None, True
         scores, wanted = main_tensor(out), main_tensor(targets)
         if (task := read_task(scores, wanted)).kind != "unknown":
+            tokens, ignored = main_tensor(inputs), wanted.detach() < 0
+            if tokens.ndim == 2 and tokens.shape == wanted.shape and not tokens.is_floating_point():
+                found = padding_of(tokens)
+                last.padding = last.padding if found is None else found[0]
+                ignored |= (tokens == last.padding).to(ignored.device)
             scores, wanted = scores.detach().float(), wanted.detach().to(scores.device)
-            self._compare(last, task, scores, wanted)
+            self._compare(last, task, scores, wanted, ignored.to(scores.device))
 
-    def _compare(self, current: Pass, task: Any, scores: Any, wanted: Any) -> None:
-        """Note metrics of a batch by right and by wrong formulas."""
+    def _compare(self, current: Pass, task: Any, scores: Any, wanted: Any, ignored: Any) -> None:
+        """Note metrics of a batch by right and by wrong formulas; `ignored`: targets."""
         size, of_one = len(wanted), None
         if task.kind == "classes":
-            counted = (wanted >= 0) & (wanted < task.classes)  # others are ignored by the loss
+            counted = ~ignored & (wanted < task.classes)  # others are ignored by the loss
             predicted, wrong = scores.argmax(task.axis), scores.softmax(0).argmax(task.axis)
             flaw = "a softmax over the batch axis"
             if task.classes == 2 and task.axis == 1:
@@ -137,7 +148,7 @@ class Evaluations:
             if task.kind == "regression":
                 return
             predicted, wrong = scores > 0.5 * (not self.by_logits), scores > 0.5
-            flaw, of_one, counted = "a threshold of 0.5 on logits", scores, wanted >= 0
+            flaw, of_one, counted = "a threshold of 0.5 on logits", scores, ~ignored.reshape(-1)
         right = predicted == wanted
         current.note("accuracy", RIGHT, right[counted])
         current.note("accuracy", "padded or ignored positions count as samples", right)

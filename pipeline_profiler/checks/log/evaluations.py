@@ -33,7 +33,7 @@ def _pairs(firsts: Sequence[Series], seconds: Sequence[Series]) -> list[tuple[Se
     return [(a, b) for b in seconds for a in firsts if keys[id(a)] == keys[id(b)]]
 
 
-class Evaluations(Check):
+class EvaluationSchedule(Check):
     """Evaluations at uneven steps, or that take more time than the training.
 
     ## How it decides

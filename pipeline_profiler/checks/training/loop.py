@@ -10,11 +10,19 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from pipeline_profiler.checks.check import Answer, Table, absent, fault, passed, skipped, unclear
+from pipeline_profiler.checks.check import (
+    Answer,
+    CheckTable,
+    absent,
+    fault,
+    passed,
+    skipped,
+    unclear,
+)
 from pipeline_profiler.checks.loop_facts import LoopFacts
 from pipeline_profiler.checks.training_subject import TrainingSubject
 
-ROWS = Table()
+ROWS = CheckTable()
 
 
 def row(code: str, name: str) -> Callable[[Callable[[LoopFacts], Answer]], Any]:

@@ -13,8 +13,8 @@ from pipeline_profiler.checks.chance import FAR
 from pipeline_profiler.checks.check import (
     Answer,
     Check,
+    CheckTable,
     Nearness,
-    Table,
     absent,
     fault,
     passed,
@@ -27,7 +27,7 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_training import learned_by_loss
 from pipeline_profiler.checks.wrong_arguments import wrong_argument
 
-ROWS = Table()
+ROWS = CheckTable()
 SEEDS = 3
 MAX_NATS, MAX_FACTOR = 4.0, 10.0
 MAX_SAVED, OF_KNOWING, COUNTED = 0.6, 1 / 3, 10  # nats; of log K; labels for each class

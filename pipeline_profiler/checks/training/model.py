@@ -17,14 +17,14 @@ from pipeline_profiler.checks.batches import (
     padding_of,
 )
 from pipeline_profiler.checks.caught_tape import leaves
-from pipeline_profiler.checks.check import Answer, Check, Table, absent, fault, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, CheckTable, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined
 from pipeline_profiler.checks.lazy import nn, torch
 from pipeline_profiler.checks.loop_facts import idle_flags
 from pipeline_profiler.checks.training_subject import TrainingSubject, batch_first
 from pipeline_profiler.checks.user_code import UsersError, seed_everything
 
-ROWS = Table()
+ROWS = CheckTable()
 STEPS = 12
 SAME = 1e-6  # relative difference of outputs
 MAX_CHANGE = 1e-3  # of the deviation of outputs; sums in another order stay below 1e-5

@@ -21,7 +21,15 @@ from pipeline_profiler.checks.batches import (
     inputs_and_targets,
 )
 from pipeline_profiler.checks.caught_tape import Tape, recording_mode
-from pipeline_profiler.checks.check import Answer, Check, Table, fault, passed, skipped, unclear
+from pipeline_profiler.checks.check import (
+    Answer,
+    Check,
+    CheckTable,
+    fault,
+    passed,
+    skipped,
+    unclear,
+)
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import functional, torch
 from pipeline_profiler.checks.loader_subject import LoaderSubject
@@ -31,7 +39,7 @@ from pipeline_profiler.checks.user_code import Patience, UsersError, users_code
 from pipeline_profiler.checks.user_training import Training, call_evaluate
 from pipeline_profiler.profiling.record.errors import ProfileError
 
-ROWS = Table()
+ROWS = CheckTable()
 INIT = "Define train_step and evaluate in a file: `pipeline-profiler check factories.py`."
 
 

@@ -15,8 +15,8 @@ from pipeline_profiler.checks.caught_tape import leaves
 from pipeline_profiler.checks.check import (
     Answer,
     Check,
+    CheckTable,
     Nearness,
-    Table,
     absent,
     fault,
     passed,
@@ -28,7 +28,7 @@ from pipeline_profiler.checks.training_subject import TrainingSubject
 from pipeline_profiler.checks.user_code import Patience, UsersError, seed_everything, users_code
 from pipeline_profiler.checks.user_training import SMALL_BATCH, Training
 
-ROWS = Table()
+ROWS = CheckTable()
 BATCH_STEPS, QUICK_EVERY = 400, 20
 RAMP = 20  # steps in which the largest rate of a schedule is reached
 ENOUGH = 0.9  # of the way from the first loss to the least loss

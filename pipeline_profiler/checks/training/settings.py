@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_profiler.checks.batches import batch_size, main_tensor
-from pipeline_profiler.checks.check import Answer, Check, Table, absent, fault, passed, unclear
+from pipeline_profiler.checks.check import Answer, Check, CheckTable, absent, fault, passed, unclear
 from pipeline_profiler.checks.keras_subject import Examined, KerasSubject
 from pipeline_profiler.checks.lazy import lr_scheduler, nn, torch
 from pipeline_profiler.checks.loop_facts import LoopFacts
@@ -27,7 +27,7 @@ from pipeline_profiler.checks.user_training import (
     step_schedule,
 )
 
-ROWS = Table()
+ROWS = CheckTable()
 GRADIENT_STEPS = 6
 
 

@@ -122,6 +122,17 @@ IGNORED = (
     ("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(ignore_index=-100)"),
     ("x[400:534], y[400:534]", "x[400:534], y[400:534].where(x[400:534, 0] > 0, -100)"),
 )
+HITS = "(out.argmax(-1) == want)"
+TOKENS = (
+    ("y = torch.randint(0, 3, (700,))", "x = torch.randint(1, 20, (700, 10))"),
+    (
+        "x = torch.randn(700, 6) + 1.2 * F.one_hot(y, 6).float()",
+        "x *= torch.arange(10) < torch.randint(3, 11, (700, 1))\n"
+        "y = x % 3 * (torch.rand(x.shape) < 0.8)",
+    ),
+    ("nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.1)", "nn.Embedding(20, 16)"),
+    ("nn.CrossEntropyLoss()", "lambda o, w: F.cross_entropy(o.flatten(0, 1), w.flatten())"),
+)
 THREE = (
     ("x[:400], y[:400]", "x[:400], x[:400], y[:400]"),
     ("x[400:534], y[400:534]", "x[400:534], x[400:534], y[400:534]"),
@@ -148,6 +159,7 @@ FAULTS = {
                "logging.warning('Test Accuracy: %.2f%%', 100 * evaluate(model, val))"),
     "mean of roots": (f"mean({ROOTS} for o, w in pairs)", "val_rmse", *REGRESSION),
     "ignored positions": ("acc(out, want)", "val_acc", *IGNORED),
+    "padded tokens": (f"{HITS}.float().mean()", "val_acc", *TOKENS),
 }  # fmt: skip
 PROGRESS = ("# IN LOOP", "print(f'val acc of the batch {acc(outs[-1], targets):.4f}')")
 BOTH = 'print(f"train acc {evaluate(model, train):.4f} test acc {evaluate(model, val):.4f}")'
@@ -161,6 +173,8 @@ HEALTHY = {
     "logits above 0": (PASS, "((out > 0) == want).float().mean()", "val_acc", *BINARY),
     "root of the mean": (PASS, ROOTS.replace("o - w", "out - want"), "val_rmse", *REGRESSION),
     "positions that count": (PASS, "hits(out, want) / (want >= 0).sum()", "val_acc", *IGNORED),
+    "tokens without padding": (PASS, f"{HITS}[held.tensors[0][:len(want)] > 0].float().mean()",
+                               "val_acc", *TOKENS),
     "macro recall": (INCONCLUSIVE, OF_CLASSES, "val_acc"),
     "last batch as a variable": (
         INCONCLUSIVE, "acc(*pairs[-1])", "val_acc = evaluate(model, val)"
