@@ -55,6 +55,7 @@ RANDOM_WEIGHTS = 8  # trainings with other weights
 COUNTS, MOST_COUNTS = 100, 2000  # of a schedule: one of epochs is at 0 after the first number
 LONG_STEP_S, ALL_STEPS_S = 0.1, 2.4  # a step, and a step on each batch, if batches can be cut
 LEAST_BATCHES = 4
+UNLIKE = 0.05  # of the ratio of two losses over three batches
 
 
 @dataclass
@@ -347,11 +348,39 @@ class TrainingSubject(ExaminedTraining):
         rates = loop.rates if loop is not None and loop.scheduled == "by hand" else [0.0]
         if answer.judgement != "failed":
             return answer
-        if self.settings.train_step is not None and not self.recorded.steps:
-            why = self.recorded.why  # a critic's step trains a generator too
+        if self.settings.train_step is not None:
+            why = (not self.recorded.steps and self.recorded.why) or self.other_objective
         if rates[0] < rates[-1] == max(rates) and answer.evidence.get("share_with_adam", 1.0) > 0.5:
             why = "your loop was still raising its learning rate"
         return unclear(f"{answer.sentence} But {why}.", **answer.evidence) if why else answer
+
+    @cached_property
+    def other_objective(self) -> str:
+        """What your train_step minimises beside or instead of the loss of the outputs; "" else."""
+        training, trained = self.fresh(), set[str]()
+        named = dict(training.model.named_parameters())
+
+        def collect(*_: Any) -> None:
+            trained.update(name for name, p in named.items() if p.grad is not None)
+
+        training.optimizer.register_step_pre_hook(collect)
+        pairs = list[tuple[float, float]]()  # (loss of the step, of the outputs)
+        for batch in self.batches[:3]:
+            seed_everything(self.seed)
+            plain = self.measured(training, batch, mode=True)
+            seed_everything(self.seed)
+            pairs.append((self.step(training, batch), plain))
+        training = self.fresh()
+        if (loss := self.objective(training, self.batches[0])).requires_grad:
+            loss.backward()
+        reached = {name for name, p in training.model.named_parameters() if p.grad is not None}
+        if trained - reached:
+            names = ", ".join(sorted(trained - reached)[:3])
+            return f"your train_step also trains what this loss does not reach ({names})"
+        ratios = [own / plain for own, plain in pairs if plain and math.isfinite(own / plain)]
+        if len(ratios) < 2 or max(ratios) - min(ratios) <= UNLIKE * abs(max(ratios)):
+            return ""
+        return f"your train_step reports {pairs[0][0]:.4g} where the loss is {pairs[0][1]:.4g}"
 
     @cached_property
     def task(self) -> Task:

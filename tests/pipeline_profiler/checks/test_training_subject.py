@@ -192,6 +192,28 @@ def stepping(generator: bool) -> Training:
     return toy_training(model, loader=rows(), optimizer=descent("SGD", 1e-9), train_step=train_step)
 
 
+def denoising() -> Training:
+    """The targets are noise that the step draws; the rate is too small to learn it."""
+
+    def train_step(model: Any, x: Any, loss: Any, optimizer: Any) -> Any:
+        noise = torch.randn_like(x)
+        optimizer.zero_grad()
+        value = loss(model(x + noise), noise)
+        value.backward()
+        optimizer.step()
+        return value
+
+    parts = {"optimizer": descent("SGD", 1e-9), "train_step": train_step}
+    loader = toy_loader(ToyRows(*[np.random.default_rng(0).normal(size=(64, 5)).astype("f")] * 2))
+    return toy_training(nn.Linear(5, 5), nn.MSELoss(), loader=loader, **parts)
+
+
+def test_a_step_with_targets_of_its_own_need_not_lower_the_loss() -> None:
+    answer = judged("TRAIN015", TrainingSubject(denoising)).answer
+    assert answer.judgement is INCONCLUSIVE, answer.sentence
+    assert "your train_step reports" in answer.sentence
+
+
 @pytest.mark.parametrize(("generator", "judgement"), [(True, INCONCLUSIVE), (False, FAIL)])
 def test_a_step_with_another_objective_need_not_lower_the_loss(
     generator: bool, judgement: Judgement
