@@ -122,12 +122,13 @@ def _flipping(form: str, follow: bool = True, beyond: float = 0.0) -> Any:
 
     def change(pixels: Any, label: int) -> Any:
         ends, mask = label % 3 + np.array([0, 2]), np.zeros((8, 8), np.int64)
-        if np.random.random() < 0.5:
+        turned = np.random.random() < 0.5
+        if turned:
             pixels = pixels[..., ::-1].copy()
             ends = 8 - ends[::-1] if follow else 8 - ends if form == "corners" else ends
-        if form == "mask":
+        if form in ("mask", "upside down"):
             mask[1:5, ends[0] : ends[1]] = 1
-            return pixels, mask
+            return pixels, mask[::-1].copy() if turned and form == "upside down" else mask
         corners = np.array([ends[0], 1, ends[1], 5], np.float32)
         if form == "boxes":
             return pixels, {"boxes": corners[None], "labels": np.array([label])}
@@ -346,6 +347,7 @@ EXAMPLES: Rows = [
         for form in ("mask", "boxes", "xywh", "corners")
         for kind in (FAULT, TWIN)
     ),
+    ("LOAD015", FAULT, "a mask turned upside down", lambda: _flipping("upside down", False)),
     ("LOAD015", TWIN, "where a crop was in a scan", lambda: _flipping("xywh", False, 40.0)),
     ("LOAD015", FAULT, "bilinear", lambda: _discs("BILINEAR", (1, 2), 1)),
     ("LOAD015", TWIN, "a border of its own", lambda: _discs("NEAREST", (1, 2), 0.85)),
