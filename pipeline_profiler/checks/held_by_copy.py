@@ -38,7 +38,7 @@ COMPILED = {
     "duckdb", "jax", "keras", "lightgbm", "lmdb", "netCDF4", "orbax", "polars", "pyarrow",
     "SimpleITK", "soundfile", "sqlite3", "tables", "tensorflow", "torchaudio", "xgboost", "zarr",
 }  # fmt: skip
-IMPORT = re.compile(r"\s*(?:import|from)\s+([\w.]+)")
+IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)\s+)?import\s+(.+)")
 OUTPUT = re.compile(
     r"out|save|log|ckpt|checkpoint|result|export|write|dump|to_\w+\(|open\(|mkdir|makedirs|File\(",
     re.IGNORECASE,
@@ -54,7 +54,8 @@ def copy_folder(source: str, target: str) -> list[str]:
     linked, files, entries = list[str](), list[tuple[int, str]](), 0
     for folder, folders, names in os.walk(source):
         place = os.path.join(target, os.path.relpath(folder, source))
-        folders[:] = [name for name in folders if name not in NOT_COPIED]
+        own = os.path.dirname(target)  # may lie below, as where the script runs in /tmp
+        folders[:] = [n for n in folders if n not in NOT_COPIED and f"{folder}/{n}" != own]
         entries += len(folders) + len(names)
         if folder != source and (len(names) > LARGE_FOLDER or entries > MOST_ENTRIES):
             os.symlink(folder, place)
@@ -92,8 +93,9 @@ def _is_same(path: str, original: str) -> bool:
 
 
 def uncovered(folder: Path, script: str) -> list[str]:
-    """What the script and its own modules could change all the same, by file and line."""
-    found, waiting, seen = list[str](), [folder / script], set[Path]()
+    """What the script (or module) and its own modules could change all the same, by line."""
+    found, seen = list[str](), set[Path]()
+    waiting = [folder / script, folder / f"{script.replace('.', '/')}.py"]
     while waiting:
         path = waiting.pop()
         if path in seen or not path.is_file():
@@ -101,13 +103,21 @@ def uncovered(folder: Path, script: str) -> list[str]:
         seen.add(path)
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             where = f"{path.name}:{number}"
-            if module := IMPORT.match(line):
-                waiting.append(folder.joinpath(*module[1].split(".")).with_suffix(".py"))
-                if (library := module[1].partition(".")[0]) in COMPILED:
-                    found.append(f"{library} writes by compiled code ({where})")
+            if modules := _imported(line):
+                waiting += [folder / f"{module.replace('.', '/')}.py" for module in modules]
+                libraries = {module.partition(".")[0] for module in modules} & COMPILED
+                found += [f"{lib} writes by compiled code ({where})" for lib in sorted(libraries)]
             elif OUTPUT.search(line) and (absolute := ABSOLUTE.search(line)):
                 found.append(f"{absolute[1]} ({where})")
     return found
+
+
+def _imported(line: str) -> list[str]:
+    """Return the modules that a line of Python may import."""
+    if (match := IMPORT.match(line)) is None:
+        return []
+    names = [name.split()[0] for name in match[2].strip("( ").split(",") if name.strip(" )#")]
+    return [match[1], *(f"{match[1]}.{name}" for name in names)] if match[1] else names
 
 
 class _Redirection:

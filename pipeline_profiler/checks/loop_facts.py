@@ -63,9 +63,8 @@ class LoopFacts:
     average: tuple[int, float] | None = None  # (steps before its evaluation, share of the way)
     graphs: tuple[int, str, float, str] | None = None  # (number of old ones, holder, MB each, line)
     argument: tuple[str, str] | None = None  # (sentence, line)
-    reported: list[Reported] = field(
-        default_factory=list
-    )  # label, metric, number, right, flaw, line
+    # label, metric, number, right, flaw, line
+    reported: list[Reported] = field(default_factory=list)
     dropped: tuple[int, int, str] | None = None  # (samples an evaluation leaves out, all, line)
     folded: str = ""  # the line of a loader whose samples an earlier loader trained on
     answers: dict[str, Answer] = field(default_factory=dict)  # of checks that judge tensors

@@ -382,13 +382,25 @@ def test_no_existing_checkpoint_is_overwritten(
     assert state(tmp_path) == before
 
 
-def test_a_library_that_writes_by_itself_is_named_before_the_start(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch\nimport parts.rows\n")
+@pytest.mark.parametrize("script", ["train.py", "train"])
+@pytest.mark.parametrize("line", ["import parts.rows", "from parts import (rows, b)"])
+def test_a_library_that_writes_by_itself_is_named_before_the_start(
+    tmp_path: Path, script: str, line: str
+) -> None:
+    (tmp_path / "train.py").write_text(f"import torch\n{line}\n")
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "rows.py").write_text("x = 1\nfrom pyarrow import csv\n")
-    assert held_by_copy.uncovered(tmp_path, "train.py") == [
-        "pyarrow writes by compiled code (rows.py:2)"
+    (tmp_path / "parts" / "rows.py").write_text("import os, sqlite3\nfrom pyarrow import csv\n")
+    assert held_by_copy.uncovered(tmp_path, script) == [
+        "sqlite3 writes by compiled code (rows.py:1)",
+        "pyarrow writes by compiled code (rows.py:2)",
     ]
+
+
+def test_a_copy_below_its_folder_does_not_hold_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("x = 1")
+    (tmp_path / "scratch").mkdir()
+    held_by_copy.copy_folder(str(tmp_path), str(tmp_path / "scratch" / "copy"))
+    assert [p.name for p in (tmp_path / "scratch" / "copy").iterdir()] == ["train.py"]
 
 
 TWO_RANKS = """
