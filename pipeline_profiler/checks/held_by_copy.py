@@ -69,8 +69,11 @@ def copy_folder(source: str, target: str) -> list[str]:
     copied = 0
     for size, path in sorted(files):
         copied += size
-        put = shutil.copy2 if copied <= MOST_BYTES else os.symlink
-        put(path, os.path.join(target, os.path.relpath(path, source)))
+        place = os.path.join(target, os.path.relpath(path, source))
+        try:
+            (shutil.copy2 if copied <= MOST_BYTES else os.symlink)(path, place)
+        except PermissionError:  # a file of another user
+            os.symlink(path, place)
     return linked
 
 

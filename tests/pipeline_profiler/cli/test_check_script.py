@@ -396,6 +396,17 @@ def test_a_library_that_writes_by_itself_is_named_before_the_start(
     ]
 
 
+def test_a_file_that_cannot_be_read_is_a_link(tmp_path: Path, monkeypatch: Any) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "secret.txt").write_text("of another user")
+    monkeypatch.setattr(held_by_copy.shutil, "copy2", refuse)
+    held_by_copy.copy_folder(str(tmp_path / "project"), str(tmp_path / "copy"))
+    assert (tmp_path / "copy" / "secret.txt").is_symlink()
+
+
 def test_a_copy_below_its_folder_does_not_hold_itself(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("x = 1")
     (tmp_path / "scratch").mkdir()
