@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SOURCES := app.py setup.py preflight_app.py audit pipeline_profiler preflight tests benchmarks sample_data docs
+SOURCES := app.py setup.py audit pipeline_profiler dataset_preflight tests benchmarks sample_data docs
 
 # As pip does for what it copies: else each command compiles all of it where PYTHONDONTWRITEBYTECODE is set.
-COMPILE = $(BIN)/python -m compileall -q audit pipeline_profiler preflight
+COMPILE = $(BIN)/python -m compileall -q audit pipeline_profiler dataset_preflight
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade \
 	--python-version 3.11 -q
 LICENCES := MIT;BSD;Apache;Mozilla Public License 2.0;MPL-2.0;ISC;PSF;HPND;Zlib;Unlicense;CC0

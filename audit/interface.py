@@ -58,7 +58,7 @@ from audit.sources.python_objects import (
     remove_unlisted,
     store_dataset,
 )
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     from audit.results.image_search import Finder
@@ -130,7 +130,7 @@ def _shown(progress: bool | ProgressCallback) -> AbstractContextManager[Progress
         return nullcontext(progress)
     if not progress:
         return nullcontext(ignore_progress)
-    from preflight.progress import ProgressBar
+    from dataset_preflight.foundation.progress import ProgressBar
 
     return ProgressBar(PHASE_WORDS)
 

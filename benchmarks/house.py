@@ -2,7 +2,7 @@
 
     python benchmarks/house.py [FOLDER]
 
-Counts the product (`audit`, `pipeline_profiler`, `preflight` and the modules beside them), tests
+Counts the product (`audit`, `pipeline_profiler`, `dataset_preflight` and `app.py`), tests
 and benchmarks of a checkout (default: this one). Only files that git tracks count, so generated
 code does not. `lines` are lines of the kinds in KINDS; the figures from `files` to `public_names`
 are of Python alone, where a code line is a line with a token of code. Modules are the names in
@@ -23,8 +23,8 @@ import tokenize
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-PACKAGES = ("audit", "pipeline_profiler", "preflight")
-MODULES = ("app.py", "preflight_app.py")
+PACKAGES = ("audit", "pipeline_profiler", "dataset_preflight")
+MODULES = ("app.py",)
 KINDS = (".py", ".pyx", ".pxd", ".c", ".h", ".js", ".css", ".html", ".toml")
 # Scripts as users write them, for which `benchmarks` is the place and not the code; `planted.py`
 # runs them and counts as a benchmark.

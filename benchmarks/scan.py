@@ -41,7 +41,7 @@ from bench import AUDIT, ROOT, Document, hall, measures, real_data, told
 from bench import photographs as originals_of
 from PIL import Image
 
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 WORK = Path(tempfile.gettempdir()) / "preflight-bench"
 app = hall(__doc__)

@@ -16,9 +16,9 @@ from audit.picture.features import FEATURE_ROW
 from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import Column
 from audit.run.tables import FINDINGS_TABLES, OTHER_TABLES, SAMPLES, SCHEMA_VERSION
+from dataset_preflight.foundation.check_contract import Documented, page_of, page_text
 from pipeline_profiler.checks.check import FAMILIES
 from pipeline_profiler.checks.check import all_checks as profiler_checks
-from preflight.check_contract import Documented, page_of, page_text
 
 DOCS = Path(__file__).parent
 CHECKS_README = DOCS.parent / "audit" / "checks" / "README.md"

@@ -90,7 +90,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     where each has 1.7 GB of free memory: tests wait for other processes as long as they compute.
     """
     from audit.machine.executors import usable_memory
-    from preflight.cores import usable_cores
+    from dataset_preflight.foundation.cores import usable_cores
 
     if config.option.markexpr == "not slow":
         return max(2, usable_cores())

@@ -20,9 +20,7 @@ from tests.conftest import ROOT
 # The modules of each package: a module imports only modules to its left, in its own line or in the
 # lines above. A module that is not in this table fails.
 MODULES = {
-    "preflight": (
-        "check_contract cores files progress push terminal text charts, ending pages settings"
-    ),
+    "dataset_preflight": "foundation, app",
     "audit": (
         "errors kernels records, machine sources statistics, picture run,"
         "annotations, checking cluster, checks decisions neighbors, embeddings, results,"
@@ -32,7 +30,13 @@ MODULES = {
     "pipeline_profiler": ("profiling, checks runs, precision, report, ui, cli, interface __main__"),
 }
 # Packages within a package, in the same way.
-WITHIN = {"pipeline_profiler.profiling": "record, adapters diagnose, measure, monitor"}
+WITHIN = {
+    "dataset_preflight.foundation": (
+        "check_contract cores files progress push terminal text charts, ending pages settings"
+    ),
+    "pipeline_profiler.profiling": "record, adapters diagnose, measure, monitor",
+}
+FOUNDATION = "dataset_preflight.foundation"
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports are nowhere else
 HEAVY = {"torch", "tensorflow", "keras", "streamlit", "ray"}
 # Loaded inside functions only: they would cost every command between 0.02 and 0.6 s.
@@ -155,16 +159,26 @@ def test_only_the_store_imports_duckdb() -> None:
             assert "duckdb" not in imports(path), path
 
 
-def test_packages_know_what_they_are_made_of_and_not_each_other() -> None:
-    for one in MODULES:
-        others = MODULES.keys() - {one, "preflight"}
-        for path in modules(one):
-            assert not {n for n in imports(path) if n.split(".")[0] in others}, path
+def test_audit_and_profiler_import_the_foundation_and_not_each_other() -> None:
+    """No arrow upwards: only the page and the app of `dataset_preflight` import both programs."""
+    above = {"dataset_preflight.page", "dataset_preflight.app"}
+    for path in [p for package in MODULES for p in modules(package)]:
+        own = dotted(path)
+        if not own.startswith(tuple(above)):
+            others = MODULES.keys() - {own.split(".")[0]}
+            used = {n for n in imports(path) if n.split(".")[0] in others}
+            assert not {n for n in used if not n.startswith(FOUNDATION)}, path
+
+
+def test_the_package_above_imports_nothing() -> None:
+    """A user's training imports the foundation, and with it `dataset_preflight/__init__.py`."""
+    path = ROOT / "dataset_preflight" / "__init__.py"
+    assert imports(path, top_level_only=True) <= {"__future__", "__future__.annotations"}
 
 
 def test_heavy_packages_are_imported_inside_functions_only() -> None:
     for path in [p for package in MODULES for p in modules(package)]:
-        if "ui" not in path.parts:
+        if "ui" not in path.parts and path != ROOT / "dataset_preflight" / "app.py":
             top = {n.split(".")[0] for n in imports(path, top_level_only=True)}
             assert not top & HEAVY, path
 
@@ -176,15 +190,16 @@ def test_the_session_needs_the_standard_library_alone() -> None:
 
 
 def test_the_profiler_needs_of_a_training_numpy_and_its_framework_alone() -> None:
-    known = TRAININGS | LACKED | {"pipeline_profiler", "preflight"} | set(sys.stdlib_module_names)
-    for path in [*modules("pipeline_profiler"), *modules("preflight")]:
+    ours = {"pipeline_profiler", "dataset_preflight"}
+    known = TRAININGS | LACKED | ours | set(sys.stdlib_module_names)
+    for path in [*modules("pipeline_profiler"), *modules("dataset_preflight/foundation")]:
         if "ui" not in path.parts:
             assert not {n.split(".")[0] for n in imports(path)} - known, path
 
 
-@pytest.mark.parametrize("path", modules("preflight"), ids=dotted)
+@pytest.mark.parametrize("path", modules("dataset_preflight/foundation"), ids=dotted)
 def test_what_both_are_made_of_needs_the_standard_library_alone(path: Path) -> None:
-    used = {n.split(".")[0] for n in imports(path, top_level_only=True)} - {"preflight"}
+    used = {n.split(".")[0] for n in imports(path, top_level_only=True)} - {"dataset_preflight"}
     assert used <= set(sys.stdlib_module_names), used
 
 

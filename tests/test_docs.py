@@ -125,7 +125,7 @@ def test_the_page_has_every_option_of_the_help() -> None:
 
 
 def test_every_page_of_the_app_has_a_picture_with_its_title() -> None:
-    from preflight_app import all_pages
+    from dataset_preflight.app import all_pages
 
     pictures = imported(ROOT / "docs" / "screenshots" / "make.py", "make_pictures")
     shown = {}
@@ -397,7 +397,7 @@ SCRIPTS = [
     *(ROOT / "benchmarks").glob("*.py"),
     *(ROOT / "docs").rglob("*.py"),
     ROOT / "app.py",
-    ROOT / "preflight_app.py",
+    ROOT / "dataset_preflight" / "app.py",
 ]
 # this file holds a bad example on purpose
 SCRIPTS += [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]

@@ -81,7 +81,7 @@ def test_the_source_distribution_can_run_its_tests(tmp_path: Path) -> None:
 
 
 TOLD = re.compile(r"pip install ('[^']+'|[\w.*/-]+)")
-PRODUCT = ("audit", "pipeline_profiler", "preflight", "docs")
+PRODUCT = ("audit", "pipeline_profiler", "dataset_preflight", "docs")
 OWN = "dataset-preflight"
 
 

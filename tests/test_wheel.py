@@ -23,8 +23,8 @@ from tests.conftest import ROOT, make_tree
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 300.0
-BUILT = ("audit", "pipeline_profiler", "preflight")
-BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "preflight_app.py")
+BUILT = ("audit", "pipeline_profiler", "dataset_preflight")
+BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 LOADER = "def make_loader():\n    return [[i] * 8 for i in range(64)]\n"
 
 
@@ -69,7 +69,7 @@ def test_the_pages_of_checks_are_in_the_wheel(installed: Path, package: str) -> 
 
 
 def test_it_is_the_wheel_that_is_imported(installed: Path, tmp_path: Path) -> None:
-    code = "import audit, pipeline_profiler, preflight; print(audit.__file__, preflight.__file__)"
+    code = "import audit, dataset_preflight as page; print(audit.__file__, page.__file__)"
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(installed),
         capture_output=True, text=True, check=True,

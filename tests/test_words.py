@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-PLACES = ("audit", "pipeline_profiler", "preflight", "app.py", "preflight_app.py")
+PLACES = ("audit", "pipeline_profiler", "dataset_preflight", "app.py")
 FORBIDDEN = {
     r"\bcan(?:not|'t)? (?:be told|tell)\b": "inconclusive, or cannot estimate",
     r"\b(?:is|are|was|were) told\b": "reported, or named",

@@ -32,7 +32,7 @@ from audit.errors import UsageError
 from audit.records import rows_frame
 from audit.run.annotation_tables import ANNOTATION_TABLES
 from audit.run.store import Store
-from preflight.files import read_regular, regular
+from dataset_preflight.foundation.files import read_regular, regular
 
 Floats = NDArray[np.float64]
 ALPHA = 0.9  # share of the overlap in the similarity

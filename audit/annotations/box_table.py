@@ -15,7 +15,7 @@ from audit.annotations.discovery import LABEL, PICTURE, AnnotationGroup
 from audit.annotations.sink import Reading
 from audit.annotations.voc import CORNERS
 from audit.sources.tables import first_column, number_columns
-from preflight.files import refuse_special, regular
+from dataset_preflight.foundation.files import refuse_special, regular
 
 
 def read_box_table(reading: Reading) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from audit.annotations.discovery import Tree
 from audit.annotations.sink import ProblemLog
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 MOST_BYTES = 4 << 20  # of one file
 MOST_NODES = 200_000  # lists, mappings and scalars; each alias counts all that it stands for

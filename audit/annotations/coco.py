@@ -28,7 +28,7 @@ from audit.annotations.geometry import RINGS, add_keypoints, add_segmentations, 
 from audit.annotations.sink import Reading, Sink, look_ahead
 from audit.errors import UsageError
 from audit.run.store import Store
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]

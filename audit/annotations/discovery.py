@@ -20,7 +20,7 @@ from audit.sources.listed_tree import ListedTree
 from audit.sources.manifest import ManifestReader
 from audit.sources.tables import first_column, number_columns
 from audit.sources.walk import Exclusion
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 SNIFFED = 20  # files of one folder that are opened to learn what the folder holds
 _COCO = re.compile(r'"(images|annotations|categories)"\s*:\s*\[')

@@ -17,7 +17,7 @@ from audit.annotations.geometry import RING_ROW, Point, add_rings, loads, number
 from audit.annotations.sink import Reading
 from audit.annotations.voc import CORNERS, Node, float_of, read_annotation_xml
 from audit.records import sample_id
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 Found = tuple[dict[str, Any], list[dict[str, Any]]]  # a picture and its objects, as rows
 _MOST_BYTES = 64 << 20  # a picture may be inside, as text

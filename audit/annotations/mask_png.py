@@ -19,7 +19,7 @@ from audit.annotations.discovery import OBJECT_MASKS, AnnotationGroup, read_labe
 from audit.annotations.geometry import mask_shape
 from audit.annotations.sink import Reading
 from audit.records import sample_id
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 Indices = NDArray[np.uint8]
 Colours: TypeAlias = dict[tuple[int, int, int], int]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from audit.annotations.geometry import read_runs, run_extent
 from audit.errors import UsageError
-from preflight.files import read_regular
+from dataset_preflight.foundation.files import read_regular
 
 MOST_PIXELS = 200_000_000
 

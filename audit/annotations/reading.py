@@ -32,7 +32,7 @@ from audit.run.store import Store
 from audit.sources.listed_tree import ListedTree
 from audit.sources.object_store import AT_ONCE
 from audit.sources.readings import ReadingError
-from preflight.files import inside
+from dataset_preflight.foundation.files import inside
 
 if TYPE_CHECKING:
     from audit.sources import Source

@@ -21,7 +21,7 @@ from audit.annotations.discovery import read_label_map
 from audit.annotations.geometry import RING_ROW, add_rings
 from audit.annotations.sink import Reading
 from audit.records import sample_id
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _COORDINATE = re.compile(r"[xy]\d+$")

@@ -24,7 +24,7 @@ from audit.annotations.geometry import add_rings
 from audit.annotations.keypoints import flip_names
 from audit.annotations.sink import ProblemLog, Reading, look_ahead
 from audit.records import sample_id
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 FILES = 10_000  # read together
 TOGETHER = 256  # files that one thread reads in a row

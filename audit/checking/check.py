@@ -21,8 +21,14 @@ from audit.picture.features import MEASURED
 from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import Action, Evidence, Finding, Severity
 from audit.run.store import Store
-from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
-from preflight.text import agreed
+from dataset_preflight.foundation.check_contract import (
+    Contract,
+    checks_in,
+    modules_in,
+    named_checks,
+    page_of,
+)
+from dataset_preflight.foundation.text import agreed
 
 if TYPE_CHECKING:
     import polars as pl

@@ -56,8 +56,8 @@ from audit.checking.retired import without_retired
 from audit.errors import UsageError
 from audit.picture.decode import Limits
 from audit.picture.hashing import COMPARABLE_HASHES, LIBRARY_HASHES
-from preflight.settings import SettingsError, assign, read_settings
-from preflight.terminal import nearest_name
+from dataset_preflight.foundation.settings import SettingsError, assign, read_settings
+from dataset_preflight.foundation.terminal import nearest_name
 
 
 @dataclass(frozen=True, slots=True)

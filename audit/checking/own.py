@@ -30,7 +30,7 @@ from audit.run.annotation_tables import BOX_STATISTICS_TABLES
 from audit.run.store import Store
 from audit.run.tables import SAMPLES
 from audit.sources.paths import path_of
-from preflight.check_contract import NAME
+from dataset_preflight.foundation.check_contract import NAME
 
 CODE = re.compile(r"[A-Z]{3,5}\d{3}")
 TAKEN = {

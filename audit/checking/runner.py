@@ -27,7 +27,7 @@ from audit.errors import error_place, error_text, error_trace
 from audit.picture.hashing import LIBRARY_HASHES
 from audit.records import FailedPart, Finding
 from audit.run.store import Store, findings_table, identifier
-from preflight.text import agreed
+from dataset_preflight.foundation.text import agreed
 
 BATCH = 10_000
 

@@ -13,8 +13,8 @@ import typer
 
 from audit.cli.options import JsonOption, print_answer, print_lines, run_argument
 from audit.errors import UsageError
-from preflight import terminal
-from preflight.ending import ExitCode
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import ExitCode
 
 if TYPE_CHECKING:
     import polars as pl

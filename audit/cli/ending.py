@@ -9,10 +9,10 @@ import resource
 import sys
 from collections.abc import Callable
 
-from preflight import terminal
-from preflight.ending import Ending, ExitCode
-from preflight.files import SpecialFileError
-from preflight.terminal import visible
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import Ending, ExitCode
+from dataset_preflight.foundation.files import SpecialFileError
+from dataset_preflight.foundation.terminal import visible
 
 ENDING = Ending("audit", "Earlier results are unchanged")
 LEAST_ADDRESS_SPACE = 4 << 30  # bytes

@@ -11,8 +11,8 @@ import typer
 
 from audit.cli.options import RunArgument, SeedOption, print_lines, quoted, write_note
 from audit.errors import UsageError
-from preflight import terminal
-from preflight.terminal import visible
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     from audit.exports.application import How
@@ -157,7 +157,7 @@ def apply_command(
 def _apply(plan: DatasetPlan, folder: Path, how: How, dry_run: bool) -> None:
     from audit.exports.application import apply_plan
     from audit.scanning.measuring import PHASE_WORDS, Progress
-    from preflight.progress import ProgressBar
+    from dataset_preflight.foundation.progress import ProgressBar
 
     with ProgressBar(PHASE_WORDS) as bar:
         result = apply_plan(

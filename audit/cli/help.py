@@ -12,15 +12,15 @@ from typer.core import TyperCommand, TyperGroup
 
 from audit.cli.options import keep_global_options, read_config
 from audit.errors import UsageError
-from preflight.settings import (
+from dataset_preflight.foundation.settings import (
     CONFIG_HELP,
     SET_HELP,
     TRACE_HELP,
     GlobalOptions,
     global_options_first,
 )
-from preflight.terminal import grouped_help
-from preflight.text import text_fault
+from dataset_preflight.foundation.terminal import grouped_help
+from dataset_preflight.foundation.text import text_fault
 
 ABOUT = "Find what is wrong with an image dataset before you train on it."
 GROUPS = {
@@ -130,7 +130,7 @@ def start(
     trace: Annotated[bool, typer.Option("--trace", help=TRACE_HELP)] = False,
 ) -> None:
     """Find what is wrong with an image dataset before you train on it."""
-    from preflight import terminal
+    from dataset_preflight.foundation import terminal
 
     if fault := text_fault({"set": assignments}):
         raise UsageError(fault)

@@ -27,8 +27,8 @@ def input_study_command(
     from audit.machine.executors import Processes
     from audit.picture.preview import LIMITS, TIMEOUT_S
     from audit.scanning.measuring import PHASE_WORDS, Progress
-    from preflight.cores import usable_cores
-    from preflight.progress import ProgressBar
+    from dataset_preflight.foundation.cores import usable_cores
+    from dataset_preflight.foundation.progress import ProgressBar
 
     workers = Processes(jobs or usable_cores(), TIMEOUT_S, LIMITS.max_memory)
     with ProgressBar(PHASE_WORDS) as bar:

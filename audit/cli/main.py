@@ -27,9 +27,9 @@ from audit.cli.serve import serve_command
 from audit.cli.subset import app as subset_app
 from audit.cli.verify import verify_command
 from audit.errors import UsageError
-from preflight import terminal
-from preflight.ending import ExitCode
-from preflight.terminal import visible
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import ExitCode
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,7 +93,7 @@ def find(
     from audit.machine.executors import Processes
     from audit.results.image_search import find_overlap
     from audit.sources import open_source
-    from preflight.cores import usable_cores
+    from dataset_preflight.foundation.cores import usable_cores
 
     if len(new) < 2:
         raise UsageError("find takes NEW and RUN: audit find new_images runs/images.")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from audit.scanning.options import ScanOptions
-from preflight import terminal
-from preflight.settings import GlobalOptions
-from preflight.terminal import visible
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.settings import GlobalOptions
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     from audit.checking.config import Config

@@ -25,8 +25,8 @@ from audit.cli.options import (
     write_note,
 )
 from audit.errors import UsageError
-from preflight import terminal
-from preflight.ending import ExitCode
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import ExitCode
 
 if TYPE_CHECKING:
     from audit.decisions.keeper_rules import Summary

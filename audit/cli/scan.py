@@ -26,8 +26,8 @@ from audit.cli.options import (
 )
 from audit.errors import UsageError
 from audit.scanning.options import RUNS, ScanOptions
-from preflight import terminal
-from preflight.ending import ExitCode, strongest
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,8 +159,8 @@ def _carry_out(
 ) -> ScanResult:
     from audit.scanning.estimate import Forecast
     from audit.scanning.measuring import PHASE_WORDS
-    from preflight.cores import usable_cores
-    from preflight.progress import ProgressBar
+    from dataset_preflight.foundation.cores import usable_cores
+    from dataset_preflight.foundation.progress import ProgressBar
 
     try:
         with ProgressBar(PHASE_WORDS) as bar:
@@ -189,7 +189,7 @@ def _check_push(push: str, *, dry_run: bool, with_paths: bool) -> None:
     if (dry_run or with_paths) and not push:
         raise UsageError("--dry-run and --with-paths need --push URL.")
     if push:
-        from preflight.push import find_push_problem
+        from dataset_preflight.foundation.push import find_push_problem
 
         if problem := find_push_problem(push, "dataset", dry_run=dry_run):
             raise UsageError(problem)
@@ -238,7 +238,7 @@ def recheck_command(
     from audit.report import collect_report
     from audit.scanning import scanning
     from audit.scanning.measuring import PHASE_WORDS
-    from preflight.progress import ProgressBar
+    from dataset_preflight.foundation.progress import ProgressBar
 
     _need_baseline(fail_on, None)
     settings = read_config()

@@ -26,9 +26,9 @@ from audit.cli.goal_options import (
 from audit.cli.help import TextTyper
 from audit.cli.options import JsonOption, SeedOption, read_config, run_argument
 from audit.errors import UsageError
-from preflight import terminal
-from preflight.ending import ExitCode
-from preflight.terminal import visible
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import ExitCode
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     import polars as pl

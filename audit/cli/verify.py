@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from audit.cli.options import JsonOption, RunArgument, print_answer
-from preflight import terminal
-from preflight.ending import ExitCode
-from preflight.terminal import visible
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import ExitCode
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     from audit.scanning.verifying import Verification

@@ -33,7 +33,7 @@ from audit.records import DECISIONS, TAGGING, Action
 from audit.run import run_version
 from audit.run.store import Store
 from audit.run.user_query import LIMIT_S, query_frame
-from preflight.terminal import nearest_name
+from dataset_preflight.foundation.terminal import nearest_name
 
 FINGERPRINT = re.compile(r"^[0-9a-f]{16}$")
 CODE = re.compile(r"^[A-Za-z]{3,5}\d{3}$")

@@ -28,7 +28,7 @@ from audit.run import run_version
 from audit.run.run_version import open_run
 from audit.sources.tables import neutralise
 from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
-from preflight.files import refuse_special
+from dataset_preflight.foundation.files import refuse_special
 
 DRAWN = ("id", "path", "label", "seed", "wrong")
 ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}

@@ -33,7 +33,7 @@ from audit.errors import DamagedError, RunError, UsageError
 from audit.run.checked_parts import ABSENT, DAMAGED, SOUND, UNFINISHED, CheckedPart
 from audit.run.synced_files import DRAFT, sync
 from audit.run.writer_lock import claim_run
-from preflight.files import read_regular, regular
+from dataset_preflight.foundation.files import read_regular, regular
 
 REQUESTS = "requests.sqlite"  # of a run of the older version: the keys of its batches
 # How rows of the older version become rows of this one. A request that recorded nothing names no

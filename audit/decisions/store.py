@@ -29,7 +29,7 @@ import polars as pl
 from audit.errors import AuditError, DamagedError, LockedError, RunError, UsageError
 from audit.records import DECISIONS, TAGGING, Action
 from audit.run.synced_files import sync
-from preflight.files import refuse_special, regular
+from dataset_preflight.foundation.files import refuse_special, regular
 
 DATABASE = "decisions.sqlite"
 COPY = "decisions.jsonl"

@@ -36,7 +36,7 @@ from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
 from audit.sources.paths import reading_place
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 Pixels = npt.NDArray[np.uint8]
 EMBEDDER_VERSION = 1

@@ -27,7 +27,7 @@ from audit.neighbors.pair_cache import Fingerprints, key_codes
 from audit.picture.decode import Limits
 from audit.picture.signatures import is_comparable
 from audit.run.store import Store
-from preflight.files import read_regular, refuse_special
+from dataset_preflight.foundation.files import read_regular, refuse_special
 
 if TYPE_CHECKING:
     from audit.embeddings.embedder import Embedder

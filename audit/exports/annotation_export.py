@@ -49,7 +49,7 @@ from audit.run import run_version
 from audit.run.run_version import RunVersion
 from audit.run.store import Store
 from audit.sources.paths import leads_outside, path_of
-from preflight.files import inside, read_regular, real, regular
+from dataset_preflight.foundation.files import inside, read_regular, real, regular
 
 FORMS = ("coco", "yolo", "voc")
 

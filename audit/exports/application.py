@@ -42,7 +42,7 @@ from audit.picture.reading import read_bytes
 from audit.run.synced_files import DRAFT, sync, write_synced
 from audit.sources.paths import PART_FOLDER, file_of, leads_outside, path_of, reading_place
 from audit.sources.tables import neutralise
-from preflight.files import read_regular, real, regular
+from dataset_preflight.foundation.files import read_regular, real, regular
 
 How = Literal["copy", "hardlink", "symlink"]
 HOWS: tuple[How, ...] = ("copy", "hardlink", "symlink")

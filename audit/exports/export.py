@@ -36,7 +36,7 @@ from audit.results.formatting import counted
 from audit.results.images import count_images
 from audit.results.results import open_results
 from audit.sources.tables import count_escaped, neutralise
-from preflight.files import real
+from dataset_preflight.foundation.files import real
 
 SCHEMA = "audit-export/1"
 RECORD = "export.json"  # what an export wrote, so that the next one may replace it

@@ -43,8 +43,8 @@ from audit.results.results import open_results
 from audit.sources.formats import extension_of_name
 from audit.sources.names import split_word
 from audit.sources.paths import PART_FOLDER, leads_outside, path_of, uri_of
-from preflight.files import LONGEST_NAME, inside, read_regular, regular
-from preflight.text import text_fault
+from dataset_preflight.foundation.files import LONGEST_NAME, inside, read_regular, regular
+from dataset_preflight.foundation.text import text_fault
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif", "JPEG2000": "jp2"}
 

@@ -30,8 +30,8 @@ from audit.records import Action
 from audit.results.results import open_results
 from audit.results.review_rows import read_review_rows
 from audit.sources.paths import path_of
-from preflight.files import read_regular
-from preflight.terminal import visible
+from dataset_preflight.foundation.files import read_regular
+from dataset_preflight.foundation.terminal import visible
 
 UNDECIDED = "undecided"
 VERDICTS = (UNDECIDED, "keep", "drop", "false-positive")

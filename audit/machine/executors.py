@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from audit.errors import MachineError
 from audit.machine.workers import STARTED, Worker, give_back, take_worker
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")

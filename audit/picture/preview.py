@@ -20,7 +20,7 @@ from audit.machine.executors import Executor, Failure, Processes
 from audit.picture.decode import DecodeError, Limits, Scratch, decode_picture
 from audit.picture.pixels import Pixels
 from audit.picture.reading import read_bytes
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 # Tighter than a scan's: a page must not take a minute for one poster.
 LIMITS = Limits(max_pixels=64_000_000, max_bytes=128 << 20)

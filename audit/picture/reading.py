@@ -19,7 +19,7 @@ from audit.sources.packs.formats import read_packed
 from audit.sources.packs.members import is_distant, is_member, member_place
 from audit.sources.paths import path_of
 from audit.sources.readings import ReadingError
-from preflight.files import SpecialFileError, regular
+from dataset_preflight.foundation.files import SpecialFileError, regular
 
 
 def read_bytes(place: str | bytes, limits: Limits, coming: Future[bytes] | None = None) -> bytes:

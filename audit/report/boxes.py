@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.annotations.box_statistics import BoxBin, BoxClass, BoxPlace, BoxStatistics
 from audit.results.formatting import counted
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -67,7 +67,7 @@ def render_boxes(stats: BoxStatistics | None) -> Markup:
     """Return the section of the page, empty without annotations."""
     from markupsafe import Markup
 
-    from preflight.pages import render_page
+    from dataset_preflight.foundation.pages import render_page
 
     if stats is None:
         return Markup("")
@@ -102,7 +102,7 @@ def _class_row(c: BoxClass) -> tuple[str, ...]:
 
 
 def _drawings(stats: BoxStatistics) -> dict[str, list[Markup]]:
-    from preflight.charts import density, histogram
+    from dataset_preflight.foundation.charts import density, histogram
 
     def drawn(draw: Callable[[str, Any, int], Markup], values: Sequence[Any]) -> list[Markup]:
         splits = list(stats.by_split())[:SPLITS]

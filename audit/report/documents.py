@@ -43,7 +43,7 @@ from audit.results.report_data import (
 from audit.results.run_report import SETTLED_AS, stream_findings
 from audit.sources.manifest_rows import FORMATS
 from audit.sources.paths import path_of
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 # Made once: `json.dumps` makes one for each call that is not plain.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

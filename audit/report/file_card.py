@@ -14,7 +14,7 @@ from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.results.costs import TRAIN_SPLITS
 from audit.results.file_details import FileCard, Measurement, Rank
 from audit.results.formatting import ICONS, ON_DISK, bytes_text, counted, named_ids, number_text
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 EXTREME = 1.0  # percent: a value in the outer 1 % of its class or the dataset is marked
 TOLD = ("status", "error")  # already in the line `state`

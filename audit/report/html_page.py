@@ -1,4 +1,4 @@
-"""The report as one HTML file, and in brief for a notebook; `preflight.pages` has the frame.
+"""The report as one HTML file, and in brief for a notebook, in the frame of `foundation.pages`.
 
 Templates: `page.html`, `boxes.html`, `notebook.html` beside this file.
 """
@@ -14,8 +14,8 @@ from audit.report.thumbnails import ReportThumbnails, thumbnails_of
 from audit.results import formatting as wording
 from audit.results.file_details import FileCard
 from audit.results.report_data import SCHEMA, Dataset, Member, Report
-from preflight.pages import render_page
-from preflight.terminal import visible
+from dataset_preflight.foundation.pages import render_page
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -86,7 +86,7 @@ def from_markdown(text: str) -> Markup:
 
 def class_bars(data: Dataset) -> Markup | str:
     """Return files by class and split; of over 40 classes the extremes; "" without classes."""
-    from preflight.charts import drawing, text
+    from dataset_preflight.foundation.charts import drawing, text
 
     totals = data.by_class()
     if not set(totals) - {None}:
@@ -117,7 +117,7 @@ def _class_row(
     cells: Mapping[tuple[str | None, str | None], int],
     y: int,
 ) -> list[Markup]:
-    from preflight.charts import bar, text
+    from dataset_preflight.foundation.charts import bar, text
 
     name = visible(label or "(no label)")
     cut = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"

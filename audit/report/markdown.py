@@ -24,7 +24,7 @@ from audit.results.formatting import (
     source_notes,
 )
 from audit.results.report_data import SCHEMA, CheckSummary, Dataset, Report
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
 MARK = f"<!-- {SCHEMA} -->"

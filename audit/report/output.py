@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from audit.errors import UsageError
 from audit.results.formatting import TITLE
 from audit.results.report_data import SCHEMA, Report
-from preflight.files import real, regular
+from dataset_preflight.foundation.files import real, regular
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,7 @@ from rich.text import Text
 from audit.report.text import fact_table, heading, rendered
 from audit.results.formatting import VERDICTS
 from audit.results.pair_details import PairCard
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 
 def pair_text(card: PairCard, width: int = 100, color: bool = False) -> str:

@@ -29,7 +29,7 @@ from audit.results.formatting import (
 from audit.results.report_data import FirstThing, Report, total_counts
 from audit.results.run_report import stream_findings
 from audit.sources.listed_splits import NOT_USED
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 LINES = 2  # of a sentence that says what to do first
 FEW = 10  # pictures of a class: with fewer, what is told from a class cannot be told

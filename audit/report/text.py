@@ -33,7 +33,7 @@ from audit.results.formatting import (
 )
 from audit.results.report_data import CheckSummary, Counts, Example, Fold, Report
 from audit.results.run_report import stream_findings
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 CLASSES = 12  # class rows of the counts table; the rest is counted

@@ -18,7 +18,7 @@ from audit.results.reader import RunReader, reads
 from audit.results.report_data import FINDING_COLUMNS, ReportedFinding
 from audit.run.store import Store, identifier
 from audit.sources.paths import file_of, path_of, uri_of
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 NEAR, SHOWN = 5, 20
 # Codes, not quantities: their rank says nothing.

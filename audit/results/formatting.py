@@ -12,7 +12,7 @@ from audit.annotations.box_statistics import BoxStatistics
 from audit.records import Severity
 from audit.results.grouping import split_names
 from audit.results.report_data import Counts, Dataset, Fold, Report, ReportedFinding
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 # What the card of a file says where the file is no longer as it was scanned.
 ON_DISK = {

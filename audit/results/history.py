@@ -16,7 +16,7 @@ from typing import Any
 
 from audit.errors import AuditError, RunError, UsageError
 from audit.run.run_version import RunVersion
-from preflight.files import read_regular
+from dataset_preflight.foundation.files import read_regular
 
 HISTORY = "history.jsonl"
 SCHEMA = "audit-history/1"

@@ -17,7 +17,7 @@ from audit.checking.label_facts import LabelFacts
 from audit.records import FailedPart, Layout, Severity, SkippedFiles
 from audit.results.costs import Cost
 from audit.run.run_version import RunVersion
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 SCHEMA = "audit-report/1"
 KEPT_NEEDS = "needs.json"  # in a run: the answer of `audit input-study`

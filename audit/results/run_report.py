@@ -53,7 +53,7 @@ from audit.results.report_data import (
 )
 from audit.run.store import Store
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
-from preflight.files import read_regular
+from dataset_preflight.foundation.files import read_regular
 
 SAW_SOME = re.compile(r"(?!(The [a-z ]+ of )?0 (?!of [1-9]))")
 """How the sentence of a check begins that had boxes, outlines or predictions to judge."""

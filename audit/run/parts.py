@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import blake3
 
 from audit.run.synced_files import write_synced
-from preflight.files import read_regular
+from dataset_preflight.foundation.files import read_regular
 
 if TYPE_CHECKING:
     import polars as pl

@@ -34,8 +34,13 @@ from audit.errors import DamagedError, RunError
 from audit.run.store import AGAIN, ANY_DATABASE, Store
 from audit.run.synced_files import DRAFT, sync, write_synced
 from audit.run.tables import FINDINGS_TABLES, MEASUREMENT_TABLES, SCHEMA_VERSION
-from preflight.files import SpecialFileError, read_regular, refuse_special, regular
-from preflight.terminal import nearest_path
+from dataset_preflight.foundation.files import (
+    SpecialFileError,
+    read_regular,
+    refuse_special,
+    regular,
+)
+from dataset_preflight.foundation.terminal import nearest_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,9 +29,9 @@ from audit.run.tables import (
     SAMPLES,
     VIEWS,
 )
-from preflight.cores import usable_cores
-from preflight.files import refuse_special
-from preflight.text import text_fault
+from dataset_preflight.foundation.cores import usable_cores
+from dataset_preflight.foundation.files import refuse_special
+from dataset_preflight.foundation.text import text_fault
 
 if TYPE_CHECKING:
     import polars as pl

@@ -34,7 +34,7 @@ from audit.sources import Source
 from audit.sources.label_lists import read_lists
 from audit.sources.paths import is_inside_process, reading_place
 from audit.sources.readings import SampleRows
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 if TYPE_CHECKING:
     import polars as pl

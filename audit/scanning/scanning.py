@@ -54,7 +54,7 @@ from audit.scanning.measuring import (
     take_in_parts,
 )
 from audit.sources import Source
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 if TYPE_CHECKING:
     from audit.annotations.box_doubts import BoxResults

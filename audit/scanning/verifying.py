@@ -22,7 +22,7 @@ from audit.results.saved_views import FILE as VIEWS
 from audit.run.checked_parts import DAMAGED, SOUND, UNFINISHED, CheckedPart, check_versions
 from audit.run.run_version import is_run_folder
 from audit.run.writer_lock import MARKER
-from preflight.files import read_regular
+from dataset_preflight.foundation.files import read_regular
 
 SCHEMA = "audit-verify/1"
 PARTS = ("CURRENT", "gen-*", "building", "decisions.*", "signatures", "vectors", "lock")

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from audit.errors import UsageError
 from audit.machine.watched import ProgramEndedError, run_program, serve_request
-from preflight.text import text_fault
+from dataset_preflight.foundation.text import text_fault
 
 SMALL_BODY = 1 << 20  # bytes
 PARSE_S = 60.0

@@ -23,7 +23,7 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.results.history import read_history
-from preflight.push import refusal_of
+from dataset_preflight.foundation.push import refusal_of
 
 PATIENCE_S = 60.0
 

@@ -40,7 +40,7 @@ from audit.run.run_version import MIN_KEPT_VERSIONS
 from audit.run.synced_files import write_synced
 from audit.service.jobs import JobQueue, ServedDataset
 from audit.service.people import LONGEST, People, Person
-from preflight.files import read_regular, real
+from dataset_preflight.foundation.files import read_regular, real
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,7 +13,7 @@ from itertools import islice
 
 from audit.sources import names
 from audit.sources.formats import KINDS, extension_of_name, named_as_images
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 FOLDERS_LISTED = 20
 MOST_OUTER = 4

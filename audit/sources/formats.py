@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 HEAD_BYTES = 32
 

@@ -20,7 +20,7 @@ from audit.records import sample_id
 from audit.sources import names
 from audit.sources.folder_listing import FolderListing, ends_of, longest_end
 from audit.sources.formats import named_as_images
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 _FOLDERS = ("", "ImageSets", "ImageSets/Main", "ImageSets/Segmentation", "ImageSets/Layout",
             "splits", "lists", "annotations", "labels", "data")  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 from audit.errors import UsageError
 from audit.sources.formats import KINDS, OBJECT_INSTEAD, pack_advice
 from audit.sources.tables import MARK, original_text
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 FORMATS = {
     "csv": "csv", "tsv": "csv", "txt": "csv", "lst": "csv",

@@ -27,8 +27,8 @@ from audit.sources.packed import PackedReader, find_packs, find_stored_packs
 from audit.sources.readings import Given, Note, ReadLog, SampleRows, in_rows
 from audit.sources.tables import joined_frames
 from audit.sources.walk import is_run
-from preflight.files import refuse_special
-from preflight.terminal import nearest_path
+from dataset_preflight.foundation.files import refuse_special
+from dataset_preflight.foundation.terminal import nearest_path
 
 if TYPE_CHECKING:
     import polars as pl

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 if TYPE_CHECKING:
     import polars as pl

@@ -24,7 +24,7 @@ from audit.statistics.intervals import Floats, Ints, check_level
 from audit.subset.predictions import SET_CLASSES
 from audit.subset.source import EligibleSet, select_eligible
 from audit.subset.strata import FIRST_UNITS, Strata, Units, evaluated_files, form_units, order_units
-from preflight.files import read_regular
+from dataset_preflight.foundation.files import read_regular
 
 U64 = NDArray[np.uint64]
 SLICE_ROWS = 1_000_000

@@ -19,7 +19,7 @@ import numpy as np
 from audit.errors import UsageError
 from audit.records import finite
 from audit.statistics.intervals import Ints, alpha_for_looks, check_level
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 Estimand = Literal["full-set", "generalisation"]
 ESTIMANDS: tuple[Estimand, Estimand] = ("full-set", "generalisation")

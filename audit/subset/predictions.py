@@ -26,7 +26,7 @@ import polars as pl
 
 from audit.errors import UsageError
 from audit.sources.label_lists import read_lists
-from preflight.files import refuse_special
+from dataset_preflight.foundation.files import refuse_special
 
 IDS = ("sample_id", "id", "path", "file", "filename")
 LABELS = ("prediction", "predicted_label", "predicted", "pred")

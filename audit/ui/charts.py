@@ -33,7 +33,7 @@ from audit.sources.tables import visible_frame
 from audit.ui import html, link
 from audit.ui.gallery import component, show_gallery
 from audit.ui.opened import Opened
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 HEIGHT = 100  # px, with its axis: the first row of pictures is seen without scrolling
 LARGE = 1000

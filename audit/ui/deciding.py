@@ -25,7 +25,7 @@ from audit.results.formatting import counted
 from audit.results.images import cards
 from audit.ui import html, link
 from audit.ui.opened import Opened, answering, cached, me, open_chosen_run, say
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 DONE = {
     Action.KEEP: "Kept",

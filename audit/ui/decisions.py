@@ -27,7 +27,7 @@ from audit.ui.deciding import PRESSED, button, describe, page_key, record_here, 
 from audit.ui.guard import NAMING, served, serving
 from audit.ui.opened import Opened, me, open_chosen_run, run_name, safely, say
 from audit.ui.start import begin, is_busy, show_work
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 OUT = "folder of the export"
 FORMAT = "format of the export"

@@ -55,7 +55,7 @@ from audit.ui.gallery import place, show_gallery
 from audit.ui.listing import finding_row, list_of_link, show_listing
 from audit.ui.opened import Opened, cached, open_chosen_run
 from audit.ui.queue import DIGITS, copies_left, show_queue, show_settled
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 VIEWS = ("Groups", "Overlap of splits")
 CODES = ("DUP003", "DUP002", "DUP001", "SPLIT001")

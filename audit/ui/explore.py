@@ -44,7 +44,7 @@ from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import component, default_lines, show_gallery
 from audit.ui.opened import Opened, answering, cached, open_chosen_run, safely
 from audit.ui.queue import show_selected_queue
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 SIZES = ("24", "36", "60")
 SCATTER, MAP, EXTREMES = "Scatter", "Map", "Extremes"

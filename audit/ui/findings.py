@@ -41,7 +41,7 @@ from audit.ui.queue import (
     value_key,
     why_stays,
 )
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 STATUSES = ("open", "decided", "waived")
 ALL = "all"

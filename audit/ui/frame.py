@@ -25,7 +25,7 @@ from audit.ui.opened import (
 )
 from audit.ui.saved_views import show_views
 from audit.ui.start import going_on
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 EVERYWHERE = (("U", "undo your latest decision"), ("?", "this list; Esc closes it"))
 IMAGE = (

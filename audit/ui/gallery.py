@@ -16,7 +16,7 @@ from audit.results.formatting import place_text, size_text
 from audit.results.images import Card
 from audit.ui import link
 from audit.ui.opened import Opened
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 HERE = Path(__file__).parent
 MOUNTED: dict[str, Any] = {}

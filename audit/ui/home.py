@@ -26,7 +26,7 @@ from audit.ui.deciding import button
 from audit.ui.guard import served
 from audit.ui.listing import ListColumn, ListRow, show_listing
 from audit.ui.opened import choose_run, me, safely, say
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 COLUMNS = (
     ListColumn("name", "Dataset", "text", "9rem"),

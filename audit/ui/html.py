@@ -16,7 +16,7 @@ import streamlit as st
 from PIL import Image
 
 from audit.results.boxes import COLOURS
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 HERE = Path(__file__).parent
 ABOUT = (

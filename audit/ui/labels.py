@@ -39,7 +39,7 @@ from audit.ui.frame import make_fragment, page_changed
 from audit.ui.gallery import component, show_gallery
 from audit.ui.opened import Opened, open_chosen_run
 from audit.ui.queue import BEHIND, SUSPECTS, show_label_queue
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 FAMILIES = {"LABEL": "Labels", "BOX": "Boxes", "DIST": "Class counts"}
 SUSPECTS_VIEW, CLASSES, BOXES = "Suspects", "Classes", "Boxes"

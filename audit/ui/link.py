@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 ANY = "Any"
 PAGE, VIEWS = "page of the link", "views of the pages"

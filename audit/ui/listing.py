@@ -16,7 +16,7 @@ from audit.results.findings import FindingFilter, OpenedFinding, Rows
 from audit.ui import html, link
 from audit.ui.gallery import component
 from audit.ui.opened import Opened
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 
 @dataclass(frozen=True, slots=True)

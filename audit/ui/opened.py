@@ -39,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 WORST = 8
 STARTED = time.time()
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the packages
-OURS = ("audit", "pipeline_profiler", "app.py", "preflight_app.py")
+OURS = ("audit", "pipeline_profiler", "dataset_preflight", "app.py")
 LOG = logging.getLogger("dataset-preflight.app")
 
 

@@ -51,7 +51,7 @@ from audit.ui.frame import page_changed
 from audit.ui.gallery import BESIDE as CARDS_BESIDE
 from audit.ui.gallery import component
 from audit.ui.opened import Opened, answering, cached, me
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 ANSWERED = "answered decisions by key"
 BESIDE = "page beside the decisions by key is older"

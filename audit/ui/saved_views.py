@@ -10,7 +10,7 @@ from audit.results.saved_views import link_of, load_views, remove_view, save_vie
 from audit.ui import html, link
 from audit.ui.deciding import reviewer
 from audit.ui.opened import answering, known_runs, run_name, say
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 NEW_VIEW, OLD_VIEW = "name of a view", "view to remove"
 

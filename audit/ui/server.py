@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from audit.service.api import Api
 
 
-SCRIPT = "preflight_app"  # a module, beside the packages
+SCRIPT = Path(__file__).parents[2] / "dataset_preflight" / "app.py"
 LIGHT = {
     "primaryColor": "#0b5c8a", "backgroundColor": "#fbfbfa", "secondaryBackgroundColor": "#ffffff",
     "textColor": "#1c1e21", "borderColor": "#dfe2e6",
@@ -42,20 +42,6 @@ DARK = {
     "textColor": "#e6e8eb", "borderColor": "#33383f",
 }  # fmt: skip
 CHARTS = '["#3b6fb6", "#c2762b", "#3f8f5f", "#8a5fb0", "#b3475e", "#7a7f87"]'
-
-
-def script() -> Path:
-    """Return the path of the app's script; raises RunError where this installation has none."""
-    # In a checkout, below --user or --target: always beside the packages.
-    beside = Path(__file__).resolve().parent.parent.parent / f"{SCRIPT}.py"
-    if beside.is_file():
-        return beside
-    found = importlib.util.find_spec(SCRIPT)
-    if found is not None and found.origin is not None:
-        return Path(found.origin)
-    raise RunError(
-        f"This installation lacks {SCRIPT}.py: install the package again, from its clone or wheel."
-    )
 
 
 def options(address: str = "127.0.0.1", *, browser: bool = True) -> dict[str, str | bool | float]:
@@ -169,7 +155,7 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
     from streamlit.web import bootstrap
 
     # The app reads what it was started for where `streamlit run` leaves it.
-    sys.argv = [str(script()), *words]
+    sys.argv = [str(SCRIPT), *words]
     address, read_only = settings["address"], settings["read_only"]
     listening = bound_socket(address, settings["port"])
     port = listening.getsockname()[1]
@@ -200,7 +186,7 @@ def serve_guarded(settings: dict[str, Any], words: Sequence[str]) -> None:
             suggested=whoami() if own else "", api=api, proxy=service.get("proxy", ""),
             header=service.get("header", ""), secure=url.startswith("https://"),
         )  # fmt: skip
-        app = st.App(script(), middleware=[guard], lifespan=announcing)
+        app = st.App(SCRIPT, middleware=[guard], lifespan=announcing)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
             ws_max_size=200_000_000, server_header=False, ssl_certfile=service.get("cert") or None,

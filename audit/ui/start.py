@@ -13,7 +13,7 @@ from audit.service.work import Job, start_job
 from audit.ui import html
 from audit.ui.deciding import reviewer
 from audit.ui.opened import add_run, answering, choose_run, known_runs, run_name, safely, say
-from preflight.terminal import visible
+from dataset_preflight.foundation.terminal import visible
 
 SOURCE, OUT = "folder to scan", "run to write"
 OTHER, HERE = "run to open", "folder here"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dataset_preflight.foundation.check_contract import named_checks
 from pipeline_profiler.checks.check import Answer, Check, Judgement, all_checks, select_checks
 from pipeline_profiler.checks.document import place_of, plain_value
 from pipeline_profiler.checks.runner import (
@@ -25,7 +26,6 @@ from pipeline_profiler.checks.runner import (
     run_checks,
 )
 from pipeline_profiler.checks.user_code import Patience, explain_error, short_place
-from preflight.check_contract import named_checks
 
 VARIABLE = "PIPELINE_PROFILER_WATCH"  # as for `watch`: one hook reads both orders
 HOOKS = {

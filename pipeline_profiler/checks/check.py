@@ -13,8 +13,13 @@ from enum import IntEnum, StrEnum
 from functools import cache, partial
 from typing import Any, ClassVar
 
+from dataset_preflight.foundation.check_contract import (
+    Contract,
+    checks_in,
+    modules_in,
+    named_checks,
+)
 from pipeline_profiler.profiling.record.errors import ProfileError
-from preflight.check_contract import Contract, checks_in, modules_in, named_checks
 
 SECTIONS = ("How it decides",)  # of a page; others are optional
 FAMILIES = {"LOAD": "loader", "TRAIN": "training", "LOG": "log"}  # and the folder of each

@@ -63,7 +63,7 @@ def script_text() -> str:
 
 def own_files() -> dict[str, str]:
     """The texts of the script that runs, and of the user's own modules, by path."""
-    ours = ("pipeline_profiler", "preflight", "audit")
+    ours = ("pipeline_profiler", "dataset_preflight", "audit")
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] not in ours]
     files = {str(getattr(m, "__file__", None) or "<") for m in modules}
     files.add(sys.argv[0] or "<")  # Python takes the name of the script when it has ended

@@ -10,11 +10,11 @@ import argparse
 import math
 from collections.abc import Sequence
 
+from dataset_preflight.foundation.terminal import nearest_name
 from pipeline_profiler.cli.output import check_session_output
 from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.session import ProfileError
-from preflight.terminal import nearest_name
 
 PYTHON_HELP = "Python of your training, or the folder of its environment (default: this Python)"
 YES_HELP = "run a script even if not all its writes can be discarded"

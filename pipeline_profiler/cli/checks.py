@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataset_preflight.foundation.ending import ExitCode, strongest
 from pipeline_profiler.cli.arguments import (
     PYTHON_HELP,
     YES_HELP,
@@ -33,7 +34,6 @@ from pipeline_profiler.cli.user_code import (
     target,
 )
 from pipeline_profiler.profiling.record.session import ProfileError
-from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from pipeline_profiler.checks.runner import CheckReport
@@ -299,7 +299,7 @@ def _choose_threads() -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    from preflight.cores import usable_cores
+    from dataset_preflight.foundation.cores import usable_cores
 
     cores = usable_cores()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
@@ -319,8 +319,8 @@ def _functions_of(file: str, name: str) -> dict[str, Callable[..., Any]]:
 
 def explain_command(args: argparse.Namespace) -> int:
     """Print the page of a check, or the list of a family."""
+    from dataset_preflight.foundation.check_contract import page_of
     from pipeline_profiler.checks.check import FAMILIES, all_checks
-    from preflight.check_contract import page_of
 
     word = args.code.upper()
     if word in FAMILIES:

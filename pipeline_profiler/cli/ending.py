@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from dataset_preflight.foundation.ending import ExitCode, strongest
 from pipeline_profiler.cli.arguments import bound
 from pipeline_profiler.cli.output import (
     ENDING,
@@ -25,7 +26,6 @@ from pipeline_profiler.cli.output import (
 from pipeline_profiler.cli.runs import record_outcome
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.runs.entry import outcome_of_session
-from preflight.ending import ExitCode, strongest
 
 Conclude = Callable[[Session], None]  # fills the session's results
 

@@ -1,7 +1,7 @@
 """The command line: parse, one call, format.
 
 argparse, so that `--help` is fast and torch, numpy and the standard library are enough. Arguments
-and settings are checked before a measurement. Exit codes: `preflight.ending`.
+and settings are checked before a measurement. Exit codes: `dataset_preflight.foundation.ending`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataset_preflight.foundation.ending import ExitCode, strongest
+from dataset_preflight.foundation.settings import (
+    CONFIG_HELP,
+    SET_HELP,
+    TRACE_HELP,
+    GlobalOptions,
+    global_options_first,
+)
+from dataset_preflight.foundation.terminal import (
+    escape_controls,
+    grouped_help,
+    nearest_name,
+    prepare_streams,
+)
+from dataset_preflight.foundation.text import text_fault
 from pipeline_profiler.cli import checks, ending, precision, runs, watch
 from pipeline_profiler.cli.arguments import (
     FAIL_ON_HELP,
@@ -29,21 +44,6 @@ from pipeline_profiler.cli.output import check_output, is_ours, say, show, write
 from pipeline_profiler.cli.settings import FILE_NAME, MeasureSettings, load_settings
 from pipeline_profiler.cli.user_code import call_user, portable_name, target
 from pipeline_profiler.profiling.record.session import ProfileError, Session
-from preflight.ending import ExitCode, strongest
-from preflight.settings import (
-    CONFIG_HELP,
-    SET_HELP,
-    TRACE_HELP,
-    GlobalOptions,
-    global_options_first,
-)
-from preflight.terminal import (
-    escape_controls,
-    grouped_help,
-    nearest_name,
-    prepare_streams,
-)
-from preflight.text import text_fault
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -14,15 +14,15 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from dataset_preflight.foundation import terminal
+from dataset_preflight.foundation.ending import Ending, ExitCode
+from dataset_preflight.foundation.terminal import LAYOUT
 from pipeline_profiler.profiling.record.session import (
     ProfileError,
     open_unpacked,
     write_packed,
     write_whole,
 )
-from preflight import terminal
-from preflight.ending import Ending, ExitCode
-from preflight.terminal import LAYOUT
 
 # Results on stdout, whose failure is an exit code, and the way on stderr. Line ends and tabs of a
 # text stay: reports and tracebacks are made of them.

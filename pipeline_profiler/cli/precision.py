@@ -16,6 +16,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dataset_preflight.foundation.ending import ExitCode, strongest
 from pipeline_profiler.cli import ending
 from pipeline_profiler.cli.arguments import (
     PYTHON_HELP,
@@ -30,7 +31,6 @@ from pipeline_profiler.cli.runs import record_command
 from pipeline_profiler.cli.settings import MeasureSettings
 from pipeline_profiler.cli.user_code import call_user, spec_file, target
 from pipeline_profiler.profiling.record.session import ProfileError
-from preflight.ending import ExitCode, strongest
 
 if TYPE_CHECKING:
     from pipeline_profiler.precision.image_data import ImageData

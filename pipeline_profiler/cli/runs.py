@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dataset_preflight.foundation.push import find_push_problem, refusal_of
 from pipeline_profiler.cli.output import say, show
 from pipeline_profiler.cli.user_code import spec_file
 from pipeline_profiler.profiling.record.errors import ProfileError
@@ -22,7 +23,6 @@ from pipeline_profiler.runs.entry import (
     working_folder,
 )
 from pipeline_profiler.runs.row import RunOutcome, RunRow, default_file
-from preflight.push import find_push_problem, refusal_of
 
 # A command leaves its outcome in `args.outcome`; the row is written once, at the end, also after
 # Ctrl-C. An error here is a warning on stderr, and changes neither result nor exit code.

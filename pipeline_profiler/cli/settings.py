@@ -21,9 +21,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dataset_preflight.foundation.settings import (
+    GlobalOptions,
+    SettingsError,
+    assign,
+    read_settings,
+)
+from dataset_preflight.foundation.terminal import nearest_name
 from pipeline_profiler.profiling.record.errors import ProfileError
-from preflight.settings import GlobalOptions, SettingsError, assign, read_settings
-from preflight.terminal import nearest_name
 
 FILE_NAME = "profiler.toml"
 MAX_SEED = 2**32 - 1  # numpy and torch take no larger seed

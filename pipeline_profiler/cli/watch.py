@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.cli import runs
 from pipeline_profiler.cli.arguments import PYTHON_HELP
 from pipeline_profiler.cli.output import (
@@ -25,7 +26,6 @@ from pipeline_profiler.cli.output import (
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.entry import outcome_of_session
-from preflight.terminal import escape_controls
 
 TRACK_PREDICTIONS_HELP = (
     "record a torch model's predictions step by step: for N samples of its first batch, or for "

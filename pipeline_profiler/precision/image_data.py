@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dataset_preflight.foundation.cores import usable_cores
 from pipeline_profiler.precision.trainer import Loader, Tensor
 from pipeline_profiler.profiling.record.session import ProfileError
-from preflight.cores import usable_cores
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dataset_preflight.foundation.cores import usable_cores
 from pipeline_profiler.precision.data_source import DataSource
 from pipeline_profiler.precision.estimate import (
     HALF_WIDTH,
@@ -60,7 +61,6 @@ from pipeline_profiler.profiling.measure.watchdog import Guard, StoppedError, ke
 from pipeline_profiler.profiling.record.plan import Plan, Reason
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.profiling.record.stages import Clock
-from preflight.cores import usable_cores
 
 WARM_STEPS = 2
 PROBE_SHARE = 0.25  # of the budget: the first visit of one row ends there, after two steps at least

@@ -386,7 +386,7 @@ def draw_rates(table: PrecisionTable) -> Markup:
     """A chart for each model; '' without a measured row."""
     from markupsafe import Markup
 
-    from preflight.charts import figure
+    from dataset_preflight.foundation.charts import figure
 
     charts = []
     for model in dict.fromkeys(row.cell.model for row in table.rows):
@@ -401,7 +401,7 @@ def draw_rates(table: PrecisionTable) -> Markup:
 def _draw_model(
     table: PrecisionTable, rows: Sequence[Row], measured: Sequence[Row]
 ) -> list[Markup]:
-    from preflight.charts import AXIS, cross, line, text
+    from dataset_preflight.foundation.charts import AXIS, cross, line, text
 
     sizes = sorted({row.cell.batch_size for row in rows})
     rates = [row.preloaded_per_s.value for row in measured if row.preloaded_per_s]
@@ -429,7 +429,7 @@ def _draw_model(
 
 def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: int) -> list[Markup]:
     """The line of a precision with whiskers, its hollow marks, its crossing, its legend."""
-    from preflight.charts import COLOURS, dot, line, text
+    from dataset_preflight.foundation.charts import COLOURS, dot, line, text
 
     colour, name = COLOURS[number % len(COLOURS)], rows[0].cell.name
     stroke = f'stroke="{colour}" stroke-width="1.6"'
@@ -468,7 +468,7 @@ def _draw_kind(table: PrecisionTable, rows: Sequence[Row], axes: Axes, number: i
 
 def _draw_loaders(table: PrecisionTable, rows: Sequence[Row], axes: Axes) -> list[Markup]:
     """The loader alone as a band over the batch sizes; fainter for other numbers of workers."""
-    from preflight.charts import band, line, text
+    from dataset_preflight.foundation.charts import band, line, text
 
     shapes: list[Markup] = []
     own = sorted(

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dataset_preflight.foundation.pages import render_page
+from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.profiling.diagnose.window import Windows
 from pipeline_profiler.profiling.monitor.conclusion import parts_line
 from pipeline_profiler.profiling.monitor.ranks import (
@@ -36,8 +38,6 @@ from pipeline_profiler.report.sections import (
     unexplained,
     warnings,
 )
-from preflight.pages import render_page
-from preflight.terminal import escape_controls
 
 TEXT_WIDTH, MIN_FOLD = 96, 32  # columns: a page, and its last column where the text is folded
 
@@ -116,7 +116,7 @@ def _page(sections: Sequence[Section]) -> str:
 
 def render_ranks(sessions: Sequence[Session]) -> str:
     """The joined ranks as one HTML page: the sentence, a bar a rank on one scale, the table."""
-    from preflight.charts import stacked_bars
+    from dataset_preflight.foundation.charts import stacked_bars
 
     joined = join_ranks(sessions)
     parts = [(str(row.rank), _rank_parts(row)) for row in joined.rows]

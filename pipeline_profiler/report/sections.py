@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dataset_preflight.foundation import charts
 from pipeline_profiler.profiling.diagnose.evidence import NULL_FACTOR
 from pipeline_profiler.profiling.diagnose.stalls import readiness, slowest_samples, stall_events
 from pipeline_profiler.profiling.diagnose.verdict import TO_DECIDE, Verdict
@@ -32,7 +33,6 @@ from pipeline_profiler.report.section import (
     share_text,
     tells_nothing,
 )
-from preflight import charts
 
 WORDS = {
     "HOL": "head of line: a batch that is ready waits for an earlier one that is late",

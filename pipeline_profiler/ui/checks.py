@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.checks.document import (
     counts_text,
     overall_state,
@@ -20,7 +21,6 @@ from pipeline_profiler.checks.document import (
 from pipeline_profiler.profiling.record.session import MOST_BYTES
 from pipeline_profiler.ui.sessions import nearby
 from pipeline_profiler.ui.texts import choose_of_link, drawing, write_pairs, write_text
-from preflight.terminal import escape_controls
 
 SCHEMA = b"checks/"
 EMPTY = "Write one with `pipeline-profiler check train.py -o checks.json`, then reload this page."

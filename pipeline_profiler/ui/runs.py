@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
+from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.profiling.record.errors import ProfileError
 from pipeline_profiler.runs.row import RunRow, default_file
 from pipeline_profiler.runs.table_file import Filter, best_figure, read_row, read_rows
 from pipeline_profiler.ui.texts import drawing, write_pairs, write_text
-from preflight.terminal import escape_controls
 
 ANY = "all"
 DETAILS = ("note", "config", "file", "git_commit")

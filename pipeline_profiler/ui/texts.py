@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from dataset_preflight.foundation.terminal import escape_controls
 from pipeline_profiler.profiling.record.errors import ProfileError
-from preflight.terminal import escape_controls
 
 LOG = logging.getLogger("pipeline-profiler.app")
 

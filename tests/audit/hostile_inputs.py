@@ -25,7 +25,7 @@ from audit.cli.main import app
 from audit.decisions.decisions import decide_findings, decide_samples
 from audit.decisions.store import DecisionStore
 from audit.records import Action
-from preflight import terminal
+from dataset_preflight.foundation import terminal
 from tests.audit import hostile_files as files
 from tests.audit.reviewed import findings
 

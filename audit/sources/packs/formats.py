@@ -11,7 +11,7 @@ from audit.sources.formats import KINDS, extension_of_name
 from audit.sources.packs.members import PackMember, member_place
 from audit.sources.packs.parquet_rows import is_unreadable
 from audit.sources.readings import ReadingError
-from preflight.check_contract import modules_in
+from dataset_preflight.foundation.check_contract import modules_in
 
 FOLDERS_DEEP = 3
 

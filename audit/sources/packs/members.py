@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 from audit.errors import UsageError
 from audit.sources.object_store import open_object, read_object
 from audit.sources.readings import ReadingError
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 SCHEME = "pack+"
 

@@ -21,7 +21,7 @@ from audit.sources.packs.members import (
     encode_member,
     kept_open,
 )
-from preflight.files import regular
+from dataset_preflight.foundation.files import regular
 
 NAME = "arrays"
 NAMED = False

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dataset_preflight.foundation.cores import usable_cores
 from pipeline_profiler.profiling.diagnose import predict
 from pipeline_profiler.profiling.diagnose.data_stall import DataStall, estimate, paired_blocks
 from pipeline_profiler.profiling.diagnose.disturbance import (
@@ -43,7 +44,6 @@ from pipeline_profiler.profiling.diagnose.window import (
 from pipeline_profiler.profiling.record.arm import PRELOADED, REPORTED, SPLIT_ORDER, Arm
 from pipeline_profiler.profiling.record.plan import idle_workers
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
-from preflight.cores import usable_cores
 
 REPLAYED = 240  # batches of a replay, at least
 ENOUGH_LABELLED = 0.8  # of the loading time in stages that have stack samples

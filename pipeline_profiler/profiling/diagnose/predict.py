@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from dataset_preflight.foundation.cores import usable_cores
 from pipeline_profiler.profiling.diagnose.intervals import Floats
 from pipeline_profiler.profiling.diagnose.window import Batches, Steps, Window
-from preflight.cores import usable_cores
 
 CPU_BOUND_SHARE = 0.3  # fetch time on CPU from which the number of cores limits the workers
 Times = list[float]

@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dataset_preflight.foundation.cores import usable_cores
 from pipeline_profiler.profiling.record.stage_hooks import network_mounts
 from pipeline_profiler.profiling.record.stages import THREAD, Counters
-from preflight.cores import usable_cores
 
 LEAK_BYTES, LEAK_WINDOWS = 16_384, 3  # a step, and windows in a row, from which memory grows
 PACKAGES = {"numpy": "numpy", "PIL": "pillow", "cv2": "opencv", "torchvision": "torchvision"}

@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataset_preflight.foundation.terminal import nearest_path
 from pipeline_profiler.profiling.monitor.hook.sitecustomize import OLDEST
 from pipeline_profiler.profiling.monitor.launch import wait_for
 from pipeline_profiler.profiling.record.errors import ProfileError
-from preflight.terminal import nearest_path
 
 HOME = Path(__file__).resolve().parents[3]
-LENT = ("pipeline_profiler", "preflight")
+LENT = ("pipeline_profiler", "dataset_preflight")
 RUN = """
 import sys
 sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]  # -c has put the working folder there

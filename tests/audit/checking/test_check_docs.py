@@ -10,7 +10,7 @@ import pytest
 
 from audit.checking.check import SECTIONS, Check, all_checks, make_params, page
 from tests.conftest import ROOT
-from tests.preflight.pages import page_faults, page_sections
+from tests.dataset_preflight.pages import page_faults, page_sections
 
 
 @pytest.mark.parametrize("check", [pytest.param(c, id=code) for code, c in all_checks().items()])

@@ -13,7 +13,7 @@ from audit.records import Action, Finding, Severity
 from audit.run.store import Store
 from audit.run.tables import IMAGES_VIEW
 from audit.testing import Case, case_store
-from preflight.text import agreed
+from dataset_preflight.foundation.text import agreed
 from tests.audit.asked import asked_of
 from tests.audit.checks.cases import CASES, FILES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audit.cli.ending import exit_code_of
-from preflight.ending import ExitCode
+from dataset_preflight.foundation.ending import ExitCode
 
 
 class OddError(BaseException):

@@ -236,7 +236,7 @@ def test_a_wrong_call_is_one_sentence_and_2(
 
 
 # Answers of each kind, with their exit code where nothing is in the way: all are written by one
-# function, `preflight.terminal`.
+# function, `dataset_preflight.foundation.terminal`.
 ANSWERS = {
     "audit scan set --out run --jobs 1 --json": 1,
     "audit report run": 0,

@@ -268,7 +268,7 @@ def test_a_failure_of_the_program_is_one_sentence_and_4(
 # `audit scan` that stays at its first batch of pictures for as long as nobody stops it.
 STAYING = """
 import pathlib, runpy, sys, time
-from preflight.progress import ProgressBar
+from dataset_preflight.foundation.progress import ProgressBar
 
 marker = pathlib.Path(sys.argv.pop(1))
 show = ProgressBar.__call__

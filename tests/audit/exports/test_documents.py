@@ -29,7 +29,7 @@ from audit.sources import open_source
 from audit.subset.draw import load_recipe
 from audit.subset.goal import session_throughput
 from audit.subset.predictions import read_table
-from preflight.files import SpecialFileError
+from dataset_preflight.foundation.files import SpecialFileError
 
 VICTIM = b"somebody's picture"
 BLAKE = blake3.blake3(VICTIM).hexdigest()

@@ -42,8 +42,8 @@ from audit.run.store import Store, findings_table
 from audit.scanning import scanning
 from audit.sources import open_source
 from audit.sources.paths import path_of
-from preflight.pages import read_template, render_page
-from preflight.terminal import visible
+from dataset_preflight.foundation.pages import read_template, render_page
+from dataset_preflight.foundation.terminal import visible
 
 EVIL = "<script>alert('1')</script>"
 CHECKS = ["DUP001", "FILE001", "FILE002"]
@@ -354,7 +354,7 @@ def _luminance(color: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_both_themes_have_the_contrast_they_promise(theme: int) -> None:
-    part = read_template("preflight/templates/style.css").split(
+    part = read_template("dataset_preflight/foundation/templates/style.css").split(
         "@media (prefers-color-scheme: dark)"
     )[theme]
     colors = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part))

@@ -16,7 +16,7 @@ from audit.results import findings as browse
 from audit.results.results import open_results
 from audit.scanning import scanning
 from audit.sources import open_source
-from preflight.text import agreed
+from dataset_preflight.foundation.text import agreed
 from tests.audit.report.test_screen import finding, report_of, rows
 from tests.conftest import make_tree, picture
 

@@ -22,7 +22,7 @@ from audit.scanning.measuring import (
     cut_chunks,
     measure_pending,
 )
-from preflight.cores import usable_cores
+from dataset_preflight.foundation.cores import usable_cores
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_cancelled_scan_ends_and_publishes_nothing(tree: Path, tmp_path: Path)
 def test_the_app_serves_this_machine_alone_and_reports_to_nobody(tmp_path: Path) -> None:
     line = server.command([str(tmp_path)])
     assert line[:3] == [sys.executable, "-m", "audit.ui.server"]
-    assert server.script() == ROOT / "preflight_app.py"
+    assert server.SCRIPT == ROOT / "dataset_preflight" / "app.py"
     said = json.loads(line[3])["options"]
     assert said["server.address"] == "127.0.0.1"
     assert said["browser.gatherUsageStats"] is False

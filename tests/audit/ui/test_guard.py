@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from audit.decisions.decisions import parse_verb
 from audit.errors import UsageError
 from audit.records import Action
+from audit.ui import server
 from audit.ui.opened import failure
 from tests.audit.ui.pages import PATIENCE_S, html, shown, text
 from tests.conftest import ROOT
@@ -27,7 +28,7 @@ def broken(*_: object, **__: object) -> None:
 def app(monkeypatch: pytest.MonkeyPatch, *words: Path) -> AppTest:
     """The whole app, as `audit app` starts it."""
     monkeypatch.setattr(sys, "argv", ["app.py", *map(str, words)])
-    return AppTest.from_file(str(ROOT / "preflight_app.py"), default_timeout=PATIENCE_S).run()
+    return AppTest.from_file(str(server.SCRIPT), default_timeout=PATIENCE_S).run()
 
 
 def test_a_page_that_fails_says_type_and_place_and_that_the_others_work(
@@ -119,10 +120,6 @@ def test_every_fragment_and_dialogue_is_drawn_safely(path: Path) -> None:
 
 
 def test_every_page_of_the_app_is_guarded() -> None:
-    calls = [
-        n
-        for n in ast.walk(ast.parse((ROOT / "preflight_app.py").read_text()))
-        if isinstance(n, ast.Call)
-    ]
+    calls = [n for n in ast.walk(ast.parse(server.SCRIPT.read_text())) if isinstance(n, ast.Call)]
     pages = [call for call in calls if ast.unparse(call.func) == "st.Page"]
     assert [ast.unparse(call.args[0]) for call in pages] == ["guarded(page)"]

@@ -18,7 +18,7 @@ from audit.service.datasets import PROFILES, Service, read_datasets, write_datas
 from audit.service.jobs import JobQueue
 from audit.service.people import ADMIN, REVIEWER, VIEWER, Person
 from audit.ui import guard
-from preflight_app import all_pages, pages_of_service
+from dataset_preflight.app import all_pages, pages_of_service
 from tests.audit.ui.pages import PATIENCE_S, Show, text
 from tests.conftest import ROOT
 
@@ -90,7 +90,7 @@ def test_no_page_asks_for_a_path(
     listed = set(all_pages())
     assert set(pages_of_service()) == listed - {"start", "profiles", "checks", "runs"} | {"home"}
     monkeypatch.setattr(sys, "argv", ["app.py"])
-    at = AppTest.from_file(str(ROOT / "preflight_app.py"), default_timeout=PATIENCE_S).run()
+    at = AppTest.from_file(str(ROOT / "dataset_preflight/app.py"), default_timeout=PATIENCE_S).run()
     assert at.title[0].value == "Home"
     come(monkeypatch, service, Person("Ada", REVIEWER))
     for page in ("decisions", "subset"):

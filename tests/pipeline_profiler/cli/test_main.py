@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import audit
+from dataset_preflight.foundation.ending import ExitCode, strongest
 from pipeline_profiler.checks.loader_subject import LoaderSubject
 from pipeline_profiler.cli import main
 from pipeline_profiler.cli.main import command_line
@@ -25,7 +26,6 @@ from pipeline_profiler.profiling.monitor import conclusion
 from pipeline_profiler.profiling.record.session import Session
 from pipeline_profiler.runs.table_file import read_rows
 from pipeline_profiler.ui import sessions
-from preflight.ending import ExitCode, strongest
 from tests.conftest import make_tree
 from tests.pipeline_profiler.cli.loaders import FAST, SOURCE, write_source
 from tests.pipeline_profiler.fakes import broken_rule, made_session, schedule

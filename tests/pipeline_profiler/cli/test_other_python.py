@@ -96,15 +96,15 @@ WALK = """
 import importlib, pkgutil, sys
 sys.path.append(sys.argv[1])
 sys.modules |= dict.fromkeys(("torch", "PIL"))
-import pipeline_profiler, preflight
-found = [m.name for p in (pipeline_profiler, preflight)
+import pipeline_profiler, dataset_preflight.foundation
+found = [m.name for p in (pipeline_profiler, dataset_preflight.foundation)
          for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.", onerror=lambda name: None)
          if not m.name.startswith("pipeline_profiler.ui") and not m.name.endswith("__main__")]
 for name in found:
     importlib.import_module(name)
 print(len(found))
 """
-OURS = {"pipeline_profiler", "preflight", "sitecustomize"}  # the last waits for a framework
+OURS = {"pipeline_profiler", "dataset_preflight", "sitecustomize"}  # the last waits for a framework
 
 installed = pytest.mark.skipif(
     not (PACKAGES / "PIL").is_dir() and not os.environ.get("CI"),

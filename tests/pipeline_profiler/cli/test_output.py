@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dataset_preflight.foundation.ending import ExitCode
 from pipeline_profiler.cli import ending, main, output
 from pipeline_profiler.profiling.record import session as session_module
 from pipeline_profiler.profiling.record.session import ProfileError, Session
 from pipeline_profiler.report import render
-from preflight.ending import ExitCode
 from tests.pipeline_profiler.cli.loaders import FAST, write_source
 from tests.pipeline_profiler.fakes import made_session, schedule
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dataset_preflight.foundation.settings import GlobalOptions
 from pipeline_profiler.cli.settings import TABLES, Settings, load_settings, setting_fields
 from pipeline_profiler.profiling.record.session import ProfileError
-from preflight.settings import GlobalOptions
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dataset_preflight.foundation import charts
 from pipeline_profiler.profiling.diagnose.verdict import diagnose_session
 from pipeline_profiler.profiling.record.arm import EXPOSED, Arm
 from pipeline_profiler.profiling.record.session import MAIN, Run, Session
@@ -14,7 +15,6 @@ from pipeline_profiler.report import render
 from pipeline_profiler.report.render import to_screen
 from pipeline_profiler.report.section import Section, share_text
 from pipeline_profiler.report.sections import report_sections, split_causes, step_parts
-from preflight import charts
 from tests.pipeline_profiler.fakes import made_session, schedule
 
 

@@ -8,10 +8,15 @@ from typer.testing import CliRunner
 
 from audit.cli import help as audit_help
 from audit.cli.main import app
+from dataset_preflight.foundation.progress import Pace, left_text
+from dataset_preflight.foundation.settings import (
+    SettingsError,
+    assign,
+    global_options_first,
+    read_settings,
+)
+from dataset_preflight.foundation.terminal import nearest_name, nearest_path
 from pipeline_profiler.cli import main as profiler
-from preflight.progress import Pace, left_text
-from preflight.settings import SettingsError, assign, global_options_first, read_settings
-from preflight.terminal import nearest_name, nearest_path
 
 ROWS = {"audit": 28, "pipeline-profiler": 24}
 

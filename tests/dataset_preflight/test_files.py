@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from preflight.files import SpecialFileError, inside, read_regular, refuse_special
-from preflight.text import text_fault
+from dataset_preflight.foundation.files import (
+    SpecialFileError,
+    inside,
+    read_regular,
+    refuse_special,
+)
+from dataset_preflight.foundation.text import text_fault
 
 
 def _socket(path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from preflight.terminal import write_message
+from dataset_preflight.foundation.terminal import write_message
 
 
 class ExitCode(IntEnum):

@@ -7,8 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from preflight.check_contract import Contract, checks_in, modules_in, named_checks, page_of
-from tests.preflight.pages import page_faults
+from dataset_preflight.foundation.check_contract import (
+    Contract,
+    checks_in,
+    modules_in,
+    named_checks,
+    page_of,
+)
+from tests.dataset_preflight.pages import page_faults
 
 SECTIONS = ("What it does", "Limits")
 PAGE = '''

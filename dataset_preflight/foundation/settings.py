@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preflight.files import read_regular
-from preflight.terminal import nearest_name
+from dataset_preflight.foundation.files import read_regular
+from dataset_preflight.foundation.terminal import nearest_name
 
 CONFIG_HELP = "Settings file (default: {name} in this folder)."
 SET_HELP = "Set a key of the settings file for this call, such as {example}; repeatable."

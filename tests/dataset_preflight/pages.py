@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from preflight.check_contract import Documented, page_text
+from dataset_preflight.foundation.check_contract import Documented, page_text
 
 SHORTEST, WIDEST = 30, 100  # characters of a section, and of its lines
 

@@ -5,8 +5,7 @@
 Either serves on 127.0.0.1. Pages are functions; what they ask of a run is in `audit.results`. Every
 page is guarded here, in one place: one that fails says so in a sentence, and the others work.
 
-A module of its own, outside of both packages, because they do not know each other; installed beside
-them, it is found wherever they are. Streamlit runs it as a script, once for each look at a page.
+Streamlit runs this file as a script, once for each look at a page.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def draw_app() -> None:
         )
         for name, (_, page, title, symbol) in listed.items()
     }
-    sections: dict[str, list[object]] = {}
+    sections: dict[str, list[st.Page]] = {}
     for name, (section, *_) in listed.items():
         sections.setdefault(section, []).append(pages[name])
     chosen = st.navigation(sections)
