@@ -75,7 +75,7 @@ def to_screen(page: Preflight) -> str:
         lines += _row_lines(row)
     report = f"report: {page.run}/preflight.html"
     return escape_controls(
-        "\n".join([*lines, "", f"{report}    again after a fix: {page.command} --again"])
+        "\n".join([*lines, "", f"{report}    again after a fix: {page.command}"])
     )
 
 
