@@ -175,7 +175,8 @@ def pipeline_row(joined: Joined) -> Row:
     if state is not State.GO:
         for cause in causes[:1]:
             text = cause["cause"][:1].upper() + cause["cause"][1:]
-            sentences += [f"{text} ({cause['code']}).", f"Next: {cause['next']}."]
+            sentences.append(f"{text} ({cause['code']}).")
+            commands = (cause["next"], *commands)
         sentences += [loading["sentence"]] if loading.get("sentence") else []
         if joined.reading and joined.reading.large:
             share = f"{joined.reading.large_share:.0%} of the pixels to decode"

@@ -197,8 +197,8 @@ def measure_script(args: argparse.Namespace) -> Session:
     code, told = run_script(args.script, order, args.yes, until)
     if told is None:
         raise ProfileError(
-            f"{script_of(args.script)} ended with exit code {code}, and no step of a torch optimizer was "
-            "seen: give a training that calls optimizer.step()."
+            f"{script_of(args.script)} ended with exit code {code}, and no step of a torch "
+            "optimizer was seen: give a training that calls optimizer.step()."
         )
     notes = list(filter(None, [told["problem"]]))
     if not told["results"]:
