@@ -161,7 +161,8 @@ def pipeline_row(joined: Joined) -> Row:
     assert joined.profile is not None
     results, rates = joined.profile.results, step_rates(joined.profile)
     stall, causes = results.get("stall"), results.get("causes") or []
-    commands = (f"pipeline-profiler report {shlex.quote(f'{joined.run}/preflight/measure.json')}",)
+    path = shlex.quote(f"{joined.run}/preflight/measure.json")
+    commands: tuple[str, ...] = (f"pipeline-profiler report {path}",)
     if not stall or stall.get("low") is None:
         return Row(PIPELINE, State.INCONCLUSIVE, (f"{results['sentence']}.",), commands, rates)
     low, high = stall["low"], stall["high"]
