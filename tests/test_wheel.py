@@ -99,6 +99,32 @@ def test_it_profiles_a_loader(installed: Path, tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "profile.html").read_text()
 
 
+def test_it_works_beside_a_package_of_a_similar_name(installed: Path, tmp_path: Path) -> None:
+    """preflight-ml installs a package and a command `preflight`: neither overwrites ours."""
+    beside = ROOT / ".venv" / "peers_packages"
+    if not (beside / "preflight").is_dir() and not os.environ.get("CI"):
+        pytest.skip("needs `make test`, which installs preflight-ml beside the environment")
+    ours = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
+    theirs = {str(p.relative_to(beside)) for p in beside.rglob("preflight*/**/*") if p.is_file()}
+    assert theirs
+    assert not ours & theirs
+    env = environment(installed) | {"PYTHONPATH": f"{installed}{os.pathsep}{beside}"}
+    make_tree(tmp_path / "images")
+    commands = {
+        "from preflight.cli import main; main()": ["--help"],
+        "from dataset_preflight.cli import main; main()": ["images", "--out", "run"],
+    }
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, *rest], cwd=tmp_path, env=env, capture_output=True,
+            text=True, check=True,
+        ).stdout
+        for code, rest in commands.items()
+    ]  # fmt: skip
+    assert "Usage" in said[0]
+    assert said[1].startswith("2 go, 3 skipped")
+
+
 def test_it_serves_the_app(installed: Path, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
