@@ -81,7 +81,11 @@ def read_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...
     if not samples or store.scalar(asked) is None:
         return {}
     rows = store.rows(_BOXES, [min(samples), max(samples), list(samples)])
-    shapes = _shapes(store, rows)
+    keys = sorted({row["image_key"] for row in rows})
+    shapes: dict[tuple[str, str, int], list[tuple[str, list[float | None]]]] = {}
+    for shape in store.rows(_SHAPES, [keys]) if keys else ():
+        place = (shape["file"], shape["image_key"], shape["entry"])
+        shapes.setdefault(place, []).append((shape["kind"], shape["points"] or []))
     found: dict[str, list[Box]] = {}
     for row in rows:
         outlined = shapes.get((row["file"], row["image_key"], row["entry"]), [])
@@ -123,17 +127,6 @@ def boxes_after(boxes: Sequence[Box], fixes: Sequence[Mapping[str, Any]]) -> tup
             x, y, wide, high = after
             left[place] = replace(box, x=x, y=y, width=wide, height=high, rings=())
     return tuple(left.values())
-
-
-def _shapes(
-    store: Store, rows: Sequence[Mapping[str, Any]]
-) -> dict[tuple[str, str, int], list[tuple[str, list[float | None]]]]:
-    keys = sorted({row["image_key"] for row in rows})
-    shapes: dict[tuple[str, str, int], list[tuple[str, list[float | None]]]] = {}
-    for row in store.rows(_SHAPES, [keys]) if keys else ():
-        place = (row["file"], row["image_key"], row["entry"])
-        shapes.setdefault(place, []).append((row["kind"], row["points"] or []))
-    return shapes
 
 
 def _placed(points: Sequence[float | None], step: int, row: Mapping[str, Any]) -> Points:
@@ -304,22 +297,14 @@ def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPi
 
 
 def _pictures_where(filters: BoxFilter) -> Where:
-    asked: list[Where] = []
-    if filters.label == UNLISTED:
-        asked.append(("label IS NULL", []))
-    elif filters.label:
-        asked.append(("label = ?", [filters.label]))
-    if filters.size:
-        asked.append((f"{SIZE} = ?", [filters.size]))
-    parts: list[Where] = []
-    if filters.split:
-        parts.append(("x.split = ?", [filters.split]))
-    if filters.code:
-        parts.append(("list_contains(x.codes, ?)", [filters.code]))
-    if asked:
-        inner, values = all_of(asked)
-        parts.append((f"x.sample_id IN (SELECT sample_id FROM boxes WHERE {inner})", values))
-    return all_of(parts)
+    label = "label IS NULL AND ? <> ''" if filters.label == UNLISTED else "label = ?"
+    of_boxes = ((label, filters.label), (f"{SIZE} = ?", filters.size))
+    of_images = (("x.split = ?", filters.split), ("list_contains(x.codes, ?)", filters.code))
+    inner, images = ([(sql, [v]) for sql, v in some if v] for some in (of_boxes, of_images))
+    if inner:
+        sql, values = all_of(inner)
+        images.append((f"x.sample_id IN (SELECT sample_id FROM boxes WHERE {sql})", values))
+    return all_of(images)
 
 
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0),
@@ -362,8 +347,10 @@ def _draw_one(
     cv2.rectangle(canvas, (left, top), (right, bottom), colour, thickness)
     for ring in box.rings:
         if len(ring) >= 4:
-            cv2.polylines(canvas, [_ring_px(ring, scale)], True, (0, 0, 0), thickness + 1)
-            cv2.polylines(canvas, [_ring_px(ring, scale)], True, colour, max(thickness - 1, 1))
+            flat = [_px(value, scale) for value in ring[: len(ring) - len(ring) % 2]]
+            outline = np.asarray(flat, np.int32).reshape(-1, 1, 2)
+            cv2.polylines(canvas, [outline], True, (0, 0, 0), thickness + 1)
+            cv2.polylines(canvas, [outline], True, colour, max(thickness - 1, 1))
     for x, y, seen in zip(*(box.keypoints[i::3] for i in range(3)), strict=True):
         if seen > 0:
             place = (_px(x, scale), _px(y, scale))
@@ -375,8 +362,3 @@ def _px(value: float, scale: float) -> int:
     if not math.isfinite(value):
         return 0
     return round(min(max(value * scale, -FAR), FAR))
-
-
-def _ring_px(ring: Points, scale: float) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-    flat = [_px(value, scale) for value in ring[: len(ring) - len(ring) % 2]]
-    return np.asarray(flat, np.int32).reshape(-1, 1, 2)

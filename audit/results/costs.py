@@ -143,7 +143,8 @@ def repeated_cost(
     if units >= n:
         return
     effective = n * n / squares
-    plain, wide = (_half_width(size) for size in (n, effective))
+    limits = (wilson_share(0.5, size) for size in (n, effective))
+    plain, wide = (float(high - low) / 2 for low, high in limits)
     wider = f"{(n / effective) ** 0.5:.2f} times as wide"
     widths = f"Every CI of an {metric} is {wider}."
     if metric == "accuracy":
@@ -190,11 +191,6 @@ def mislabelled_cost(
     else:
         return
     yield Cost("mislabelled", split, said, numbers)
-
-
-def _half_width(n: float) -> float:
-    low, high = wilson_share(0.5, n)
-    return float(high - low) / 2
 
 
 def _train_splits(store: Store) -> Sequence[str]:

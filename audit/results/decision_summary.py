@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import polars as pl
-
 from audit.decisions.decisions import tagged_samples
 from audit.decisions.store import Decision, DecisionStore
 from audit.decisions.waivers import Applied, LookedUp, apply_decisions
@@ -22,7 +20,7 @@ class DecisionSummary:
 
     `statuses`: (fingerprint, waived | decided). `by_sample`: words such as `relabel to cat`.
     `labels`: the reviewed class, "" where the label is right. `tags`: samples by tag.
-    `stale`: decisions that do not apply, and why. `recent`: the latest entries.
+    `recent`: the latest entries.
     """
 
     revision: str
@@ -31,9 +29,7 @@ class DecisionSummary:
     by_sample: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    stale: pl.DataFrame = field(default_factory=pl.DataFrame)
     recent: tuple[Decision, ...] = ()
-    n_effective: int = 0
 
     @property
     def settled(self) -> frozenset[str]:
@@ -66,9 +62,7 @@ def summarise_decisions(
             if row["label_right"] or row["label"]
         },
         tags={tag: tuple(ids) for tag, ids in tagged.iter_rows()},
-        stale=applied.stale,
         recent=tuple(store.log(RECENT)),
-        n_effective=applied.effective.height,
     )
 
 
