@@ -32,9 +32,8 @@ from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
 from audit.report import PICTURED, render, write_card, write_report
 from audit.report.card import to_card
-from audit.report.file_card import card_text
+from audit.report.file_card import card_text, pair_text
 from audit.report.html_page import picture_html, to_fragment
-from audit.report.pair_card import pair_text
 from audit.report.thumbnails import make_thumbnails
 from audit.results.card_facts import collect_facts
 from audit.results.export_tables import open_tables

@@ -14,8 +14,8 @@ from pathlib import Path
 from audit.checking.runner import configure_checks
 from audit.picture.features import FEATURE_ROW
 from audit.records import Finding
-from audit.results.feature_tables import read_feature_tables
 from audit.results.results import open_results
+from audit.results.run_findings import read_feature_tables
 from audit.run.store import Store
 
 SCHEMA = "audit-drift/1"

@@ -24,9 +24,9 @@ from audit.errors import UsageError
 from audit.machine.executors import Executor, Failure
 from audit.picture.decode import Limits
 from audit.picture.preview import SquareJob, SquareMaker
-from audit.results.feature_tables import read_labelled_images
 from audit.results.report_data import KEPT_NEEDS
 from audit.results.results import open_results
+from audit.results.run_findings import read_labelled_images
 from audit.run.run_version import require
 from audit.run.synced_files import write_synced
 from audit.sources.paths import reading_place

@@ -1,20 +1,10 @@
 """Which decisions are in effect for a run as it is now.
 
-A waiver, like any decision on a finding, stores what the finding said when it was decided:
-- One about *samples* keeps its members (id and content hash) and holds for every finding of the
-  same code whose members are all among them: that is pair by pair, so a group that shrinks or gets
-  another representative stays settled, and one that gains a picture comes back.
-- One about a *class, split or the dataset* is known by its fingerprint and lapses when it worsens:
-  a more severe finding, more samples, or a number of its evidence that moved by more than a tenth.
-  Either way counts, since a low `images` is bad and so is a high `ratio`.
-Both lapse when the severity rises.
-
-A decision names a sample by id *and* content. It applies where both still match; it follows a file
-that moved if the old id is gone and exactly one sample carries the content; otherwise it is
-*stale*: shown, never applied. So is the drop of a copy whose keeper is gone: it would lose the
-picture. A finding is settled by a decision about it, or because its samples were dropped.
-Everything is derived from the decisions and a version; 100,000 decisions take a second. Who asks
-again and again keeps a `LookedUp`, and then only what was decided since is looked for in the run.
+A decision names a sample by id *and* content. It follows a file that moved, if exactly one sample
+has the content; otherwise it is *stale*: shown, never applied. So is a drop whose keeper is gone.
+A waiver about *samples* holds for every finding of its code whose members are all among its own.
+One about a *class, split or the dataset* lapses when the finding has more samples, or a number of
+its evidence moved by more than `TOLERANCE`. Both lapse when the severity rises.
 """
 
 from __future__ import annotations
@@ -284,11 +274,6 @@ class Applied:
     effective: pl.DataFrame
     stale: pl.DataFrame
     settled: pl.DataFrame
-
-    @property
-    def waived(self) -> frozenset[str]:
-        """The fingerprints of the findings that are waived as false positives."""
-        return frozenset(self.settled.filter(pl.col("status") == "waived")["fingerprint"])
 
 
 def open_for_deciding(run: Path, version: run_version.RunVersion | None = None) -> Store:

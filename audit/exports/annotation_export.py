@@ -1,13 +1,8 @@
 """Annotations out: the kept and decided set as COCO, YOLO or VOC, read back to the same boxes.
 
-COCO has one file for many pictures, YOLO and VOC one for each and a list of pictures for each
-split. What a format cannot hold is counted. Cost: about 0.1 ms of one core a box. A file that is
-still what was scanned, and of which nothing was decided, is copied with every byte it has; the
-others are made from the tables.
-
-Files are made aside and moved to their places when all are whole. No file in the way is replaced: a
-record keeps the hash of what was written, so that the next export replaces its own files, takes
-those away that it has not, and refuses where one was edited by hand.
+What a format cannot hold is counted. A file that is unchanged since the scan, and of which nothing
+was decided, is copied byte by byte. Files are made aside and moved to their places when all are
+whole; a record of their hashes lets the next export replace them, unless they were edited.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """A plan carried out: a new folder of copies or links, no source changed.
 
-The files are made in a folder with a hidden name, which gets the name of the new folder when all
-are whole and on the disk: a new folder is a whole dataset, or it is not there. The hidden folder is
-`.NAME.preflight-part` beside it; where the folder exists and is empty, as a mount point is, it is
-`.preflight-part` in it, and the entries are moved up, the plan as the last. After a stop the next
-call continues from the files that are there, each compared with its hash. One writer at a time
-holds the hidden folder.
-
-The content of each file is compared with its hash while it is copied, and before anything is made
-where size or time changed since the scan. `DIR/.preflight/plan.json` is the plan. To undo, delete
-the folder. Cost: a read, a write and a sync of each file.
+The files are made in a hidden folder (`.NAME.preflight-part`, or `.preflight-part` in an empty
+folder), which gets its name when all are whole. After a stop the next call continues. Each file is
+compared with its hash while it is copied. `DIR/.preflight/plan.json` is the plan.
 """
 
 from __future__ import annotations

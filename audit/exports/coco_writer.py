@@ -1,8 +1,7 @@
 """COCO out: one JSON file for each annotation file of the run, written entry by entry.
 
-Where the file was COCO and is still what was scanned, each entry is copied with every key it has
-(licences, captions, compressed masks), and only what was decided, or what its numbers meant other
-than written, is replaced. Else entries are made from the tables. Ids that are numbers stay.
+Where the file was COCO and is unchanged, each entry is copied with every key, and only what was
+decided is replaced. Else entries are made from the tables. Ids that are numbers stay.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """Export: what a run found and what was decided, as plain tables for other tools.
 
-Files are only ever added: no picture is moved, changed or deleted, and a file that exists is not
-replaced unless the caller says so, or it is still what an earlier export into the same folder
-wrote: `export.json` there keeps its hash, so that a table edited by hand is safe. Relabels and
-moves are applied in the manifest, which `audit scan` reads again; stale decisions are not, and are
-listed.
-
-`export_as` writes any of the forms: tables, annotations, tasks of a labelling tool. The command and
-the page both call it.
+No image is moved, changed or deleted. A file that exists is replaced only on request, or where it
+still has the hash that an earlier export recorded in `export.json`.
 """
 
 from __future__ import annotations

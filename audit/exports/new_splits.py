@@ -1,10 +1,7 @@
 """New splits without leaks: what belongs together stays together, and classes keep their shares.
 
-Samples that show one picture (groups of near-duplicates, verified pairs, equal pixels, equal bytes)
-and those of one group (patient, video) are one unit, joined over all of these at once; so are
-numbered frames and bursts that look alike, which are seen only once they are torn.
-`audit.exports.stratified` deals the units out, so that each class has its share in every split.
-Seconds for 100,000 samples.
+Samples of one image or one group (patient, video) are one unit; so are numbered frames and bursts
+that look alike. `audit.exports.stratified` deals the units out.
 """
 
 from __future__ import annotations

@@ -1,17 +1,8 @@
 """From a run and its decisions to a plan: what goes into the new dataset, where, what stays out.
 
-Nothing is copied here and no file is opened. Only images that the scan could decode go along. Cost:
-a query, and about 20 microseconds and 300 bytes a file. The document, `audit-plan/1`, is JSON:
-where each file is, what is in it (BLAKE3-256), its split and label, and its place below the new
-folder. Who reads it needs neither the run nor this program.
-
-A tree whose folders are its splits and classes keeps its paths; where a decision gave another split
-or class, that folder of the path is another. All others become `split/class/name`. No path leads
-out of the folder, whatever the source's names are: `..` and roots are taken off, bytes that are no
-text and control characters are written as %XX.
-
-Annotations lie in a folder beside the plan, where the export of annotations writes them under the
-names of the new places, and are files of the plan as the pictures are.
+The plan (`audit-plan/1`, JSON) has where each readable image is, its BLAKE3-256, split, label and
+path below the new folder. A tree whose folders are its splits and classes keeps its paths, except
+for decided changes; all other files become `split/class/name`. No path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -37,7 +28,12 @@ from audit.exports.new_splits import (
     missing_classes,
 )
 from audit.report.output import write_whole
-from audit.results.export_tables import annotation_formats, open_tables
+from audit.results.export_tables import (
+    LISTED,
+    VERIFIED_PAIRS,
+    annotation_formats,
+    open_tables,
+)
 from audit.results.formatting import counted
 from audit.results.results import open_results
 from audit.sources.formats import extension_of_name
@@ -64,8 +60,10 @@ def plan_dataset(
     with open_tables(results) as tables:
         kept = tables.table("manifest").select("id", "split", "label", "group")
         quarantine = tables.table("quarantine").select("id", "path", "reason").rows()
-        known = tables.placed().join(kept, on="id", how="left", maintain_order="left")
-        meta, skipped, pairs = tables.meta(), tables.count_skipped(), tables.pairs()
+        store = tables.store
+        known = store.query(LISTED).join(kept, on="id", how="left", maintain_order="left")
+        meta, pairs = store.meta(), store.query(VERIFIED_PAIRS).rows()
+        skipped = store.scalar("SELECT coalesce(sum(count), 0) FROM skipped_files")
         known = known.filter(pl.col("id").is_in(kept["id"].implode()))
         roots = json.loads(meta.get("roots", "{}"))
         refused = [

@@ -1,13 +1,9 @@
 """Export findings and decisions as tasks of a labelling tool, and read its answers as decisions.
 
 A task carries the sample, the hash of its content, and class and verdict at the export. Only what
-differs from these becomes a decision (`read_review`); if the run differs too, the answer is a
-conflict. Boxes are not part of a task.
-
-Label Studio: JSON of tasks (labelstud.io/guide/task_format and /predictions). Decisions are
-annotations, open findings are predictions. Local files are named `/data/local-files/?d=PATH` below
-`LOCAL_FILES_DOCUMENT_ROOT` (here `/`). CVAT: "CVAT for images 1.1" (docs.cvat.ai), one tag `audit`
-an image, with all values in its attributes.
+differs from these becomes a decision; if the run differs too, the answer is a conflict.
+Label Studio: JSON of tasks (labelstud.io/guide/task_format), with local files below `/`.
+CVAT: "CVAT for images 1.1" (docs.cvat.ai), one tag `audit` an image, all values in its attributes.
 """
 
 from __future__ import annotations
@@ -27,8 +23,8 @@ from audit.decisions.store import Entry
 from audit.errors import UsageError
 from audit.exports.annotation_export import open_stage
 from audit.records import Action
+from audit.results.export_tables import read_review_rows
 from audit.results.results import open_results
-from audit.results.review_rows import read_review_rows
 from audit.sources.paths import path_of
 from dataset_preflight.foundation.files import read_regular
 from dataset_preflight.foundation.terminal import visible

@@ -1,10 +1,8 @@
-"""Splits that hold every class in its share, where a picture is of many: objects, several labels.
+"""Splits that hold every class in its share, where an image is of many: objects, several labels.
 
 Iterative stratification (Sechidis, Tsoumakas and Vlahavas 2011, On the stratification of
-multi-label data, ECML PKDD) of units that are not torn: the class in the fewest units goes first,
-each of its units to the split that lacks most of it. What that leaves uneven is mended by
-exchanging units between two splits, the exchange that helps most, until each class is within one
-unit of its share or no exchange helps. 20,000 units of 20 classes take a second.
+multi-label data, ECML PKDD) of units, then the most helpful exchanges of units between two splits,
+until each class is within one unit of its share.
 """
 
 from __future__ import annotations

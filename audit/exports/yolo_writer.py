@@ -1,10 +1,7 @@
-"""YOLO out: a text file for each kept picture, the classes, and a list of pictures for each split.
+"""YOLO out: a text file for each kept image, the classes, and a list of images for each split.
 
-The labels lie in `labels/`, by the path of their picture with `labels` in the place of `images`, as
-trainers look for them: beside the pictures they are found as they are. A line is a box; or its
-outline, where the annotation was one, or where every object has exactly one; or, where any object
-has keypoints, the box and as many keypoints as the object of most has, x, y and visibility: those
-that an object lacks are written as 0 0 0, which is how such files leave a point out.
+Labels lie in `labels/`, by the path of their image, as trainers look for them. A line is a box, an
+outline (where each object has exactly one), or a box with keypoints; absent keypoints are 0 0 0.
 """
 
 from __future__ import annotations

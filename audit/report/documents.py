@@ -1,11 +1,7 @@
-"""The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML.
+"""The report for programs: JSON of schema `audit-report/1`, SARIF 2.1.0 and JUnit XML, in pieces.
 
-Each is yielded in pieces, so that memory does not grow with the findings.
-
-JSON is read by other programs: within a schema version, fields are added and never renamed.
-`docs/findings.md` describes them. SARIF 2.1.0 (OASIS): a finding about the whole dataset points at
-the root folder, because most readers refuse a result without a location. JUnit has the elements
-that Jenkins, GitLab and Ant's tasks read.
+Within a schema version of JSON, fields are added and never renamed (`docs/findings.md`). In SARIF a
+finding about the whole dataset points at the root folder: readers refuse a result without location.
 """
 
 from __future__ import annotations

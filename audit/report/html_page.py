@@ -13,7 +13,7 @@ from audit.report.screen import the_rest
 from audit.report.thumbnails import ReportThumbnails, thumbnails_of
 from audit.results import formatting as wording
 from audit.results.file_details import FileCard
-from audit.results.report_data import SCHEMA, Dataset, Member, Report
+from audit.results.report_data import SCHEMA, Card, Dataset, Report
 from dataset_preflight.foundation.pages import render_page
 from dataset_preflight.foundation.terminal import visible
 
@@ -153,8 +153,8 @@ def to_fragment(report: Report, pictures: ReportThumbnails) -> str:
 def picture_html(card: FileCard) -> str:
     """Return the picture of a file as an element for a notebook, or why there is none."""
     sample = card.sample
-    known = (card.value(name) for name in ("status", "error_kind", "error", "content_hash"))
-    member = Member(sample.id, sample.uri, sample.split, sample.label, *known)
-    (picture,) = thumbnails_of([member])
+    names = ("status", "error_kind", "error", "content_hash")
+    shown = Card(sample.id, sample.uri, **{name: card.value(name) for name in names})
+    (picture,) = thumbnails_of([shown])
     template = "audit/report/notebook.html"
-    return render_page(template, visible, picture=picture, name=member.id)
+    return render_page(template, visible, picture=picture, name=sample.id)

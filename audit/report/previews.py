@@ -31,7 +31,7 @@ from audit.report.thumbnails import (
     thumbnails_of,
 )
 from audit.results.boxes import Box, draw_boxes
-from audit.results.images import Card
+from audit.results.report_data import Card
 from audit.run.synced_files import DRAFT
 
 SMALL = 256  # px

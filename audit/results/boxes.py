@@ -17,8 +17,9 @@ import numpy as np
 from audit.picture.pixels import Pixels
 from audit.records import Severity
 from audit.results.filters import Where, all_of
-from audit.results.images import Card, read_cards
+from audit.results.images import cards
 from audit.results.reader import reads
+from audit.results.report_data import Card
 from audit.run.store import Store
 
 MOST = 1000  # objects drawn of one picture
@@ -74,7 +75,8 @@ _SHAPES = f"""
 """
 
 
-def read_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...]]:
+@reads()
+def load_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...]]:
     """Return the boxes of some samples by id; a sample without any, and a run without, has none."""
     # Not DESCRIBE: where there is no such table, DuckDB would look for a Python variable.
     asked = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'boxes'"
@@ -98,9 +100,6 @@ def read_boxes(store: Store, samples: Sequence[str]) -> dict[str, tuple[Box, ...
             )
         )  # fmt: skip
     return {sample: tuple(boxes) for sample, boxes in found.items()}
-
-
-load_boxes = reads()(read_boxes)
 
 
 def box_of_finding(evidence: Mapping[str, Any]) -> Callable[[Box], bool] | None:
@@ -251,7 +250,8 @@ def box_choices(store: Store) -> BoxChoices:
     return BoxChoices(read_box_labels(store), tuple(splits), tuple(codes["code"].to_list()))
 
 
-def _annotated_page(
+@reads(index_boxes)
+def annotated_page(
     store: Store, filters: BoxFilter, *, start: int = 0, back: bool = False, size: int = 24
 ) -> AnnotatedPage:
     """Return the pictures from place `start` on, or (back) those before it, worst first.
@@ -270,7 +270,7 @@ def _annotated_page(
         [*values, start],
     )
     if not rows and start:
-        return _annotated_page(store, filters, size=size)
+        return annotated_page(store, filters, size=size)
     more = len(rows) > size
     shown = sorted(rows[:size], key=lambda row: int(row["place"]))
     before = more if back else bool(shown) and shown[0]["place"] > shown[0]["first"]
@@ -278,12 +278,9 @@ def _annotated_page(
     return AnnotatedPage(_pictures(store, shown), before, True if back else more, total)
 
 
-annotated_page = reads(index_boxes)(_annotated_page)
-
-
 def _pictures(store: Store, rows: Sequence[dict[str, Any]]) -> tuple[AnnotatedPicture, ...]:
     ids = [row["sample_id"] for row in rows]
-    boxes, known = read_boxes(store, ids), {card.id: card for card in read_cards(store, ids)}
+    boxes, known = load_boxes(store, ids), {card.id: card for card in cards(store, ids)}
     severities = list(Severity)
     return tuple(
         AnnotatedPicture(

@@ -69,7 +69,8 @@ class ColumnOf:
     plain: bool = False
 
 
-def read_columns(store: Store) -> Mapping[str, ColumnOf]:
+@reads()
+def list_columns(store: Store) -> Mapping[str, ColumnOf]:
     """Return every column of images and manifest by name, in the order of the store."""
     columns = [
         ("", "i", name, kind, DOCS.get(name, ""))
@@ -91,9 +92,6 @@ def read_columns(store: Store) -> Mapping[str, ColumnOf]:
         for prefix, short, name, kind, doc in columns
         if name != "sample_id"
     }  # fmt: skip
-
-
-list_columns = reads()(read_columns)
 
 
 def source_of(store: Store, names: Iterable[str] = ()) -> str:
@@ -128,7 +126,7 @@ def column_named(known: Mapping[str, ColumnOf], name: str) -> ColumnOf:
 @reads()
 def choices(store: Store, name: str) -> list[str | None]:
     """Return the values of a column, the most frequent first; [] where there are over 1,000."""
-    by = column_named(read_columns(store), name)
+    by = column_named(list_columns(store), name)
     sql = (
         f"SELECT CAST({by.sql} AS VARCHAR) AS v, count(*) AS n FROM {source_of(store, [name])}"
         f" GROUP BY 1 ORDER BY n DESC, v LIMIT {FEW + 1}"
@@ -190,7 +188,7 @@ def rows_where(
     store: Store, conditions: Sequence[Condition], *names: str
 ) -> tuple[Mapping[str, ColumnOf], str, list[Any]]:
     """Return the columns of a run, SQL of the rows that meet the conditions, and its parameters."""
-    known = read_columns(store)
+    known = list_columns(store)
     sql, values = all_of([_one(known, condition) for condition in conditions])
     return known, f"{source_of(store, [*used(conditions), *names])} WHERE ({sql})", values
 

@@ -13,9 +13,9 @@ from audit.records import Severity
 from audit.results.filters import Where, all_of
 from audit.results.finding_index import INDEX, STATUS, index_findings
 from audit.results.grouping import SAME_FAULTS
-from audit.results.images import Card, read_cards
+from audit.results.images import cards
 from audit.results.reader import reads
-from audit.results.report_data import ReportedFinding
+from audit.results.report_data import Card, ReportedFinding
 from audit.run.store import Store
 
 IS_OPEN = "open"
@@ -263,7 +263,7 @@ def open_finding(store: Store, fingerprint: str, order: str = "cost") -> OpenedF
     fold = at["fold"]
     n = store.scalar(f"SELECT count(*) FROM {INDEX} WHERE fold = ?", [fold]) if fold else 1
     finding = ReportedFinding.from_row(row, ids, fold=fold)
-    members = tuple(read_cards(store, ids))
+    members = tuple(cards(store, ids))
     return OpenedFinding(finding, at["place"], at["status"], row["subject"], members, n)
 
 
@@ -297,7 +297,7 @@ def members_of(store: Store, fingerprints: Sequence[str], most: int = 8) -> dict
         WHERE fingerprint IN (SELECT unnest(?)) AND position < ? ORDER BY position
     """
     rows = store.rows(sql, [list(fingerprints), most])
-    known = {card.id: card for card in read_cards(store, [row["sample_id"] for row in rows])}
+    known = {card.id: card for card in cards(store, [row["sample_id"] for row in rows])}
     found: dict[str, list[Card]] = {one: [] for one in fingerprints}
     for row in rows:
         if row["sample_id"] in known:

@@ -21,6 +21,9 @@ from audit.results.file_details import find_sample
 from audit.results.reader import RunReader
 from audit.run.store import Store
 
+RECHECKED = {True: "the same image", False: "different images", None: "inconclusive"}
+_STORED = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
+
 
 @dataclass(frozen=True, slots=True)
 class PairCard:
@@ -54,13 +57,15 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
     """Return the evidence between two samples; UsageError where a name fits none or several."""
     with results.connection() as store:
         rows = [_row(store, find_sample(store, words)) for words in (first, second)]
-        said = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
+        threshold = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
         pair = sorted(row["pixel_hash"] or "" for row in rows)
-        stored = _stored(store, *pair)
+        stored = next(iter(store.rows(_STORED, pair)), {})
+        rechecks = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", pair)
         computed = _aligned(results.run, *rows)
-        aligned = computed | stored
+        aligned = computed | stored  # a full-resolution check overrules the thumbnails
         same = rows[0]["representative"]
         grouped = same is not None and same == rows[1]["representative"]
+        named = "SELECT min(id) FROM pictures WHERE pixel_hash = ?"
         phashes = [row["phash"] for row in rows]
         return PairCard(
             first=rows[0]["id"],
@@ -68,16 +73,16 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
             kind=_kind(rows[0], rows[1], bool(stored)),
             distance=None if None in phashes else int(phashes[0] ^ phashes[1]).bit_count(),
             score=aligned.get("score"),
-            threshold=None if said is None else float(said),
+            threshold=None if threshold is None else float(threshold),
             similarity=aligned.get("similarity"),
             overlap=aligned.get("overlap"),
             transformation=aligned.get("transformation", ""),
             looked=bool(aligned.get("verified_full_size", False)),
             grouped=grouped,
-            representative=_name(store, same) if grouped else None,
+            representative=store.scalar(named, [same]) if grouped else None,
             thumbnail_score=computed.get("score"),
             stored=bool(stored),
-            rechecked=_rechecked(store, *pair),
+            rechecked=RECHECKED[rechecks[0]["same"]] if rechecks else "",
             group_scores=_group_scores(store, *pair) if grouped else (),
         )
 
@@ -90,28 +95,11 @@ def _row(store: Store, name: str) -> dict[str, Any]:
     return store.rows(sql, [name])[0]
 
 
-def _name(store: Store, pixel_hash: str) -> str:
-    return str(store.scalar("SELECT min(id) FROM pictures WHERE pixel_hash = ?", [pixel_hash]))
-
-
 def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> str:
     for kind, key in (("bytes", "content_hash"), ("pixels", "pixel_hash")):
         if first[key] is not None and first[key] == second[key]:
             return kind
     return "near" if near else "different"
-
-
-def _stored(store: Store, a: str, b: str) -> dict[str, Any]:
-    """Return what the scan verified of this pair: a second look overrules the thumbnails."""
-    sql = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
-    found = store.rows(sql, [a, b])
-    return found[0] if found else {}
-
-
-def _rechecked(store: Store, a: str, b: str) -> str:
-    words = {True: "the same image", False: "different images", None: "inconclusive"}
-    found = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", [a, b])
-    return words[found[0]["same"]] if found else ""
 
 
 def _group_scores(store: Store, a: str, b: str) -> tuple[float, ...]:

@@ -92,17 +92,25 @@ class ReportedFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A sample of an example: enough to name it, place it and draw it."""
+class Card:
+    """What a page or a report shows of a sample, and what is needed to open its image."""
 
     id: str
-    uri: str
-    split: str | None
-    label: str | None
-    status: str | None
-    error_kind: str | None
-    error: str | None
-    content_hash: str | None
+    uri: str = ""
+    split: str | None = None
+    label: str | None = None
+    n_bytes: int = -1
+    width: int | None = None
+    height: int | None = None
+    format: str | None = None
+    jpeg_quality: int | None = None
+    sharpness: float | None = None
+    status: str | None = None
+    error_kind: str | None = None
+    error: str | None = None
+    content_hash: str | None = None
+    pixel_hash: str | None = None
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,7 @@ class Example:
     """A finding chosen to be shown, with its first members."""
 
     finding: ReportedFinding
-    members: tuple[Member, ...]
+    members: tuple[Card, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +281,7 @@ class Needs:
 
     sentence: str
     rows: tuple[tuple[str, str, str, str], ...]
-    ends: tuple[tuple[str, tuple[Member, ...]], ...]
+    ends: tuple[tuple[str, tuple[Card, ...]], ...]
     more: int
 
 

@@ -17,7 +17,7 @@ from audit.decisions.store import DecisionStore
 from audit.errors import AuditError
 from audit.exports.export import TABLE_FORMS, Exported, export_as
 from audit.results import findings as browse
-from audit.results.agreement import PairAgreement, disagreements, measure_agreement
+from audit.results.decision_summary import PairAgreement, disagreements, measure_agreement
 from audit.results.findings import FindingFilter
 from audit.results.formatting import counted
 from audit.service.work import start_job
@@ -310,8 +310,8 @@ def _summary(run: Opened) -> None:
         f"Last: {last.verb.value}{what}, by {last.by}.",
         "quiet small",
     )
-    if summary.stale.height:
+    if summary.applied.stale.height:
         html.paragraph(
-            f"{counted(summary.stale.height, 'decision')} no longer apply: see Decisions.",
+            f"{counted(summary.applied.stale.height, 'decision')} no longer apply: see Decisions.",
             "quiet small",
         )
