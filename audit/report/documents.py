@@ -31,7 +31,6 @@ from audit.results.report_data import (
     SCHEMA,
     CheckSummary,
     ExpectationOutcome,
-    FirstThing,
     Fold,
     Report,
     ReportedFinding,
@@ -49,14 +48,20 @@ TOLD_WHOLE = 1000
 
 def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> Iterator[str]:
     """Yield the pieces of the JSON document, a line a finding; `found`: default, all of the run."""
+    wrong = report.wrong_labels
     head = {
         "schema": SCHEMA,
         "run": report.run,
         "notice": report.version.notice,
         "dataset": dataset_facts(report),
         "boxes": None if report.boxes is None else asdict(report.boxes),
-        "summary": report.summary | _wrong_labels(report),
-        "do_first": [_first_thing(report, thing) for thing in report.first],
+        "summary": report.summary | ({"wrong_labels": asdict(wrong)} if wrong else {}),
+        "do_first": [
+            asdict(thing)
+            | {"points": round(thing.points, 3)}
+            | {"command": list_command(report, ",".join(thing.codes))}
+            for thing in report.first
+        ],
         "costs": [asdict(cost) for cost in report.costs],
         **{status: report.n_settled.get(status, 0) for status in SETTLED_AS},
         "failed_checks": [_failed_part(part) for part in report.failed_checks],
@@ -71,12 +76,10 @@ def to_json(report: Report, found: Iterable[ReportedFinding] | None = None) -> I
         # of a large fold: every field, but no sentence and no figures
         short = {} if whole else {"message": "", "evidence": {}}
         yield (",\n" if number else "\n") + dumped(finding_facts(one) | short)
-    tail = {"completeness": list(report.completeness), "timing": _timing(report)}
+    # A time means nothing without the machine and the program that it was taken with.
+    taken_with = {"created": report.created, "tool": report.tool, "machine": report.machine}
+    tail = {"completeness": list(report.completeness), "timing": taken_with | dict(report.timing)}
     yield "\n]," + dumped(tail)[1:] + "\n"
-
-
-def _wrong_labels(report: Report) -> dict[str, Any]:
-    return {} if report.wrong_labels is None else {"wrong_labels": asdict(report.wrong_labels)}
 
 
 def dumped(value: Any) -> str:
@@ -107,11 +110,6 @@ def _fold_facts(check: CheckSummary, fold: Fold) -> dict[str, Any]:
     }
 
 
-def _first_thing(report: Report, thing: FirstThing) -> dict[str, Any]:
-    facts = asdict(thing) | {"points": round(thing.points, 3)}
-    return facts | {"command": list_command(report, ",".join(thing.codes))}
-
-
 def _failed_part(part: FailedPart) -> dict[str, str]:
     return {"code": part.code, "name": part.name, "error": part.error, "place": part.place}
 
@@ -137,13 +135,6 @@ def dataset_facts(report: Report) -> dict[str, Any]:
     }
 
 
-def _timing(report: Report) -> dict[str, Any]:
-    # A time means nothing without the machine and the program that it was taken with.
-    return {
-        "created": report.created, "tool": report.tool, "machine": report.machine, **report.timing
-    }  # fmt: skip
-
-
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a per cent sign that encodes nothing
@@ -157,6 +148,7 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
     rules = sorted(report.checks, key=lambda check: check.code)
     places = {check.code: index for index, check in enumerate(rules)}
     bases = _bases(report.dataset.roots)
+    notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
     head = {
         # First, so that the head of the file says whose it is.
         "properties": {"schema": SCHEMA, "completeness": list(report.completeness)},
@@ -165,7 +157,7 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
             base: {"uri": f"{_file_uri(folder)}/"} for folder, base in bases.items()
         },
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(report)],
+        "invocations": [{"executionSuccessful": not notes, "toolExecutionNotifications": notes}],
     }
     opening = dumped({"$schema": SCHEMA_URI, "version": "2.1.0"})[:-1]
     yield f'{opening}, "runs": [{dumped(head)[:-1]}, "results": ['
@@ -174,12 +166,6 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
         result = _result(finding, places, bases)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
-
-
-def _invocation(report: Report) -> dict[str, Any]:
-    """Return whether the audit is complete; each part that failed is a notification."""
-    notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
-    return {"executionSuccessful": not notes, "toolExecutionNotifications": notes}
 
 
 def _driver(report: Report, rules: Iterable[CheckSummary]) -> dict[str, Any]:
@@ -259,14 +245,10 @@ def _bases(roots: Mapping[str, str]) -> dict[str, str]:
         name, number = plain, 2
         while name in bases.values():
             name, number = f"{plain}_{number}", number + 1
-        bases.setdefault(_folder(path_of(root) or root), name)
+        place = path_of(root) or root
+        is_table = place.rpartition(".")[2].lower() in FORMATS and not os.path.isdir(place)
+        bases.setdefault(os.path.dirname(place) if is_table else place, name)
     return bases
-
-
-def _folder(root: str) -> str:
-    """Return where a root's files lie: that of a manifest is its folder."""
-    is_table = root.rpartition(".")[2].lower() in FORMATS and not os.path.isdir(root)
-    return os.path.dirname(root) if is_table else root
 
 
 def _file_uri(path: str) -> str:

@@ -178,20 +178,15 @@ def difference(first: Card, second: Card) -> PictureDifference:
     a, b = (preview_sample(card, COMPARED)[0] for card in (first, second))
     if a.pixels is None or b.pixels is None:
         return PictureDifference(error=a.error or b.error)
-    return _compare(a.pixels, b.pixels)
-
-
-def _compare(a: Pixels, b: Pixels) -> PictureDifference:
-    oriented, way = _best_orientation(a, b)
-    laid, covered = _register(a, oriented)
-    gap = np.abs(a.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)
+    oriented, way = _best_orientation(a.pixels, b.pixels)
+    laid, covered = _register(a.pixels, oriented)
+    gap = np.abs(a.pixels.astype(np.int16) - laid.astype(np.int16)).astype(np.float32)
     gap[~covered] = 0
     shown = np.clip(gap * GAIN, 0, 255).astype(np.uint8)
     shown[~covered] = (shown[~covered] // 2) + 60
     mean = float(gap[covered].mean()) if covered.any() else 255.0
-    return PictureDifference(
-        jpeg(a, 90), jpeg(b, 90), jpeg(laid, 90), jpeg(shown, 90), mean, float(covered.mean()), way
-    )
+    made = (jpeg(pixels, 90) for pixels in (a.pixels, b.pixels, laid, shown))
+    return PictureDifference(*made, mean, float(covered.mean()), way)
 
 
 def _best_orientation(a: Pixels, b: Pixels) -> tuple[Pixels, str]:
