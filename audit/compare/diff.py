@@ -188,26 +188,20 @@ def _with_members(findings: pl.DataFrame, now_called: pl.DataFrame) -> pl.DataFr
 def _pairs(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
     """Return (old, new) of the findings that are one: by fingerprint, by files, by shared files."""
     found = [old.join(new, on="fingerprint", how="inner").select("old", "new")]
-    old, new = _without(old, new, found[0])
-    keys = ["code", "key", "turn"]
-    found.append(_keyed(old).join(_keyed(new), on=keys, how="inner").select("old", "new"))
-    old, new = _without(old, new, found[1])
-    found.append(_sharing(old, new))
+    for match in (_same_files, _sharing):
+        old = old.join(found[-1], on="old", how="anti")
+        new = new.join(found[-1], on="new", how="anti")
+        found.append(match(old, new))
     return pl.concat(found)
 
 
-def _without(
-    old: pl.DataFrame, new: pl.DataFrame, pairs: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    return old.join(pairs, on="old", how="anti"), new.join(pairs, on="new", how="anti")
-
-
-def _keyed(findings: pl.DataFrame) -> pl.DataFrame:
-    """Findings about the same files, numbered in their order; those about none have no key."""
+def _same_files(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Pair findings of one check about the same files, in their order; not those about none."""
     key = pl.col("members").list.sort().list.join("\0").alias("key")
-    whole = pl.col("members").list.len() == pl.col("n_samples")
-    some = findings.filter(whole & (pl.col("n_samples") > 0)).with_columns(key)
-    return some.with_columns(pl.int_range(pl.len()).over("code", "key").alias("turn"))
+    whole = (pl.col("members").list.len() == pl.col("n_samples")) & (pl.col("n_samples") > 0)
+    turn = pl.int_range(pl.len()).over("code", "key").alias("turn")
+    keyed = (side.filter(whole).with_columns(key).with_columns(turn) for side in (old, new))
+    return next(keyed).join(next(keyed), on=["code", "key", "turn"]).select("old", "new")
 
 
 def _sharing(old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
@@ -259,13 +253,9 @@ def _left(
     checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
     unseen = "the check did not run " + ("in the later run" if number == "old" else "before")
-    unseen_by = pl.when(unlike).then(pl.lit("the other run used other embeddings"))
-    why = (
-        pl.when(checked)
-        .then(pl.col("why").fill_null(""))
-        .otherwise(unseen_by.otherwise(pl.lit(unseen)))
-    )
-    return known.with_columns(checked.alias("checked"), why.alias("why"))
+    why = pl.when(checked).then(pl.col("why").fill_null(""))
+    why = why.when(unlike).then(pl.lit("the other run used other embeddings"))
+    return known.with_columns(checked.alias("checked"), why.otherwise(pl.lit(unseen)).alias("why"))
 
 
 def _change(change: str) -> pl.Expr:

@@ -64,18 +64,13 @@ def find_drift(run: Path, reference: Path) -> RunDrift:
     thresholds = {code: {"train_splits": (THERE,)} for code in CHECKS}
     with Store.memory() as store:
         store.create_measurements(FEATURE_ROW)
-        for path, name in ((reference, THERE), (run, HERE)):
-            _pour(store, path, name)
+        for path, name, prefix in ((reference, THERE, f"{THERE}:"), (run, HERE, "")):
+            # an image of both runs is in one group
+            known = store.query("SELECT pixel_hash FROM groups")
+            for table, rows in read_feature_tables(open_results(path), name, prefix).items():
+                of_groups = table == "groups"
+                store.append(table, rows.join(known, "pixel_hash", "anti") if of_groups else rows)
         for config in configure_checks(CHECKS, thresholds):
             findings += config.check.find(store, config.params)
             sentences.append(config.check.completeness(store, config.params))
     return RunDrift(run, reference, findings, [s for s in sentences if s])
-
-
-def _pour(store: Store, run: Path, name: str) -> None:
-    """Add the samples of a run as one split; those of the reference have its name before the id."""
-    tables = read_feature_tables(open_results(run), name, f"{name}:" if name == THERE else "")
-    known = store.query("SELECT pixel_hash FROM groups")  # a picture of both runs is in one group
-    for table, rows in tables.items():
-        new = rows.join(known, on="pixel_hash", how="anti") if table == "groups" else rows
-        store.append(table, new)

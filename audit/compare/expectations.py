@@ -148,14 +148,11 @@ def _judge_names(results: Results, one: Expectation) -> JudgedExpectation:
     there = list_names(results, one.name, one.part)
     missing = [n for n in one.wanted if n not in there]
     more = [n for n in there if n not in set(one.wanted)]
-    said = [f"{word} {_listed(names)}" for word, names in (("without", missing), ("also", more))
-            if names]  # fmt: skip
+    said = []
+    for word, names in (("without", missing), ("also", more)):
+        rest = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+        said += [f"{word} {', '.join(names[:LISTED])}{rest}"] if names else []
     return JudgedExpectation(one, not said, there, "; ".join(said) or f"{len(there)} as expected")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
 
 
 def propose_expectations(run: Path) -> str:

@@ -431,13 +431,12 @@ def _refuse(path: Path, wrote: str | None, now: str | None, replace: bool) -> No
     """Raise UsageError for a file in the way that no export wrote, or that was edited since."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder, but the export writes a file there.")
-    if replace or not path.exists():
-        return
-    if wrote is None:
-        raise UsageError(
-            f"{path} exists: choose another folder, or replace the file with --replace."
-        )
-    refuse_edited(path, wrote, now)
+    if path.exists() and not replace:
+        if wrote is None:
+            raise UsageError(
+                f"{path} exists: choose another folder, or replace the file with --replace."
+            )
+        refuse_edited(path, wrote, now)
 
 
 def refuse_edited(path: Path, *known: str | None) -> None:
@@ -458,14 +457,12 @@ def earlier_files(record: Path, schema: str) -> dict[str, str]:
         hashes = {str(name): str(digest) for name, digest in found["sha256"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return {name: digest for name, digest in hashes.items() if _is_inside(record.parent, name)}
-
-
-def _is_inside(folder: Path, name: str) -> bool:
-    try:
-        return bool(inside(folder, name))
-    except ValueError:
-        return False
+    names = dict[str, str]()
+    for name, digest in hashes.items():
+        with suppress(ValueError):  # a name that leads out of the folder
+            inside(record.parent, name)
+            names[name] = digest
+    return names
 
 
 def digest_of(path: Path) -> str:

@@ -211,7 +211,9 @@ class CocoWriter:
             "image_id": self._pictures[thing.image_key], "category_id": self.class_id(thing),
         }  # fmt: skip
         if thing.box is not None and thing.kind == "box":
-            made["bbox"] = _bbox(thing)
+            x, y, w, h = thing.box
+            turned = (x + w / 2, y + h / 2, w, h, thing.angle)
+            made["bbox"] = [_number(v) for v in (thing.box if thing.angle is None else turned)]
         if thing.area is not None or not self._as_written:
             made["area"] = _number(thing.area if thing.area is not None else object_area(thing))
         made["iscrowd"] = int(thing.crowd)
@@ -229,14 +231,6 @@ class CocoWriter:
         if thing.attributes is not None:
             made["attributes"] = attributes_of(thing.attributes)
         return {k: v for k, v in made.items() if v is not None or k == "id"}
-
-
-def _bbox(thing: ObjectEntry) -> list[float | int | None]:
-    assert thing.box is not None
-    x, y, w, h = thing.box
-    if thing.angle is None:
-        return [_number(v) for v in thing.box]
-    return [_number(v) for v in (x + w / 2, y + h / 2, w, h, thing.angle)]
 
 
 def _merged(made: Document, written: Mapping[str, Any], kept: Sequence[str]) -> Document:

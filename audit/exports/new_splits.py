@@ -111,11 +111,11 @@ def _stratified(
             splits[row] = splits[row] or said[0][0]
     matrix, things = as_matrix(rows)
     shares = np.array(list(request.shares.values()))
-    made = stratify(matrix, shares, np.array(fixed), request.seed)
-    for unit, s in zip(units, made.split.tolist(), strict=True):
+    split_of, lacking = stratify(matrix, shares, np.array(fixed), request.seed)
+    for unit, s in zip(units, split_of.tolist(), strict=True):
         for row in unit if s >= 0 else ():
             splits[row] = splits[row] or names[s]
-    off = np.abs(made.off[:, 1:])
+    off = np.abs(lacking[:, 1:])
     total_of = np.asarray(matrix.sum(0)).ravel()[1:]
     classes = [
         {"of": of, "class": name, "n": int(n), "off_by_pictures": round(float(x), 3)}

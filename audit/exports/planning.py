@@ -79,7 +79,7 @@ def plan_dataset(
     known = known.with_columns(first=pl.first("id").over("uri", "split", "label"))
     repeats = known.filter(pl.col("first") != pl.col("id")).select("id", "uri", "first").rows()
     known = known.filter(pl.col("first") == pl.col("id"))
-    files, layout = _place(known.rows(named=True), meta)
+    files, layout = _place(known.rows(named=True), meta, roots)
     left_out = [LeftOut(*row) for row in quarantine] + absent
     left_out += [
         LeftOut(sample, uri, f"the same file as {first}, in the same split and class")
@@ -113,9 +113,8 @@ def _refusal(row: Mapping[str, Any], roots: Mapping[str, str] | None) -> str | N
 
 
 def _place(
-    rows: Sequence[Mapping[str, Any]], meta: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]], meta: Mapping[str, str], roots: Mapping[str, str]
 ) -> tuple[list[PlannedFile], str]:
-    roots = json.loads(meta.get("roots", "{}"))
     placed = [
         Placed(_below(row, roots), row["split_before"], row["label_before"], row["split"],
                row["label"])
@@ -223,15 +222,13 @@ class DatasetPlan:
 
     def write(self, path: Path, *, replace: bool = False) -> None:
         """Write the document, whole or not at all; raises UsageError where a file is in the way."""
-        there = path.exists() and (path.is_dir() or not replace)
-        if there and (path.is_dir() or PLAN_SCHEMA not in _head(path)):
+        is_plan = replace or not path.exists()
+        if not is_plan and not path.is_dir():
+            with open(path, errors="replace", opener=regular) as file:
+                is_plan = PLAN_SCHEMA in file.read(200)
+        if path.is_dir() or not is_plan:
             raise UsageError(f"{path} exists and is not a plan: choose another name.")
         write_whole(path, lambda part: part.write_text(self.document(), encoding="utf-8"))
-
-
-def _head(path: Path) -> str:
-    with open(path, errors="replace", opener=regular) as file:
-        return file.read(200)
 
 
 def _array(name: str, rows: tuple[Any, ...]) -> str:
@@ -253,7 +250,8 @@ def read_plan(path: Path) -> DatasetPlan:
         given["outside_links"] = int(given.get("outside_links", 0))
         plan = DatasetPlan(**given, files=files, left_out=left_out)
         for file in files:
-            refuse_strange(file.target)
+            if inside(Path(), file.target, links=False).parts[0] in RESERVED:
+                raise ValueError(f"{file.target!r} is reserved")
             if not (isinstance(file.n_bytes, int) and isinstance(file.content_hash, str)):
                 raise ValueError(f"{file.target!r} has no size or no hash")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -266,33 +264,33 @@ def read_plan(path: Path) -> DatasetPlan:
 
 def add_annotations(plan: DatasetPlan, run: Path, path: Path) -> DatasetPlan:
     """Return the plan with the annotations of its pictures, which are written beside `path`."""
-    form, notes = _form(run)
-    if form is None:
+    formats = sorted(name.lower() for name in annotation_formats(open_results(run)))
+    if not formats:
         return plan
+    form, notes = formats[0], list[str]()
+    if len(formats) > 1 or form not in FORMS:
+        names = " and ".join(formats)
+        form = "coco"
+        notes.append(
+            f"Annotations in {names} are written as COCO, the only format that holds all of them."
+        )
     folder = path.with_name(f"{path.name}.annotations")
     if folder.exists() and not (folder / RECORD).is_file():
         raise UsageError(f"{folder} exists and has no annotations of a plan: remove it.")
     places = {str(file.id): (file.target, file.split) for file in plan.samples}
     exported = export_annotations(run, folder, form, places=places)
     taken = {file.target for file in plan.files}
-    made = [_planned(folder / name, folder) for name in sorted(exported.files)]
+    made = [
+        PlannedFile(
+            uri_of(os.path.realpath(folder / name)), name, file_digest(folder / name),
+            (folder / name).stat().st_size, (folder / name).stat().st_mtime_ns,
+        )
+        for name in sorted(exported.files)
+    ]  # fmt: skip
     if clash := next((file.target for file in made if file.target in taken), None):
         raise UsageError(f"An image and an annotation file have the same path {clash}.")
     said = (*plan.notes, *notes, *exported.lost, *exported.stale)
     return replace(plan, files=(*plan.files, *made), notes=said)
-
-
-def _form(run: Path) -> tuple[str | None, list[str]]:
-    """Return the format to write, and what to say where it is not that of the source."""
-    formats = sorted(name.lower() for name in annotation_formats(open_results(run)))
-    if not formats:
-        return None, []
-    if len(formats) == 1 and formats[0] in FORMS:
-        return formats[0], []
-    names = " and ".join(formats)
-    return "coco", [
-        f"Annotations in {names} are written as COCO, the only format that holds all of them."
-    ]
 
 
 def file_digest(path: Path) -> str:
@@ -303,14 +301,6 @@ def file_digest(path: Path) -> str:
         while block := file.read(1 << 20):
             hasher.update(block)
     return str(hasher.hexdigest())
-
-
-def _planned(path: Path, folder: Path) -> PlannedFile:
-    status = path.stat()
-    return PlannedFile(
-        uri_of(os.path.realpath(path)), path.relative_to(folder).as_posix(), file_digest(path),
-        status.st_size, status.st_mtime_ns,
-    )  # fmt: skip
 
 
 PLAN_FOLDER = ".preflight"
@@ -350,12 +340,6 @@ def case_clash(targets: Iterable[str]) -> tuple[str, str] | None:
             if seen.setdefault(key, path) != path:
                 return seen[key], path
     return None
-
-
-def refuse_strange(target: object) -> None:
-    """Raise ValueError for a target in a document that is no place of a file of the new folder."""
-    if inside(Path(), target, links=False).parts[0] in RESERVED:
-        raise ValueError(f"{target!r} is reserved")
 
 
 def safe_path(path: str) -> str:
