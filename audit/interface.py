@@ -31,11 +31,10 @@ from audit.exports.application import ApplyResult, How, apply_plan
 from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
 from audit.report import PICTURED, render, write_card, write_report
-from audit.report.card import to_card
+from audit.report.card import collect_facts, to_card
 from audit.report.file_card import card_text, pair_text
 from audit.report.html_page import picture_html, to_fragment
 from audit.report.thumbnails import make_thumbnails
-from audit.results.card_facts import collect_facts
 from audit.results.export_tables import open_tables
 from audit.results.file_details import find_samples, make_file_card
 from audit.results.formatting import headline

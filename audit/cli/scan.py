@@ -364,8 +364,7 @@ def _print_expectations(run: Path, as_json: bool) -> None:
 
 
 def _print_card(report: Report, licence: str) -> None:
-    from audit.report.card import to_card
-    from audit.results.card_facts import collect_facts
+    from audit.report.card import collect_facts, to_card
 
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 

@@ -25,9 +25,9 @@ from typing import Any
 
 from audit.errors import UsageError
 from audit.results.frames import find_check
-from audit.results.numbers import NAMES, NUMBERS, SEVERITIES, list_names, read_number
 from audit.results.report_data import ExpectationOutcome
 from audit.results.results import Results, open_results
+from audit.results.run_findings import NAMES, NUMBERS, SEVERITIES, list_names, read_number
 
 SCHEMA = "audit-expectations/1"
 ALL = ""

@@ -14,11 +14,10 @@ import polars as pl
 from audit.results import findings as finding_queries
 from audit.results import frames
 from audit.results.filters import Condition
-from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.findings import FindingFilter, OpenedFinding, count_open_findings
 from audit.results.history import Moment, read_history
 from audit.results.images import list_ids
 from audit.results.label_review import LabelReview, review_labels
-from audit.results.overview import count_open_findings
 from audit.results.reader import RunReader, open_reader
 from audit.results.report_data import Report
 from audit.results.run_report import collect_report

@@ -19,9 +19,8 @@ from audit.records import Action
 from audit.report.file_card import evidence_lines
 from audit.report.previews import PictureDifference, difference
 from audit.results import findings as browse
-from audit.results.findings import FindingFilter, OpenedFinding
+from audit.results.findings import FindingFilter, OpenedFinding, overlap_matrix
 from audit.results.formatting import counted, number_text, size_text
-from audit.results.overview import overlap_matrix
 from audit.results.pair_details import PairCard, show_pair
 from audit.results.report_data import Card
 from audit.sources.tables import visible_frame
