@@ -38,10 +38,9 @@ from audit.report.thumbnails import make_thumbnails
 from audit.results.export_tables import open_tables
 from audit.results.file_details import find_samples, make_file_card
 from audit.results.formatting import headline
-from audit.results.frames import find_check, finding_frame
 from audit.results.pair_details import show_pair
 from audit.results.report_data import Report
-from audit.results.results import Results, open_results
+from audit.results.results import Results, find_check, finding_frame, open_results
 from audit.run import run_version
 from audit.run.user_query import query_frame
 from audit.run.writer_lock import claim_run

@@ -1,4 +1,4 @@
-"""What changed between two audits: files, findings, and what decisions settled meanwhile.
+"""What changed between two audits: files, findings, decisions; drift from a reference.
 
 A file is the same by id and content, edited by id, moved by content. A finding persists by its
 fingerprint, else by check and files, else by files that groups of one check share. A finding of a
@@ -15,9 +15,13 @@ from typing import Any
 
 import polars as pl
 
-from audit.records import Severity
+from audit.checking.runner import configure_checks
+from audit.picture.features import FEATURE_ROW
+from audit.records import Finding, Severity
 from audit.results.report_data import Counts
-from audit.results.run_findings import RunFindings
+from audit.results.results import open_results
+from audit.results.run_findings import RunFindings, read_feature_tables
+from audit.run.store import Store
 
 SCHEMA = "audit-diff/1"
 NEW, FIXED, PERSISTING, UNCHECKED = "new", "fixed", "persisting", "unchecked"
@@ -260,3 +264,63 @@ def _left(
 
 def _change(change: str) -> pl.Expr:
     return pl.when("checked").then(pl.lit(change)).otherwise(pl.lit(UNCHECKED))
+
+
+# Drift: the two runs become two splits of one dataset in memory, the reference as training, and
+# the checks that compare splits run on them.
+DRIFT_SCHEMA = "audit-drift/1"
+CHECKS = ("DIST003", "DIST006", "DIST007", "DIST011")
+HERE, THERE = "run", "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDrift:
+    """What differs between a run and its reference, and what was compared, in sentences."""
+
+    run: Path
+    reference: Path
+    findings: Sequence[Finding]
+    completeness: Sequence[str]
+
+    def document(self) -> str:
+        """Return it as one JSON document."""
+        return json.dumps(
+            {
+                "schema": DRIFT_SCHEMA,
+                "run": str(self.run),
+                "reference": str(self.reference),
+                "findings": [
+                    {
+                        "code": f.code, "severity": f.severity.value, "subject": f.subject,
+                        "sample_ids": list(f.sample_ids), "message": f.message,
+                        "evidence": dict(f.evidence), "fingerprint": f.fingerprint,
+                    }
+                    for f in self.findings
+                ],
+                "completeness": list(self.completeness),
+            },
+            ensure_ascii=False,
+            indent=1,
+        )  # fmt: skip
+
+
+def find_drift(run: Path, reference: Path) -> RunDrift:
+    """Compare the pictures and classes of a run with those of a reference.
+
+    Raises RunError where there is no run, UsageError where one lacks columns of the other.
+    """
+    findings: list[Finding] = []
+    sentences = []
+    thresholds = {code: {"train_splits": (THERE,)} for code in CHECKS}
+    with Store.memory() as store:
+        store.create_measurements(FEATURE_ROW)
+        for path, name, prefix in ((reference, THERE, f"{THERE}:"), (run, HERE, "")):
+            # an image of both runs is in one group
+            known = store.query("SELECT pixel_hash FROM groups")
+            for table, rows in read_feature_tables(open_results(path), name, prefix).items():
+                of_groups = table == "groups"
+                store.append(table, rows.join(known, "pixel_hash", "anti") if of_groups else rows)
+        for config in configure_checks(CHECKS, thresholds):
+            findings += config.check.find(store, config.params)
+            sentences.append(config.check.completeness(store, config.params))
+    return RunDrift(run, reference, findings, [s for s in sentences if s])

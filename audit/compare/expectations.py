@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
-from audit.results.frames import find_check
 from audit.results.report_data import ExpectationOutcome
-from audit.results.results import Results, open_results
+from audit.results.results import Results, find_check, open_results
 from audit.results.run_findings import NAMES, NUMBERS, SEVERITIES, list_names, read_number
 
 SCHEMA = "audit-expectations/1"

@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 import audit
-from audit.compare.diff import RunDiff, RunFindings, compare_runs, compare_snapshots
-from audit.compare.drift import find_drift
+from audit.compare.diff import RunDiff, RunFindings, compare_runs, compare_snapshots, find_drift
 from audit.decisions.decisions import decide_findings
 from audit.errors import RunError
 from audit.records import Action, Severity
