@@ -241,9 +241,18 @@ class DecisionStore:
                 "ORDER BY batch DESC LIMIT ?",
                 [n] if anyone else [who, n],
             ).fetchall()
-            if not batches:
-                raise self._nothing_to_undo(con, who, anyone)
-            return self._take_back(con, who, [batch for (batch,) in batches])
+            if batches:
+                return self._take_back(con, who, [batch for (batch,) in batches])
+            last = con.execute("SELECT by FROM log WHERE NOT undone ORDER BY id DESC LIMIT 1")
+            other = last.fetchone()
+            if anyone or other is None:
+                raise UsageError(
+                    "There is no decision left to undo: `audit decide RUN --log` shows them all."
+                )
+            raise UsageError(
+                f"{who!r} has no decision left to undo. The last decision is by {other[0]!r}: give "
+                "`--by` that name, or `--anyone`."
+            )
 
     def undo_batch(self, batch: str, at: str, by: str | None = None) -> list[Decision]:
         """Take back one batch of `by` (default: yours), named by what `record` returned; newest
@@ -276,19 +285,6 @@ class DecisionStore:
         ]
         # before the commit: an undo that cannot be reported is not recorded
         return [self._decision(row) for row in undone_rows]
-
-    def _nothing_to_undo(self, con: sqlite3.Connection, who: str, anyone: bool) -> UsageError:
-        other = con.execute(
-            "SELECT by FROM log WHERE NOT undone ORDER BY id DESC LIMIT 1"
-        ).fetchone()
-        if anyone or other is None:
-            return UsageError(
-                "There is no decision left to undo: `audit decide RUN --log` shows them all."
-            )
-        return UsageError(
-            f"{who!r} has no decision left to undo. The last decision is by {other[0]!r}: give "
-            "`--by` that name, or `--anyone`."
-        )
 
     def log(self, limit: int | None = None, ids: Iterable[int] | None = None) -> list[Decision]:
         """Return the decisions (of these ids), undone ones too, newest first."""

@@ -149,10 +149,12 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
     places = {check.code: index for index, check in enumerate(rules)}
     bases = _bases(report.dataset.roots)
     notes = [{"level": "error", "message": {"text": part.sentence()}} for part in report.failed]
+    name, _, version = report.tool.partition(" ")
+    driver = {"name": name, "rules": [_rule(check) for check in rules]}
     head = {
         # First, so that the head of the file says whose it is.
         "properties": {"schema": SCHEMA, "completeness": list(report.completeness)},
-        "tool": {"driver": _driver(report, rules)},
+        "tool": {"driver": driver | ({"version": version} if version else {})},
         "originalUriBaseIds": {
             base: {"uri": f"{_file_uri(folder)}/"} for folder, base in bases.items()
         },
@@ -166,12 +168,6 @@ def to_sarif(report: Report, found: Iterable[ReportedFinding] | None = None) -> 
         result = _result(finding, places, bases)
         yield (",\n" if number else "\n") + dumped(result)
     yield "\n]}]}\n"
-
-
-def _driver(report: Report, rules: Iterable[CheckSummary]) -> dict[str, Any]:
-    name, _, version = report.tool.partition(" ")
-    found = {"name": name, "rules": [_rule(check) for check in rules]}
-    return found | ({"version": version} if version else {})
 
 
 def _rule(check: CheckSummary) -> dict[str, Any]:
@@ -265,10 +261,11 @@ def to_junit(report: Report) -> Iterator[str]:
         "testsuites", name=_plain(f"audit of {visible(report.dataset.name)}")
     )
     suites = [_checks_suite(report)]
-    if report.expected:
-        suites.append(_expectations_suite(report.expected))
+    suites += [_expectations_suite(report.expected)] if report.expected else []
     for suite in suites:
-        _count(suite)
+        suite.set("tests", str(len(suite.findall("testcase"))))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
         root.append(suite)
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, 0)) for suite in suites)))
@@ -320,19 +317,11 @@ def _finding_lines(report: Report, check: CheckSummary) -> Iterator[str]:
 def _expectations_suite(outcomes: Sequence[ExpectationOutcome]) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name="expectations")
     for one in outcomes:
-        if one.met:
-            case = _case("expectations", one.name, "system-out", None, one.message)
-        else:
-            kind = "inconclusive" if one.met is None else "not met"
-            case = _case("expectations", one.name, "failure", f"{kind}: {one.message}")
-        suite.append(case)
+        unmet = "inconclusive: " if one.met is None else "not met: "
+        said = (None, one.message) if one.met else (f"{unmet}{one.message}", "")
+        tag = "system-out" if one.met else "failure"
+        suite.append(_case("expectations", one.name, tag, *said))
     return suite
-
-
-def _count(suite: ElementTree.Element) -> None:
-    suite.set("tests", str(len(suite.findall("testcase"))))
-    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
 
 
 def _case(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from audit.report.text import STYLES, fact_table, heading, rendered
 from audit.results.costs import TRAIN_SPLITS
-from audit.results.file_details import FileCard, Measurement, Rank
+from audit.results.file_details import FileCard, Rank
 from audit.results.formatting import (
     ICONS,
     ON_DISK,
@@ -31,7 +31,9 @@ TOLD = ("status", "error")  # already in the line `state`
 
 def card_text(card: FileCard, width: int = 100, color: bool = False) -> str:
     """Return the card for a terminal of `width` columns, with ANSI colours if `color`."""
-    parts = [*_facts(card), *_finding_lines(card), *_twin_lines(card), *_metadata_lines(card)]
+    parts = [*_facts(card), *_finding_lines(card), *_twin_lines(card)]
+    if rows := [(k, number_text(v)) for k, v in card.metadata.items() if v is not None]:
+        parts += [heading("From the manifest"), fact_table(rows)]
     return rendered(Group(*parts, *_measurement_table(card), *_next(card)), width, color)
 
 
@@ -80,15 +82,6 @@ def _twin_lines(card: FileCard) -> Iterator[RenderableType]:
         yield Text(f"  and {card.n_twins - len(card.twins):,} more", style="dim")
 
 
-def _metadata_lines(card: FileCard) -> Iterator[RenderableType]:
-    rows = [
-        (name, number_text(value)) for name, value in card.metadata.items() if value is not None
-    ]
-    if rows:
-        yield heading("From the manifest")
-        yield fact_table(rows)
-
-
 def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
     label = card.sample.label
     yield heading("Measured")
@@ -105,19 +98,15 @@ def _measurement_table(card: FileCard) -> Iterator[RenderableType]:
         if measured.name in TOLD:
             continue
         ranks = [_rank(measured.in_class)] if label is not None else []
-        row = (Text(f"  {measured.name}"), Text(_value(measured)), *ranks)
+        is_hash = measured.name in ("phash", "dhash")
+        value = f"{measured.value:016x}" if is_hash else number_text(measured.value)
+        row = (Text(f"  {measured.name}"), Text(value), *ranks)
         table.add_row(*row, _rank(measured.in_dataset), Text(measured.doc))
     yield table
     sizes = f"all: {counted(card.dataset_size, 'file')}"
     if label is not None:
         sizes = f"class {visible(label)}: {counted(card.class_size, 'file')}; {sizes}"
     yield Text(f"  {sizes}", style="dim")
-
-
-def _value(measured: Measurement) -> str:
-    if measured.name in ("phash", "dhash"):
-        return f"{measured.value:016x}"
-    return number_text(measured.value)
 
 
 def _rank(rank: Rank | None) -> Text:

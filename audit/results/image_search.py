@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ import pyarrow as pa
 from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Failure, Serial
 from audit.machine.sharing import RowTable
-from audit.neighbors.inspection import Opener
 from audit.neighbors.library import Library, large_array
 from audit.neighbors.overlap import LibraryMatches, search_against
 from audit.neighbors.pairs.relate import PICTURES, picture_opener
@@ -206,10 +206,8 @@ class Finder:
                 "SELECT uri AS path, id, split, label, content_hash, pixel_hash FROM images "
                 "WHERE pixel_hash IS NOT NULL ORDER BY pixel_hash, id"
             )
+        self._opener = partial(picture_opener, limits=self.limits, executor=Serial())
         self._open = self._opener(self._pictures["uri"], self._pictures["content_hash"])
-
-    def _opener(self, uris: pl.Series, hashes: pl.Series) -> Opener:
-        return picture_opener(uris, hashes, self.limits, Serial())
 
     def find(self, path: str) -> pl.DataFrame:
         """Return the samples that show the picture of a file, the surest first.
@@ -222,13 +220,12 @@ class Finder:
         if row["pixel_hash"] is None:
             raise UsageError(f"{path} contains no image ({row['error']}): give an image file.")
         table = np.frombuffer(measured.signatures["signature"][0].as_py(), SIGNATURE_DTYPE)
-        one = pl.Series([path]), pl.Series([row["content_hash"]])
         searched = search_against(
             table,
             [bytes.fromhex(row["pixel_hash"])],
             np.array([row["phash"]], np.uint64),
             self._library,
-            open_new=self._opener(*one),
+            open_new=self._opener([path], [row["content_hash"]]),
             open_library=self._open,
             quick=True,
         )
@@ -240,7 +237,11 @@ class Finder:
             for place, j in enumerate(searched.pairs.pairs[:, 1].tolist())
         }
         near.pop(row["pixel_hash"], None)
-        found = pl.concat([self._showing(pixels) for pixels in (row["pixel_hash"], *near)])
+        hashes, shown = self._samples["pixel_hash"], []
+        for pixels in (row["pixel_hash"], *near):
+            first, end = (int(hashes.search_sorted(pixels, side)) for side in ("left", "right"))
+            shown.append(self._samples[first:end])
+        found = pl.concat(shown)
         kinds = [
             "near" if pixels in near else "bytes" if content == row["content_hash"] else "pixels"
             for content, pixels in found.select("content_hash", "pixel_hash").iter_rows()
@@ -260,8 +261,3 @@ class Finder:
                 pl.col("kind").cast(pl.Enum(["bytes", "pixels", "near"])), -pl.col("score"), "id"
             )
         )  # fmt: skip
-
-    def _showing(self, pixels: str) -> pl.DataFrame:
-        hashes = self._samples["pixel_hash"]
-        first = int(hashes.search_sorted(pixels, "left"))
-        return self._samples[first : int(hashes.search_sorted(pixels, "right"))]

@@ -19,10 +19,16 @@ from audit.neighbors.verification import key_ranks, verify
 from audit.picture.signatures import is_comparable
 from audit.results.file_details import find_sample
 from audit.results.reader import RunReader
-from audit.run.store import Store
 
 RECHECKED = {True: "the same image", False: "different images", None: "inconclusive"}
 _STORED = "SELECT score, similarity, overlap, verified_full_size FROM pairs WHERE a = ? AND b = ?"
+_GROUP_SCORES = """
+    SELECT score FROM groups WHERE pixel_hash IN (?, ?) AND position > 0 ORDER BY pixel_hash
+"""
+_ROW = """
+    SELECT i.id, i.content_hash, i.pixel_hash, i.phash, p.representative
+    FROM images i JOIN pictures p USING (id) WHERE i.id = ?
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,12 @@ class PairCard:
 def show_pair(results: RunReader, first: str, second: str) -> PairCard:
     """Return the evidence between two samples; UsageError where a name fits none or several."""
     with results.connection() as store:
-        rows = [_row(store, find_sample(store, words)) for words in (first, second)]
+        rows = [store.rows(_ROW, [find_sample(store, words)])[0] for words in (first, second)]
         threshold = store.scalar("SELECT value FROM relate_facts WHERE key = 'threshold'")
         pair = sorted(row["pixel_hash"] or "" for row in rows)
         stored = next(iter(store.rows(_STORED, pair)), {})
         rechecks = store.rows("SELECT same FROM rechecks WHERE a = ? AND b = ?", pair)
+        scores = store.query(_GROUP_SCORES, pair)["score"]
         computed = _aligned(results.run, *rows)
         aligned = computed | stored  # a full-resolution check overrules the thumbnails
         same = rows[0]["representative"]
@@ -83,16 +90,9 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
             thumbnail_score=computed.get("score"),
             stored=bool(stored),
             rechecked=RECHECKED[rechecks[0]["same"]] if rechecks else "",
-            group_scores=_group_scores(store, *pair) if grouped else (),
+            # neither of them is the representative
+            group_scores=tuple(scores) if grouped and len(scores) == 2 else (),
         )
-
-
-def _row(store: Store, name: str) -> dict[str, Any]:
-    sql = """
-        SELECT i.id, i.content_hash, i.pixel_hash, i.phash, p.representative
-        FROM images i JOIN pictures p USING (id) WHERE i.id = ?
-    """
-    return store.rows(sql, [name])[0]
 
 
 def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> str:
@@ -100,13 +100,6 @@ def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> st
         if first[key] is not None and first[key] == second[key]:
             return kind
     return "near" if near else "different"
-
-
-def _group_scores(store: Store, a: str, b: str) -> tuple[float, ...]:
-    """Return the scores of two members against their representative; () where one is it."""
-    sql = "SELECT score FROM groups WHERE pixel_hash IN (?, ?) AND position > 0 ORDER BY pixel_hash"
-    scores = tuple(row["score"] for row in store.rows(sql, [a, b]))
-    return scores if len(scores) == 2 else ()
 
 
 def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,10 +147,12 @@ def _rank_families(store: Store) -> tuple[list[dict[str, Any]], dict[str, Family
     named = {family.name: family for family in families.values()}
     classes = max(1, int(store.scalar("SELECT count(DISTINCT label) FROM labels") or 0))
     mapped = [list(families), [family.name for family in families.values()]]
-    rows = [
-        row | {"points": _points(named[row["family"]], row, classes)}
-        for row in store.rows(_COUNTED, mapped)
-    ]
+    rows = store.rows(_COUNTED, mapped)
+    for row in rows:
+        family = named[row["family"]]
+        share = max(row["share"], min(row["classes"] / classes, 1.0))
+        stopped = STOPPED if family.stops and row["grave"] else 0.0
+        row["points"] = float(100 * family.harm * share * row["sure"] + stopped)
     return sorted(rows, key=lambda row: (-row["points"], row["codes"])), families
 
 
@@ -159,12 +161,6 @@ def _family(code: str, name: str) -> Family:
         if code in family.codes or code.rstrip("0123456789") in family.codes:
             return family
     return Family(name, (code,), _REST)
-
-
-def _points(family: Family, row: Mapping[str, Any], classes: int) -> float:
-    share = max(row["share"], min(row["classes"] / classes, 1.0))
-    stopped = STOPPED if family.stops and row["grave"] else 0.0
-    return float(100 * family.harm * share * row["sure"] + stopped)
 
 
 def _sentence(

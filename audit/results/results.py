@@ -125,7 +125,7 @@ class Results(RunReader):
         return finding_queries.open_finding(self, fingerprint)
 
     def images(self, conditions: Sequence[Condition] = ()) -> pl.DataFrame:
-        """Return the samples under a filter, in order of id, with manifest columns and `decision`."""
+        """Return the samples under a filter, by id, with manifest columns and `decision`."""
         with self.connection() as store:
             frame = store.query("SELECT * EXCLUDE (subject) FROM images ORDER BY id")
             extra = store.query("SELECT * FROM metadata") if store.columns("metadata") else None
