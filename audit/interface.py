@@ -31,7 +31,7 @@ from audit.exports.application import ApplyResult, How, apply_plan
 from audit.exports.new_splits import SplitRequest, parse_shares
 from audit.exports.planning import DatasetPlan, plan_dataset, read_plan
 from audit.report import PICTURED, render, write_card, write_report
-from audit.report.card import collect_facts, to_card
+from audit.report.card import to_card
 from audit.report.file_card import card_text, pair_text
 from audit.report.html_page import picture_html, to_fragment
 from audit.report.thumbnails import make_thumbnails
@@ -41,6 +41,7 @@ from audit.results.formatting import headline
 from audit.results.pair_details import show_pair
 from audit.results.report_data import Report
 from audit.results.results import Results, find_check, finding_frame, open_results
+from audit.results.run_report import collect_facts
 from audit.run import run_version
 from audit.run.user_query import query_frame
 from audit.run.writer_lock import claim_run

@@ -364,7 +364,8 @@ def _print_expectations(run: Path, as_json: bool) -> None:
 
 
 def _print_card(report: Report, licence: str) -> None:
-    from audit.report.card import collect_facts, to_card
+    from audit.report.card import to_card
+    from audit.results.run_report import collect_facts
 
     terminal.write_parts([to_card(report, collect_facts(report, licence))])
 

@@ -39,11 +39,9 @@ LABEL_RIGHT = '{"reviewed": "label"}'  # evidence of a keep that calls the label
 NAMED_SUBJECTS = 3  # subjects by which a batch is named
 VERBS = {verb.value for verb in (*DECISIONS, *TAGGING)}
 TAGS = pl.Schema(
-    {
-        "decision": pl.Int64, "subject": pl.String, "content_hash": pl.String, "tag": pl.String,
-        "given": pl.Boolean,
-    }
-)  # fmt: skip
+    dict.fromkeys(("decision", "subject", "content_hash", "tag"), pl.String)
+    | {"decision": pl.Int64, "given": pl.Boolean}
+)
 NAMED = {
     Action.RELABEL: "new class", Action.MOVE: "new split", Action.TAG: "tag", Action.UNTAG: "tag",
 }  # fmt: skip
@@ -63,14 +61,14 @@ LOGGED = f"""
         {WRONG}
     FROM log
 """
-CURRENT = pl.Schema(
-    {
-        "id": pl.Int64, "at": pl.String, "by": pl.String, "verb": pl.String, "value": pl.String,
-        "subject": pl.String, "kind": pl.String, "content_hash": pl.String, "note": pl.String,
-        "evidence": pl.String, "label": pl.String, "split": pl.String, "dropped": pl.Boolean,
-        "label_right": pl.Boolean,
-    }
+_TEXTS = (
+    "id", "at", "by", "verb", "value", "subject", "kind", "content_hash", "note", "evidence",
+    "label", "split",
 )  # fmt: skip
+CURRENT = pl.Schema(
+    dict.fromkeys(_TEXTS, pl.String)
+    | {"id": pl.Int64, "dropped": pl.Boolean, "label_right": pl.Boolean}
+)
 ANSWERS = pl.Schema(dict.fromkeys(("kind", "subject", "by", "said", "at"), pl.String))
 
 DECIDED = "NOT undone AND verb NOT IN ('tag', 'untag')"

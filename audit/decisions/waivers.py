@@ -243,21 +243,24 @@ def _worse(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
+_LAST = (
+    "verb",
+    "value",
+    "why",
+    "dropped",
+    "label_right",
+    "note",
+    "by",
+    "at",
+    "decision",
+    "subject",
+)
 EFFECTIVE = pl.Schema(
-    {
-        "id": pl.String, "verb": pl.String, "value": pl.String, "why": pl.String,
-        "dropped": pl.Boolean, "label": pl.String, "label_right": pl.Boolean, "split": pl.String,
-        "note": pl.String,
-        "by": pl.String, "at": pl.String, "decision": pl.Int64, "subject": pl.String,
-    }
-)  # fmt: skip
-STALE = pl.Schema(
-    {
-        "kind": pl.String, "subject": pl.String, "reason": pl.String, "verb": pl.String,
-        "value": pl.String, "note": pl.String, "by": pl.String, "at": pl.String,
-        "decision": pl.Int64,
-    }
-)  # fmt: skip
+    dict.fromkeys(("id", *_LAST, "label", "split"), pl.String)
+    | {"dropped": pl.Boolean, "label_right": pl.Boolean, "decision": pl.Int64}
+)
+_STALE = ("kind", "subject", "reason", "verb", "value", "note", "by", "at", "decision")
+STALE = pl.Schema(dict.fromkeys(_STALE, pl.String) | {"decision": pl.Int64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,16 +341,12 @@ def _samples(
         pl.format("{} by {}", "verb", "by")
     )  # fmt: skip
     why = pl.when(moved).then(pl.format("{} (moved from {})", reason, "subject")).otherwise(reason)
-    last = (
-        "verb", "value", "why", "dropped", "label_right", "note", "by", "at", "decision", "subject",
-    )  # fmt: skip
     effective = (
         resolved.filter(pl.col("sample_id").is_not_null())
         .with_columns(why.alias("why"))
         .group_by("sample_id")
-        .agg(pl.col(*last).last(), pl.col("label", "split").drop_nulls().last())
+        .agg(pl.col(*_LAST).last(), pl.col("label", "split").drop_nulls().last())
         .rename({"sample_id": "id"})
-        .select(EFFECTIVE.names())
         .sort("id")
     )
     # A subject that was decided again with its present content needs no reminder of the old.

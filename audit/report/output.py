@@ -78,8 +78,9 @@ def write_card(report: Report, path: Path, licence: str = "") -> tuple[Path, Pat
 
     `licence` is that of all files. Raises UsageError as `write_report`.
     """
-    from audit.report.card import collect_facts, to_card, to_croissant
+    from audit.report.card import to_card, to_croissant
     from audit.report.documents import dumped
+    from audit.results.run_report import collect_facts
 
     if path.suffix.lower() != ".md":
         raise UsageError(f"{path}: a data card is Markdown: use -o card.md.")

@@ -105,6 +105,10 @@ def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
         measurements = _measurements(store, sample, measured)
         findings, n_findings = _findings(store, sample.id)
         twins, n_twins = _twins(store, sample.id, measured)
+        metadata = list[dict[str, Any]]()
+        if "sample_id" in store.columns("metadata"):
+            columns = "SELECT * EXCLUDE (sample_id) FROM metadata WHERE sample_id = ?"
+            metadata = store.rows(columns, [sample.id])
         return FileCard(
             run=str(results.run),
             sample=sample,
@@ -118,7 +122,7 @@ def make_file_card(results: RunReader, path_or_id: str) -> FileCard:
             n_findings=n_findings,
             twins=twins,
             n_twins=n_twins,
-            metadata=_metadata(store, sample.id),
+            metadata=metadata[0] if metadata else {},
             held=_held(store, sample.id),
         )
 
@@ -225,14 +229,6 @@ def _ranks(
         name: (Rank(*found[6 * i : 6 * i + 3]), Rank(*found[6 * i + 3 : 6 * i + 6]))
         for i, name in enumerate(names)
     }
-
-
-def _metadata(store: Store, found: str) -> dict[str, Any]:
-    """Return the manifest's other columns for this sample."""
-    if "sample_id" not in store.columns("metadata"):
-        return {}
-    rows = store.rows("SELECT * EXCLUDE (sample_id) FROM metadata WHERE sample_id = ?", [found])
-    return rows[0] if rows else {}
 
 
 def _findings(store: Store, name: str) -> tuple[tuple[ReportedFinding, ...], int]:

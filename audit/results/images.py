@@ -115,12 +115,17 @@ def page(
     back = before is not None
     edge = before or after
     beyond, more = _beyond(by, order, edge, back=back)
+    way = "DESC" if order.descending != back else "ASC"
+    sorting = f"i.id {way}"
+    if by.name != "id":
+        ends = ("FIRST", "DESC") if back else ("LAST", "ASC")
+        sorting = f"{by.sql} {way} NULLS {ends[0]}, i.id {ends[1]}"
     # what the same table knows of a card comes along: DuckDB reads it for the rows it returns
     known_here = CARD_OF.get(table_of([*used(conditions), by.name]), ())
     also = "".join(f", i.{name}" for name in known_here)
     found = store.rows(
         f"SELECT i.id, {by.sql} AS value{also} FROM {source} "
-        f"AND {beyond} ORDER BY {_sorting(by, order, back=back)} LIMIT {size + 1}",
+        f"AND {beyond} ORDER BY {sorting} LIMIT {size + 1}",
         [*values, *more],
     )
     rows = found[:size][::-1] if back else found[:size]
@@ -130,14 +135,6 @@ def page(
         before=cut if back else edge is not None,
         after=True if back else cut,
     )
-
-
-def _sorting(by: ColumnOf, order: Order, *, back: bool) -> str:
-    way = "DESC" if order.descending != back else "ASC"
-    if by.name == "id":
-        return f"i.id {way}"
-    last = "FIRST" if back else "LAST"
-    return f"{by.sql} {way} NULLS {last}, i.id {'DESC' if back else 'ASC'}"
 
 
 def _beyond(by: ColumnOf, order: Order, edge: Edge | None, *, back: bool) -> tuple[str, list[Any]]:

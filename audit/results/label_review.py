@@ -188,10 +188,7 @@ class Reviewed:
 @reads(index_labels)
 def read_reviewed(store: Store, reviewed: Mapping[str, str]) -> Reviewed:
     """Return what reviews, {sample: class, "" where the label is right}, tell of ranked labels."""
-    return _summarise_answers(store, _answers(store, reviewed))
-
-
-def _summarise_answers(store: Store, answers: pl.DataFrame) -> Reviewed:
+    answers = _answers(store, reviewed)
     last = answers.tail(RECENT)["wrong"].sum() if len(answers) else 0
     counts = len(answers), int(answers["wrong"].sum()), int(last)
     facts = read_label_facts(store)
@@ -228,7 +225,7 @@ def review_labels(results: RunReader, n: int = 100, first: int = 0) -> LabelRevi
         rows = store.query(f"SELECT * FROM {INDEX} WHERE rank BETWEEN ? AND ?", page)
         sides = [store.query(_SIDE.format(name)) for name in ("given", "suggested")]
         answers = _answers(store, reviewed)
-        summary = _summarise_answers(store, answers)
+        summary = read_reviewed(store, reviewed)
     word = pl.when("wrong").then(pl.lit("wrong")).otherwise(pl.lit("right")).alias("decided")
     answers = answers.select("rank", word)
     rows = rows.drop("samples").join(answers, on="rank", how="left", maintain_order="left")

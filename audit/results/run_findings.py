@@ -40,10 +40,6 @@ OBJECTS = """
 RAN = "SELECT code FROM check_runs"  # a check that failed is not among them
 
 
-def _no_objects() -> pl.DataFrame:
-    return pl.DataFrame(schema={"class": pl.String, "n": pl.Int64})
-
-
 @dataclass(frozen=True)
 class RunFindings:
     """What of a run, or of a version, is compared; taken before a scan replaces it."""
@@ -52,8 +48,8 @@ class RunFindings:
     samples: pl.DataFrame
     findings: pl.DataFrame
     ran: frozenset[str]
-    objects: pl.DataFrame = field(default_factory=_no_objects)
-    vectors: str = ""
+    objects: pl.DataFrame
+    vectors: str = ""  # what gave the embeddings: the model or file; empty if built in
     open: Counts = field(default_factory=Counts)
 
     @classmethod
@@ -61,22 +57,18 @@ class RunFindings:
         """Read a run or a version of one, with the decisions of today; RunError without any."""
         results = open_reader(*run_version.find_version(place))
         with results.connection(index_findings) as store:
+            used = json.loads(store.meta().get("related_as") or "{}").get("labels") or {}
+            names = [n for n in ("embedder", "embeddings", "predictions") if n in used]
+            vectors = json.dumps({name: used[name] for name in names}, sort_keys=True)
             return cls(
                 place,
                 store.query(SAMPLES),
                 store.query(FINDINGS).drop("place"),
                 frozenset(str(row["code"]) for row in store.rows(RAN)),
                 store.query(OBJECTS),
-                _vectors(store.meta()),
+                vectors if names else "",
                 count_open(store),
             )
-
-
-def _vectors(meta: Mapping[str, str]) -> str:
-    """Return what gave the vectors of a run: it names the model or file, empty if built in."""
-    used = json.loads(meta.get("related_as") or "{}").get("labels") or {}
-    given = {name: used[name] for name in ("embedder", "embeddings", "predictions") if name in used}
-    return json.dumps(given, sort_keys=True) if given else ""
 
 
 def samples_of(place: Path) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""From a run to a `Report`, and the stream of all its findings: the SQL of the report, no more.
+"""From a run to a `Report`, its findings and the facts of a data card: the SQL of the report.
 
 The *worst* findings of a code: the more severe, then more samples, then the order of the check.
 Findings waived as false positives are only counted.
@@ -10,8 +10,11 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import blake3
 
 from audit.annotations.box_statistics import (
     annotation_sentences,
@@ -55,7 +58,7 @@ from audit.results.report_data import (
     Spread,
     WrongLabels,
 )
-from audit.run.store import Store
+from audit.run.store import Store, identifier
 from audit.sources.python_objects import GIVEN_AS_OBJECTS
 from dataset_preflight.foundation.files import read_regular
 
@@ -472,3 +475,58 @@ def _members(store: Store, fingerprints: Sequence[str]) -> dict[str, list[Card]]
     for row in store.rows(sql, [MEMBERS, list(fingerprints)]) if fingerprints else ():
         members.setdefault(row.pop("fingerprint"), []).append(Card(**row))
     return members
+
+
+LICENCE_COLUMNS = ("licence", "license")  # of a manifest, whatever their case
+_LISTED = """
+    SELECT s.id, f.content_hash, s.split, s.label FROM measurements.main.samples s
+    LEFT JOIN measurements.main.features f ON f.sample_id = s.id ORDER BY s.id
+"""
+_PATTERNS = """
+    SELECT regexp_extract(id, '\\.[^./]+$') AS ending, count(*) AS n FROM images
+    WHERE format IS NOT NULL GROUP BY ALL ORDER BY n DESC, ending
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What a card says beyond a report: `licences` and `decisions` are counts by name.
+
+    `list_hash`: BLAKE3-256, hex, of a line of JSON a sample by id: id, content hash, split, class.
+    `endings`: of files that are pictures, the most frequent first.
+    """
+
+    licences: Mapping[str, int]
+    decisions: Mapping[str, int]
+    n_stale: int
+    list_hash: str
+    endings: tuple[str, ...]
+
+
+def collect_facts(report: Report, licence: str = "") -> CardFacts:
+    """Return the facts of a card; `licence` is that of all files and goes before a manifest's."""
+    results = open_reader(report.version.path.parent, report.version)
+    applied = results.decisions.applied
+    verbs = applied.effective["verb"].to_list()
+    verbs += applied.settled.filter(applied.settled["status"] == "waived")["verb"].to_list()
+    with results.connection() as store:
+        digest = blake3.blake3()
+        for row in store.pages(_LISTED):
+            digest.update(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+        return CardFacts(
+            {licence: report.dataset.n_samples} if licence else _licences(store),
+            {verb: verbs.count(verb) for verb in sorted(set(verbs))},
+            applied.stale.height,
+            digest.hexdigest(),
+            tuple(row["ending"] for row in store.rows(_PATTERNS) if row["ending"]),
+        )
+
+
+def _licences(store: Store) -> dict[str, int]:
+    for name in store.columns("metadata"):
+        if name.lower() in LICENCE_COLUMNS:
+            text = f"trim({identifier(name)}::VARCHAR)"
+            sql = f"SELECT {text}, count(*) FROM metadata WHERE {text} <> '' GROUP BY 1"
+            sql += " ORDER BY 2 DESC, 1"
+            return dict(store.query(sql).iter_rows())
+    return {}
