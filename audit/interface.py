@@ -416,7 +416,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         report = self._report(worst=4)
-        return to_fragment(report, make_thumbnails(replace(report, needs=None), limit=32))
+        return to_fragment(report, make_thumbnails(replace(report, needs=None), limit=32)[0])
 
 
 _FINDING = re.compile(f"{decisions.FINGERPRINT.pattern}|{decisions.CODE.pattern}")

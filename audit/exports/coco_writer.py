@@ -169,7 +169,8 @@ class CocoWriter:
         if self._original is None:
             return made
         kept = ("width", "height") * picture.resized + ("file_name",) * (renamed is not None)
-        return _merged(made, self._original.entry(picture.byte), kept)
+        written = self._original.entry(picture.byte)
+        return made | {key: value for key, value in written.items() if key not in kept}
 
     def _numbered(self, objects: Iterable[ObjectEntry]) -> Iterator[Document]:
         """Yield the annotations; those without an id get the next free one, at the end."""
@@ -203,7 +204,7 @@ class CocoWriter:
         kept: tuple[str, ...] = ("category_id",) if "class" in thing.changed else ()
         if "box" in thing.changed or meant:
             kept += ("bbox", "segmentation", "area")
-        return _merged(made, written, kept)
+        return made | {key: value for key, value in written.items() if key not in kept}
 
     def _made(self, thing: ObjectEntry) -> Document:
         made: Document = {
@@ -231,11 +232,6 @@ class CocoWriter:
         if thing.attributes is not None:
             made["attributes"] = attributes_of(thing.attributes)
         return {k: v for k, v in made.items() if v is not None or k == "id"}
-
-
-def _merged(made: Document, written: Mapping[str, Any], kept: Sequence[str]) -> Document:
-    """Return the entry as it was written, with the keys `kept` as they are now."""
-    return {**made, **{key: value for key, value in written.items() if key not in kept}}
 
 
 def _id(text: str) -> int | str:

@@ -187,7 +187,11 @@ def _result(
     found: ReportedFinding, places: Mapping[str, int], bases: Mapping[str, str]
 ) -> dict[str, Any]:
     files = zip_longest(found.sample_ids[:LOCATED], found.uris[:LOCATED], fillvalue="")
-    located = [_location(sample, uri, bases) for sample, uri in files]
+    located = [
+        (_physical(_artifact(uri, bases)) if uri else _root_location(bases))
+        | {"logicalLocations": [{"fullyQualifiedName": sample}]}
+        for sample, uri in files
+    ]
     # Code hosts match results between runs by these fingerprints.
     result: dict[str, Any] = {
         "ruleId": found.code,
@@ -206,11 +210,6 @@ def _result(
     if located[1:]:
         result["relatedLocations"] = located[1:]
     return result
-
-
-def _location(sample: str, uri: str, bases: Mapping[str, str]) -> dict[str, Any]:
-    found = _physical(_artifact(uri, bases)) if uri else _root_location(bases)
-    return {**found, "logicalLocations": [{"fullyQualifiedName": sample}]}
 
 
 def _artifact(uri: str, bases: Mapping[str, str]) -> dict[str, str]:

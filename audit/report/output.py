@@ -47,10 +47,10 @@ def render(
 
         return iter([to_markdown(report)])
     if format == "html":
-        from audit.report.html_page import NO_PICTURES, to_html
+        from audit.report.html_page import to_html
         from audit.report.thumbnails import make_thumbnails
 
-        return iter([to_html(report, make_thumbnails(report) if pictures else NO_PICTURES)])
+        return iter([to_html(report, make_thumbnails(report) if pictures else ({}, 0))])
     from audit.report import documents
 
     made = {"json": documents.to_json, "sarif": documents.to_sarif, "xml": documents.to_junit}

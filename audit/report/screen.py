@@ -45,7 +45,12 @@ def to_screen(report: Report, width: int = 100, color: bool = False, ends: str =
         for number, thing in enumerate(report.first, 1):
             lines += _thing(report, thing, number, width)
     lines.append(Text(""))
-    lines += [_hanging(label, said, width) for label, said in the_rest(report, ends) if said]
+    for label, said in the_rest(report, ends):
+        rows = textwrap.wrap(
+            visible(said), width, initial_indent=f"{label} ", subsequent_indent="  ", max_lines=3,
+            placeholder=" …", break_on_hyphens=False,
+        )  # fmt: skip
+        lines += [Text("\n".join(rows))] if said else []
     lines += [heading("Next"), *_next(report)]
     return rendered(Group(*lines), width, color)
 
@@ -138,14 +143,6 @@ def _thing(report: Report, thing: FirstThing, number: int, width: int) -> Iterat
     if len(names) > room:
         names = names[: max(room - 1, 0)] + "…" if room > 12 else ""
     yield Text("     ").append(f"{names}  " if names else "", style="bold").append(command, "dim")
-
-
-def _hanging(label: str, said: str, width: int) -> Text:
-    lines = textwrap.wrap(
-        visible(said), width, initial_indent=f"{label} ", subsequent_indent="  ", max_lines=3,
-        placeholder=" …", break_on_hyphens=False,
-    )  # fmt: skip
-    return Text("\n".join(lines))
 
 
 def the_rest(report: Report, ends: str = "") -> Iterator[tuple[str, str]]:

@@ -51,8 +51,11 @@ def to_text(
     parts += _dataset(report) if full else ()
     if report.costs:
         parts.append(_bullets("Impact on the evaluation", [cost.message for cost in report.costs]))
-    parts += [_bullets("Examined", report.completeness), _next(report)]
-    return rendered(Group(*parts), width, color)
+    parts += [_bullets("Examined", report.completeness), heading("Next")]
+    commands = Table.grid(padding=(0, 2, 0, 0))
+    for command, gives in next_commands(report):
+        commands.add_row(Text("  " + visible(command), style="bold"), Text(gives, style="dim"))
+    return rendered(Group(*parts, commands), width, color)
 
 
 def rendered(what: RenderableType, width: int, color: bool) -> str:
@@ -193,10 +196,3 @@ def _bullets(title: str, sentences: Sequence[str]) -> RenderableType:
     for sentence in sentences:
         rows.add_row(Text("  -"), Text(visible(sentence)))
     return Group(heading(title), rows)
-
-
-def _next(report: Report) -> RenderableType:
-    rows = Table.grid(padding=(0, 2, 0, 0))
-    for command, gives in next_commands(report):
-        rows.add_row(Text("  " + visible(command), style="bold"), Text(gives, style="dim"))
-    return Group(heading("Next"), rows)

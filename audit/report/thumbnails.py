@@ -7,7 +7,7 @@ that crashed or hung a decoder in the scan, or was a bomb, is not opened again.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -44,30 +44,19 @@ class Thumbnail:
         return f"data:image/jpeg;base64,{text}" if text else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportThumbnails:
-    """Thumbnails by sample id, and how many pictures the examples name."""
+def make_thumbnails(report: Report, limit: int = LIMIT) -> tuple[dict[str, Thumbnail], int]:
+    """Return thumbnails by sample id of the first `limit` images, and how many there are in all.
 
-    by_id: Mapping[str, Thumbnail]
-    wanted: int
-
-
-def make_thumbnails(report: Report, limit: int = LIMIT) -> ReportThumbnails:
-    """Return thumbnails of the first `limit` pictures, the worst example of every code first."""
-    members = list(dict.fromkeys(_by_rank(report)))
+    The worst example of every code comes first, then the next one of every code.
+    """
+    rows: Iterator[tuple[Example | None, ...]] = zip_longest(*(c.examples for c in report.checks))
+    examples = [example for row in rows for example in row if example]
+    members = list(dict.fromkeys(member for example in examples for member in example.members))
     ends = [member for _, two in (report.needs.ends if report.needs else ()) for member in two]
     shown = [*dict.fromkeys([*members[:limit], *ends])]
     thumbnails = thumbnails_of(shown)
     by_id = {member.id: small for member, small in zip(shown, thumbnails, strict=True)}
-    return ReportThumbnails(by_id, len({*members, *ends}))
-
-
-def _by_rank(report: Report) -> Iterator[Card]:
-    """Yield the examples' members: of all codes the worst example, then of all the next one."""
-    rows: Iterator[tuple[Example | None, ...]] = zip_longest(*(c.examples for c in report.checks))
-    for row in rows:
-        for example in row:
-            yield from example.members if example else ()
+    return by_id, len({*members, *ends})
 
 
 def thumbnails_of(

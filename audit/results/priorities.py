@@ -107,6 +107,14 @@ _WORST = f"""
 """
 
 
+# The forecast of the review list, behind the labels that are surely wrong.
+_REVIEW = f"""
+    SELECT TRY_CAST(json_extract_string(evidence, '$.listed') AS DOUBLE),
+        TRY_CAST(json_extract_string(evidence, '$.found') AS DOUBLE)
+    FROM {OPEN} WHERE code = 'LABEL007'
+"""
+
+
 def rank_codes(store: Store) -> dict[str, float]:
     """Return the points of each code with open findings: those of its family."""
     rows, families = _rank_families(store)
@@ -124,7 +132,11 @@ def rank_first(store: Store, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ..
     named = {family.name: family for family in families.values()}
     found = store.query(_WORST, [[row["worst"] for row in rows]])
     worst = {fingerprint: (message, ids) for fingerprint, message, ids in found.rows()}
-    more = {"suspected labels": _review_said(store)}
+    more = {"suspected labels": ""}
+    for listed, wrong in store.query(_REVIEW).rows():
+        if listed and wrong:
+            forecast = f"about {wrong:,.0f} of the first {listed:,.0f} labels of LABEL007 are wrong"
+            more["suspected labels"] = f"; {forecast}"
     return tuple(
         FirstThing(
             row["family"], tuple(dict.fromkeys([row["worst_code"], *row["codes"]])),
@@ -196,16 +208,3 @@ def _leak_sentence(costs: Sequence[Cost], groups: int) -> str:
         f"{'about ' if worst.metric == 'mAP' else ''}{share:.1f} points too high "
         f"(95% CI {low:.1f} to {high:.1f})."
     )
-
-
-def _review_said(store: Store) -> str:
-    """Return the forecast of the review list, behind the labels that are surely wrong."""
-    sql = f"""
-        SELECT TRY_CAST(json_extract_string(evidence, '$.listed') AS DOUBLE),
-            TRY_CAST(json_extract_string(evidence, '$.found') AS DOUBLE)
-        FROM {OPEN} WHERE code = 'LABEL007'
-    """
-    for listed, found in store.query(sql).rows():
-        if listed and found:
-            return f"; about {found:,.0f} of the first {listed:,.0f} labels of LABEL007 are wrong"
-    return ""
