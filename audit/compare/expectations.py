@@ -1,16 +1,7 @@
-"""What a dataset is expected to be: `[expect]` of audit.toml, met or not, with the numbers.
+"""What is expected of a dataset: `[expect]` of audit.toml (`docs/ci.md`), met or not, and why.
 
-    [expect]
-    classes = ["cat", "dog"]     # exactly these; also splits, formats
-    leaked_share = "< 0.001"     # <, <=, =, >=, > and a number; a number alone is meant exactly
-    min_side = ">= 64"
-    DUP003 = "<= 10"             # open findings of a check
-
-    [expect.test]                # of one split
-    per_class = ">= 50"
-
-A number that the run cannot tell, because its check did not run, is not met. Decisions settle
-findings, and change nothing else: the files are counted as they were scanned. Cost: one query each.
+A number whose check did not run is inconclusive. Decisions settle findings, and change nothing
+else: the files are counted as they were scanned.
 """
 
 from __future__ import annotations

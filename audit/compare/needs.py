@@ -1,9 +1,8 @@
-"""What the pictures of a dataset need: how small they may become, and what the classes hang on.
+"""What the images of a dataset need: how small they may become, and what the classes depend on.
 
-A cheap classifier is judged on versions of the same pictures (128 to 8 px, grey, crops, without
-light, border or background); a loss is a paired difference with an interval (Bonett and Price
-2012). The sizes form a fixed sequence of tests, which needs no correction (Maurer, Hothorn and
-Lehmacher 1995). A larger network may use details that this classifier does not.
+A simple classifier is judged on versions of the same images; a loss is a paired difference with an
+interval (Bonett and Price 2012). The sizes form a fixed sequence of tests, which needs no
+correction (Maurer, Hothorn and Lehmacher 1995). A larger network may use more details.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A data card, what a dataset is and what is known to be wrong with it: Markdown and Croissant.
 
-Markdown follows Gebru et al. (2021), Datasheets for Datasets, Communications of the ACM 64(12).
-Croissant 1.0 (MLCommons) is JSON-LD: files, splits, classes, and records with what a path says.
-Roots are named by their last folder, so that no path of a machine is published.
+Markdown follows Gebru et al. (2021), Datasheets for Datasets, Communications of the ACM 64(12);
+Croissant 1.0 (MLCommons) is JSON-LD. Roots are named by their last folder: no machine path is
+published.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Pictures of the app: thumbnails kept on disk, one picture large, and the difference of two.
+"""Images of the app: thumbnails in a bounded cache, one image large, the difference of two.
 
-Thumbnails lie in a cache by content, bounded to `LIMIT_BYTES`; those viewed longest ago go first.
-For a difference the second picture is registered in the best of eight orientations, because
-otherwise every edge would differ.
+For a difference the second image is registered in the best of eight orientations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Annotated pictures, those with findings first, and what is drawn on them.
+"""Annotated images, those with findings first, and what is drawn on them.
 
-An index of a narrow row a picture is made in memory once a version. Boxes are stored in px; the
-unit and frame of outlines and keypoints are applied to the pictures of a page.
+The unit and frame of outlines and keypoints are applied to the images of a page.
 """
 
 from __future__ import annotations

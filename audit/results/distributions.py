@@ -1,7 +1,6 @@
 """How a column is distributed under a filter, and classes over splits: bars, extremes, points.
 
-The store counts; only bars and a sample of points leave it. A hash of the id chooses the points, so
-that a filter always gives the same.
+A hash of the id chooses the points, so that a filter always gives the same.
 """
 
 from __future__ import annotations

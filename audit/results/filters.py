@@ -1,7 +1,6 @@
 """The columns of a run, and filters over them as data: SQL with parameters, and text for a link.
 
-Columns are read from the run, so that a later feature appears by itself. A link comes from outside:
-columns must exist in the run, and values are only ever parameters.
+A link comes from outside: columns must exist in the run, and values are only ever parameters.
 """
 
 from __future__ import annotations

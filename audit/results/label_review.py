@@ -1,8 +1,7 @@
 """Labels to review, and the forecast of the labels that are left.
 
 Decisions shift the chances of all labels on the scale of log odds (calibration in the large: Cox
-1958, Biometrika 45), under a normal prior as wide as the interval of the scan. Each decision is
-compared with the chance of its own label, so the order of the review does not bias the forecast.
+1958, Biometrika 45), under a normal prior as wide as the interval of the scan.
 """
 
 from __future__ import annotations

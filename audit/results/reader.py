@@ -1,8 +1,7 @@
 """Read a published run: opened once in this process, its decisions applied once, for all readers.
 
-A version is closed when `MAX_OPEN` others were used since. Every reader has a read-only connection
-of its own, so that threads do not wait for each other. Statuses of findings lie in memory; each use
-brings them up to date.
+A version is closed when `MAX_OPEN` others were used since. Every reader has a read-only connection,
+so that threads do not wait for each other. Each use updates the statuses of findings.
 """
 
 from __future__ import annotations

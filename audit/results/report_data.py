@@ -1,7 +1,6 @@
-"""What a report says, as plain frozen data: the nouns between a run and its renderers.
+"""What a report says, as plain frozen data: `collect_report` fills a `Report` for every renderer.
 
-`collect_report` fills a `Report` once; every renderer is a function of it. All findings are
-streamed, because a large dataset has too many to hold.
+All findings are streamed, because a large dataset has too many to hold.
 """
 
 from __future__ import annotations
