@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from audit.annotations.voc import Node, XmlError, parse_xml
+from audit.annotations.voc import XmlError, parse_xml
 from audit.decisions.decisions import finding_entries, known_names, sample_entries
 from audit.decisions.store import Entry
 from audit.errors import UsageError
@@ -417,29 +417,19 @@ def read_cvat(raw: bytes, name: str) -> ToolAnswers:
     for image in top.all("image"):
         if shapes := sum(one.name != "tag" for one in image.inside):
             found.ignored["shapes, which are neither a class nor a verdict"] += shapes
-        _take_image(image, found)
+        tags = [tag for tag in image.all("tag") if tag.attributes.get("label") == TAG]
+        if other := len(image.all("tag")) - len(tags):
+            found.ignored[f"tags other than {TAG}"] += other
+        if len(tags) != 1:
+            found.ignored[f"images without their one tag {TAG}"] += 1
+            continue
+        values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
+        if not values.get(CVAT_SAMPLE):
+            found.ignored[f"tags {TAG} without a sample"] += 1
+            continue
+        label, verdict = (values.get(name, "") for name in CVAT_EXPORTED)
+        content, prints = values.get(CVAT_CONTENT, ""), values.get(CVAT_PRINTS, "").split()
+        exported = (label, verdict) if label and verdict else None
+        given = (values.get(CLASS), values.get(VERDICT))
+        found.answers.append(Answer(values[CVAT_SAMPLE], content, *given, exported, prints))
     return found
-
-
-def _take_image(image: Node, found: ToolAnswers) -> None:
-    tags = [tag for tag in image.all("tag") if tag.attributes.get("label") == TAG]
-    if other := len(image.all("tag")) - len(tags):
-        found.ignored[f"tags other than {TAG}"] += other
-    if len(tags) != 1:
-        found.ignored[f"images without their one tag {TAG}"] += 1
-        return
-    values = {one.attributes.get("name", ""): one.text for one in tags[0].all("attribute")}
-    if not values.get(CVAT_SAMPLE):
-        found.ignored[f"tags {TAG} without a sample"] += 1
-        return
-    label, verdict = (values.get(name, "") for name in CVAT_EXPORTED)
-    found.answers.append(
-        Answer(
-            values[CVAT_SAMPLE],
-            values.get(CVAT_CONTENT, ""),
-            values.get(CLASS),
-            values.get(VERDICT),
-            (label, verdict) if label and verdict else None,
-            values.get(CVAT_PRINTS, "").split(),
-        )
-    )

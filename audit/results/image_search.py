@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from audit.errors import RunError, UsageError
 from audit.machine.executors import Executor, Failure, Serial
-from audit.machine.sharing import RowTable
 from audit.neighbors.library import Library, large_array
-from audit.neighbors.overlap import LibraryMatches, search_against
+from audit.neighbors.overlap import search_against
 from audit.neighbors.pairs.relate import PICTURES, picture_opener
 from audit.neighbors.pairs.signature_store import load_signatures
 from audit.neighbors.transformation import describe_pair
@@ -119,7 +118,7 @@ def _near(
     limits: Limits,
     executor: Executor,
 ) -> tuple[list[Match], tuple[str, ...]]:
-    """Return near-duplicates of the new images that are not in the library as they are."""
+    """Return the best near-duplicate of each new image that is not in the library as it is."""
     library, held, lost = load_library(store, run)
     new, signatures = _new_pictures(measured, done)
     searched = search_against(
@@ -133,7 +132,20 @@ def _near(
     sentences = list(searched.completeness.sentences())
     if lost:
         sentences.append(f"{lost:,} images of the library have no stored signature: left out.")
-    return _matches(store, searched, new, library, signatures, held.table), tuple(sentences)
+    by_hash = store.query(
+        "SELECT pixel_hash, min(id) AS id, arg_min(split, id) AS split, arg_min(label, id) AS label"
+        " FROM images WHERE pixel_hash IS NOT NULL GROUP BY pixel_hash"
+    )
+    first = {row[0]: row[1:] for row in by_hash.iter_rows()}
+    best: dict[int, Match] = {}
+    for row, (i, j) in enumerate(searched.pairs.pairs.tolist()):
+        if i not in best:  # best first for each new image
+            # words say what turns the new image into that of the library
+            words = describe_pair(signatures[i], held.table[j], searched.pairs, row).words
+            name, split, label = first[library["pixel_hash"][j]]
+            score = round(float(searched.pairs.score[row]), 3)
+            best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
+    return list(best.values()), tuple(sentences)
 
 
 def load_library(store: Store, run: Path) -> tuple[pl.DataFrame, Library, int]:
@@ -167,30 +179,6 @@ def _new_pictures(measured: Measured, done: set[str]) -> tuple[pl.DataFrame, Sig
     ).sort("sample_id")
     new = new.join(packed, on="content_hash", how="left", maintain_order="left")
     return new, np.frombuffer(b"".join(new["signature"]), SIGNATURE_DTYPE)
-
-
-def _matches(
-    store: Store,
-    searched: LibraryMatches,
-    new: pl.DataFrame,
-    library: pl.DataFrame,
-    fresh: Signatures,
-    table: RowTable,
-) -> list[Match]:
-    """Return the best library sample of each new image; words say what turns the new into it."""
-    by_hash = store.query(
-        "SELECT pixel_hash, min(id) AS id, arg_min(split, id) AS split, arg_min(label, id) AS label"
-        " FROM images WHERE pixel_hash IS NOT NULL GROUP BY pixel_hash"
-    )
-    first = {row[0]: row[1:] for row in by_hash.iter_rows()}
-    best: dict[int, Match] = {}
-    for row, (i, j) in enumerate(searched.pairs.pairs.tolist()):
-        if i not in best:  # best first for each new image
-            words = describe_pair(fresh[i], table[j], searched.pairs, row).words
-            name, split, label = first[library["pixel_hash"][j]]
-            score = round(float(searched.pairs.score[row]), 3)
-            best[i] = Match(new["sample_id"][i], name, split, label, "near", score, words)
-    return list(best.values())
 
 
 class Finder:
