@@ -393,13 +393,6 @@ class AppliedFixes:
                 _reshape(thing, fix)
         return thing
 
-    def stale_sentences(self) -> list[str]:
-        """Return a sentence per reason for which fixes were not applied."""
-        return [
-            f"{n:,} {'fix was' if n == 1 else 'fixes were'} not applied: {reason}."
-            for reason, n in self.stale.items()
-        ]
-
 
 def _names(fix: Mapping[str, Any], thing: ObjectEntry) -> bool:
     if fix.get("id") is not None and thing.annotation_id is not None:

@@ -128,20 +128,17 @@ class LookedUp:
 
     def findings(self, store: Store, heads: pl.DataFrame) -> pl.DataFrame:
         """Return decision, fingerprint, reason (null where it applies) of decisions on findings."""
-        return self._once(["decision"], heads, partial(self._find_findings, store))
 
-    def _find_findings(self, store: Store, heads: pl.DataFrame) -> pl.DataFrame:
-        snapshots = {
-            row["decision"]: json.loads(row["evidence"] or "{}")
-            for row in heads.iter_rows(named=True)
-        }
-        heads = heads.select("decision", "subject", "verb")
-        rows = [
-            *_about_samples(store, heads, snapshots, self),
-            *_about_the_whole(store, heads, snapshots),
-        ]
-        schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
-        return pl.DataFrame(rows, schema, orient="row")
+        def find(some: pl.DataFrame) -> pl.DataFrame:
+            told = some.select("decision", "evidence").iter_rows()
+            snapshots = {decision: json.loads(evidence or "{}") for decision, evidence in told}
+            some = some.select("decision", "subject", "verb")
+            about = _about_samples(store, some, snapshots, self)
+            rows = [*about, *_about_the_whole(store, some, snapshots)]
+            schema = {"decision": pl.Int64, "fingerprint": pl.String, "reason": pl.String}
+            return pl.DataFrame(rows, schema, orient="row")
+
+        return self._once(["decision"], heads, find)
 
     def memberships(self, store: Store, samples: pl.DataFrame) -> pl.DataFrame:
         """Return id, fingerprint, n_samples of the findings that samples are in."""

@@ -75,7 +75,10 @@ def export_annotations(
             else:
                 _write_picture_files(work, files, form)
             result.lost = [*work.lost.sentences(), *_not_read(store, files, form)]
-            result.stale = work.fixes.stale_sentences()
+            result.stale = [
+                f"{n:,} {'fix was' if n == 1 else 'fixes were'} not applied: {reason}."
+                for reason, n in work.fixes.stale.items()
+            ]
     result.removed = stage.removed
     return result
 

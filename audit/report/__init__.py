@@ -1,8 +1,4 @@
-"""The findings of a run as plain data (`Report`), and as text, Markdown, HTML, JSON and SARIF.
-
-A renderer is a function of the `Report`: a new one is a file and a branch in `output.render`. Only
-HTML opens images, for its thumbnails.
-"""
+"""The findings of a run as plain data (`Report`), and as text, Markdown, HTML, JSON and SARIF."""
 
 from __future__ import annotations
 

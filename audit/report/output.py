@@ -138,16 +138,11 @@ def _refuse_other_files(report: Report, path: Path) -> None:
         )
     if place.is_relative_to(run) and place.parent != run:
         raise UsageError(f"{path} is inside the run: choose another path with -o.")
-    if place.is_dir() or (place.exists() and not _is_report(place)):
+    is_report = not place.exists()
+    with suppress(OSError), open(place, "rb", opener=regular) as file:
+        head = file.read(MARKED)
+        is_report = not head or SCHEMA.encode() in head or head.startswith(TITLE.encode())
+    if not is_report:
         raise UsageError(
             f"{path} exists and is not a report: choose another name with -o, or remove it."
         )
-
-
-def _is_report(path: Path) -> bool:
-    try:
-        with open(path, "rb", opener=regular) as file:
-            head = file.read(MARKED)
-    except OSError:
-        return False
-    return not head or SCHEMA.encode() in head or head.startswith(TITLE.encode())

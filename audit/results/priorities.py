@@ -153,7 +153,11 @@ def rank_first(store: Store, costs: Sequence[Cost] = ()) -> tuple[FirstThing, ..
 def _rank_families(store: Store) -> tuple[list[dict[str, Any]], dict[str, Family]]:
     """Return a row of each family with findings, the most expensive first, and families by code."""
     codes = store.query(f"SELECT DISTINCT code, name FROM {OPEN} ORDER BY code").rows()
-    families = {code: _family(code, name) for code, name in codes}
+    known = {code: family for family in FAMILIES for code in family.codes}
+    families = dict[str, Family]()
+    for code, name in codes:
+        prefix = code.rstrip("0123456789")
+        families[code] = known.get(code) or known.get(prefix) or Family(name, (code,), _REST)
     if not families:
         return [], {}
     named = {family.name: family for family in families.values()}
@@ -166,13 +170,6 @@ def _rank_families(store: Store) -> tuple[list[dict[str, Any]], dict[str, Family
         stopped = STOPPED if family.stops and row["grave"] else 0.0
         row["points"] = float(100 * family.harm * share * row["sure"] + stopped)
     return sorted(rows, key=lambda row: (-row["points"], row["codes"])), families
-
-
-def _family(code: str, name: str) -> Family:
-    for family in FAMILIES:
-        if code in family.codes or code.rstrip("0123456789") in family.codes:
-            return family
-    return Family(name, (code,), _REST)
 
 
 def _sentence(

@@ -98,15 +98,11 @@ def open_reader(run: Path, version: RunVersion | None = None) -> RunReader:
         if opened.inode != inode:  # another file is in its place
             opened.decisions, opened.known, opened.inode = None, LookedUp(), inode
         decisions = opened.decisions
-        if decisions is None or not _reaches(decisions.revision, wanted):
+        known = decisions.revision.split("/") if decisions is not None else ["-1", "-1"]
+        pairs = zip(known, wanted.split("/"), strict=True)
+        if decisions is None or any(int(has) < int(wants) for has, wants in pairs):
             decisions = opened.decisions = summarise_decisions(run, version, opened.known)
         return RunReader(run, version, key, decisions)
-
-
-def _reaches(revision: str, wanted: str) -> bool:
-    """Return whether a revision has all that another has."""
-    pairs = zip(revision.split("/"), wanted.split("/"), strict=True)
-    return all(int(has) >= int(wants) for has, wants in pairs)
 
 
 def is_open(key: str) -> bool:
