@@ -170,6 +170,5 @@ def _proposed(name: str, value: float | None, about: str) -> list[str]:
 
 
 def _quoted(name: str) -> str:
-    """Return text as TOML has it."""
     plain = name.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in plain) + '"'

@@ -178,8 +178,6 @@ class _Look:
 
 
 class _Listed(NamedTuple):
-    """A picture as an annotation file lists it."""
-
     file: AnnotationFile
     picture: PictureEntry
     objects: Sequence[ObjectEntry]

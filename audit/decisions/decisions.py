@@ -342,7 +342,6 @@ def _resolved_tags(
 
 
 def _last_said(said: pl.DataFrame, *subject: str) -> pl.DataFrame:
-    """Return the last row of each tag of each subject."""
     # by the sample that each is about now: a file may have been moved between tag and untag
     here = said.filter(pl.col(subject[0]).is_not_null())
     return here.group_by(*subject, "tag", maintain_order=True).last()

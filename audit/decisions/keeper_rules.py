@@ -32,12 +32,8 @@ TRAINING = ("train", "training")
 NO_SPLIT = "(none)"
 # Why a group across splits stays open; each front end says how to name a split there.
 SPLIT_NEEDED = "is in several splits, and the split to drop copies from is not named"
-PROPOSAL = pl.Schema(
-    {
-        "group": pl.String, "code": pl.String, "sample_id": pl.String, "split": pl.String,
-        "label": pl.String, "keep": pl.Boolean, "why": pl.String, "keeper": pl.String,
-    }
-)  # fmt: skip
+_PROPOSED = ("group", "code", "sample_id", "split", "label", "keep", "why", "keeper")
+PROPOSAL = pl.Schema(dict.fromkeys(_PROPOSED, pl.String) | {"keep": pl.Boolean})
 MEMBERS = """
     WITH picked AS MATERIALIZED (
         SELECT f.fingerprint AS "group", f.code, m.sample_id

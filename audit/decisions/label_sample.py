@@ -22,7 +22,6 @@ from audit.sources.tables import neutralise
 from audit.statistics.intervals import clopper_pearson, effective_n, midp_limits
 from dataset_preflight.foundation.files import refuse_special
 
-DRAWN = ("id", "path", "label", "seed", "wrong")
 ANSWERS = {"1": True, "yes": True, "true": True, "0": False, "no": False, "false": False}
 LABELLED = """
     SELECT min(id) AS id, arg_min(uri, id) AS path, arg_min(label, id) AS label,
@@ -123,7 +122,6 @@ def _labelled(run: Path) -> pl.DataFrame:
 
 
 def _answers(every: pl.DataFrame, reviewed: Path) -> dict[str, bool]:
-    """Return whether each drawn label is wrong, by id."""
     rows = _read(reviewed)
     seeds = rows["seed"].unique().to_list()
     try:

@@ -92,7 +92,6 @@ def check_decisions(run: Path) -> list[CheckedPart]:
 
 
 def _check_copy(copy: Path, con: sqlite3.Connection) -> CheckedPart:
-    """Compare the copy with the rows of the database."""
     remade = (
         f"the next decision, after you move {COPY} away. If {DATABASE} is wrong, move it away "
         f"instead, and restore it with `audit decide RUN --from RUN/{COPY}`"

@@ -490,7 +490,6 @@ class DecisionStore:
             raise self.damaged("its version does not match its tables")
 
     def _explained(self, error: sqlite3.Error) -> RunError:
-        """Return the sentence for what SQLite reports."""
         if not self.run.is_dir():
             return self._gone()
         name = getattr(error, "sqlite_errorname", None) or str(error)

@@ -292,10 +292,8 @@ def apply_decisions(
     decisions, known = DecisionStore(run), known or LookedUp()
     current = decisions.current()
     if current.is_empty():
-        none = pl.DataFrame(
-            schema={"fingerprint": pl.String, "status": pl.String, "verb": pl.String,
-                    "decision": pl.Int64}
-        )  # fmt: skip
+        texts = dict.fromkeys(("fingerprint", "status", "verb"), pl.String)
+        none = pl.DataFrame(schema=texts | {"decision": pl.Int64})
         return Applied(pl.DataFrame(schema=EFFECTIVE), pl.DataFrame(schema=STALE), none)
     with open_for_deciding(run, version) as store:
         effective, stale = _samples(store, current.filter(pl.col("kind") == "sample"), known)

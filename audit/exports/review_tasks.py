@@ -260,7 +260,6 @@ EXPORTED = "exported"
 
 
 def _studio_config(classes: Sequence[str]) -> str:
-    """Return the labelling interface of a project that takes these tasks."""
     choices = {CLASS: classes or [NO_CLASS], VERDICT: VERDICTS}
     groups = "".join(
         f'  <Choices name="{name}" toName="image" choice="single">\n'

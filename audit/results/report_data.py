@@ -177,16 +177,6 @@ class CheckSummary:
         return self.counts.total - sum(fold.n_findings for fold in self.folds)
 
 
-def total_counts(checks: Iterable[CheckSummary]) -> Counts:
-    """Return the findings of checks by severity; a fault that two checks report counts once."""
-    pairs = [(c.counts, c.repeats) for c in checks]
-    return Counts(
-        sum(a.error - b.error for a, b in pairs),
-        sum(a.warning - b.warning for a, b in pairs),
-        sum(a.info - b.info for a, b in pairs),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ClassCount:
     """Files of one class in one split; zero where the class is declared but has none."""

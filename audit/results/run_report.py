@@ -309,7 +309,6 @@ def _sizes(store: Store) -> tuple[Spread, ...]:
 def _completeness(
     dataset: Dataset, checks: Sequence[CheckSummary], not_run: Sequence[str], *, annotated: bool
 ) -> Iterator[str]:
-    """Yield the sentences that say what was and was not examined."""
     idle = [
         check for check in checks
         if check.code.startswith("BOX") and not check.counts.total
