@@ -190,10 +190,9 @@ def _about_samples(
     ]
     if not members:
         return
-    schema = {
-        "decision": pl.Int64, "code": pl.String, "subject": pl.String, "content_hash": pl.String,
-    }  # fmt: skip
-    store.create_from("members", known.resolve(store, pl.DataFrame(members, schema, orient="row")))
+    schema = dict.fromkeys(("decision", "code", "subject", "content_hash"), pl.String)
+    rows = pl.DataFrame(members, schema | {"decision": pl.Int64}, orient="row")
+    store.create_from("members", known.resolve(store, rows))
     store.create_from("subjects", heads)
     for decision, fingerprint, severity, unknown, same in store.query(MATCHES).iter_rows():
         reason = _more_severe(snapshots[decision], severity)

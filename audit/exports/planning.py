@@ -380,22 +380,17 @@ def _split_folders(samples: Sequence[Placed]) -> dict[str, str]:
 
 
 def _split_place(sample: Placed) -> int | None:
-    if sample.split_before is None:
-        return None
-    folders = sample.path.split("/")[:-1]
-    for place, name in enumerate(folders):
-        if sample.split_before in (name, split_word(name)):
-            return place
-    return None
+    folders = enumerate(sample.path.split("/")[:-1])
+    split = sample.split_before
+    named = (place for place, name in folders if split in (name, split_word(name)))
+    return None if split is None else next(named, None)
 
 
 def _label_place(sample: Placed) -> int | None:
-    folders = sample.path.split("/")[:-1]
-    split = _split_place(sample)
-    for place, name in enumerate(folders):
-        if place != split and unicodedata.normalize("NFC", name) == sample.label_before:
-            return place
-    return None
+    folders = enumerate(sample.path.split("/")[:-1])
+    split, label = _split_place(sample), sample.label_before
+    named = (place for place, name in folders if unicodedata.normalize("NFC", name) == label)
+    return next((place for place in named if place != split), None)
 
 
 def _changed(sample: Placed, split_names: Mapping[str, str]) -> str | None:

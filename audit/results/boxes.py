@@ -259,8 +259,7 @@ def annotated_page(
     """
     sql, values = _pictures_where(filters)
     beyond, way = ("x.place < ?", "DESC") if back else ("x.place >= ?", "ASC")
-    # One pass finds the page, how many there are and whether some lie before: a filter may ask all
-    # boxes.
+    # One pass finds the page, how many images there are and whether some lie before.
     rows = store.rows(
         f"WITH fit AS MATERIALIZED (SELECT * FROM {INDEX} x WHERE {sql}) "
         "SELECT x.*, (SELECT min(place) FROM fit) AS first, (SELECT count(*) FROM fit) AS total "

@@ -74,10 +74,12 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
         grouped = same is not None and same == rows[1]["representative"]
         named = "SELECT min(id) FROM pictures WHERE pixel_hash = ?"
         phashes = [row["phash"] for row in rows]
+        hashes = (("bytes", "content_hash"), ("pixels", "pixel_hash"))
+        equal = (kind for kind, key in hashes if rows[0][key] == rows[1][key] is not None)
         return PairCard(
             first=rows[0]["id"],
             second=rows[1]["id"],
-            kind=_kind(rows[0], rows[1], bool(stored)),
+            kind=next(equal, "near" if stored else "different"),
             distance=None if None in phashes else int(phashes[0] ^ phashes[1]).bit_count(),
             score=aligned.get("score"),
             threshold=None if threshold is None else float(threshold),
@@ -93,13 +95,6 @@ def show_pair(results: RunReader, first: str, second: str) -> PairCard:
             # neither of them is the representative
             group_scores=tuple(scores) if grouped and len(scores) == 2 else (),
         )
-
-
-def _kind(first: Mapping[str, Any], second: Mapping[str, Any], near: bool) -> str:
-    for kind, key in (("bytes", "content_hash"), ("pixels", "pixel_hash")):
-        if first[key] is not None and first[key] == second[key]:
-            return kind
-    return "near" if near else "different"
 
 
 def _aligned(run: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
