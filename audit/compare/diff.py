@@ -257,8 +257,8 @@ def _left(
     checked = pl.col("code").is_in(list(ran)) & ~unlike
     known = findings.join(reasons, on=number, how="left", maintain_order="left")
     unseen = "the check did not run " + ("in the later run" if number == "old" else "before")
-    why = pl.when(checked).then(pl.col("why").fill_null(""))
-    why = why.when(unlike).then(pl.lit("the other run used other embeddings"))
+    seen = pl.when(checked).then(pl.col("why").fill_null(""))
+    why = seen.when(unlike).then(pl.lit("the other run used other embeddings"))
     return known.with_columns(checked.alias("checked"), why.otherwise(pl.lit(unseen)).alias("why"))
 
 

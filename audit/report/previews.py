@@ -183,8 +183,10 @@ def difference(first: Card, second: Card) -> PictureDifference:
     shown = np.clip(gap * GAIN, 0, 255).astype(np.uint8)
     shown[~covered] = (shown[~covered] // 2) + 60
     mean = float(gap[covered].mean()) if covered.any() else 255.0
-    made = (jpeg(pixels, 90) for pixels in (a.pixels, b.pixels, laid, shown))
-    return PictureDifference(*made, mean, float(covered.mean()), way)
+    return PictureDifference(
+        jpeg(a.pixels, 90), jpeg(b.pixels, 90), jpeg(laid, 90), jpeg(shown, 90), mean,
+        float(covered.mean()), way,
+    )  # fmt: skip
 
 
 def _best_orientation(a: Pixels, b: Pixels) -> tuple[Pixels, str]:
